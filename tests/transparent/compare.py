@@ -33,6 +33,7 @@ MARK = "TRANSPARENT_MARK"
 SHM = Path("/dev/shm")
 GONE = 3.0 * BUSY
 """Seconds in which processes may end that were told to when the command ended."""
+JOB = "apiVersion: ddplaunch/v1\nname: table\n"
 KEY = "a secret of thirty-two characters"
 OURS = re.compile(rb"(?:\d\d:\d\d:\d\d |ddplaunch: |\[\d+/(?:ddplaunch|launch)\] )")
 """How the lines of ddplaunch begin. They go to stderr, and are no output of the command."""
@@ -80,6 +81,11 @@ def under(row: Row, folder: Path) -> Outcome:
     return _Side(row, folder, under=True).run()
 
 
+def submitted(row: Row, folder: Path) -> Outcome:
+    """Submit the row's job file to this machine, in a folder that has the same path, and wait for its end."""
+    return _Side(row, folder, under=True, job=True).run()
+
+
 def differences(row: Row, one: Outcome, other: Outcome) -> list[str]:
     """Return a line for each thing in which the outcomes differ, of those that the row compares."""
     found = []
@@ -106,9 +112,10 @@ def differences(row: Row, one: Outcome, other: Outcome) -> list[str]:
 
 
 class _Side:
-    def __init__(self, row: Row, folder: Path, *, under: bool) -> None:
+    def __init__(self, row: Row, folder: Path, *, under: bool, job: bool = False) -> None:
         self.row = row
         self.under = under
+        self.job = job
         self.folder = folder
         self.here = folder / "here"
         self.mark = f"transparent-{os.getpid()}-{int(under)}-{time.monotonic_ns()}"
@@ -123,6 +130,7 @@ class _Side:
         for name, text in self.row.files.items():
             (self.here / name).parent.mkdir(parents=True, exist_ok=True)
             (self.here / name).write_text(text)
+        (self.here / "job.yaml").write_text(JOB + self.row.job)
         given = {path: path.read_bytes() for path in self._files()}
         shared = self._shared()
         try:
@@ -148,6 +156,8 @@ class _Side:
     def _words(self, node: int) -> list[str]:
         text = self.row.command.replace("{port}", self.port).replace("{node}", str(node))
         words = shlex.split(text)
+        if self.job:
+            return [DDPLAUNCH, "submit", "job.yaml", "--to", "local", "--wait"]
         if not self.under:
             return words
         ours = [DDPLAUNCH, "run"]
@@ -210,7 +220,7 @@ class _Side:
         """Send the row's signals, each once its text is in the output."""
         for text, name in self.row.signals:
             if text:
-                self._until(process, lambda text=text: text.encode() in out.read_bytes())  # type: ignore[misc]
+                self._until(process, lambda text=text: text.encode() in out.read_bytes())
             else:
                 time.sleep(0.5)
             if process.poll() is not None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.transparent import compare
-from tests.transparent.table import ADDED, AWAITED, ROWS, Row
+from tests.transparent.table import ADDED, AWAITED, JOBS_AWAITED, ROWS, Row
 
 NAMES = {row.name: row for row in ROWS}
 HELD = [
@@ -33,6 +33,19 @@ def test_a_command_does_the_same_under_ddplaunch(row: Row, tmp_path: Path) -> No
     differs = report(row, tmp_path)
     if differs:
         pytest.fail(differs, pytrace=False)
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("row", [row for row in ROWS if row.job and row.name not in JOBS_AWAITED], ids=str)
+def test_a_job_on_this_machine_ends_as_its_command_does(row: Row, tmp_path: Path) -> None:
+    """Well or not, with the same files; and nothing is left of it."""
+    row = dataclasses.replace(row, compares=("files", "left"))
+    sides = compare.plain(row, tmp_path), compare.submitted(row, tmp_path)
+    for side in sides:
+        side.codes = ["well" if each == 0 else "failed" for each in side.codes]
+    found = compare.differences(row, *sides)
+    if found:
+        pytest.fail("\n".join([row.job, *found, *(side.text() for side in sides)]), pytrace=False)
 
 
 def test_the_table_has_sixty_commands_and_no_name_twice() -> None:

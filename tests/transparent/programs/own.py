@@ -55,7 +55,7 @@ def thread_uncaught() -> None:
 
 
 def faults() -> None:
-    faulthandler.enable()
+    faulthandler.enable(all_threads=False)
     faulthandler.dump_traceback(file=sys.stdout, all_threads=False)
     os.kill(os.getpid(), 11)
 

@@ -358,7 +358,7 @@ def _watch_end() -> None:
         previous(kind, value, trace)
 
     if previous is sys.__excepthook__:  # programs look whether anybody has replaced it
-        sys.__excepthook__ = excepthook  # type: ignore[misc]
+        sys.__excepthook__ = excepthook
     sys.excepthook = excepthook
 
 
