@@ -17,6 +17,7 @@ DEFAULT_RUNS = {
     "many": 3,
     "overhead": 3,
     "hook": 1,
+    "transparent": 5,
     "gate": 9,
     "containers": 5,
     "pods": 3,

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.c10d_logger import _exception_logger
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--rounds", type=int, required=True)
@@ -37,7 +38,7 @@ def nothing(tensor: torch.Tensor, op: Any = None, group: Any = None, async_op: b
     """Has the parameters of all_reduce."""
 
 
-recorded: Function = vars(sys.modules["ddplaunch_ring"])["recorded"]("all_reduce", nothing)
+recorded: Function = vars(sys.modules["ddplaunch_ring"])["recorded"]("all_reduce", nothing, 1)
 kinds = {"recorded": recorded, "plain": nothing, "again": nothing}
 layers = torch.nn.Sequential(torch.nn.Linear(64, 512), torch.nn.ReLU(), torch.nn.Linear(512, 10))
 model = torch.nn.parallel.DistributedDataParallel(layers)
@@ -95,7 +96,8 @@ def in_async(call: Function) -> float:
 alone = [dist.new_group([rank]) for rank in range(dist.get_world_size())][dist.get_rank()]
 reduces: Function = dist.all_reduce
 waits: Function = dist.Work.wait
-reduces_plainly: Function = vars(dist.all_reduce)["__wrapped__"]
+# The hook is inside of torch's own decorator.
+reduces_plainly: Function = _exception_logger(vars(dist.all_reduce)["__wrapped__"])
 waits_plainly: Function = vars(dist.Work.wait)["__wrapped__"]
 lots = random.Random(0)
 steps: list[tuple[float, float]] = []

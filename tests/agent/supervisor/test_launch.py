@@ -108,6 +108,8 @@ def test_a_users_own_command_keeps_his_own_environment(place: LaunchContext) -> 
     env = environment(plan, place, {"MASTER_ADDR": "mine"}, AGREED)
 
     assert (env["MASTER_ADDR"], env["GLOO_SOCKET_IFNAME"]) == ("mine", "eth0")
+    # torchrun sets it for several ranks; a program that is alone has all cores.
+    assert "OMP_NUM_THREADS" not in env
 
 
 def test_defaults_yield_to_whoever_set_them(place: LaunchContext) -> None:

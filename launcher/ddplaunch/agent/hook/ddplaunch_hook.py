@@ -43,6 +43,7 @@ HOLD = 3.0
 SEND_TIMEOUT = 2
 FRAMES = 200
 _OWN = os.path.dirname(os.path.abspath(__file__)) + "/ddplaunch_"
+_HIGH = (900, 200)  # descriptors: a program gets the numbers that it would get without us
 _MPI_RANKS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
 
 
@@ -55,6 +56,7 @@ class _State:
     member = False  # it has called init_process_group
     watched = False  # the hooks for its end are in place
     line: Optional[socket.socket] = None
+    inode = 0  # of the line
     caught: list[dict[str, Any]] = []
     go = _thread.allocate_lock()  # held until the supervisor lets a dying rank go
     sending = _thread.allocate_lock()
@@ -113,6 +115,8 @@ def _connect(role: str, fault: str = "") -> bool:
     if struct.unpack("3i", credentials)[1] != os.getuid():
         line.close()
         return False
+    line = _lifted(line)
+    _State.inode = os.fstat(line.fileno()).st_ino
     _State.line, _State.main, _State.role = line, _thread.get_ident(), role
     _State.sending = _thread.allocate_lock()
     _State.go = _thread.allocate_lock()
@@ -130,6 +134,29 @@ def _connect(role: str, fault: str = "") -> bool:
 
         warnings.filterwarnings("ignore", r"This process \(pid=\d+\) is multi-threaded", DeprecationWarning)
     return True
+
+
+def _lifted(line: socket.socket) -> socket.socket:
+    """Return the line with a high number, where there may be such a number."""
+    import fcntl
+
+    for number in _HIGH:
+        try:
+            high = fcntl.fcntl(line.fileno(), fcntl.F_DUPFD_CLOEXEC, number)
+        except OSError:  # above the limit of open files
+            continue
+        lifted = type(line)(line.family, line.type, line.proto, high)
+        line.close()
+        return lifted
+    return line
+
+
+def _is_open(line: socket.socket) -> bool:
+    """Whether its number is still the line's: a program may close what it does not know, and open its own."""
+    try:
+        return os.fstat(line.fileno()).st_ino == _State.inode
+    except OSError:
+        return False
 
 
 def _calls_init(facts: dict[str, Any]) -> None:
@@ -169,7 +196,8 @@ def _json(value: object) -> bytes:
 def _send(line: socket.socket, data: bytes) -> None:
     if _State.sending.acquire(timeout=SEND_TIMEOUT):
         try:
-            line.sendall(data + b"\n")
+            if _is_open(line):
+                line.sendall(data + b"\n")
         finally:
             _State.sending.release()
 
@@ -178,7 +206,7 @@ def _serve(line: socket.socket) -> None:
     buffer = b""
     try:
         while True:
-            data = line.recv(4096)
+            data = line.recv(4096) if _is_open(line) else b""
             if not data:
                 return
             *words, buffer = (buffer + data).split(b"\n")
@@ -343,6 +371,8 @@ def _watch_end() -> None:
             pass
         previous(kind, value, trace)
 
+    if previous is sys.__excepthook__:  # programs look whether anybody has replaced it
+        sys.__excepthook__ = excepthook
     sys.excepthook = excepthook
 
 
@@ -396,6 +426,8 @@ def _forked() -> None:
         line, _State.line = _State.line, None
         _State.below, _State.member, _State.prepared = True, False, False
         if line is not None:
+            if not _is_open(line):
+                line.detach()
             line.close()
         util: Any = sys.modules.get("multiprocessing.util")
         if util is not None:

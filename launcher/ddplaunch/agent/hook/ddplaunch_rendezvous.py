@@ -45,26 +45,30 @@ def watch(called: Callable[[Facts], None], passed: Callable[[], None]) -> None:
 
 
 def _wrap(module: Any, called: Callable[[Facts], None], passed: Callable[[], None]) -> None:
-    import functools
     import inspect
 
-    function = module.init_process_group
-    signature = inspect.signature(function)
+    signature = inspect.signature(module.init_process_group)
 
-    @functools.wraps(function)
-    def init_process_group(*args: Any, **kwargs: Any) -> Any:
-        try:
-            called(_facts(signature.bind(*args, **kwargs).arguments, sys._getframe(1)))
-        except Exception:
-            pass
-        result = function(*args, **kwargs)
-        try:
-            passed()
-        except Exception:
-            pass
-        return result
+    def reporting(function: Callable[..., Any], depth: int) -> Callable[..., Any]:
+        def init_process_group(*args: Any, **kwargs: Any) -> Any:
+            try:
+                called(_facts(signature.bind(*args, **kwargs).arguments, sys._getframe(depth)))
+            except Exception:
+                pass
+            try:
+                result = function(*args, **kwargs)
+            except BaseException as error:
+                ddplaunch_torch.step_out(error)
+                raise
+            try:
+                passed()
+            except Exception:
+                pass
+            return result
 
-    module.init_process_group = init_process_group
+        return init_process_group
+
+    ddplaunch_torch.put_inside(module, "init_process_group", reporting)
 
 
 # --- the call
@@ -189,7 +193,11 @@ def _note_settings() -> None:
 
 def _noting(putenv: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
     def noting(name: Any, value: Any) -> None:
-        putenv(name, value)
+        try:
+            putenv(name, value)
+        except BaseException as error:
+            ddplaunch_torch.step_out(error)
+            raise
         try:
             key = os.fsdecode(name)
             noted = (key in _NAMES or key.startswith(_PREFIXES)) and len(_State.settings) < _KEPT

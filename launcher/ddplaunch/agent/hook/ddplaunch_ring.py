@@ -21,7 +21,7 @@ import mmap
 import os
 import struct
 import sys
-from functools import wraps
+from functools import partial
 from itertools import count
 from time import time
 
@@ -241,9 +241,8 @@ def watch(module: ModuleType) -> None:
     _State.c10d, _State.foreign = module, (torch + os.sep, os.path.dirname(__file__) + os.sep, "<")
     functions = [(module, name) for name in (*COLLECTIVES, *POINT_TO_POINT, *PHASES)]
     for holder, name in [*functions, (getattr(module, "ProcessGroup", None), "monitored_barrier")]:
-        function = getattr(holder, name, None)
-        if callable(function):
-            setattr(holder, name, recorded(name, function))
+        if callable(getattr(holder, name, None)):
+            ddplaunch_torch.put_inside(holder, name, partial(recorded, name))
     os.register_at_fork(after_in_child=_forked)
     ddplaunch_work.watch(module)
 
@@ -254,8 +253,11 @@ def _forked() -> None:
     ddplaunch_work.forget()
 
 
-def recorded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function with a record of each call that no other recorded function makes."""
+def recorded(name: str, function: Callable[..., Any], depth: int) -> Callable[..., Any]:
+    """Return the function with a record of each call that no other recorded function makes.
+
+    `depth`: how many frames up the caller is, above decorators of torch.
+    """
     kind = _phase if name in PHASES else _point_to_point if name in POINT_TO_POINT else _collective
     enter = kind(name, function)
 
@@ -264,7 +266,7 @@ def recorded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         try:
             ring = _State.ring or _open()
             if ring is not None:
-                place = enter(ring, sys._getframe(1), args, kwargs)
+                place = enter(ring, sys._getframe(depth), args, kwargs)
         except Exception:
             pass
         try:
@@ -272,6 +274,7 @@ def recorded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         except BaseException as error:
             if place:
                 _raised(ring, place, error)  # type: ignore[arg-type]
+            ddplaunch_torch.step_out(error)
             raise
         if place:
             ddplaunch_work.END.pack_into(ring.map, place + ddplaunch_work.TO_END, time())  # type: ignore[union-attr]
@@ -281,7 +284,7 @@ def recorded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         return result
 
     _State.wrapper = call.__code__  # the same for all of them
-    return wraps(function)(call)
+    return call
 
 
 def _raised(ring: _Ring, place: int, error: BaseException) -> None:

@@ -67,7 +67,11 @@ def _wrap_torch(module: Any, raised: Raised, spawned: Callable[[int], None]) -> 
             spawned(i)
         except Exception:  # the program must not fail because of us
             pass
-        return wrapped(_noting(fn, raised), i, *args)
+        try:
+            return wrapped(_noting(fn, raised), i, *args)
+        except BaseException as error:
+            ddplaunch_torch.step_out(error)
+            raise
 
     module._wrap = _wrap
 
@@ -84,11 +88,13 @@ def _noting(function: Any, raised: Raised) -> Any:
     def noting(*args: Any, **kwargs: Any) -> Any:
         try:
             return function(*args, **kwargs)
-        except Exception:
-            try:
-                raised(*sys.exc_info())
-            except Exception:
-                pass
+        except BaseException as error:
+            if isinstance(error, Exception):
+                try:
+                    raised(*sys.exc_info())
+                except Exception:
+                    pass
+            ddplaunch_torch.step_out(error)
             raise
 
     return noting

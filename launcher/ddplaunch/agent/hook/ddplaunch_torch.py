@@ -1,9 +1,10 @@
 """Wraps functions of torch.distributed when the program imports it, to note calls as they begin.
 
-The wrapped functions run unchanged. Exceptions of the wrappers never reach the program.
+The wrapped functions run unchanged. Exceptions of the wrappers never reach the program, nor do their frames:
+`put_inside` leaves a function the object that it was, and `step_out` takes a wrapper out of a traceback.
 """
 
-# ruff: noqa: SIM105 - runs in the user's program, and imports no more than it must
+# ruff: noqa: SIM105, SLF001 - runs in the user's program, and imports no more than it must
 
 from __future__ import annotations
 
@@ -54,6 +55,53 @@ def when_imported(actions: dict[str, Action]) -> None:
         sys.meta_path.insert(0, ImportWatch(later))
 
 
+def put_inside(holder: Any, name: str, make: Callable[[Any, int], Any]) -> None:
+    """Have `make` wrap a function of torch. It gets the function, and how many frames up its caller is.
+
+    Most of torch's functions are wrapped by torch's own decorators. There ours goes inside: the program sees
+    the function that torch made, pickles it and compiles it, and warnings name the line that torch means.
+    """
+    function, cell, depth = getattr(holder, name), None, 1
+    while True:
+        inner = getattr(function, "__wrapped__", None)
+        cells = [
+            each for each in getattr(function, "__closure__", None) or () if inner and _holds(each, inner)
+        ]
+        if not cells:
+            break
+        function, cell, depth = inner, cells[0], depth + 1
+    from functools import wraps
+
+    wrapper = wraps(function)(make(function, depth))
+    if cell is None:
+        setattr(holder, name, wrapper)
+    else:
+        cell.cell_contents = wrapper
+
+
+def _holds(cell: Any, value: Any) -> bool:
+    try:
+        return cell.cell_contents is value
+    except ValueError:  # it is empty
+        return False
+
+
+def step_out(error: BaseException) -> None:
+    """Take the frame that handles the exception, a wrapper, out of its traceback; then it says `raise`.
+
+    Before Python 3.11 `raise` brings the frame back.
+    """
+    trace = error.__traceback__
+    if trace is not None:
+        error.__traceback__ = trace.tb_next
+
+
+def _leave_uncompiled(module: Any) -> None:
+    """Have torch.compile run our functions as they are: else it compiles them, for seconds, and warns."""
+    module.SKIP_DIRS.append(os.path.dirname(os.path.abspath(__file__)) + os.sep)
+    module._recompile_re()
+
+
 def record_calls() -> None:
     """Record the last calls of torch.distributed, in programs that import it."""
 
@@ -66,7 +114,9 @@ def record_calls() -> None:
             sys.path.remove(here)
         ddplaunch_ring.watch(module)
 
-    when_imported({"torch.distributed.distributed_c10d": action})
+    when_imported(
+        {"torch.distributed.distributed_c10d": action, "torch._dynamo.trace_rules": _leave_uncompiled}
+    )
 
 
 def ring_file() -> str:

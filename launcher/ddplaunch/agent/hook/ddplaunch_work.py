@@ -14,6 +14,8 @@ from threading import get_ident, main_thread
 from time import time
 from weakref import ref
 
+import ddplaunch_torch  # type: ignore[import-not-found]
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,16 +58,17 @@ def _marking(inner: Callable[..., Any]) -> Callable[..., Any]:
     # Named `wait`: so pybind11 sees that a call from C++ has come back, and does not send it here again.
     def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
         known = _State.works.pop(id(self), None)
-        if known is None:
-            return inner(self, *args, **kwargs)
-        if get_ident() == main_thread().ident:  # its stack shows where
+        if known is not None and get_ident() == main_thread().ident:  # its stack shows where
             _mark(known, WAITING)
         try:
             result = inner(self, *args, **kwargs)
-        except BaseException:
-            _mark(known, RAISED)
+        except BaseException as error:
+            if known is not None:
+                _mark(known, RAISED)
+            ddplaunch_torch.step_out(error)
             raise
-        _mark(known, WAITED)
+        if known is not None:
+            _mark(known, WAITED)
         return result
 
     return wraps(inner)(wait)

@@ -1,45 +1,55 @@
-"""The first sitecustomize on PYTHONPATH: starts the hook, then runs the user's own sitecustomize."""
+"""The first sitecustomize on PYTHONPATH: starts the hook, then runs the user's own sitecustomize.
 
-from __future__ import annotations
+Every Python that the command starts runs this file: an old one must be able to read it, too.
+"""
 
 import os
 import sys
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
-
-def _wake() -> None:
+def _wake():  # type: () -> None
     try:
-        if "DDPLAUNCH_HOOK" in os.environ:
-            _load().start()
+        if "DDPLAUNCH_HOOK" in os.environ and sys.version_info >= (3, 8):
+            _start()
     except Exception:  # the program must run without the hook, too
         pass
 
 
-def _load() -> Any:
+def _start():  # type: () -> None
     """Import the hook and compile it for the next process, even where the image forbids bytecode."""
     given, sys.dont_write_bytecode = sys.dont_write_bytecode, False
     try:
         import ddplaunch_hook  # type: ignore[import-not-found]
     finally:
         sys.dont_write_bytecode = given
-    return ddplaunch_hook
+    ddplaunch_hook.start()
 
 
-def _yield_to_next() -> None:
-    """Run the sitecustomize that this one hides; its exceptions are left to Python."""
-    from importlib.machinery import PathFinder
+def _yield_to_next():  # type: () -> None
+    """Run the sitecustomize that this one hides; its exceptions are left to Python.
 
+    Where there is none, Python hears just that, and forgets this one.
+    """
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [entry for entry in sys.path if not entry or os.path.abspath(entry) != here]
-    spec = PathFinder.find_spec("sitecustomize", sys.path)
-    if spec is not None and spec.loader is not None:
-        from importlib.util import module_from_spec
+    sys.path_importer_cache.pop(here, None)
+    if sys.version_info < (3, 5):  # noqa: UP036
+        del sys.modules["sitecustomize"]
+        import sitecustomize  # type: ignore[import-not-found] # noqa: F401
+    else:
+        _run_next()
 
-        sys.modules["sitecustomize"] = module = module_from_spec(spec)
-        spec.loader.exec_module(module)
+
+def _run_next():  # type: () -> None
+    from importlib.machinery import PathFinder
+
+    spec = PathFinder.find_spec("sitecustomize", sys.path)
+    if spec is None or spec.loader is None:
+        raise ImportError("No module named 'sitecustomize'", name="sitecustomize")
+    from importlib.util import module_from_spec
+
+    sys.modules["sitecustomize"] = module = module_from_spec(spec)
+    spec.loader.exec_module(module)
 
 
 _wake()

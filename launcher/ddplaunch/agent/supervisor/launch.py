@@ -177,8 +177,9 @@ def environment(
 
         where = agreed.master_addr, agreed.master_port
         defaults.update(torchrun_options.gaps(words, env, node, plan.nodes, *where))
-    if plan.nproc_per_node != 1:
-        defaults["OMP_NUM_THREADS"] = "1"  # torchrun's own default, without its warning
+    if plan.nproc_per_node not in (None, 1):
+        # torchrun's own default, without its warning. What the user's own command line starts sets its own.
+        defaults["OMP_NUM_THREADS"] = "1"
     return {**defaults, **env}
 
 

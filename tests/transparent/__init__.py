@@ -1,0 +1,1 @@
+"""Commands that run plain and under `ddplaunch run`, and must do the same."""

@@ -1,0 +1,46 @@
+"""Prints which signals come. `signals.py HOW`: a TERM saves and ends with 9, a second one of INT ends with 3.
+
+HOW: `handlers` until USR2 comes or 30 s have passed; `default` has none; `exit` gets one in an atexit handler.
+"""
+
+import atexit
+import signal
+import sys
+import time
+from types import FrameType
+
+how = sys.argv[1]
+got: list[str] = []
+
+
+def handler(number: int, _: "FrameType | None") -> None:
+    name = signal.Signals(number).name
+    got.append(name)
+    print("got", name, flush=True)
+    if name == "SIGTERM":
+        print("saved", flush=True)
+        sys.exit(9)
+    if name in ("SIGINT", "SIGQUIT"):
+        sys.exit(3)
+
+
+if how != "default":
+    for name in ("USR1", "USR2", "HUP", "WINCH", "TERM", "INT", "QUIT", "CONT", "ALRM"):
+        signal.signal(signal.Signals[f"SIG{name}"], handler)
+if how == "exit":
+
+    def last() -> None:
+        print("ending", flush=True)
+        for _ in range(300):
+            if got:
+                break
+            time.sleep(0.1)
+
+    atexit.register(last)
+    sys.exit(5)
+print("up", flush=True)
+until = time.monotonic() + 30
+while time.monotonic() < until and got.count("SIGUSR2") < 1:
+    time.sleep(0.05)
+print("signals:", got, flush=True)
+sys.exit(0 if got else 1)
