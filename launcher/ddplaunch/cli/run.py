@@ -7,6 +7,7 @@ import dataclasses
 import os
 import shlex
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -28,10 +29,14 @@ if TYPE_CHECKING:
     from ddplaunch.plan.plan import Plan
 
 HELP = """
-The command is supervised like a submitted job: this machine is checked first, each line of output has its
-rank, and a hang or a failure gets a verdict. There is no job file; the command runs in the foreground, and
-all its processes end with this one. Ctrl-C collects evidence, then stops it; after a second Ctrl-C, ranks
-that do not end are no longer waited for.
+The command is supervised like a submitted job: this machine is checked first, and a hang or a failure gets a
+verdict. There is no job file; the command runs in the foreground, and all its processes end with this one.
+Ctrl-C collects evidence, then stops it; after a second Ctrl-C, ranks that do not end are no longer waited
+for.
+
+stdin, stdout and stderr are the command's; what ddplaunch has to say goes to stderr. In a terminal, where
+several ranks print, each line begins with [node/rank], and progress bars stand one under another. --raw hands
+over the terminal as it is, as to a debugger.
 
 On several nodes, run the same command with --join on each: the nodes then pass the gate together, one hub
 watches all ranks, and all nodes end with one verdict. Node rank, number of nodes and master come from
@@ -50,7 +55,8 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.usage = (
-        "%(prog)s [--name NAME] [--notice-after TIME] [--kill-after TIME] [--join [OPTIONS]] -- COMMAND ..."
+        "%(prog)s [--name NAME] [--notice-after TIME] [--kill-after TIME] [--prefix | --no-prefix | --raw] "
+        "[--join [OPTIONS]] -- COMMAND ..."
     )
     parser.add_argument(
         "--name",
@@ -72,6 +78,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=None,
         metavar="TIME",
         help="end the command after this time without progress, or `never` (default: 10m)",
+    )
+    options.add_prefix(parser)
+    parser.add_argument(
+        "--raw",
+        action="store_true",
+        help="give the command stdin, stdout and stderr as they are: nothing of its output is kept",
     )
     options.add_arguments(parser, arguments.seconds)
     parser.add_argument(
@@ -98,20 +110,21 @@ def _run(args: argparse.Namespace, stops: Stops) -> int:
     command = args.command[1:] if args.command[:1] == ["--"] else args.command
     _refuse_file(command)
     plan = adhoc(command, args.name, _watchdog(args))
+    words = [] if args.prefix is None else ["--prefix" if args.prefix else "--no-prefix"]
     if not args.join:
         _note_other_nodes(command)
-        return _run_plan(local.connect(), plan, stops)
+        return _run_plan(local.connect(), plan, stops, words, raw=args.raw)
     joining = _prepare(args, command, plan.job.watchdog)
     if joining is None:
         return ExitCode.GATE
     os.environ.update(joining.environment)
     plan = dataclasses.replace(plan, job=joining.plan)
-    arguments_of_host = [f"--node={joining.node}", f"--key-server={shlex.join(joining.key_server)}"]
+    words += [f"--node={joining.node}", f"--key-server={shlex.join(joining.key_server)}"]
     if joining.node == 0:
-        return _run_plan(local.connect(), plan, stops, arguments_of_host)
+        return _run_plan(local.connect(), plan, stops, words, raw=args.raw)
     with tempfile.TemporaryDirectory(prefix="ddplaunch-") as passing:
         # The hub on node 0 writes the record of the job.
-        return _run_plan(local.LocalBackend(Path(passing)), plan, stops, arguments_of_host)
+        return _run_plan(local.LocalBackend(Path(passing)), plan, stops, words, raw=args.raw)
 
 
 def _refuse_file(command: Sequence[str]) -> None:
@@ -128,14 +141,20 @@ def _refuse_file(command: Sequence[str]) -> None:
         )
 
 
-def _run_plan(backend: LocalBackend, plan: Plan, stops: Stops, arguments_of_host: Sequence[str] = ()) -> int:
+def _run_plan(
+    backend: LocalBackend, plan: Plan, stops: Stops, arguments_of_host: Sequence[str], *, raw: bool
+) -> int:
     from ddplaunch.cli import exits
     from ddplaunch.render import render
 
     rendered = render(plan)
     rendered = dataclasses.replace(rendered, command=(*rendered.command, *arguments_of_host))
     stops.hold()
-    handle, child = backend.start_here(rendered)
+    if raw:
+        # The command is in our process group: the keyboard has sent it these already.
+        for number in (signal.SIGINT, signal.SIGQUIT):
+            signal.signal(number, lambda *_: None)
+    handle, child = backend.start_here(rendered, raw=raw)
     # The command runs in a session of its own, where the terminal's Ctrl-C does not reach it.
 
     def pass_on(number: Signals) -> None:
@@ -175,7 +194,7 @@ def _prepare(args: argparse.Namespace, command: list[str], watchdog: WatchdogPla
     except CannotJoinError as error:
         raise UsageError(str(error), hint=error.hint) from error
     except munge.NoKeyError as error:
-        print("\n".join(verdict_text.block([error.verdict], final=True)))
+        sys.stderr.write("\n".join([*verdict_text.block([error.verdict], final=True), ""]))
         return None
 
 

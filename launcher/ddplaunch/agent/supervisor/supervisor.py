@@ -23,7 +23,7 @@ from ddplaunch.agent.supervisor.collector import Collector, Look
 from ddplaunch.agent.supervisor.heartbeats import beat
 from ddplaunch.agent.supervisor.hooks import HookMessage, Hooks, Line
 from ddplaunch.agent.supervisor.hub_link import HubLink
-from ddplaunch.agent.supervisor.launch import LaunchContext, LaunchError
+from ddplaunch.agent.supervisor.launch import LaunchContext, LaunchError, LaunchStreams
 from ddplaunch.agent.supervisor.launchers import Launchers
 from ddplaunch.agent.supervisor.lookups import Lookups
 from ddplaunch.agent.supervisor.output import Console
@@ -41,14 +41,22 @@ HASTE = 3.0
 """Seconds for evidence while torchrun is stopped, or a dying rank is held."""
 
 
-def main(plan: JobPlan, folder: str, node: int, attempt: int, key: bytes, hub: Sequence[Endpoint]) -> int:
+def main(
+    plan: JobPlan,
+    folder: str,
+    node: int,
+    attempt: int,
+    key: bytes,
+    hub: Sequence[Endpoint],
+    streams: Optional[LaunchStreams] = None,
+) -> int:
     """Run and watch node `node`'s part of the job. Returns an Exit code; no process that it started survives.
 
     `hub`: the hub's addresses; empty where there is none. After REGROUP the node goes back to the gate.
     """
 
     def inside(parent: int) -> int:
-        place = LaunchContext(folder, node)
+        place = LaunchContext(folder, node, streams)
         redactor = secrets.redactor(plan.hidden, os.environ)
         console = Console(sys.stdout.fileno(), redactor)
         log, regroups = partial(console.log, f"{node}/ddplaunch"), place.regroups
@@ -241,7 +249,7 @@ class Supervisor:
         while self.fresh_ends:
             rank = self.fresh_ends.pop(0)
             assert rank.exit is not None
-            self.tracker.logs.read()
+            self.tracker.logs.read_all()
             rank.excuse(self.away_since)
             if ranks.bad(rank.exit) and self.stop_code is None and self.tracker.alive:
                 self._in_trouble()
@@ -307,7 +315,7 @@ class Supervisor:
         self.kill_at = time.monotonic() + grace
         if self.tracker.launch is not None and self.tracker.launch_exit is None:
             for number in (signal.SIGTERM, signal.SIGCONT):
-                processes.send(-self.tracker.launch.pid, number)
+                processes.send(self.place.group_of(self.tracker.launch.pid), number)
         elif self.tracker.launch is None:
             self.tracker.dismissed = True
             for rank in self.tracker.alive:
