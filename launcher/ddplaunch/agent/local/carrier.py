@@ -36,8 +36,8 @@ _TURN = 4 << 20
 """Bytes read from one writer before the others, and signals, have their turn."""
 _RESIZE = 0.25
 """Seconds between two looks at the size of the user's terminal."""
-_LAST_WORDS = 5.0
-"""Seconds for a slow reader once the job was told to stop."""
+_LAST_WORDS, _PATIENCE = 5.0, 0.1
+"""Seconds for a slow reader once the job was told to stop, and for a full disk; of these, for one try."""
 Identity = tuple[int, int]
 
 
@@ -172,6 +172,7 @@ class Carrier:
         self._said.clear()
         for shown in (self._out, self._err):
             shown.tick(now)
+            shown.outlet.flush()
             self._await(shown.outlet)
         self._resize(now)
 
@@ -196,8 +197,10 @@ class Carrier:
         left = _LAST_WORDS
         while outlet.waiting > most:
             begun = time.monotonic()
-            outlet.flush(0.1)
-            left -= (time.monotonic() - begun) if is_over() else 0.0
+            outlet.flush(_PATIENCE)
+            if outlet.refuses:
+                time.sleep(_PATIENCE)
+            left -= (time.monotonic() - begun) if outlet.refuses or is_over() else 0.0
             if left <= 0:
                 return True
         return False

@@ -19,6 +19,7 @@ class Outlet:
     def __init__(self, descriptor: int) -> None:
         self.is_terminal = os.isatty(descriptor)
         self.broken = False  # nobody reads the pipe any more: who writes is to learn it
+        self.refuses = False  # the last write has failed, as on a full disk, which may pass
         self.at_line_start = True
         self._given = descriptor
         self._own = _unblocked(descriptor)
@@ -63,10 +64,11 @@ class Outlet:
             except OSError as error:
                 self.broken = error.errno == errno.EPIPE
                 self._gone = error.errno in _TERMINAL_GONE
-                if not (self.broken or self._gone):
-                    return  # a full disk, which may pass
-                self._waiting.clear()
+                self.refuses = not (self.broken or self._gone)
+                if not self.refuses:
+                    self._waiting.clear()
                 return
+            self.refuses = False
             del self._waiting[:written]
 
     def close(self) -> None:
