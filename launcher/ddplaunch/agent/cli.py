@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ddplaunch.agent.local import host
+    from ddplaunch.agent.supervisor.launch import LaunchStreams
     from ddplaunch.agent.transport.endpoints import Endpoint
 
 _WITHOUT_PLAN = {"ask", "interfaces", "keys", "look", *slurm.VERBS}
@@ -76,10 +77,7 @@ def _call(arguments: argparse.Namespace, folder: str) -> int:
 
         return mpi_wrapper.main(plan, folder, arguments.words[1:])
     if arguments.verb == "local":
-        from ddplaunch.agent.local import host
-
-        part = None if arguments.node is None else _part(arguments)
-        return host.main(plan, folder, attempt, arguments.gate_only, part)
+        return _local(arguments, plan, folder, attempt)
     key = (os.environ.get(Env.KEY) or os.environ.get(Env.UID, "")).encode()
     if not key:
         raise UnusableError(f"{Env.KEY} is not set: by this key the nodes of a job know one another")
@@ -95,11 +93,36 @@ def _call(arguments: argparse.Namespace, folder: str) -> int:
         from ddplaunch.agent.gate import gate
 
         return gate.main(plan, folder, node, attempt, key, where, ran=False)
-    return _supervise(plan, folder, node, attempt, key, where)
+    return _supervise(plan, folder, node, attempt, key, where, _streams(arguments))
+
+
+def _local(arguments: argparse.Namespace, plan: contract.JobPlan, folder: str, attempt: int) -> int:
+    from ddplaunch.agent.local import carrier, host
+
+    part = None if arguments.node is None else _part(arguments)
+    streams = None
+    if arguments.foreground:
+        streams = carrier.UserStreams(prefix=arguments.prefix, group=arguments.raw)
+    return host.main(plan, folder, attempt, arguments.gate_only, part, streams)
+
+
+def _streams(arguments: argparse.Namespace) -> Optional[LaunchStreams]:
+    if not arguments.streams:
+        return None
+    from ddplaunch.agent.supervisor.launch import LaunchStreams
+
+    stdin, stdout, stderr = map(int, arguments.streams.split(","))
+    return LaunchStreams(stdin, stdout, stderr, arguments.carrier, arguments.group)
 
 
 def _supervise(
-    plan: contract.JobPlan, folder: str, node: int, attempt: int, key: bytes, where: Sequence[Endpoint]
+    plan: contract.JobPlan,
+    folder: str,
+    node: int,
+    attempt: int,
+    key: bytes,
+    where: Sequence[Endpoint],
+    streams: Optional[LaunchStreams],
 ) -> int:
     """Run the ranks of this node; again, beyond its gate, as often as the hub lets newcomers in."""
     agreed = os.path.join(folder, Files.NODE.format(node=node), Files.AGREED)
@@ -110,7 +133,7 @@ def _supervise(
         from ddplaunch.agent.supervisor import launch, reaper, supervisor
 
         place = launch.LaunchContext(folder, node)
-        code = supervisor.main(plan, folder, node, attempt, key, where)
+        code = supervisor.main(plan, folder, node, attempt, key, where, streams)
         if code != contract.REGROUP:
             return code
         place.set_aside(attempt + place.regroups)
@@ -200,12 +223,22 @@ def _parser() -> argparse.ArgumentParser:
     run = verbs.add_parser("run", parents=[common], help="run and watch the launch command of this node")
     options.add_arguments(run)
     options.add_agents_own(run)
+    run.add_argument("--streams", default="", help=argparse.SUPPRESS)  # descriptors of the command
+    run.add_argument("--carrier", default="", help=argparse.SUPPRESS)
+    run.add_argument("--group", type=int, help=argparse.SUPPRESS)
     rank = verbs.add_parser("rank", parents=[common], help="run one rank that an MPI launcher has started")
     rank.add_argument("words", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the rank's own command")
     local = verbs.add_parser("local", parents=[common], help="run all nodes of the job on this machine")
     local.add_argument("--node", type=int, metavar="N", help="only this node; the others are elsewhere")
     local.add_argument("--key-server", default="", metavar="WORDS", help="of node 0: arguments of `keys`")
     local.add_argument("--gate-only", action="store_true", help="stop after the gate, start no training")
+    local.add_argument(
+        "--foreground", action="store_true", help="of one node: its command has our stdin, stdout and stderr"
+    )
+    options.add_prefix(local)
+    local.add_argument(
+        "--raw", type=int, metavar="GROUP", help="as they are, in the terminal's process group GROUP"
+    )
     ask = verbs.add_parser("ask", parents=[common], help="send one request to the hub of a job")
     ask.add_argument("what", choices=["status", "diagnose", "stop", "ending"], help="`ending`: by WHY, soon")
     ask.add_argument("why", nargs="?", default="", metavar="WHY", help="for the verdict, and for the log")

@@ -27,9 +27,13 @@ if TYPE_CHECKING:
     from ddplaunch.plan.plan import Plan
 
 HELP = """
-The command is supervised like a submitted job: this machine is checked first, each line of output has its
-rank, and a hang or a failure gets a verdict. There is no job file; the command runs in the foreground, and
-all its processes end with this one, unless --keep-background lets them go on.
+The command is supervised like a submitted job: this machine is checked first, and a hang or a failure gets a
+verdict. There is no job file; the command runs in the foreground, and all its processes end with this one,
+unless --keep-background lets them go on.
+
+stdin, stdout and stderr are the command's; what ddplaunch has to say goes to stderr. In a terminal, where
+several ranks print, each line begins with [node/rank], and progress bars stand one under another. --raw hands
+over the terminal as it is, as to a debugger.
 
 Every signal goes to the command, once, and does there what it does without ddplaunch. Before Ctrl-C, SIGTERM
 and a SIGHUP that the command does not handle, evidence is collected; 2 s after a second Ctrl-C, all that is
@@ -53,6 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.usage = (
         "%(prog)s [--name NAME] [--notice-after TIME] [--kill-after TIME] [--keep-background] "
+        "[--prefix | --no-prefix | --raw] "
         "[--join [OPTIONS]] -- COMMAND ..."
     )
     parser.add_argument(
@@ -81,6 +86,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--keep-background",
         action="store_true",
         help="let processes that the command has started in the background go on after its end",
+    )
+    options.add_prefix(parser)
+    parser.add_argument(
+        "--raw",
+        action="store_true",
+        help="give the command stdin, stdout and stderr as they are: nothing of its output is kept",
     )
     options.add_arguments(parser, arguments.seconds)
     parser.add_argument(
@@ -111,20 +122,21 @@ def _run(args: argparse.Namespace, stops: Stops) -> int:
     plan = adhoc(command, args.name, _watchdog(args))
     if args.keep_background:
         plan = dataclasses.replace(plan, job=dataclasses.replace(plan.job, keep_background=True))
+    words = [] if args.prefix is None else ["--prefix" if args.prefix else "--no-prefix"]
     if not args.join:
         _note_other_nodes(command)
-        return _run_plan(local.connect(), plan, stops)
+        return _run_plan(local.connect(), plan, stops, words, raw=args.raw)
     joining = _prepare(args, command, plan.job.watchdog)
     if joining is None:
         return ExitCode.GATE
     os.environ.update(joining.environment)
     plan = dataclasses.replace(plan, job=joining.plan)
-    arguments_of_host = [f"--node={joining.node}", f"--key-server={shlex.join(joining.key_server)}"]
+    words += [f"--node={joining.node}", f"--key-server={shlex.join(joining.key_server)}"]
     if joining.node == 0:
-        return _run_plan(local.connect(), plan, stops, arguments_of_host)
+        return _run_plan(local.connect(), plan, stops, words, raw=args.raw)
     with tempfile.TemporaryDirectory(prefix="ddplaunch-") as passing:
         # The hub on node 0 writes the record of the job.
-        return _run_plan(local.LocalBackend(Path(passing)), plan, stops, arguments_of_host)
+        return _run_plan(local.LocalBackend(Path(passing)), plan, stops, words, raw=args.raw)
 
 
 def _refuse_file(command: Sequence[str]) -> None:
@@ -141,15 +153,17 @@ def _refuse_file(command: Sequence[str]) -> None:
         )
 
 
-def _run_plan(backend: LocalBackend, plan: Plan, stops: Stops, arguments_of_host: Sequence[str] = ()) -> int:
+def _run_plan(
+    backend: LocalBackend, plan: Plan, stops: Stops, arguments_of_host: Sequence[str], *, raw: bool
+) -> int:
     from ddplaunch.cli import exits
     from ddplaunch.render import render
 
     rendered = render(plan)
     rendered = dataclasses.replace(rendered, command=(*rendered.command, *arguments_of_host))
     stops.hold()
-    handle, child = backend.start_here(rendered)
-    # The command runs in a session of its own, where no signal of the terminal reaches it.
+    handle, child = backend.start_here(rendered, raw=raw)
+    # Without `raw` the command runs in a session of its own, where no signal of the terminal reaches it.
 
     def pass_on(asked: Asked) -> None:
         try:
@@ -157,7 +171,7 @@ def _run_plan(backend: LocalBackend, plan: Plan, stops: Stops, arguments_of_host
         except NotFoundError:
             child.host.send(asked.number)
 
-    code = stops.attend(child, pass_on)
+    code = stops.attend(child, pass_on, raw=raw)
     # The record may lack the end, if the disk is full, or be gone; the exit code is always there.
     try:
         bundle, gate_passed = backend.collect(handle), backend.job(handle).gate_passed
@@ -193,7 +207,7 @@ def _prepare(args: argparse.Namespace, command: list[str], watchdog: WatchdogPla
     except CannotJoinError as error:
         raise UsageError(str(error), hint=error.hint) from error
     except munge.NoKeyError as error:
-        print("\n".join(verdict_text.block([error.verdict], final=True)))
+        sys.stderr.write("\n".join([*verdict_text.block([error.verdict], final=True), ""]))
         return None
 
 

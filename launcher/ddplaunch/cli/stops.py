@@ -48,8 +48,11 @@ class Stops:
         """Keep signals from now on until there is a job: its start must not be interrupted."""
         self._reader = signals.SignalReader()
 
-    def attend(self, child: Child, pass_on: Callable[[Asked], None]) -> int:
-        """Wait for the end of the job's host process, and pass on signals. Returns its exit code."""
+    def attend(self, child: Child, pass_on: Callable[[Asked], None], *, raw: bool = False) -> int:
+        """Wait for the end of the job's host process, and pass on signals. Returns its exit code.
+
+        `raw`: the command is in our process group, and has got what the keyboard sends by itself.
+        """
         assert self._reader is not None
         poll = select.poll()
         poll.register(self._reader, select.POLLIN)
@@ -60,7 +63,8 @@ class Stops:
             while (code := child.poll()) is None:
                 poll.poll(1000 * _LOOK if pausing else None)
                 for received in self._reader.read():
-                    pass_on(_asked(received))
+                    if not (raw and received.by_terminal) or received.number in signals.PAUSES:
+                        pass_on(_asked(received))
                     if received.number in signals.PAUSES:
                         pausing = time.monotonic() + _PAUSE
                     elif received.number == signal.SIGCONT:

@@ -11,7 +11,8 @@ import pytest
 from tests.busy import BUSY
 from tests.disks import fill, small_disk
 
-from ddplaunch.agent.supervisor.output import LINE_LIMIT, Console, LineSplitter, Tail
+from ddplaunch.agent.supervisor.output import Console, Tail
+from ddplaunch.agent.text.lines import LINE_LIMIT, LineSplitter
 
 
 def cut(*pieces: bytes) -> list[bytes]:

@@ -22,7 +22,7 @@ from ddplaunch.agent.system import proc
 
 def test_a_rank_that_is_known_only_after_its_end(tmp_path: Path) -> None:
     """It is the launch command itself, whose exit code somebody has seen: a busy supervisor looks late."""
-    nobody: Any = SimpleNamespace(launch_log=str(tmp_path / "launch.log"))
+    nobody: Any = SimpleNamespace(launch_log=str(tmp_path / "launch.log"), streams=None)
     tracker = RankTracker(JobPlan("trial", 1, None, [], ["train.py"]), 0, nobody, nobody, nobody)
     with subprocess.Popen([sys.executable, "-c", "raise SystemExit(7)"]) as tracker.launch:
         tracker.launch.wait()

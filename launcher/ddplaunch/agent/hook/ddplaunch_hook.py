@@ -9,9 +9,9 @@ before they react. Processes that a rank forks through multiprocessing connect a
 A process that calls init_process_group reports the call before it waits, with or without a rank's number in
 its environment: the call makes it a rank. Every other process opens no connection.
 
-DDPLAUNCH_HOOK is "SOCKET[,any][,mpi][,ptrace][,rank=PID]": the abstract name of the socket; any process
-without RANK may be a rank; an MPI launcher's number makes a rank; any process may ptrace; and, below a rank,
-that rank's pid.
+DDPLAUNCH_HOOK is "SOCKET[,any][,mpi][,ptrace][,output=SOCKET][,rank=PID]": the abstract name of the socket;
+any process without RANK may be a rank; an MPI launcher's number makes a rank; any process may ptrace; who
+carries the ranks' output; and, below a rank, that rank's pid.
 """
 
 # ruff: noqa: RUF012, SIM105, SLF001, UP031 - runs on Python 3.8, and imports no more than it must
@@ -57,6 +57,7 @@ class _State:
     watched = False  # the hooks for its end are in place
     line: Optional[socket.socket] = None
     inode = 0  # of the line
+    output: list[str] = []  # the files in which what it prints is kept, where these are its alone
     caught: list[dict[str, Any]] = []
     go = _thread.allocate_lock()  # held until the supervisor lets a dying rank go
     sending = _thread.allocate_lock()
@@ -85,10 +86,21 @@ def start() -> None:
     if ranked:
         # Children of this process inherit its RANK, and must not be taken for it.
         os.environ["DDPLAUNCH_HOOK"] = "%s,rank=%d" % (name, os.getpid())
+        _part(words)
         ddplaunch_ties.tie_to_launcher("ptrace" in words)
         fault = _prepare()
     if _connect("rank" if ranked else "any", fault):
         _watch_end()
+
+
+def _part(words: list[str]) -> None:
+    """Print to streams of our own, where the launch command prints to those of a carrier."""
+    carrier = next((word[7:] for word in words if word.startswith("output=")), "")
+    try:
+        if carrier:
+            _State.output = ddplaunch_output.part(carrier)
+    except Exception:  # it prints to those of the launch command
+        pass
 
 
 def _prepare() -> str:
@@ -121,8 +133,9 @@ def _connect(role: str, fault: str = "") -> bool:
     _State.sending = _thread.allocate_lock()
     _State.go = _thread.allocate_lock()
     _State.go.acquire()
-    hello = {"hello": role, "python": "%d.%d.%d" % sys.version_info[:3], "fault": fault}
+    hello: dict[str, Any] = {"hello": role, "python": "%d.%d.%d" % sys.version_info[:3], "fault": fault}
     hello["ring"] = ddplaunch_torch.ring_file()
+    hello["output"] = _State.output
     for key in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
         hello[key.lower()] = os.environ.get(key, "")
     _send(line, _json(hello))

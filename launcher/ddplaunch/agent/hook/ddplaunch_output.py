@@ -1,9 +1,13 @@
-"""Keeps a program alive whose output cannot be written, as on a full disk.
+"""Gives a rank streams of its own; keeps a program alive whose output cannot be written, as on a full disk.
 
-ddplaunch has a rank print into a file below the job's folder. Where that file cannot be written, C goes on;
-Python raises OSError in print(), and exits with 120 when the last flush fails. Here the text is dropped
-instead, and a line in the file marks the gap once there is space again. Errors of all other files are the
-program's.
+In the foreground the launch command prints into pipes or pseudo terminals of ddplaunch's. A rank that has
+inherited these gets others of the same kind, so that ranks can be told apart. What the user's command has
+redirected stays as it is.
+
+In a job, stdout and stderr of a rank are files below the job's folder. Where such a file cannot be written,
+C goes on; Python raises OSError in print(), and exits with 120 when the last flush fails. Here the text is
+dropped instead, and a line in the file marks the gap once there is space again. Errors of all other files are
+the program's.
 """
 
 # ruff: noqa: UP031 - runs on Python 3.8
@@ -20,6 +24,50 @@ if TYPE_CHECKING:
     from typing import Any
 
 _JOB = os.path.dirname(os.path.dirname(os.path.realpath(__file__))) + "/"
+
+
+_PATIENCE = 5
+
+
+def part(carrier: str) -> list[str]:
+    """Replace the launch command's streams by our own. Returns the files in which our output is kept.
+
+    May raise any exception. Then the streams are those of the launch command.
+    """
+    import array
+    import json
+    import socket
+
+    wish: dict[str, Any] = {
+        "rank": os.environ.get("RANK"),
+        "local": os.environ.get("LOCAL_RANK"),
+        "ranks": os.environ.get("LOCAL_WORLD_SIZE"),
+        "attempt": os.environ.get("TORCHELASTIC_RESTART_COUNT"),
+    }
+    for number in (1, 2):
+        try:
+            status = os.fstat(number)
+            wish[str(number)] = (status.st_dev, status.st_ino)
+        except OSError:  # the program was started without it
+            wish[str(number)] = (0, 0)
+    line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        line.settimeout(_PATIENCE)
+        line.connect("\0" + carrier)
+        line.sendall(json.dumps(wish).encode())
+        answer, ancillary, _, _ = line.recvmsg(65536, socket.CMSG_SPACE(8))
+    finally:
+        line.close()
+    given = array.array("i")
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            given.frombytes(data[: len(data) - len(data) % given.itemsize])
+    told = json.loads(answer)
+    for number, descriptor in zip(told["numbers"], given):
+        os.dup2(descriptor, number)
+    for descriptor in set(given):
+        os.close(descriptor)
+    return [str(path) for path in told["files"]]
 
 
 def keep(lost: Callable[[str], None]) -> None:

@@ -43,6 +43,20 @@ def add_arguments(parser: argparse.ArgumentParser, seconds: Callable[[str], floa
         parser.add_argument(name, **{**settings, "help": f"with --join: {settings['help']}"})
 
 
+def add_prefix(parser: argparse.ArgumentParser) -> None:
+    """Add the options on the ranks' names before their lines."""
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument(
+        "--prefix",
+        action="store_true",
+        default=None,
+        help="put [node/rank] before each line (default: in a terminal, where several ranks print)",
+    )
+    which.add_argument(
+        "--no-prefix", action="store_false", dest="prefix", help="show the bytes as the command writes them"
+    )
+
+
 def add_agents_own(parser: argparse.ArgumentParser) -> None:
     """Add the options that the launcher's `run` always has, and the agent's only with --join."""
     plan = WatchdogPlan()
@@ -50,6 +64,7 @@ def add_agents_own(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--name", default=JOB, help=f"with --join: the job's name (default: {JOB})")
     parser.add_argument("--notice-after", type=float, default=plan.notice_after, **seconds)
     parser.add_argument("--kill-after", type=_or_never, default=AUTO, **seconds)
+    add_prefix(parser)
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="with --join")
 
 

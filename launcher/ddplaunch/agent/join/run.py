@@ -18,6 +18,7 @@ from ddplaunch.agent.join import munge, options
 from ddplaunch.agent.join.prepare import JoinedJob, prepare
 from ddplaunch.agent.join.spot import CannotJoinError
 from ddplaunch.agent.local import host
+from ddplaunch.agent.local.carrier import UserStreams
 from ddplaunch.agent.text.printable import error_text, printable
 from ddplaunch.agent.transport.endpoints import parse
 
@@ -39,12 +40,12 @@ def main(arguments: argparse.Namespace) -> int:
         sys.stderr.write(error_text(error))
         return Exit.MISCONFIGURED
     except munge.NoKeyError as error:
-        print("\n".join(verdict_text.block([error.verdict], final=True)), flush=True)
+        print("\n".join(verdict_text.block([error.verdict], final=True)), file=sys.stderr, flush=True)
         return CATALOGUE[error.verdict.code].exit_code
     folder = tempfile.mkdtemp(prefix=f"ddplaunch-{arguments.name}-")
     code: Optional[int] = None
     try:
-        code = _run(joined, folder)
+        code = _run(joined, folder, arguments.prefix)
     finally:
         if code and joined.node == 0:
             _log(f"the evidence is in {os.path.join(folder, Files.RUN)}")
@@ -53,11 +54,12 @@ def main(arguments: argparse.Namespace) -> int:
     return code
 
 
-def _run(joined: JoinedJob, folder: str) -> int:
+def _run(joined: JoinedJob, folder: str, prefix: Optional[bool]) -> int:
     codec.write(os.path.join(folder, Files.PLAN), joined.plan)
     (hub,) = parse(joined.environment[Env.HUB])
     part = host.Part(joined.node, hub, joined.environment[Env.KEY], joined.key_server)
-    return host.main(joined.plan, folder, int(joined.environment[Env.ATTEMPT]), part=part)
+    attempt = int(joined.environment[Env.ATTEMPT])
+    return host.main(joined.plan, folder, attempt, part=part, streams=UserStreams(prefix=prefix))
 
 
 def keys(port: int, occasion: str) -> int:
@@ -71,4 +73,4 @@ def keys(port: int, occasion: str) -> int:
 
 
 def _log(text: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')} {printable(text, lines=True)}", flush=True)
+    print(f"{time.strftime('%H:%M:%S')} {printable(text, lines=True)}", file=sys.stderr, flush=True)

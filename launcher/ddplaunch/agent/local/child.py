@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Collection
 from typing import Callable
 
 from ddplaunch.agent.system import processes
 
 
 class Child:
-    """A child process of the agent. `line` gets the lines that it prints, `ended` its exit code."""
+    """A child process of the agent. `line` gets the lines that it prints, `ended` its exit code.
+
+    It inherits `descriptors`.
+    """
 
     def __init__(
         self,
@@ -18,6 +22,7 @@ class Child:
         env: dict[str, str],
         line: Callable[[bytes], None],
         ended: Callable[[int], None],
+        descriptors: Collection[int] = (),
     ) -> None:
         self.verb = words[0]
         self.line = line
@@ -30,6 +35,7 @@ class Child:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             bufsize=0,
+            pass_fds=descriptors,
         )
         assert self.process.stdout is not None
         self.pipe = self.process.stdout

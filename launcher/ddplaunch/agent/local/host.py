@@ -19,10 +19,11 @@ import selectors
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Callable, NamedTuple, Optional
 
 from ddplaunch.agent.contract import Asked, Env, Exit, Files, JobPlan, JobStatus, Marks, Phase, Verdict, codec
+from ddplaunch.agent.local.carrier import Carrier, UserStreams
 from ddplaunch.agent.local.child import Child
 from ddplaunch.agent.system import proc, processes
 from ddplaunch.agent.system.log_file import LogFile
@@ -64,11 +65,19 @@ class Part(NamedTuple):
 
 
 def main(
-    plan: JobPlan, folder: str, attempt: int, gate_only: bool = False, part: Optional[Part] = None
+    plan: JobPlan,
+    folder: str,
+    attempt: int,
+    gate_only: bool = False,
+    part: Optional[Part] = None,
+    streams: Optional[UserStreams] = None,
 ) -> int:
-    """Run the job to its end; again after what may go well elsewhere, if the plan allows. Returns an Exit."""
+    """Run the job to its end; again after what may go well elsewhere, if the plan allows. Returns an Exit.
+
+    `streams`: those of the user, where the one node's command runs in the foreground.
+    """
     processes.adopt_orphans()
-    host = Host(plan, folder, gate_only, part, SignalReader())
+    host = Host(plan, folder, gate_only, part, SignalReader(), streams)
     code: Optional[int] = None
     try:
         while True:
@@ -84,11 +93,19 @@ def main(
         if code is None or host.stopping or not plan.keep_background:
             end_all()
         host.close_logs()
+        if host.carrier is not None:
+            host.carrier.finish(host.is_told_to_stop)
 
 
 class Host:
     def __init__(
-        self, plan: JobPlan, folder: str, gate_only: bool, part: Optional[Part], signals: SignalReader
+        self,
+        plan: JobPlan,
+        folder: str,
+        gate_only: bool,
+        part: Optional[Part],
+        signals: SignalReader,
+        streams: Optional[UserStreams] = None,
     ) -> None:
         self.plan = plan
         self.folder = folder
@@ -112,8 +129,14 @@ class Host:
         self.supervised = False
         self.bundled = False
         self.env: dict[str, str] = {}
-        self.console = LogFile(sys.stdout.fileno())
+        # In the foreground, stdout is the command's alone.
+        self.console = LogFile(sys.stdout.fileno() if streams is None else streams.stderr)
         self.logs: dict[str, LogFile] = {}
+        self.streams = streams
+        self.carrier: Optional[Carrier] = None
+        if streams is not None and streams.group is None:
+            self.carrier = Carrier(streams, self.nodes[0], folder, self._complain)
+            self.selector.register(self.carrier.fileno(), selectors.EVENT_READ)
 
     def run(self, attempt: int) -> int:
         """Run one attempt, from the hub's start to its end. Returns its exit code."""
@@ -190,13 +213,32 @@ class Host:
         self._log(log, data)
         if 0 not in self.nodes:
             lines = data.splitlines(keepends=True)
-            self.console.write(b"".join(line for line in lines if not line.startswith(b"{")))
+            self._say(b"".join(line for line in lines if not line.startswith(b"{")))
 
     def _start_node(self, verb: str, node: int, line: Callable[[bytes], None]) -> Child:
         # Not for the hub, which would take itself for a container.
         message = os.environ.get(Env.TERMINATION, "")
         env = {Env.NODE: str(node), Env.HUB: self._where(), Env.TERMINATION: message}
-        return self._start([verb], env, line, lambda code: self._node_ended(verb, node, code))
+        words, descriptors = [verb], list[int]()
+        if verb == "run" and self.streams is not None:
+            words, descriptors = self._with_streams(self.streams)
+        ended = lambda code: self._node_ended(verb, node, code)  # noqa: E731
+        child = self._start(words, env, line, ended, descriptors)
+        for each in descriptors:
+            os.close(each)
+        return child
+
+    def _with_streams(self, streams: UserStreams) -> tuple[list[str], list[int]]:
+        """Return the words for a supervisor whose command runs in the foreground, and descriptors for it."""
+        out, err, more = streams.stdout, streams.stderr, [f"--group={streams.group}"]
+        if self.carrier is not None:
+            out, err = self.carrier.launch_streams()
+            more = [f"--carrier={self.carrier.name}"]
+        # Copies: the supervisor has other streams of its own under the usual numbers.
+        descriptors = [os.dup(streams.stdin), os.dup(out), os.dup(err)]
+        if self.carrier is not None:
+            self.carrier.handed_over()
+        return ["run", f"--streams={','.join(map(str, descriptors))}", *more], descriptors
 
     def _where(self) -> str:
         """Return the hub's addresses for this machine. Raises OSError."""
@@ -273,8 +315,9 @@ class Host:
         env: dict[str, str],
         line: Callable[[bytes], None],
         ended: Callable[[int], None],
+        descriptors: Collection[int] = (),
     ) -> Child:
-        child = Child([*words, "--folder", self.folder], {**self.env, **env}, line, ended)
+        child = Child([*words, "--folder", self.folder], {**self.env, **env}, line, ended, descriptors)
         self.children.append(child)
         self.selector.register(child.pipe, selectors.EVENT_READ, child)
         return child
@@ -309,7 +352,7 @@ class Host:
             if deadline is not None and time.monotonic() > deadline:
                 return False
             for entry, _ in self.selector.select(_CALM if self._trains() else _POLL):
-                child: Optional[Child] = entry.data  # None: a signal has come
+                child: Optional[Child] = entry.data  # None: a signal has come, or output
                 if child is not None and not child.drain():
                     self.selector.unregister(child.pipe)
             for child in [each for each in self.children if each.process.poll() is not None]:
@@ -317,6 +360,8 @@ class Host:
                 if child.pipe in self.selector.get_map():
                     self.selector.unregister(child.pipe)
                 child.close()
+            if self.carrier is not None:
+                self.carrier.carry()
             self._kill_stopped_hub()
             self._pass_signals()
         return True
@@ -354,6 +399,11 @@ class Host:
                 hurried = time.monotonic() + HURRIED
                 self.kill_at = hurried if self.kill_at is None else min(self.kill_at, hurried)
             self._send(number, "run")
+
+    def is_told_to_stop(self) -> bool:
+        """Whether somebody has asked for the end, also in the last moments."""
+        self.stopping = self.stopping or any(each.number in _ENDS for each in self.signals.read())
+        return self.stopping
 
     def _is_final(self) -> bool:
         """Whether it is `ddplaunch cancel` that asks for the end."""
@@ -396,8 +446,18 @@ class Host:
     # --------------------------------------------------------------- output
 
     def _output(self, data: bytes) -> None:
-        self._log(self.path(Files.OUTPUT), data)
-        self.console.write(data)
+        """Print lines of a supervisor: of the ranks and its own; its own alone where there is a carrier."""
+        if self.carrier is not None:
+            self.carrier.say(data, keep=True)
+        else:
+            self._log(self.path(Files.OUTPUT), data)
+            self.console.write(data)
+
+    def _say(self, data: bytes) -> None:
+        if self.carrier is not None:
+            self.carrier.say(data)
+        else:
+            self.console.write(data)
 
     def _hub_line(self, data: bytes) -> None:
         """Print lines of the hub: no bundle, and a verdict only when no supervisor prints it, too."""
@@ -406,7 +466,7 @@ class Host:
         self.bundled = self.bundled or _BUNDLE_MARK in data  # the bundle comes last, in several pieces
         if self.supervised:
             words = b"".join(line for line in words.splitlines(keepends=True) if line[:1].isdigit())
-        self.console.write(words)
+        self._say(words)
 
     def _log(self, path: str, data: bytes) -> None:
         if path not in self.logs:
@@ -414,7 +474,7 @@ class Host:
         self.logs[path].write(data)
 
     def _complain(self, text: str) -> None:
-        self.console.write(f"ddplaunch: {text}; the job goes on\n".encode())
+        self._say(f"ddplaunch: {text}; the job goes on\n".encode())
 
     def close_logs(self) -> None:
         for log in self.logs.values():

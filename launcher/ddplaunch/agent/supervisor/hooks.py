@@ -33,6 +33,7 @@ class Line:
         self.local_rank: Optional[int] = None
         self.world_size: Optional[int] = None
         self.fault_file = ""  # where faulthandler writes when signalled
+        self.output_files: list[str] = []  # where its carrier keeps what it prints, if that is its alone
         self.ring_file = ""  # file with its last calls of torch.distributed, once there are any
         self.python = ""
         self.thread = 0  # the kernel's number of the thread that answers; 0: it has not answered yet
@@ -168,6 +169,7 @@ class Hooks:
         if "hello" in message:
             line.role, line.python = message["hello"], message.get("python", "")
             line.ring_file = message.get("ring", "")
+            line.output_files = list(message.get("output", ()))
             line.rank, line.local_rank = _number(message.get("rank")), _number(message.get("local_rank"))
             line.world_size = _number(message.get("world_size"))
             line.child = message.get("child")

@@ -8,11 +8,12 @@ import os
 import pwd
 import shutil
 import signal
+import socket
 import subprocess
 import tarfile
 from collections.abc import Mapping
 from types import ModuleType
-from typing import TYPE_CHECKING, Optional, cast
+from typing import TYPE_CHECKING, NamedTuple, Optional, cast
 
 from ddplaunch.agent import hook
 from ddplaunch.agent.contract import Env, Files, JobPlan, RendezvousSettings, codec
@@ -48,10 +49,38 @@ class LaunchError(HintedError):
     """The launch command cannot be started. The message names what is missing, `hint` has the remedy."""
 
 
-class LaunchContext:
-    """The files of this node below the job's folder."""
+class LaunchStreams(NamedTuple):
+    """Descriptors of the launch command in the foreground, where our own output is no part of the command's.
 
-    def __init__(self, folder: str, node: int) -> None:
+    `carrier`: the socket of who shows what is written to them, and keeps it; "": nobody, they are the user's.
+    `group`: the process group that the command joins; None: its own.
+    """
+
+    stdin: int
+    stdout: int
+    stderr: int
+    carrier: str = ""
+    group: Optional[int] = None
+
+    def carry(self, patience: float, **told: object) -> None:
+        """Have all that was printed until now be read, within `patience` seconds.
+
+        `label`: the launch command's, from now on; `over`: it prints no more.
+        """
+        if not self.carrier:
+            return
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
+            line.settimeout(patience)
+            line.connect("\0" + self.carrier)
+            line.sendall(json.dumps(told).encode())
+            line.recv(1)
+
+
+class LaunchContext:
+    """The files of this node below the job's folder, and the launch command's streams in the foreground."""
+
+    def __init__(self, folder: str, node: int, streams: Optional[LaunchStreams] = None) -> None:
+        self.streams = streams
         self.folder = folder
         self.number = node
         self.node = os.path.join(folder, Files.NODE.format(node=node))
@@ -60,6 +89,11 @@ class LaunchContext:
         self.hook = os.path.join(self.node, "hook")
         self.source = os.path.join(self.node, "source")
         self.keeper = os.path.join(self.node, "keeper.json")
+
+    def group_of(self, launch: int) -> int:
+        """Return to whom a signal to the launch command goes, for kill(2): its group, if it has its own."""
+        shared = self.streams is not None and self.streams.group is not None
+        return launch if shared else -launch
 
     def prepare(self) -> None:
         """Make the folders, the hook's files and the source. Raises OSError, LaunchError."""
@@ -158,13 +192,11 @@ def environment(
         env[Env.RESUME_DIR] = plan.resume_dir
     if os.path.isdir(place.source):
         env[Env.SOURCE] = place.source
-    defaults = {
-        # torchrun's --redirects and --log-dir: the user's own flags win, other programs ignore them.
-        "PET_REDIRECTS": "3",
-        "PET_LOG_DIR": place.ranks,
-        "PYTHONUNBUFFERED": "1",
-        "TORCH_FR_BUFFER_SIZE": _RECORDER_SIZE,
-    }
+    defaults = {"TORCH_FR_BUFFER_SIZE": _RECORDER_SIZE}
+    if place.streams is None:
+        # torchrun's --redirects and --log-dir: the user's own flags win, other programs ignore them. In the
+        # foreground a command writes to the user's streams, as often as it does without us.
+        defaults.update(PET_REDIRECTS="3", PET_LOG_DIR=place.ranks, PYTHONUNBUFFERED="1")
     defaults.update(_homeless(place))
     ras = read.settings(env, nccl.NEWEST)
     if "NCCL_RAS_ADDR" not in ras and ras.get("NCCL_RAS_ENABLE") != "0":
@@ -205,15 +237,22 @@ def with_hook(env: dict[str, str], place: LaunchContext, value: str) -> dict[str
     return {**env, Env.HOOK: value, "PYTHONPATH": place.hook + (os.pathsep + path if path else "")}
 
 
-def start(words: list[str], env: dict[str, str], workdir: Optional[str], log: str) -> subprocess.Popen[bytes]:
+def start(
+    words: list[str],
+    env: dict[str, str],
+    workdir: Optional[str],
+    log: str,
+    streams: Optional[LaunchStreams] = None,
+) -> subprocess.Popen[bytes]:
     """Start the command in its own process group. It dies with us; its output is appended to `log`.
 
-    Raises LaunchError.
+    With `streams`, it gets these, and nothing is written to `log`. Raises LaunchError.
     """
     us = os.getpid()
+    group = (streams.group or 0) if streams is not None else 0
 
     def tie() -> None:
-        os.setpgid(0, 0)
+        os.setpgid(0, group)
         # torchrun ends its own workers at SIGTERM, also those that the hook has not tied to it.
         processes.prctl(processes.PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() != us:
@@ -230,15 +269,15 @@ def start(words: list[str], env: dict[str, str], workdir: Optional[str], log: st
             "name it by its full path, or start ddplaunch where it is installed",
         )
     try:
-        with open(log, "ab") as file:
+        with open(log if streams is None else os.devnull, "ab") as file:
             return subprocess.Popen(
                 words,
                 executable=program,
                 env=env,
                 cwd=workdir,
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL if streams is None else streams.stdin,
+                stdout=file if streams is None else streams.stdout,
+                stderr=subprocess.STDOUT if streams is None else streams.stderr,
                 preexec_fn=tie,
             )
     except OSError as error:

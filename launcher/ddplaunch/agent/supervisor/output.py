@@ -17,55 +17,22 @@ from typing import Callable, Optional
 
 from ddplaunch.agent.contract import Raised
 from ddplaunch.agent.evidence.tracebacks import STARTS, Tracebacks
+from ddplaunch.agent.text.lines import PARTIAL_EVERY, LineSplitter, final
 from ddplaunch.agent.text.printable import printable
 from ddplaunch.agent.text.redact import NO_SECRETS, Redactor
 
-LINE_LIMIT = 16 * 1024
-"""Bytes after which a line is shown in pieces."""
 _CHUNK = 256 * 1024
 _BACKLOG = 1 << 20
 """Bytes waiting for a slow console; beyond, the files wait."""
-_SHOW_PARTIAL_AFTER = 10.0
-"""Seconds until a progress bar or a prompt without newline is shown as a line."""
 _NATIVE_LOG = re.compile(rb"\s*\[?[WEI]\d{4} |\s*\[W")
 """torch's own warnings repeat while it waits: they are no progress."""
 _NO_READER = (errno.EPIPE, errno.EBADF, errno.EIO)  # EIO: the terminal is gone
 
 
-class LineSplitter:
-    """Cuts a stream of bytes into lines, as a terminal would show them. Pure, bounded memory."""
-
-    def __init__(self) -> None:
-        self.partial = b""
-
-    def feed(self, data: bytes) -> list[bytes]:
-        """Return whole lines, without newlines and without text that a carriage return overwrote."""
-        *whole, rest = (self.partial + data).split(b"\n")
-        lines = [_final(line) for line in whole]
-        self.partial = rest
-        if len(rest) > LINE_LIMIT:
-            head, _, tail = rest.rpartition(b"\r")
-            if len(tail) > LINE_LIMIT:
-                lines += [tail[i : i + LINE_LIMIT] for i in range(0, len(tail), LINE_LIMIT)]
-                tail = b""
-            self.partial = b"\r" + tail if head else tail
-        return lines
-
-    def flush(self) -> list[bytes]:
-        """Return the line without newline at the end, if there is one."""
-        rest, self.partial = _final(self.partial), b""
-        return [rest] if rest else []
-
-
-def _final(line: bytes) -> bytes:
-    line = line.rstrip(b"\r")
-    return line[line.rfind(b"\r") + 1 :]
-
-
 class Console:
     """Our standard output. Never blocks, never fails: a reader that is slow or gone must not stop the job.
 
-    Output of ranks passes unchanged. LineSplitter of our own are without secrets (`redactor`) and control
+    Output of ranks passes unchanged. Lines of our own are without secrets (`redactor`) and control
     characters.
     """
 
@@ -122,6 +89,7 @@ class Tail:
     def __init__(self, path: str, shown: bool = True) -> None:
         self.path = path
         self.shown = shown
+        self.has_more = False  # it was not read to its end
         self.last_line = ""
         self.raised: list[Raised] = []  # cleared by the reader
         self._file: Optional[int] = None
@@ -130,6 +98,7 @@ class Tail:
         self._lines = LineSplitter()
         self._tracebacks = Tracebacks()
         self._partial_since = 0.0
+        self._partial_shown = b""
         self.kept: list[bytes] = []  # the last lines
         self.fresh: list[bytes] = []  # the new ones of these; cleared by the reader
 
@@ -144,10 +113,13 @@ class Tail:
         if not data:
             self._show_partial(write)
             return False
+        was_open = bool(self._lines.partial)
         lines = self._lines.feed(data)
-        self._partial_since = time.monotonic()
+        if lines or not was_open:
+            self._partial_since, self._partial_shown = time.monotonic(), b""
         is_new = self._take(lines, write, keep)
-        return self._remember(_final(self._lines.partial)) or is_new
+        self._show_partial(write)
+        return self._remember(final(self._lines.partial)) or is_new
 
     def close(self, write: Callable[[list[bytes]], None], keep: int = 1) -> None:
         """Read to the end, and close the file."""
@@ -156,7 +128,9 @@ class Tail:
         while data:
             self._take(self._lines.feed(data), write, keep)
             data = self._data()
-        self._take(self._lines.flush(), write, keep)
+        rest = self._lines.flush()
+        self.shown = self.shown and rest != [self._partial_shown]
+        self._take(rest, write, keep)
         if self._file is not None:
             os.close(self._file)
             self._file = None
@@ -165,8 +139,10 @@ class Tail:
         with contextlib.suppress(OSError):
             if self._file is None:
                 self._file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-            data = os.read(self._file, max(0, min(_CHUNK, self._limit - self._offset)))
+            size = max(0, min(_CHUNK, self._limit - self._offset))
+            data = os.read(self._file, size)
             self._offset += len(data)
+            self.has_more = len(data) == _CHUNK
             return data
         return b""
 
@@ -176,8 +152,8 @@ class Tail:
         if self.shown:
             write(lines)
         self._find_tracebacks(lines)
-        self.kept = (self.kept + lines)[-keep:]
-        self.fresh = (self.fresh + lines)[-keep:]
+        self.kept = (self.kept + lines[-keep:])[-keep:]
+        self.fresh = (self.fresh + lines[-keep:])[-keep:]
         last = next((line for line in reversed(lines) if line.strip()), b"")
         return self._remember(last) and not all(map(_NATIVE_LOG.match, lines))
 
@@ -189,7 +165,9 @@ class Tail:
         return True
 
     def _find_tracebacks(self, lines: list[bytes]) -> None:
-        if not self._tracebacks.reading and not any(start in line for line in lines for start in STARTS):
+        # One search of all of them: a rank may print a hundred megabytes a second.
+        together = b"\n".join(lines)
+        if not self._tracebacks.reading and not any(start in together for start in STARTS):
             return
         now = time.time()
         for line in lines:
@@ -198,10 +176,11 @@ class Tail:
                 self.raised.append(raised)
 
     def _show_partial(self, write: Callable[[list[bytes]], None]) -> None:
-        """Show a line without newline, such as a progress bar, after _SHOW_PARTIAL_AFTER seconds."""
-        if not self._partial_since or time.monotonic() - self._partial_since < _SHOW_PARTIAL_AFTER:
+        """Show a line without its end, such as a progress bar, every PARTIAL_EVERY seconds."""
+        if not self._lines.partial or time.monotonic() - self._partial_since < PARTIAL_EVERY:
             return
-        self._partial_since = 0.0
-        text = _final(self._lines.partial)
-        if text.strip() and self.shown:
+        self._partial_since = time.monotonic()
+        text = final(self._lines.partial)
+        if text.strip() and text != self._partial_shown and self.shown:
+            self._partial_shown = text
             write([text])

@@ -21,6 +21,9 @@ from ddplaunch.agent.supervisor.ranks import Rank
 from ddplaunch.agent.system import proc, processes
 from ddplaunch.agent.text.redact import NO_SECRETS, Redactor
 
+_REPORT = 4 << 20
+"""Bytes at the end of the launch command's output, in which torchrun's report is looked for."""
+
 
 class RankTracker:
     def __init__(
@@ -157,7 +160,10 @@ class RankTracker:
     def _number(self, rank: Rank, member: Member) -> None:
         rank.number, rank.local, rank.numbered_by = member.rank, member.local_rank, member.numbered_by
         rank.world_size = member.world_size or rank.world_size
-        rank.line = self._hooks.lines.get(member.program, rank.line)
+        line = self._hooks.lines.get(member.program, rank.line)
+        if line is not rank.line:
+            rank.line = line
+            self.logs.follow(rank, self.launches_mpi)
 
     def _keep(self, line: Line) -> None:
         if line.rank is None or line.local_rank is None or line.child is None:
@@ -287,6 +293,7 @@ class RankTracker:
 
     def finish_output(self) -> None:
         """Read all output that is left, and in it the exit codes that only torchrun or mpirun got."""
+        self.logs.catch_up(over=True)
         output = _text(self._place.launch_log, self._output_from)
         for number, (local_rank, pid, code) in torchrun.exits(output).items():
             rank = next((rank for rank in self.ranks if rank.pid == pid), None)
@@ -316,7 +323,7 @@ def _was_below(rank: Rank, parent: int) -> bool:
 def _text(path: str, begin: int) -> str:
     try:
         with open(path, "rb") as file:
-            file.seek(begin)
+            file.seek(max(begin, os.fstat(file.fileno()).st_size - _REPORT))
             return file.read().decode(errors="replace")
     except OSError:
         return ""

@@ -12,6 +12,7 @@ import time
 from typing import Optional
 
 from ddplaunch.agent.contract import Asked, Files, JobPlan, codec
+from ddplaunch.agent.supervisor.launch import LaunchContext
 from ddplaunch.agent.supervisor.rank_tracker import RankTracker
 from ddplaunch.agent.supervisor.reaper import Outer, Told
 from ddplaunch.agent.system import proc, processes, signals
@@ -33,10 +34,11 @@ _HARMLESS = frozenset([signal.SIGCONT, signal.SIGWINCH, signal.SIGURG])
 class SignalRelay:
     """Signals to one launch command. `waiting`: those that have come, and are not handled yet."""
 
-    def __init__(self, plan: JobPlan, folder: str, outer: Outer, tracker: RankTracker) -> None:
+    def __init__(self, plan: JobPlan, place: LaunchContext, outer: Outer, tracker: RankTracker) -> None:
         self.waiting: list[Told] = []
         self._plan = plan
-        self._asked = os.path.join(folder, Files.ASKED)
+        self._place = place
+        self._asked = os.path.join(place.folder, Files.ASKED)
         self._outer = outer
         self._tracker = tracker
         self._early: list[tuple[Told, float]] = []  # and until when they wait for a handler
@@ -93,7 +95,7 @@ class SignalRelay:
             return
         asked = self.asked(told)
         to_group = told.number == signal.SIGWINCH or (told if asked is None else asked).to_group
-        processes.send(-launch.pid if to_group else launch.pid, told.number)
+        processes.send(self._place.group_of(launch.pid) if to_group else launch.pid, told.number)
 
     def forward(self, told: Told, started: float) -> None:
         """Pass on a signal that asks for no end. `started`: the launch command's time.monotonic()."""
@@ -140,7 +142,7 @@ class SignalRelay:
         self._pausing = 0.0
         launch = self._tracker.launch
         if launch is not None and self._tracker.launch_exit is None:
-            processes.send(-launch.pid, signal.SIGCONT)
+            processes.send(self._place.group_of(launch.pid), signal.SIGCONT)
 
     def _group(self) -> list[int]:
         launch = self._tracker.launch

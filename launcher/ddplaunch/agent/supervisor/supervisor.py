@@ -34,7 +34,7 @@ from ddplaunch.agent.supervisor.collector import Collector, Look
 from ddplaunch.agent.supervisor.heartbeats import beat
 from ddplaunch.agent.supervisor.hooks import HookMessage, Hooks, Line
 from ddplaunch.agent.supervisor.hub_link import HubLink
-from ddplaunch.agent.supervisor.launch import LaunchContext, LaunchError
+from ddplaunch.agent.supervisor.launch import LaunchContext, LaunchError, LaunchStreams
 from ddplaunch.agent.supervisor.launchers import HOLD, Launchers, is_dying
 from ddplaunch.agent.supervisor.lookups import Lookups
 from ddplaunch.agent.supervisor.output import Console
@@ -53,14 +53,22 @@ HASTE = 3.0
 """Seconds for evidence of an end, when no launcher is held."""
 
 
-def main(plan: JobPlan, folder: str, node: int, attempt: int, key: bytes, hub: Sequence[Endpoint]) -> int:
+def main(
+    plan: JobPlan,
+    folder: str,
+    node: int,
+    attempt: int,
+    key: bytes,
+    hub: Sequence[Endpoint],
+    streams: Optional[LaunchStreams] = None,
+) -> int:
     """Run and watch node `node`'s part of the job. Returns an Exit code; no process that it started survives.
 
     `hub`: the hub's addresses; empty where there is none. After REGROUP the node goes back to the gate.
     """
 
     def inside(outer: reaper.Outer) -> int:
-        place = LaunchContext(folder, node)
+        place = LaunchContext(folder, node, streams)
         redactor = secrets.redactor(plan.hidden, os.environ)
         console = Console(sys.stdout.fileno(), redactor)
         log, regroups = partial(console.log, f"{node}/ddplaunch"), place.regroups
@@ -90,7 +98,7 @@ class Supervisor:
         self.hook_messages: list[tuple[Line, HookMessage]] = []
         self.hooks = Hooks(lambda line, message: self.hook_messages.append((line, message)))
         self.tracker = RankTracker(plan, node, place, self.hooks, console, self.redactor)
-        self.relay = SignalRelay(plan, place.folder, outer, self.tracker)
+        self.relay = SignalRelay(plan, place, outer, self.tracker)
         self.sampler = Sampler()
         self.collector = Collector(node, plan.python, self.hooks, self.sampler, self.meanwhile)
         self.poller = Poller(self.tracker, self.hooks, self.sampler, self.collector)
@@ -281,7 +289,7 @@ class Supervisor:
         while self.fresh_ends:
             rank = self.fresh_ends.pop(0)
             assert rank.exit is not None
-            self.tracker.logs.read()
+            self.tracker.logs.read_all()
             rank.excuse(self.away_since)
             is_present = rank in self.tracker.ranks
             if ranks.bad(rank.exit) and self.stop_code is None and is_present and self.tracker.alive:
@@ -376,9 +384,9 @@ class Supervisor:
             if told is not None:
                 self.relay.pass_on(told)
             else:
-                processes.send(-launch.pid, signal.SIGTERM)
+                processes.send(self.place.group_of(launch.pid), signal.SIGTERM)
             if told is None or is_stopped(launch.pid):
-                processes.send(-launch.pid, signal.SIGCONT)
+                processes.send(self.place.group_of(launch.pid), signal.SIGCONT)
 
     # --- the end
 

@@ -76,13 +76,19 @@ class LocalBackend:
             threading.Thread(target=child.wait, name=f"wait for {folder}", daemon=True).start()
         return _handle(folder)
 
-    def start_here(self, rendered: Rendered) -> tuple[Handle, Child]:
-        """Start the job as a child that uses this process's stdout and stderr, and ends with it."""
-        bound = dataclasses.replace(rendered, command=(*rendered.command, f"--die-with-parent={os.getpid()}"))
-        folder, child = self._start(bound, sys.stdout.fileno(), log=False)
+    def start_here(self, rendered: Rendered, *, raw: bool = False) -> tuple[Handle, Child]:
+        """Start the job as a child whose command has this process's streams, and which ends with it.
+
+        `raw`: the command gets them as they are, with the terminal that they may be.
+        """
+        more = [f"--die-with-parent={os.getpid()}", "--foreground"]
+        if raw:
+            more.append(f"--raw={os.getpgrp()}")
+        bound = dataclasses.replace(rendered, command=(*rendered.command, *more))
+        folder, child = self._start(bound, sys.stdout.fileno(), log=False, raw=raw)
         return _handle(folder), child
 
-    def _start(self, rendered: Rendered, output: int, *, log: bool) -> tuple[Path, Child]:
+    def _start(self, rendered: Rendered, output: int, *, log: bool, raw: bool = False) -> tuple[Path, Child]:
         if shutil.which("sh") is None:
             raise ClusterError(
                 "a job on this machine is started by sh, and there is none on PATH",
@@ -93,7 +99,11 @@ class LocalBackend:
         if rendered.sweep:
             codec.write(str(begun / store.SWEEP), dict(rendered.sweep))
         with (begun / store.HOST_LOG).open("wb") as file:
-            child = Child(rendered.command, output, file.fileno() if log else sys.stderr.fileno())
+            if log:
+                child = Child(rendered.command, output, file.fileno())
+            else:
+                with _stdin(raw=raw) as stdin:
+                    child = Child(rendered.command, output, sys.stderr.fileno(), stdin, own_session=not raw)
         codec.write(str(begun / store.HOST), child.host)
         # A launcher that is killed before this line leaves no job; after it, one whose host is on record.
         folder = self.store.claim(begun)
@@ -162,6 +172,21 @@ class LocalBackend:
 
     def close(self) -> None:
         """Do nothing: it keeps nothing open."""
+
+
+@contextlib.contextmanager
+def _stdin(*, raw: bool) -> Iterator[int]:
+    """Give the descriptor of the command's stdin: ours, unless that is a terminal in which others type now.
+
+    `raw`: the kernel sees to it, for the command is in the terminal's session.
+    """
+    with contextlib.suppress(OSError):
+        os.fstat(0)
+        if raw or not os.isatty(0) or os.tcgetpgrp(0) == os.getpgrp():
+            yield 0
+            return
+    with Path(os.devnull).open("rb") as null:
+        yield null.fileno()
 
 
 def _handle(folder: Path) -> Handle:

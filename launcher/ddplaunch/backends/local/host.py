@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import signal
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ddplaunch.agent.system import processes
 from ddplaunch.backends import files
@@ -17,6 +19,9 @@ _START_SCRIPT = (
     'IFS= read -r folder && program=$1 && script=$2 && shift 2 && exec "$program" "$folder/$script" "$@"'
 )
 """The process starts before its job, so that its pid is on record by then. It ends when it gets no folder."""
+_STDIN = 9
+_HERE = f" <&{_STDIN} {_STDIN}<&-"
+"""In the foreground: the pipe gives way to the user's own stdin."""
 _POLL = 0.05
 
 
@@ -85,21 +90,44 @@ class Child:
     It is not a Popen, which warns of every child that outlives it, as a host does.
     """
 
-    def __init__(self, command: Sequence[str], output: int, errors: int) -> None:
-        """`command`: a program, the name of a script in the job's folder, arguments."""
+    def __init__(
+        self,
+        command: Sequence[str],
+        output: int,
+        errors: int,
+        stdin: int | None = None,
+        *,
+        own_session: bool = True,
+    ) -> None:
+        """`command`: a program, the name of a script in the job's folder, arguments. `stdin`: the user's."""
         reading, self._writing = os.pipe()
-        streams = ((os.POSIX_SPAWN_DUP2, given, to) for to, given in enumerate((reading, output, errors)))
+        # Above the numbers that the child gets, of which none may be overwritten before it was copied.
+        given = [fcntl.fcntl(each, fcntl.F_DUPFD_CLOEXEC, _STDIN + 1) for each in (reading, output, errors)]
+        if stdin is not None:
+            given.append(fcntl.fcntl(stdin, fcntl.F_DUPFD_CLOEXEC, _STDIN + 1))
+        streams = [
+            (os.POSIX_SPAWN_DUP2, each, to) for each, to in zip(given, (0, 1, 2, _STDIN), strict=False)
+        ]
+        # Neither Ctrl-C nor a closing terminal reaches it.
+        apart: dict[str, Any] = {"setsid": True} if own_session else {"setpgroup": 0}
         try:
             self.pid = os.posix_spawnp(
                 "sh",
-                ["sh", "-c", _START_SCRIPT, "ddplaunch-host", *command],
+                [
+                    "sh",
+                    "-c",
+                    _START_SCRIPT + (_HERE if stdin is not None else ""),
+                    "ddplaunch-host",
+                    *command,
+                ],
                 os.environ,
-                file_actions=list(streams),
-                setsid=True,  # neither Ctrl-C nor a closing terminal reaches it
+                file_actions=streams,
+                **apart,
                 setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],  # which Python ignores, and children would too
             )
         finally:
-            os.close(reading)
+            for each in (reading, *given):
+                os.close(each)
         fields = _stat(self.pid)
         assert fields is not None  # it cannot be gone: only its parent can wait for it
         self.host = Host(self.pid, int(fields[19]), _boot(), time.time())

@@ -1,0 +1,183 @@
+"""How the output of several writers is shown on one of the user's streams.
+
+Into a file or a pipe the bytes pass as they are. In a terminal, where several ranks of this node print, each
+line has its rank in front, and the bars of all ranks stand below the lines, one under another.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import struct
+import termios
+import unicodedata
+from typing import Optional
+
+from ddplaunch.agent.local.outlet import Outlet
+from ddplaunch.agent.text.lines import PrefixedLines
+
+_REDRAW = 0.1
+"""Seconds between two pictures of the bars."""
+_ESCAPES = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[@-Z\\-_])")
+_MOVES = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-ln-~]")
+"""What moves the cursor or erases; colours, which end in `m`, stay."""
+
+
+class Writer:
+    """Who prints: the launch command, or one rank. `several`: other ranks of this node print, too."""
+
+    def __init__(self, label: bytes, several: bool = False) -> None:
+        self.label = label
+        self.several = several
+
+
+class Display:
+    """Shows the bytes as they are."""
+
+    def __init__(self, outlet: Outlet) -> None:
+        self.outlet = outlet
+
+    def feed(self, writer: Writer, data: bytes, now: float) -> None:  # noqa: ARG002 - others need them
+        """Show what the writer has printed at `now`, by time.monotonic()."""
+        self.outlet.write(data)
+
+    def end(self, writer: Writer) -> None:
+        """Note that the writer prints no more."""
+
+    def say(self, lines: bytes) -> None:
+        """Show whole lines of our own, at the begin of a line."""
+        self.outlet.write(lines if self.outlet.at_line_start else b"\n" + lines)
+
+    def tick(self, now: float) -> None:
+        """Show what is due by the clock."""
+
+    def close(self) -> None:
+        """Show the rest."""
+
+
+class LineDisplay(Display):
+    """Whole lines, each with its writer's name in front: where the user asks for it."""
+
+    def __init__(self, outlet: Outlet) -> None:
+        super().__init__(outlet)
+        self._lines: dict[Writer, PrefixedLines] = {}
+
+    def feed(self, writer: Writer, data: bytes, now: float) -> None:
+        lines = self._lines.setdefault(writer, PrefixedLines())
+        lines.prefix = writer.label
+        self.outlet.write(lines.feed(data, now))
+
+    def end(self, writer: Writer) -> None:
+        if writer in self._lines:
+            self.outlet.write(self._lines.pop(writer).end())
+
+    def tick(self, now: float) -> None:
+        for lines in self._lines.values():
+            self.outlet.write(lines.tick(now))
+
+    def close(self) -> None:
+        for writer in list(self._lines):
+            self.end(writer)
+
+
+class ScreenDisplay(Display):
+    """A terminal: bytes as they are until several ranks print; then their lines, and their bars below."""
+
+    def __init__(self, outlet: Outlet) -> None:
+        super().__init__(outlet)
+        self._lines: dict[Writer, PrefixedLines] = {}
+        self._rows = 0  # of bars, on which the cursor stands at the end of the last
+        self._drawn: list[bytes] = []
+        self._drawn_at = 0.0
+
+    def feed(self, writer: Writer, data: bytes, now: float) -> None:
+        if not writer.several and not self._lines:
+            self.outlet.write(data)
+            return
+        lines = self._lines.setdefault(writer, PrefixedLines(writer.label if writer.several else b""))
+        self._above(_MOVES.sub(b"", lines.feed(data, now)))
+        self.tick(now)
+
+    def end(self, writer: Writer) -> None:
+        if writer in self._lines:
+            self._above(self._lines.pop(writer).end())
+            self._draw()
+
+    def say(self, lines: bytes) -> None:
+        self._above(lines)
+        self._draw()
+
+    def tick(self, now: float) -> None:
+        if now - self._drawn_at >= _REDRAW:
+            self._drawn_at = now
+            self._draw()
+
+    def close(self) -> None:
+        for writer in list(self._lines):
+            self.end(writer)
+
+    def _above(self, lines: bytes) -> None:
+        """Show whole lines in the place of the bars."""
+        if lines:
+            self._erase()
+            self.outlet.write(lines if self.outlet.at_line_start else b"\n" + lines)
+
+    def _erase(self) -> None:
+        if self._rows:
+            up = b"\x1b[%dA" % (self._rows - 1) if self._rows > 1 else b""
+            self.outlet.write(b"\r" + up + b"\x1b[J")
+            self._rows, self._drawn = 0, []
+            self.outlet.at_line_start = True
+
+    def _draw(self) -> None:
+        """Show the bars, where they have changed and the terminal takes it."""
+        if not self.outlet.empty:
+            return  # a slow terminal gets fewer pictures
+        columns, rows = size_of(self.outlet.fileno())
+        texts = (lines.prefix + lines.partial for lines in self._lines.values() if lines.partial.strip())
+        bars = [_cut(text, columns - 1) for text in texts]
+        most = max(1, rows // 2)
+        if len(bars) > most:
+            bars = [*bars[: most - 1], _cut(b"... and %d more" % (len(bars) - most + 1), columns - 1)]
+        if bars == self._drawn:
+            return
+        self._erase()
+        if bars:
+            self.outlet.write((b"" if self.outlet.at_line_start else b"\n") + b"\r\n".join(bars))
+            self._rows, self._drawn = len(bars), bars
+
+
+def display(outlet: Outlet, prefix: Optional[bool], term: str) -> Display:
+    """Return the display for an outlet. `prefix`: what the user wants; None: what suits the outlet."""
+    if prefix is None and outlet.is_terminal and term not in ("", "dumb"):
+        return ScreenDisplay(outlet)
+    return LineDisplay(outlet) if prefix else Display(outlet)
+
+
+def size_of(descriptor: int) -> tuple[int, int]:
+    """Return a terminal's columns and rows; 80 and 24 where it does not know."""
+    try:
+        columns, rows = os.get_terminal_size(descriptor)
+    except OSError:
+        columns, rows = 0, 0
+    return columns or 80, rows or 24
+
+
+def set_size(descriptor: int, columns: int, rows: int) -> None:
+    """Set the size of a pseudo terminal."""
+    fcntl.ioctl(descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+
+def _cut(text: bytes, columns: int) -> bytes:
+    """Return what fits into one row, without anything that moves the cursor."""
+    shown, width = "", 0
+    for letter in _ESCAPES.sub("", text.decode(errors="replace")):
+        if not letter.isprintable():
+            continue
+        wide = unicodedata.east_asian_width(letter) in "WF"
+        width += 0 if unicodedata.combining(letter) else 1 + wide
+        if width > columns:
+            break
+        shown += letter
+    return shown.encode()
