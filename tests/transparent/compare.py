@@ -111,6 +111,16 @@ def differences(row: Row, one: Outcome, other: Outcome) -> list[str]:
     return found
 
 
+def report(row: Row, folder: Path) -> str:
+    """Return what differs between the sides of the row, and both sides; nothing where they are the same."""
+    one, other = plain(row, folder), under(row, folder)
+    found = differences(row, one, other)
+    if not found:
+        return ""
+    lines = [f"{row.name}: {row.command}", *found]
+    return "\n".join([*lines, "", "--- plain", one.text(), "", "--- under ddplaunch", other.text()])
+
+
 class _Side:
     def __init__(self, row: Row, folder: Path, *, under: bool, job: bool = False) -> None:
         self.row = row

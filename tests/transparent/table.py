@@ -373,10 +373,11 @@ _AWAITED = {
         two-nodes-restart-c10d
     """,
     "output": """
+        exit-0 exit-1 exit-7 exit-255 exit-137 exit-139 exit-of-abort timeout-kills xargs closes-its-streams
         exit-127 and or semicolon set-e set-plus-e pipe broken-pipe nohup time make make-fails
         background-waited trap-exit here-document stdin-pipe stdin-empty stdin-file stdin-script
         stdin-terminal binary unfinished both-streams odd-text looks-like-ours long-line joined
-        bar-in-files bar-in-a-terminal tqdm-in-a-terminal rich-in-a-terminal two-megabytes
+        bar-in-files tqdm-in-a-terminal two-megabytes
         two-hundred-megabytes arguments environment environment-of-a-shell fds signals-and-masks
         ignored-signals inherited-signals process umask-and-nice limits language streams
         in-a-terminal path hooks hooks-of-a-rank python-I python-S python-E-s python-O python-B-u

@@ -9,7 +9,6 @@ import pytest
 from tests.transparent import compare
 from tests.transparent.table import ADDED, AWAITED, JOBS_AWAITED, ROWS, Row
 
-NAMES = {row.name: row for row in ROWS}
 HELD = [
     pytest.param(row, id=row.name, marks=[pytest.mark.whole] if row.whole else [])
     for row in ROWS
@@ -17,20 +16,10 @@ HELD = [
 ]
 
 
-def report(row: Row, folder: Path) -> str:
-    """Return what differs between the sides of the row, and both sides; nothing where they are the same."""
-    plain, under = compare.plain(row, folder), compare.under(row, folder)
-    found = compare.differences(row, plain, under)
-    if not found:
-        return ""
-    lines = [f"{row.name}: {row.command}", *found]
-    return "\n".join([*lines, "", "--- plain", plain.text(), "", "--- under ddplaunch", under.text()])
-
-
 @pytest.mark.parametrize("row", HELD)
 def test_a_command_does_the_same_under_ddplaunch(row: Row, tmp_path: Path) -> None:
     """Exit code, streams, files, signals; and nothing is left of it."""
-    differs = report(row, tmp_path)
+    differs = compare.report(row, tmp_path)
     if differs:
         pytest.fail(differs, pytrace=False)
 
@@ -51,8 +40,8 @@ def test_a_job_on_this_machine_ends_as_its_command_does(row: Row, tmp_path: Path
 def test_the_table_has_sixty_commands_and_no_name_twice() -> None:
     """Those that are awaited are among them."""
     assert len(ROWS) >= 60
-    assert len(NAMES) == len(ROWS)
-    assert set(AWAITED) <= set(NAMES)
+    assert len({row.name for row in ROWS}) == len(ROWS)
+    assert set(AWAITED) <= {row.name for row in ROWS}
 
 
 def test_the_variables_that_are_named_are_added(tmp_path: Path) -> None:

@@ -176,7 +176,6 @@ def daemonizes() -> None:
     os.closerange(3, 4096)
     with open("mine.log", "wb", 0) as log:
         log.write(b"begun\n")
-        atexit.register(log.write, b"")
         others = [open(f"mine.{number}", "wb", 0) for number in range(1000)] if os.getenv("MANY") else []
         time.sleep(1.5)
         log.write(b"done\n")

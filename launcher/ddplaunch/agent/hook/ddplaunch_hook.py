@@ -384,7 +384,7 @@ def _watch_end() -> None:
             pass
         previous(kind, value, trace)
 
-    if previous is sys.__excepthook__:  # programs look whether anybody has replaced it
+    if previous is sys.__excepthook__:  # programs compare the two
         sys.__excepthook__ = excepthook
     sys.excepthook = excepthook
 

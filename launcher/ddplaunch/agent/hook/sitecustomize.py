@@ -28,7 +28,7 @@ def _start():  # type: () -> None
 def _yield_to_next():  # type: () -> None
     """Run the sitecustomize that this one hides; its exceptions are left to Python.
 
-    Where there is none, Python hears just that, and forgets this one.
+    Where there is none, the import fails as it does without this one.
     """
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [entry for entry in sys.path if not entry or os.path.abspath(entry) != here]
