@@ -23,8 +23,8 @@ class StopSignals:
         self.child: Optional[int] = None
         for number in _END:
             signal.signal(number, self._on_signal)
-        for number in signals.FORWARDED - signals.CRASHES - signals.PAUSES - {*_END}:
-            signal.signal(number, lambda *_: None)  # they are for the supervisors
+        for other in signals.FORWARDED - signals.CRASHES - signals.PAUSES - {*_END}:
+            signal.signal(other, lambda *_: None)  # they are for the supervisors
 
     def wait(self) -> None:
         """Return when a signal to end has come."""

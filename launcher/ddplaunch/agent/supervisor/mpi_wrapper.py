@@ -71,9 +71,9 @@ class MpiWrapper:
     def run(self, words: list[str]) -> int:
         for number in processes.STOPPING:
             signal.signal(number, lambda received, _: self._end_rank(received))
-        for number in signals.FORWARDED - signals.CRASHES - signals.PAUSES - {*processes.STOPPING}:
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                signal.signal(number, lambda received, _: self._pass_on(received))
+        for other in signals.FORWARDED - signals.CRASHES - signals.PAUSES - {*processes.STOPPING}:
+            if signal.getsignal(other) is not signal.SIG_IGN:
+                signal.signal(other, lambda received, _: self._pass_on(received))
         self.child = self._start(words)
         self._send(
             {

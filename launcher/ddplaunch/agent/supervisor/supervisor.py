@@ -319,7 +319,9 @@ class Supervisor:
                 self.verdict = order.exit_code, order.verdicts
                 if order.exit_code == REGROUP:
                     self.log(f"newcomers can join: SIGTERM, SIGKILL after {order.grace:.0f} s, then the gate")
-                self._stop(order.exit_code, order.grace)
+                # A command that is being ended by a signal that was passed on keeps the time it was given.
+                if order.exit_code != Exit.STOPPED or self.stop_code != Exit.STOPPED:
+                    self._stop(order.exit_code, order.grace)
 
     def _handle_signals(self) -> None:
         self.relay.hear()

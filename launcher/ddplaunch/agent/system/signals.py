@@ -77,7 +77,7 @@ class SignalReader:
         for number in self.numbers:
             mask[(number - 1) // 8] |= 1 << (number - 1) % 8
         libc = ctypes.CDLL(None, use_errno=True)
-        self._fd = libc.signalfd(-1, mask, os.O_NONBLOCK | os.O_CLOEXEC)
+        self._fd: int = libc.signalfd(-1, mask, os.O_NONBLOCK | os.O_CLOEXEC)
         if self._fd < 0:
             code = ctypes.get_errno()
             raise OSError(code, f"signalfd: {os.strerror(code)}")
@@ -89,7 +89,7 @@ class SignalReader:
 
     def read(self) -> list[Received]:
         """Return what has come, oldest first, without our own and without second copies."""
-        received = []
+        received: list[Received] = []
         while True:
             try:
                 data = os.read(self._fd, _INFO.size * 16)
