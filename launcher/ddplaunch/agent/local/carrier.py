@@ -161,7 +161,9 @@ class Carrier:
             elif callable(key.data):
                 requests.append((key.data, key.fileobj))
         now = time.monotonic()
-        for source in list(self._sources):
+        # The launch command comes last: what it prints after a rank's end stands after the rank's last line.
+        # What it has printed before a rank's first line was read when the rank asked for its streams.
+        for source in self._sources[::-1]:
             self._drain(source, now)
             self._record.write(source.record.tick(now))
         for call, asking in requests:  # after what was printed before they asked
@@ -178,7 +180,7 @@ class Carrier:
 
     def finish(self, is_over: Callable[[], bool]) -> None:
         """Show all that is left, for as long as it takes its reader; once `is_over()`, for seconds more."""
-        for source in list(self._sources):
+        for source in self._sources[::-1]:
             while not self._is_stuck(source.shown.outlet, is_over) and source in self._sources:
                 if not self._drain(source, time.monotonic()):
                     break
