@@ -84,6 +84,19 @@ def test_bars_are_drawn_ten_times_a_second(terminal: Terminal) -> None:
     assert 9 <= terminal.bytes.count(b"[0/1]") <= 12
 
 
+def test_the_terminal_is_free_again_after_the_ranks(terminal: Terminal) -> None:
+    """A script that goes on after torchrun has it as before, also where it has begun a line meanwhile."""
+    shown = ScreenDisplay(terminal.outlet)
+    shown.feed(ONE, b"\r 10%", 1.0)
+    shown.feed(LAUNCH, b"next: ", 2.0)
+    assert ["[0/1]  10%", "next:"] == [line.rstrip() for line in terminal.screen()]
+    shown.end(ONE)
+    shown.feed(LAUNCH, b"\x1b[31mred", 3.0)
+
+    assert "[0/1]  10%" == terminal.screen()[0]
+    assert terminal.bytes.endswith(b"next: \x1b[31mred")
+
+
 def test_one_writer_has_the_terminal_for_itself(terminal: Terminal) -> None:
     """Whatever it writes: movements, colours, a line without its end."""
     shown = display(terminal.outlet, None, "xterm")

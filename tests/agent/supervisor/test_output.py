@@ -11,6 +11,7 @@ import pytest
 from tests.busy import BUSY
 from tests.disks import fill, small_disk
 
+from ddplaunch.agent.supervisor import output
 from ddplaunch.agent.supervisor.output import Console, Tail
 from ddplaunch.agent.text.lines import LINE_LIMIT, LineSplitter
 
@@ -171,6 +172,23 @@ def test_a_tail_tells_news_and_exceptions(tmp_path: Path) -> None:
     assert say('\nTraceback (most recent call last):\n  File "a.py", line 1, in f\nValueError: no\n') is True
     assert [raised.type for raised in tail.raised] == ["ValueError"]
     assert shown[:2] == [b"waiting", b"waiting"]
+
+
+def test_a_bar_leaves_its_newest_state_while_it_moves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line now and then, none twice, and the end of the bar once."""
+    monkeypatch.setattr(output, "PARTIAL_EVERY", 0.0)
+    log = tmp_path / "stderr.log"
+    shown: list[bytes] = []
+    tail = Tail(str(log))
+    for state in (b"\r 10%", b"\r 20%\r 30%", b"", b"\r100%"):
+        with log.open("ab") as file:
+            file.write(state)
+        tail.read(shown.extend)
+    tail.close(shown.extend)
+
+    assert [b" 10%", b" 30%", b"100%"] == shown
 
 
 def test_a_tail_loses_nothing_at_the_end(tmp_path: Path) -> None:

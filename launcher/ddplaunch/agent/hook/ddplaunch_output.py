@@ -1,8 +1,8 @@
 """Gives a rank streams of its own; keeps a program alive whose output cannot be written, as on a full disk.
 
 In the foreground the launch command prints into pipes or pseudo terminals of ddplaunch's. A rank that has
-inherited these gets others of the same kind, so that ranks can be told apart. What the user's command has
-redirected stays as it is.
+inherited these gets others of the same kind, so that its lines are known as its own. What the user's command
+has redirected stays as it is.
 
 In a job, stdout and stderr of a rank are files below the job's folder. Where such a file cannot be written,
 C goes on; Python raises OSError in print(), and exits with 120 when the last flush fails. Here the text is
@@ -62,12 +62,12 @@ def part(carrier: str) -> list[str]:
     for level, kind, data in ancillary:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
             given.frombytes(data[: len(data) - len(data) % given.itemsize])
-    told = json.loads(answer)
-    for number, descriptor in zip(told["numbers"], given):
+    streams = json.loads(answer)
+    for number, descriptor in zip(streams["numbers"], given):
         os.dup2(descriptor, number)
     for descriptor in set(given):
         os.close(descriptor)
-    return [str(path) for path in told["files"]]
+    return [str(path) for path in streams["files"]]
 
 
 def keep(lost: Callable[[str], None]) -> None:

@@ -2,11 +2,11 @@
 
 The launch command writes into a pipe for each of the two, or into a pseudo terminal where the user's is a
 terminal; into one for both where both are the same. A rank whose hook finds one of these as its own stdout
-or stderr gets others for itself, so that ranks can be told apart; a stream that the user's command has
+or stderr gets others for itself, so that its lines are known as its own; a stream that the user's command has
 redirected stays as it is. All of it is kept below the job's folder, too: who judges reads it there.
 
-Nobody waits for us, but for the user's own reader: what comes is read at once, as long as that keeps up.
-Where it has gone, the writers get SIGPIPE, as without us.
+The command never waits for us, but for the user's own reader: what comes is read at once, as long as that
+keeps up. Where it has gone, the writers get SIGPIPE, as without us.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _TURN = 4 << 20
 _RESIZE = 0.25
 """Seconds between two looks at the size of the user's terminal."""
 _LAST_WORDS, _PATIENCE = 5.0, 0.1
-"""Seconds for a slow reader once the job was told to stop, and for a full disk; of these, for one try."""
+"""Seconds for a slow reader after the signal to stop, and for a full disk; of these, for one try."""
 Identity = tuple[int, int]
 
 
@@ -56,7 +56,7 @@ class UserStreams(NamedTuple):
 
 
 class _Source:
-    """One pipe or pseudo terminal that somebody of the job writes to."""
+    """One pipe or pseudo terminal that a process of the job writes to."""
 
     def __init__(self, writer: Writer, shown: Display, log: _Kept, *, shared: bool) -> None:
         """`shared`: another one has the same log, into which both then write whole lines."""
@@ -117,7 +117,7 @@ class Carrier:
         self._sources: list[_Source] = []
         self._launch: dict[Identity, _Source] = {}
         self._launch_writer = Writer(self._label("launch"))
-        self._said: list[tuple[bytes, bool]] = []
+        self._own_lines: list[tuple[bytes, bool]] = []
         self._awaited: set[int] = set()  # outlets that wait for their readers
         self._sizes: dict[int, tuple[int, int]] = {}
         self._sized_at = 0.0
@@ -150,7 +150,7 @@ class Carrier:
     def say(self, lines: bytes, keep: bool = False) -> None:
         """Show lines of our own on stderr, after what was printed until now; `keep`: in the record, too."""
         if lines:
-            self._said.append((lines, keep))
+            self._own_lines.append((lines, keep))
 
     def carry(self) -> None:
         """Read what is there, show it, and answer those who ask for streams of their own."""
@@ -161,15 +161,17 @@ class Carrier:
             elif callable(key.data):
                 requests.append((key.data, key.fileobj))
         now = time.monotonic()
-        for source in list(self._sources):
+        # The launch command comes last: what it prints after a rank's end stands after the rank's last line.
+        # What it has printed before a rank's first line was read when the rank asked for its streams.
+        for source in self._sources[::-1]:
             self._drain(source, now)
             self._record.write(source.record.tick(now))
         for call, asking in requests:  # after what was printed before they asked
             call(asking)
-        for lines, keep in self._said:
+        for lines, keep in self._own_lines:
             self._err.say(lines)
             self._record.write(lines if keep else b"")
-        self._said.clear()
+        self._own_lines.clear()
         for shown in (self._out, self._err):
             shown.tick(now)
             shown.outlet.flush()
@@ -178,7 +180,7 @@ class Carrier:
 
     def finish(self, is_over: Callable[[], bool]) -> None:
         """Show all that is left, for as long as it takes its reader; once `is_over()`, for seconds more."""
-        for source in list(self._sources):
+        for source in self._sources[::-1]:
             while not self._is_stuck(source.shown.outlet, is_over) and source in self._sources:
                 if not self._drain(source, time.monotonic()):
                     break
@@ -226,7 +228,7 @@ class Carrier:
                 data = os.read(source.reading, _PIPE)
             except BlockingIOError:
                 break
-            except OSError:  # a pseudo terminal that nobody has open any more
+            except OSError:  # a pseudo terminal that no process has open any more
                 data = b""
             if not data:
                 self._end(source)
@@ -317,27 +319,27 @@ class Carrier:
     def _answer(self, connection: socket.socket, pid: int) -> None:
         """Answer one line of JSON: a rank's wish for streams, or the supervisor's to have all read."""
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            asked = json.loads(connection.recv(4096))
-            if "label" in asked:
-                self._launch_writer.label = self._label(str(asked["label"]))
-            if "rank" in asked:
-                self._lend(connection, pid, asked)
+            request = json.loads(connection.recv(4096))
+            if "label" in request:
+                self._launch_writer.label = self._label(str(request["label"]))
+            if "rank" in request:
+                self._lend(connection, pid, request)
             else:
                 for source in self._sources:
-                    self._end_lines(source, is_over="over" in asked)
+                    self._end_lines(source, is_over="over" in request)
                 connection.send(b"{}\n")
         self._selector.unregister(connection)
         connection.close()
 
-    def _lend(self, connection: socket.socket, pid: int, asked: dict[str, Any]) -> None:
+    def _lend(self, connection: socket.socket, pid: int, request: dict[str, Any]) -> None:
         """Give a rank streams of its own in the place of those that it has from the launch command."""
-        rank, local, attempt = (int(asked[name] or 0) for name in ("rank", "local", "attempt"))
-        writer = Writer(self._label(str(rank)), int(asked["ranks"] or 0) != 1)
+        rank, local, attempt = (int(request[name] or 0) for name in ("rank", "local", "attempt"))
+        writer = Writer(self._label(str(rank)), int(request["ranks"] or 0) != 1)
         folder = os.path.join(self._folder, Files.RANKS, str(pid), f"attempt_{attempt}", str(local))
         made: dict[Identity, tuple[_Source, str]] = {}
         numbers, sources = [], []
         for number, name in ((1, "stdout.log"), (2, "stderr.log")):
-            device, inode = asked[str(number)]
+            device, inode = request[str(number)]
             taken = self._launch.get((device, inode))
             if taken is None:
                 continue

@@ -1,4 +1,4 @@
-"""How the output of several writers is shown on one of the user's streams.
+"""Shows the output of several writers on one of the user's streams.
 
 Into a file or a pipe the bytes pass as they are. In a terminal, where several ranks of this node print, each
 line has its rank in front, and the bars of all ranks stand below the lines, one under another.
@@ -25,7 +25,7 @@ _MOVES = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-ln-~]")
 
 
 class Writer:
-    """Who prints: the launch command, or one rank. `several`: other ranks of this node print, too."""
+    """The launch command, or one rank. `several`: other ranks of this node print, too."""
 
     def __init__(self, label: bytes, several: bool = False) -> None:
         self.label = label
@@ -92,8 +92,10 @@ class ScreenDisplay(Display):
         self._drawn_at = 0.0
 
     def feed(self, writer: Writer, data: bytes, now: float) -> None:
-        if not writer.several and not self._lines:
-            self.outlet.write(data)
+        if not writer.several and not any(each.several for each in self._lines):
+            self._erase()
+            rest = self._lines.pop(writer).partial if writer in self._lines else b""
+            self.outlet.write(rest + data)
             return
         lines = self._lines.setdefault(writer, PrefixedLines(writer.label if writer.several else b""))
         self._above(_MOVES.sub(b"", lines.feed(data, now)))

@@ -18,7 +18,7 @@ class Outlet:
 
     def __init__(self, descriptor: int) -> None:
         self.is_terminal = os.isatty(descriptor)
-        self.broken = False  # nobody reads the pipe any more: who writes is to learn it
+        self.broken = False  # the pipe has no reader any more: its writers are to learn it
         self.refuses = False  # the last write has failed, as on a full disk, which may pass
         self.at_line_start = True
         self._given = descriptor

@@ -52,7 +52,7 @@ class LaunchError(HintedError):
 class LaunchStreams(NamedTuple):
     """Descriptors of the launch command in the foreground, where our own output is no part of the command's.
 
-    `carrier`: the socket of who shows what is written to them, and keeps it; "": nobody, they are the user's.
+    `carrier`: the socket of the process that shows and keeps what is written there; "": they are the user's.
     `group`: the process group that the command joins; None: its own.
     """
 
@@ -62,7 +62,7 @@ class LaunchStreams(NamedTuple):
     carrier: str = ""
     group: Optional[int] = None
 
-    def carry(self, patience: float, **told: object) -> None:
+    def carry(self, patience: float, **message: object) -> None:
         """Have all that was printed until now be read, within `patience` seconds.
 
         `label`: the launch command's, from now on; `over`: it prints no more.
@@ -72,7 +72,7 @@ class LaunchStreams(NamedTuple):
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
             line.settimeout(patience)
             line.connect("\0" + self.carrier)
-            line.sendall(json.dumps(told).encode())
+            line.sendall(json.dumps(message).encode())
             line.recv(1)
 
 

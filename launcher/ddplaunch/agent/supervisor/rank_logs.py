@@ -114,10 +114,10 @@ class RankLogs:
         self.catch_up()
         self.read()
 
-    def catch_up(self, **told: object) -> None:
+    def catch_up(self, **message: object) -> None:
         """Have the carrier bring the files up to date, and tell it something."""
         if self._place.streams is not None:
-            self._place.streams.carry(_CARRIED, **told)
+            self._place.streams.carry(_CARRIED, **message)
 
     def lose(self, reason: object) -> None:
         """Log once that a rank cannot write its output. Its file has a line wherever text is missing."""

@@ -42,7 +42,7 @@ def final(line: bytes) -> bytes:
 
 
 class PrefixedLines:
-    """What one writer prints, as whole lines for a file, each with the writer's name in front.
+    """The output of one writer as whole lines for a file, each with the writer's name in front.
 
     Of a progress bar, which has no line end for hours, the newest state is a line every few seconds.
     """
@@ -55,7 +55,7 @@ class PrefixedLines:
 
     @property
     def partial(self) -> bytes:
-        """What has been printed since the last line end."""
+        """Return what has been printed since the last line end."""
         return final(self._splitter.partial)
 
     def feed(self, data: bytes, now: float) -> bytes:
