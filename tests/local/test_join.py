@@ -76,6 +76,37 @@ def test_a_failing_command_has_one_exit_code(pair: Pair) -> None:
     assert [100, 100] == [node.returncode for node in pair.run(*TORCHRUN, "--raise-at", "1")]
 
 
+LEAVES = """
+import os, signal, sys, time
+gone = sys.argv[1]
+if os.environ["DDPLAUNCH_NODE"] == "1":
+    open(gone, "w").close()
+    os.kill(os.getppid(), signal.SIGTERM)
+    time.sleep(300)
+while os.environ["WORLD_SIZE"] == "2":
+    if os.path.exists(gone):
+        raise RuntimeError("my peer is gone")
+    time.sleep(0.1)
+print("trained alone", flush=True)
+"""
+"""Without a process group: torch 2.15 finds the addresses of the first attempt again in the second."""
+
+
+@pytest.mark.whole
+def test_an_agent_that_leaves_does_not_end_the_rest(desk: Desk, pair: Pair, tmp_path: Path) -> None:
+    """torchrun's agents decide among themselves: the one that is left trains on, and the job with it."""
+    (tmp_path / "leaves.py").write_text(LEAVES)
+    meet = ["--nnodes=1:2", "--rdzv-backend=c10d", "--max-restarts=2"]
+    script = [str(tmp_path / "leaves.py"), str(tmp_path / "gone")]
+
+    first, second = pair.run(TORCHRUN[0], *meet, "--nproc-per-node=1", *script)
+    job = json.loads(desk.call("status", "local://run", "--json").stdout)
+
+    assert (0, 100) == (first.returncode, second.returncode), first.stdout + second.stdout
+    assert "[0/0] trained alone" in first.stdout
+    assert ([], [0]) == (job["verdicts"], [each["launch_attempt"] for each in job["failed_attempts"]])
+
+
 def test_what_is_missing_is_refused(desk: Desk) -> None:
     """Exit code 2, and no job is left behind."""
     result = desk.call("run", "--join", "--nodes", "2", "--", *TORCHRUN)

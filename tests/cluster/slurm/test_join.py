@@ -25,6 +25,15 @@ for step in range(6):
 print("trained with", dist.get_world_size(), flush=True)
 """
 
+FAILS = """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+dist.all_reduce(torch.ones(4))
+if dist.get_rank() == 3:
+    raise ValueError("no batch")
+dist.all_reduce(torch.ones(4))
+"""
+
 
 COUNT = """
 import os, signal, sys, time
@@ -91,6 +100,7 @@ def _srun(cluster: Cluster, work: Path) -> Srun:
     archive = work / "agent.pyz"
     archive.write_bytes(agent_archive())
     (work / "train.py").write_text(TRAIN)
+    (work / "fails.py").write_text(FAILS)
     return Srun(cluster, work, archive)
 
 
@@ -134,6 +144,29 @@ def test_one_verdict_is_read_on_every_node(srun: Srun) -> None:
             "rank-in-user-code: rank 3 is in the script (train.py:6)" in output.split("ddplaunch verdict")[1]
         )
         assert "ranks 0-2 wait in all_reduce 4" in output
+
+
+def test_a_rank_that_fails_is_the_verdict_on_every_node(srun: Srun) -> None:
+    """Its torchrun ends with a failure, and those of the other nodes cannot go on without it."""
+    step = srun.join(TORCHRUN, "--nproc-per-node=2", "fails.py")
+
+    assert Exit.WORKER_FAILED == step.code, step
+    for output in step.output.values():
+        verdict = output.split("ddplaunch verdict")[1]
+        assert "rank-failed: rank 3 raised ValueError: no batch (fails.py:6)" in verdict
+
+
+def test_a_script_that_goes_on_after_a_failure_ends_as_without_us(srun: Srun) -> None:
+    """The ranks of its second torchrun are an attempt of their own, on both nodes."""
+    start = f"{TORCHRUN} --nnodes=2 --node-rank=$SLURM_NODEID --nproc-per-node=2"
+    where = "--master-addr=$MASTER_ADDR --master-port=$MASTER_PORT"
+
+    step = srun.join("sh", "-c", f"{start} {where} fails.py || {start} {where} train.py")
+
+    assert 0 == step.code, step
+    assert 4 == sum(output.count("trained with 4") for output in step.output.values())
+    assert "attempt 0.1" in step.output["n1"]
+    assert "ddplaunch verdict" not in "".join(step.output.values())
 
 
 def test_a_fault_at_the_gate_starts_nothing(cluster: Cluster, srun: Srun) -> None:

@@ -110,12 +110,10 @@ def _restarted(tmp_path: Path) -> Path:
     """A job that has ended well: torchrun has started its ranks again after the first attempt."""
     folder = tmp_path / "state" / "ddplaunch" / "jobs" / "digits" / "1"
     ended(folder, Exit.OK)
-    for name, read, write in (
-        ("status.json", lambda path: codec.read(JobStatus, path), codec.write),
-        ("bundle.zip", bundle_file.read, bundle_file.write),
-    ):
-        path = str(folder / "run" / name)
-        write(path, replace(read(path), failed_attempts=[LaunchAttempt(0, 1.5, [RAISED])]))
+    status, bundle = (str(folder / "run" / name) for name in ("status.json", "bundle.zip"))
+    failed = [LaunchAttempt(0, 1.5, [RAISED])]
+    codec.write(status, replace(codec.read(JobStatus, status), failed_attempts=failed))
+    bundle_file.write(bundle, replace(bundle_file.read(bundle), failed_attempts=failed))
     return folder
 
 

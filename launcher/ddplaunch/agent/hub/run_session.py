@@ -488,6 +488,8 @@ class RunSession:
         self.recheck.begin_round(self.record.verdicts)
         self.notices.forget()
         self.watch = StallDetector(self.plan.watchdog, self.record.members)
+        for out in self.finished.keys() | self.liveness.gone:
+            self.watch.forget(out, now)
         self.calls = InitCalls()
 
     def _all_done(self) -> None:
