@@ -1,4 +1,4 @@
-"""What moves and what does not: one rank's model, inside a job and from outside. Pure.
+"""The model of what moves and what does not: one rank's, inside a job and from outside. Pure.
 
 A rank **does** something when
 - it calls a collective or completes one, enters or leaves a process group, or passes from call to call of
@@ -91,7 +91,7 @@ class Sample(NamedTuple):
 
 
 class Progress:
-    """What one rank has done since it was discovered, at moment `at`."""
+    """The deeds of one rank since it was discovered, at moment `at`."""
 
     def __init__(self, at: float) -> None:
         self._did = at
