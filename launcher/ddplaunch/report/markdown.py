@@ -25,7 +25,7 @@ def text(diagnosis: Diagnosis) -> str:
     took = f" after {duration(job.ended - job.submitted)}" if job.ended else ""
     state = f"job {span(job.name or str(job.handle))}, {job.state}{took}"
     if not diagnosis.verdicts:
-        return f"**ddplaunch:** {span(without_verdict(job))}\n\n- {state}\n"
+        return f"**ddplaunch:** {span(without_verdict(diagnosis))}\n\n- {state}\n"
     first, *others = diagnosis.verdicts
     lines = [f"**ddplaunch:** {span(first.sentence)}", "", f"- {state}"]
     lines += [f"- culprit: {span(culprits(first, node_names(diagnosis)))}"]

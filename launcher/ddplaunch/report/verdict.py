@@ -13,13 +13,15 @@ from ddplaunch.agent.diagnosis.run.location import ELSEWHERE
 from ddplaunch.agent.diagnosis.run.progress import unexplained
 from ddplaunch.agent.system import phrases
 from ddplaunch.agent.text.printable import printable
-from ddplaunch.backends.job import PROCESS, Job, State
+from ddplaunch.backends.job import PROCESS, State
 from ddplaunch.report.diagnosis import Diagnosis
 from ddplaunch.report.paint import PLAIN, Paint
 from ddplaunch.report.words import and_more, clock, count, duration, some
 
 _NARROWEST = 60
 _LABEL = 12
+_MOVED = 5.0
+"""Seconds since a rank last moved up to which its job does."""
 _MOST = 8
 """Places, or ranks with their pace, that are listed."""
 
@@ -29,7 +31,7 @@ def diagnosis_text(diagnosis: Diagnosis, paint: Paint = PLAIN, width: int | None
     names = node_names(diagnosis)
     parts = [verdict_text(verdict, paint, width, names) for verdict in diagnosis.verdicts]
     if not parts:
-        parts = [without_verdict(diagnosis.job)]
+        parts = [without_verdict(diagnosis)]
     return "\n\n".join([*parts, about_text(diagnosis, width)])
 
 
@@ -120,6 +122,12 @@ def paces(evidence: JobEvidence) -> list[str]:
     return [*lines, *and_more(len(known) - _MOST, "rank")]
 
 
+def _moves(evidence: JobEvidence | None) -> bool:
+    """Whether a rank has done something, or computed, shortly before it was looked at."""
+    ranks = [rank for node in (evidence.evidence if evidence else []) for rank in node.ranks if rank.alive]
+    return any(rank.still_for < _MOVED for rank in ranks)
+
+
 def missing(diagnosis: Diagnosis) -> list[str]:
     """Return what the collectors could not have, each with the nodes that it was missing on."""
     where: dict[str, list[int]] = {}
@@ -129,8 +137,9 @@ def missing(diagnosis: Diagnosis) -> list[str]:
     return [f"{text} ({some('node', nodes)})" for text, nodes in where.items()]
 
 
-def without_verdict(job: Job) -> str:
+def without_verdict(diagnosis: Diagnosis) -> str:
     """Return why there is no verdict, which is no verdict itself."""
+    job = diagnosis.job
     if job.state is State.SUCCEEDED:
         return "nothing is wrong: the job succeeded"
     if job.state in (State.LOST, State.CANCELLED):
@@ -139,6 +148,8 @@ def without_verdict(job: Job) -> str:
         pending = "the job is pending; " if job.state is State.PENDING else ""
         hint = f"\n\nhint: {printable(job.hint)}" if job.hint else ""
         return f"no verdict: {pending}{printable(job.detail)}{hint}"
+    if not job.state.ended and _moves(diagnosis.evidence):
+        return "nothing is wrong: the job moves"
     if not job.state.ended:
         return "no verdict: nothing is known to be wrong with this job"
     if job.detail:

@@ -158,15 +158,16 @@ def test_what_a_rank_has_started_is_no_rank_though_it_outlives_it() -> None:
 def test_a_rank_is_out_of_init_as_soon_as_its_call_has_returned(rank: Rank) -> None:
     """Not when it next answers: an answer that was on its way says still that there is no group."""
     late = {"at": time.time() - 1.0, "initialized": False}
-    assert Phase.INIT == rank.phase
+    phases = [rank.phase]
     rank.passes()
     rank.learn(late)
-
-    assert Phase.FIRST == rank.phase
+    phases += [rank.phase]
     rank.counted = (3, 3)
-    assert Phase.RUNNING == rank.phase
+    phases += [rank.phase]
     rank.learn({"at": time.time() + 1.0, "initialized": False})
-    assert Phase.FINALIZING == rank.phase
+    phases += [rank.phase]
+
+    assert [Phase.INIT, Phase.FIRST, Phase.RUNNING, Phase.FINALIZING] == phases
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,10 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.agent.gate.jobs import wait_for
 
 from ddplaunch.agent.contract import Frame
@@ -220,3 +222,87 @@ def test_ddp_waits_in_torchs_engine() -> None:
     assert ("", FRAMES[0]) == stand(place, 17, 16, backend="nccl")
     assert ("", None) == stand(["", "", "", 0], 17, 17)
     assert stand(None, 17, 17) is None
+
+
+_TALKS = """
+import os, socket, sys, threading, time
+size, pause = int(sys.argv[1]), float(sys.argv[2])
+server = socket.create_server(("127.0.0.1", 0))
+client = socket.create_connection(server.getsockname())
+client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+peer, _ = server.accept()
+def answers():
+    while True:
+        got = peer.recv(1 << 20)
+        peer.sendall(got)
+threading.Thread(target=answers, daemon=True).start()
+while True:
+    client.sendall(bytes(size))
+    left = size
+    while left:
+        left -= len(client.recv(left))
+    time.sleep(pause)
+"""
+
+
+@pytest.mark.parametrize(
+    ("size", "pause", "moves"), [(40, 0.0005, False), (100_000, 0.05, True)], ids=["asks", "transfers"]
+)
+def test_who_asks_again_and_again_transfers_nothing(size: int, pause: float, moves: bool) -> None:
+    """Rank 0 asks its own store whether all are there: in small messages."""
+    words = [sys.executable, "-S", "-c", _TALKS, str(size), str(pause)]
+    with subprocess.Popen(words) as process:
+        asks, sampler = Rank(0, 0, process.pid), Sampler()
+
+        def look() -> int:
+            sampler._sockets_at = 0.0  # it is looked every other second otherwise
+            sampler.look_at_sockets([asks], always=True)
+            process_facts = sampler.process(process.pid)
+            assert process_facts is not None
+            return process_facts.net_bytes or 0
+
+        try:
+            wait_for(lambda: look() > 200_000)
+            sample = sampler.sample(asks, {})
+        finally:
+            asks.close()
+            process.kill()
+
+    assert moves == ((sample.sent_itself or 0) >= 64 * 1024)
+
+
+_MONITOR = """
+import threading, time
+def draws():
+    while True:
+        print("bar", time.time(), flush=True)
+        time.sleep(0.02)
+threading.Thread(target=draws, daemon=True).start()
+print("ready", flush=True)
+time.sleep(3600)
+"""
+
+
+def test_what_a_monitor_thread_prints_is_not_the_main_threads(tmp_path: Path) -> None:
+    """The kernel counts what each thread writes: tqdm's monitor redraws the bar of a rank that sleeps."""
+    output = tmp_path / "output"
+    words = [sys.executable, "-S", "-c", _MONITOR]
+    with output.open("wb") as file, subprocess.Popen(words, stdout=file) as process:
+        sleeps, sampler = Rank(0, 0, process.pid), Sampler()
+        try:
+            wait_for(lambda: b"ready" in output.read_bytes())
+            wait_for(lambda: proc.stat(process.pid).state == "S")  # type: ignore[union-attr]
+            first = sampler.sample(sleeps, {})
+            size = output.stat().st_size
+            wait_for(lambda: output.stat().st_size > size + 200)
+            sleeps.prints([b"bar"])
+            second = sampler.sample(sleeps, {})
+        finally:
+            sleeps.close()
+            process.kill()
+
+    progress = Progress(first.at - 60.0)
+    progress.take(first)
+    progress.take(second)
+    assert second.printed
+    assert 60.0 <= progress.stuck_for(second.at)

@@ -174,6 +174,24 @@ def test_a_job_that_is_well_shows_its_pace(diagnosis: Diagnosis) -> None:
     assert "pace" not in verdict.diagnosis_text(dataclasses.replace(well, verdicts=diagnosis.verdicts))
 
 
+@pytest.mark.parametrize(
+    ("still_for", "text"),
+    [
+        (0.5, "nothing is wrong: the job moves"),
+        (8.0, "no verdict: nothing is known to be wrong with this job"),
+    ],
+)
+def test_a_job_that_moves_is_said_to_move(diagnosis: Diagnosis, still_for: float, text: str) -> None:
+    """Of one that has just stopped moving nobody knows yet."""
+    node = NodeEvidence(0, "host0", given.AT, Phase.RUNNING, [given.rank(0, still_for=still_for)])
+    assert diagnosis.bundle is not None
+    evidence = JobEvidence("digits", 1, 1, "asked", given.AT, [node])
+    bundle = dataclasses.replace(diagnosis.bundle, evidence=evidence)
+    running = dataclasses.replace(diagnosis, job=given.job(State.RUNNING), verdicts=[], bundle=bundle)
+
+    assert text == verdict.diagnosis_text(running).splitlines()[0]
+
+
 def test_a_job_without_a_verdict_shows_where_its_ranks_were() -> None:
     """Those that were ended with it as well, by what was seen before; who had ended by itself is left out."""
     stopped, failed = Exited(given.AT, None, 15, by_us=True), Exited(given.AT, 1, None)

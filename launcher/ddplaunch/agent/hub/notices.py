@@ -34,12 +34,16 @@ class Notices:
             send_all(self._sessions.values(), Alive())
 
     def give(
-        self, verdicts: list[Verdict], evidence: JobEvidence, launching_for: float = 0.0, outlook: str = ""
+        self,
+        verdicts: list[Verdict],
+        evidence: JobEvidence,
+        launching_for: float = 0.0,
+        deadline_text: str = "",
     ) -> None:
         """Send the notice once for the same codes and ranks at fault, and none when the job has ended.
 
         `launching_for`: seconds for which no rank has been seen on any node. That alone is no reason for one.
-        `outlook`: when the job will be ended, as a fact of the first verdict.
+        `deadline_text`: when the job will be ended, as a fact of the first verdict.
         """
         notice = [(verdict.code, verdict.ranks) for verdict in verdicts]
         if notice == [("unknown", [])] and 0 < launching_for < STARTS:
@@ -50,8 +54,8 @@ class Notices:
             return
         self._given.append(notice)
         verdicts = self._record.placed(verdicts)
-        if outlook:
-            verdicts = [replace(verdicts[0], facts=[*verdicts[0].facts, outlook]), *verdicts[1:]]
+        if deadline_text:
+            verdicts = [replace(verdicts[0], facts=[*verdicts[0].facts, deadline_text]), *verdicts[1:]]
         for verdict in verdicts:
             self._record.event("notice", f"{verdict.code}: {verdict.sentence}")
         if all(verdict.code.startswith("slow") for verdict in verdicts):

@@ -345,8 +345,8 @@ class RunSession:
             self.notices.give(never_meet(evidence, self.record.complain), evidence)
         elif done.why in ("still", "silence", "apart"):
             launching_for = self.watch.launching_for(now)
-            outlook = self.watch.outlook(now, time.time()) if done.why == "still" else ""
-            self.notices.give(judge(evidence, self.record.complain), evidence, launching_for, outlook)
+            deadline_text = self.watch.deadline_text(now, time.time()) if done.why == "still" else ""
+            self.notices.give(judge(evidence, self.record.complain), evidence, launching_for, deadline_text)
         elif done.why == "deadline":
             # A rank that failed may leave the others, or itself, hanging: its failure is what happened.
             verdicts = self.recheck.surer(judge(evidence, self.record.complain), self._before)

@@ -193,7 +193,7 @@ class StallDetector:
             return None
         return max(self._kill_after, max(timeouts, default=0.0) + TORCH_FIRST)
 
-    def outlook(self, now: float, wall: float) -> str:
+    def deadline_text(self, now: float, wall: float) -> str:
         """Return when the job is ended if nothing moves, and why then; `wall`: now, since the epoch."""
         kill_after = self.kill_after()
         if kill_after is None:

@@ -1,4 +1,4 @@
-"""What moves and what does not: one rank's model, inside a job and from outside. Pure.
+"""The model of what moves and what does not: one rank's, inside a job and from outside. Pure.
 
 A rank **does** something when
 - it calls a collective or completes one, enters or leaves a process group, or passes from call to call of
@@ -91,7 +91,7 @@ class Sample(NamedTuple):
 
 
 class Progress:
-    """What one rank has done since it was discovered, at moment `at`."""
+    """The deeds of one rank since it was discovered, at moment `at`."""
 
     def __init__(self, at: float) -> None:
         self._did = at
@@ -236,10 +236,12 @@ class Progress:
 
     def _printed(self, sample: Sample, last: Optional[Sample]) -> bool:
         """Whether its main thread has printed something new. A line is read up to a sample after that."""
-        before, now = None if last is None else last.main_io, sample.main_io
+        if last is None:
+            return sample.printed and not sample.repeats
+        before, now = last.main_io, sample.main_io
         if before is None or now is None or now.written > before.written:
             self._wrote = sample.at
-        itself = sample.printed and (last is None or self._wrote >= last.at)
+        itself = sample.printed and self._wrote >= last.at
         return itself and (not sample.repeats or sample.at - self._computed <= _CPU_WINDOW)
 
     def _transfers(self, sample: Sample, last: Sample) -> None:

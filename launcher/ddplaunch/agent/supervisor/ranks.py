@@ -29,7 +29,7 @@ RAISED_KEPT = 20
 _LOOKS = 60
 _TIMEOUT, _NCCL_TIMEOUT = 1800.0, 600.0
 """Seconds of a group for which the program gives none: torch's defaults."""
-_SAID = 100
+_LINES = 100
 """Lines that are compared with what a rank prints."""
 _NUMBERS = re.compile(rb"[\d.,:%?|/#\s\xe2\x96\x80-\x9f]+")
 """What changes in a line that says the same again: numbers, times, the blocks of a bar."""
@@ -76,7 +76,7 @@ class Rank:
         self.last_lines: list[str] = []
         self.printed = False
         self.repeats = True  # what it has printed since the last sample differs in numbers alone
-        self._said: dict[bytes, None] = {}  # the last different lines, the newest last
+        self._last_printed: dict[bytes, None] = {}  # the last different lines, the newest last
         self.evidence: Optional[RankEvidence] = None  # the last that was taken while it lived
         self.ring: Optional[ring.Ring] = None  # as last read; the file outlives the process
         self._descriptor = processes.open_pid(pid)
@@ -163,11 +163,11 @@ class Rank:
         self.printed = True
         for line in lines:
             text = _NUMBERS.sub(b"0", line.strip())
-            self.repeats = self.repeats and text in self._said
-            self._said.pop(text, None)
-            self._said[text] = None
-        while len(self._said) > _SAID:
-            del self._said[next(iter(self._said))]
+            self.repeats = self.repeats and text in self._last_printed
+            self._last_printed.pop(text, None)
+            self._last_printed[text] = None
+        while len(self._last_printed) > _LINES:
+            del self._last_printed[next(iter(self._last_printed))]
 
     def read_ring(self) -> None:
         """Read its last calls of torch.distributed, also after its end."""
