@@ -1,4 +1,4 @@
-"""Runs rows by name, or those that are awaited: `python -m tests.transparent [NAME ...]`, two at a time."""
+"""Runs rows by name, or all: `python -m tests.transparent [NAME ...]`, two at a time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.transparent.compare import report
-from tests.transparent.table import AWAITED, ROWS
+from tests.transparent.table import ROWS
 
 
 def main() -> int:
@@ -20,7 +20,7 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix=f"{name}-") as folder:
             return report(rows[name], Path(folder))
 
-    names = sys.argv[1:] or list(AWAITED)
+    names = sys.argv[1:] or list(rows)
     differ = 0
     with ThreadPoolExecutor(2) as executor:
         for name, text in zip(names, executor.map(tried, names), strict=True):

@@ -360,37 +360,3 @@ ROWS = (
         whole=True,
     ),
 )
-
-_AWAITED = {
-    "signals": """
-        exit-143 exit-130 timeout usr1 usr1-without-handler hup hup-without-handler winch alarm
-        term-with-handler term-without-handler int-with-handler int-without-handler
-        quit-with-handler stop-and-go usr1-at-the-end usr1-in-training keys-interrupt keys-quit
-    """,
-    "attempts": """
-        restart restart-by-variable restart-c10d restarts-end torchrun-or-torchrun
-        torchrun-then-torchrun torchrun-fails spawn-caught pytest two-nodes-restart
-        two-nodes-restart-c10d
-    """,
-    "output": """
-        exit-0 exit-1 exit-7 exit-255 exit-137 exit-139 exit-of-abort timeout-kills xargs closes-its-streams
-        exit-127 and or semicolon set-e set-plus-e pipe broken-pipe nohup time make make-fails
-        background-waited trap-exit here-document stdin-pipe stdin-empty stdin-file stdin-script
-        stdin-terminal binary unfinished both-streams odd-text looks-like-ours long-line joined
-        bar-in-files tqdm-in-a-terminal two-megabytes
-        two-hundred-megabytes arguments environment environment-of-a-shell fds signals-and-masks
-        ignored-signals inherited-signals process umask-and-nice limits language streams
-        in-a-terminal path hooks hooks-of-a-rank python-I python-S python-E-s python-O python-B-u
-        python-m python-W-error python-importtime own-sitecustomize own-sitecustomize-fails
-        own-usercustomize own-excepthook uncaught uncaught-in-a-thread faulthandler recursion
-        settrace cprofile atexit fork spawn forkserver process-pool process-pool-breaks children
-        os-fork closes-all-files callers-line shared-memory sets-variables own-finder os-exit
-        resource-warnings garbage background dist-tracebacks dist-functions dist-warnings
-        dist-compiled dist-profiled dist-cprofile sweep-in-one-process loader-raises torchrun
-        environment-of-a-rank standalone accelerate fabric trainer trainer-of-two two-nodes
-    """,
-}
-JOBS_AWAITED = {"restart": "attempts"}
-"""The same for jobs."""
-AWAITED = {name: owner for owner, names in _AWAITED.items() for name in names.split()}
-"""Rows that are not yet the same, with the part of ddplaunch that makes them differ."""

@@ -7,13 +7,9 @@ from pathlib import Path
 
 import pytest
 from tests.transparent import compare
-from tests.transparent.table import ADDED, AWAITED, JOBS_AWAITED, ROWS, Row
+from tests.transparent.table import ADDED, ROWS, Row
 
-HELD = [
-    pytest.param(row, id=row.name, marks=[pytest.mark.whole] if row.whole else [])
-    for row in ROWS
-    if row.name not in AWAITED
-]
+HELD = [pytest.param(row, id=row.name, marks=[pytest.mark.whole] if row.whole else []) for row in ROWS]
 
 
 @pytest.mark.parametrize("row", HELD)
@@ -25,7 +21,7 @@ def test_a_command_does_the_same_under_ddplaunch(row: Row, tmp_path: Path) -> No
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize("row", [row for row in ROWS if row.job and row.name not in JOBS_AWAITED], ids=str)
+@pytest.mark.parametrize("row", [row for row in ROWS if row.job], ids=str)
 def test_a_job_on_this_machine_ends_as_its_command_does(row: Row, tmp_path: Path) -> None:
     """Well or not, with the same files; and nothing is left of it."""
     row = dataclasses.replace(row, compares=("files", "left"))
@@ -38,10 +34,9 @@ def test_a_job_on_this_machine_ends_as_its_command_does(row: Row, tmp_path: Path
 
 
 def test_the_table_has_sixty_commands_and_no_name_twice() -> None:
-    """Those that are awaited are among them."""
+    """Each is found by its name."""
     assert len(ROWS) >= 60
     assert len({row.name for row in ROWS}) == len(ROWS)
-    assert set(AWAITED) <= {row.name for row in ROWS}
 
 
 def test_the_variables_that_are_named_are_added(tmp_path: Path) -> None:
