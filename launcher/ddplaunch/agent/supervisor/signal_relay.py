@@ -11,7 +11,7 @@ import signal
 import time
 from typing import Optional
 
-from ddplaunch.agent.contract import Asked, Files, JobPlan, codec
+from ddplaunch.agent.contract import Asked, Files, codec
 from ddplaunch.agent.supervisor.launch import LaunchContext
 from ddplaunch.agent.supervisor.rank_tracker import RankTracker
 from ddplaunch.agent.supervisor.reaper import Outer, Told
@@ -34,9 +34,8 @@ _HARMLESS = frozenset([signal.SIGCONT, signal.SIGWINCH, signal.SIGURG])
 class SignalRelay:
     """Signals to one launch command. `waiting`: those that have come, and are not handled yet."""
 
-    def __init__(self, plan: JobPlan, place: LaunchContext, outer: Outer, tracker: RankTracker) -> None:
+    def __init__(self, place: LaunchContext, outer: Outer, tracker: RankTracker) -> None:
         self.waiting: list[Told] = []
-        self._plan = plan
         self._place = place
         self._asked = os.path.join(place.folder, Files.ASKED)
         self._outer = outer
@@ -163,8 +162,7 @@ class SignalRelay:
         self._direct[number] = time.monotonic()
 
     def _came_to_all(self, number: int) -> bool:
-        if self._plan.platform == "slurm":
-            time.sleep(_DIRECT)
+        time.sleep(_DIRECT)
         return time.monotonic() - self._direct.pop(number, -_TOLD) < _TOLD
 
 

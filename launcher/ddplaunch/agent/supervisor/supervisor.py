@@ -98,7 +98,7 @@ class Supervisor:
         self.hook_messages: list[tuple[Line, HookMessage]] = []
         self.hooks = Hooks(lambda line, message: self.hook_messages.append((line, message)))
         self.tracker = RankTracker(plan, node, place, self.hooks, console, self.redactor)
-        self.relay = SignalRelay(plan, place, outer, self.tracker)
+        self.relay = SignalRelay(place, outer, self.tracker)
         self.sampler = Sampler()
         self.collector = Collector(node, plan.python, self.hooks, self.sampler, self.meanwhile)
         self.poller = Poller(self.tracker, self.hooks, self.sampler, self.collector)
