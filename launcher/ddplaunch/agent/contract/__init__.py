@@ -174,14 +174,14 @@ class GatePlan:
 
 
 KILL_AFTER = 600.0
-"""Seconds of `kill_after` where nobody has set it, at least: NCCL's own timeout."""
+"""Seconds of `kill_after` where it is not set, at least: NCCL's own timeout."""
 
 
 @dataclass(frozen=True)
 class WatchdogPlan:
     notice_after: float = 10.0  # seconds without any progress
     kill_after: Optional[float] = KILL_AFTER  # None: never
-    patient: Optional[bool] = None  # nobody has set kill_after: it is never before torch's own timeouts
+    patient: Optional[bool] = None  # kill_after is not set: it is never before torch's own timeouts
     privileges: str = "none"  # "ptrace": the worker hook lets a sampler of the same user read its stacks
 
 

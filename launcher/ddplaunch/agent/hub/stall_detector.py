@@ -9,8 +9,8 @@ collective is quiet since it last did something, whatever CPU it uses (NCCL spin
 while NCCL makes its first communicator on all ranks. The job is as quiet as its liveliest rank.
 
 **The end.** `kill_after` is the time in which no rank has done anything, and a promise: computing does not
-put it off, unless no rank at all waits; then COMPUTES times. Imports have IMPORTS seconds. Where nobody has
-set it, the job ends no sooner than torch itself would end the wait: after the longest timeout of the ranks'
+put it off, unless no rank at all waits; then COMPUTES times. Imports have IMPORTS seconds. Where it is
+not set, the job ends no sooner than torch itself would end the wait: after the longest timeout of the ranks'
 groups. And where no rank has a group, or computes while none waits, it is not ended: nothing of torch would
 end it either.
 """
@@ -182,7 +182,7 @@ class StallDetector:
     def kill_after(self) -> Optional[float]:
         """Return the seconds in which no rank does anything after which the job is ended; None: it is not.
 
-        It follows from the ranks' present groups where nobody has set it.
+        It follows from the ranks' present groups where it is not set.
         """
         if self._kill_after is None or not self._patient:
             return self._kill_after

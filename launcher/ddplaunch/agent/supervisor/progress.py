@@ -13,7 +13,7 @@ A rank **computes** when its processes use half a second of CPU within five seco
 wants to.
 
 Everything else is **nothing**: a thread that prints, a progress bar that is redrawn, a monitor that wakes
-up, whoever sleeps in short pieces, and whoever asks again and again whether something is there (a file, a
+up, sleeping in short pieces, and asking again and again whether something is there (a file, a
 queue, a key in a store): a store is asked in messages of some bytes, and these are no transfer.
 
 `stuck_for` is the time since a rank last did something, `still_for` the time since it last did or computed.

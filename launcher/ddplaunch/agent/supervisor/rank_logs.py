@@ -171,7 +171,7 @@ class RankLogs:
     def _spoke(self, path: str, tail: Tail) -> None:
         writers = self._writers.get(path, [])
         for rank in writers if tail.last_line else ():
-            # In a shared file the line may be another rank's: it counts for whoever has written just now.
+            # In a shared file it may be another rank's line: it counts for those that wrote just now.
             rank.prints(tail.fresh or [tail.last_line.encode()])
             if len(writers) == 1:
                 rank.last_output = printable(self._redactor.hide(tail.last_line))

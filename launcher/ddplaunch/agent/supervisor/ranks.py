@@ -63,7 +63,7 @@ class Rank:
         self.steps = Steps()
         self.exit: Optional[Exited] = None
         self.initialized: Optional[bool] = None
-        self.group_timeout: Optional[float] = None  # the longest of its groups, as its hook last said
+        self.group_timeout: Optional[float] = None  # the longest of its groups, as its hook last reported it
         self.was_initialized = False
         self.passed_at = 0.0  # time.time() at which its last call of init_process_group returned
         self.counted: Optional[tuple[int, int]] = None
