@@ -35,7 +35,10 @@ GONE = 3.0 * BUSY
 """Seconds in which processes may end that were told to when the command ended."""
 JOB = "apiVersion: ddplaunch/v1\nname: table\n"
 KEY = "a secret of thirty-two characters"
-OURS = re.compile(rb"(?:\d\d:\d\d:\d\d |ddplaunch: |\[\d+/(?:ddplaunch|launch)\] )")
+OURS = re.compile(
+    rb"\d\d:\d\d:\d\d |ddplaunch: |\[\d+/(?:ddplaunch|launch)\] "
+    rb"|  (?:ok|\?|FAIL|-) {2,}\w+ {2,}| {20,}hint: "  # the table of the gate, which nodes that join print
+)
 """How the lines of ddplaunch begin. They go to stderr, and are no output of the command."""
 VOLATILE = (
     (re.compile(rb"(?m)^([A-Z])\d{4} \d\d:\d\d:\d\d\.\d+ \d+ "), rb"\1 "),  # torch's log: date, time, pid
