@@ -35,7 +35,7 @@ def test_torchrun_was_sent_sigterm() -> None:
         verdict.ranks,
         verdict.victims,
     )
-    assert "the launch command of node 0 was stopped from outside by SIGTERM" == verdict.sentence
+    assert "the launch command of node 0 ended by SIGTERM, and the sender is unknown" == verdict.sentence
 
 
 def test_a_launch_command_that_a_signal_ended() -> None:

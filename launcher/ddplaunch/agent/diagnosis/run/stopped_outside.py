@@ -62,8 +62,11 @@ def _launches(view: JobView) -> Optional[_Found]:
     nodes = sorted(by)
     ends = [end.at for number in nodes if (end := view.nodes[number].launch_exit) is not None]
     commands = f"the launch command of {view.named(nodes)}"
-    was = phrases.one_or(nodes, "was", "were each")
-    return _Found(f"{commands} {was} stopped from outside by {by[nodes[0]]}", nodes, min(ends), True)
+    if len(nodes) == 1:  # it may have sent the signal to itself
+        return _Found(
+            f"{commands} ended by {by[nodes[0]]}, and the sender is unknown", nodes, min(ends), True
+        )
+    return _Found(f"{commands} were each stopped from outside by {by[nodes[0]]}", nodes, min(ends), True)
 
 
 def _stop_of(node: NodeEvidence) -> str:
