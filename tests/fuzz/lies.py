@@ -164,7 +164,7 @@ class _Supervisor(Supervisor):
     def log(self, text: str) -> None:
         text.encode("utf-8", "backslashreplace")
 
-    def _stop(self, code: int, grace: float, told: object = None) -> None:
+    def _stop(self, code: int, grace: float, sent: object = None) -> None:
         assert 0 <= code <= 255
         assert 0 <= grace <= _LONGEST
 

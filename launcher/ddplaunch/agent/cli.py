@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _WITHOUT_PLAN = {"ask", "interfaces", "keys", "look", *slurm.VERBS}
 _SIGNALLED = {"gate", "run", "local"}
-"""They read their signals when they are ready to: whoever starts them may block those until then."""
+"""They read their signals when they are ready to: their parent may block those until then."""
 
 
 class UnusableError(HintedError):

@@ -46,7 +46,7 @@ def of_agent(code: int, *, gate_passed: bool) -> ExitCode:
 
 
 def of_command(end: LaunchEnd | None) -> int | None:
-    """Return the exit code of a command that we ran for somebody: its own. None where it has none."""
+    """Return the exit code of the command of `run`: its own. None where it has none."""
     if end is None or end.killed:
         return None
     return end.code if end.code is not None else BySignal(end.signal or 0)

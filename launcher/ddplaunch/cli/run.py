@@ -20,7 +20,7 @@ from ddplaunch.cli.stops import StopRequested, Stops
 from ddplaunch.errors import ExitCode, NotFoundError, UsageError
 
 if TYPE_CHECKING:
-    from ddplaunch.agent.contract import Asked, Bundle, LaunchEnd, WatchdogPlan
+    from ddplaunch.agent.contract import Bundle, LaunchEnd, StopRequest, WatchdogPlan
     from ddplaunch.agent.join.prepare import JoinedJob
     from ddplaunch.backends.job import Handle
     from ddplaunch.backends.local.backend import LocalBackend
@@ -165,11 +165,11 @@ def _run_plan(
     handle, child = backend.start_here(rendered, raw=raw)
     # Without `raw` the command runs in a session of its own, where no signal of the terminal reaches it.
 
-    def pass_on(asked: Asked) -> None:
+    def pass_on(request: StopRequest) -> None:
         try:
-            backend.pass_on(handle, asked)
+            backend.pass_on(handle, request)
         except NotFoundError:
-            child.host.send(asked.number)
+            child.host.send(request.number)
 
     code = stops.attend(child, pass_on, raw=raw)
     # The record may lack the end, if the disk is full, or be gone; the exit code is always there.

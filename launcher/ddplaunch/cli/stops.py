@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ddplaunch.agent.contract import Asked
+from ddplaunch.agent.contract import StopRequest
 from ddplaunch.agent.system import signals
 from ddplaunch.agent.system.processes import STOPPING
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _KEYS = {int(signal.SIGINT): "Ctrl-C", int(signal.SIGQUIT): "Ctrl-\\"}
 _PAUSE = 6.5
 """Seconds for a job to stop at Ctrl-Z, if its command has a handler that does something before."""
-_LOOK = 0.01
+_POLL = 0.01
 
 
 class StopRequested(BaseException):
@@ -48,7 +48,7 @@ class Stops:
         """Keep signals from now on until there is a job: its start must not be interrupted."""
         self._reader = signals.SignalReader()
 
-    def attend(self, child: Child, pass_on: Callable[[Asked], None], *, raw: bool = False) -> int:
+    def attend(self, child: Child, pass_on: Callable[[StopRequest], None], *, raw: bool = False) -> int:
         """Wait for the end of the job's host process, and pass on signals. Returns its exit code.
 
         `raw`: the command is in our process group, and has got what the keyboard sends by itself.
@@ -61,10 +61,10 @@ class Stops:
         pausing = 0.0
         try:
             while (code := child.poll()) is None:
-                poll.poll(1000 * _LOOK if pausing else None)
+                poll.poll(1000 * _POLL if pausing else None)
                 for received in self._reader.read():
                     if not (raw and received.by_terminal) or received.number in signals.PAUSES:
-                        pass_on(_asked(received))
+                        pass_on(_request(received))
                     if received.number in signals.PAUSES:
                         pausing = time.monotonic() + _PAUSE
                     elif received.number == signal.SIGCONT:
@@ -86,7 +86,7 @@ class Stops:
     def _stop(self, number: int, _: object) -> None:
         raise StopRequested(number)
 
-    def _pause(self, pass_on: Callable[[Asked], None]) -> None:
+    def _pause(self, pass_on: Callable[[StopRequest], None]) -> None:
         """Stop as the job has, so that the shell gets the terminal back, until `fg` or `bg`."""
         assert self._reader is not None
         stop = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
@@ -96,13 +96,13 @@ class Stops:
         signal.signal(signal.SIGTSTP, stop)
         for received in self._reader.read():
             if received.number != signal.SIGCONT:
-                pass_on(_asked(received))
+                pass_on(_request(received))
         # Also where we did not stop, because no shell is there to continue us.
-        pass_on(Asked(signal.SIGCONT, ""))
+        pass_on(StopRequest(signal.SIGCONT, ""))
 
 
-def _asked(received: Received) -> Asked:
+def _request(received: Received) -> StopRequest:
     """Return who has sent it."""
     key = _KEYS.get(received.number) if received.by_terminal else None
     who = key or f"{signals.name(received.number)}{signals.sender(received)}"
-    return Asked(received.number, who, received.to_group)
+    return StopRequest(received.number, who, received.to_group)

@@ -204,9 +204,9 @@ def _waited_for(status: JobStatus) -> str:
 
 
 def elsewhere(row: Row, phase: str, now: float) -> str:
-    """Return a text on nodes that differ from a job in `phase`: `node 0 ended (exit code 0)`."""
+    """Return a text on nodes that differ from a job in `phase`: `node 0: has finished`."""
     nodes, detail = some("node", row.nodes), _dated(row, now)
-    if row.phase == phase:
+    if row.phase in (phase, Phase.ENDED):
         return f"{nodes}: {detail}" if detail else ""
     released = (row.phase, phase) == (Phase.GATE, Phase.RENDEZVOUS)  # the next heartbeat will show its phase
     where = "through the gate" if released else _AT.get(row.phase, row.phase)

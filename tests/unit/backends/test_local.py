@@ -14,7 +14,7 @@ from tests.busy import BUSY
 from tests.disks import fill, small_disk
 from tests.unit.backends.conftest import Make, status_json
 
-from ddplaunch.agent.contract import Asked, codec
+from ddplaunch.agent.contract import StopRequest, codec
 from ddplaunch.backends.folder import state_folder
 from ddplaunch.backends.job import EVERYTHING, Handle, State
 from ddplaunch.backends.local import host, store
@@ -125,10 +125,10 @@ def test_a_signal_is_passed_on_and_may_be_no_cancelling(backend: LocalBackend, j
     handle = backend.submit(job(script))
     folder = backend.store.find(handle.path)
 
-    backend.pass_on(handle, Asked(signal.SIGUSR2, "a test"))
+    backend.pass_on(handle, StopRequest(signal.SIGUSR2, "a test"))
     eventually(lambda: (folder / "run" / "output.log").exists())
     marked = (folder / store.CANCELLED).exists()
-    backend.pass_on(handle, Asked(signal.SIGINT, "a test"))
+    backend.pass_on(handle, StopRequest(signal.SIGINT, "a test"))
     eventually(lambda: backend.job(handle).state.ended)
 
     assert (False, State.CANCELLED) == (marked, backend.job(handle).state)

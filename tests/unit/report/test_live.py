@@ -213,8 +213,8 @@ def test_the_last_nodes_of_a_job_that_ends() -> None:
     status = given.status(phase=Phase.ENDED, since=AT + 12, nodes=nodes, exit_code=40)
 
     assert [
-        "ddplaunch: running on 1 node for 10 s; node 1: silent; node 0 ended (exit code 0)",
-        "ddplaunch: running on 1 node for 11 s; node 1 (pod b): silent; node 0 ended (exit code 0)",
+        "ddplaunch: running on 1 node for 10 s; node 1: silent; node 0: has finished",
+        "ddplaunch: running on 1 node for 11 s; node 1 (pod b): silent; node 0: has finished",
         "ddplaunch: hint: wait",
         "ddplaunch: ended 1.0 s ago: a worker failed; node 1 (pod b): silent",
     ] == said((10.0, running), (11.0, told), (13.0, dataclasses.replace(told, status=status)))

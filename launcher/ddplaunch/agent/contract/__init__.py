@@ -119,7 +119,7 @@ class Files:
     EVENTS = "run/events.jsonl"  # one Event a line
     FAULTY = "run/faulty"  # names of the nodes at fault, one a line, where the job may work without them
     BUNDLE = "run/bundle.zip"  # Bundle, by `bundle_file`, written at every verdict and at the end
-    ASKED = "asked.json"  # Asked, on the machine of a local job
+    STOP_REQUEST = "stop-request.json"  # StopRequest, on the machine of a local job
     OUTPUT = "run/output.log"  # every node's prefixed output, as a terminal would show it
     NODE = "run/node-{node}"
     # below NODE:
@@ -267,8 +267,8 @@ class JobPlan:
 
 
 @dataclass(frozen=True)
-class Asked:
-    """Who has sent the last signal to a local job, where that is known."""
+class StopRequest:
+    """The last signal to a local job, and who has sent it, where that is known."""
 
     number: int  # of the signal
     who: str  # for people: "Ctrl-C"
@@ -278,7 +278,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class LaunchEnd:
-    """How the launch command of a node has ended. One of `code` and `signal` is set."""
+    """The end of a node's launch command. One of `code` and `signal` is set."""
 
     code: Optional[int]
     signal: Optional[int]

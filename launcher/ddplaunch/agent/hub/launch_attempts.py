@@ -18,12 +18,12 @@ SETTLE = 1.0
 """Seconds after the first death for reports from other nodes, so that the first cause is known."""
 LAST = 3.0
 """Seconds that a launch command has to end over a failure, before there is a notice: with its end comes the
-verdict, and a notice of the same would be said twice."""
+verdict, and a notice of the same would repeat it."""
 
 
 @dataclass
 class Failure:
-    """What deaths of the present attempt were judged to be, while the launch command goes on."""
+    """The verdicts on deaths of the present attempt, while the launch command goes on."""
 
     verdicts: list[Verdict]
     evidence: JobEvidence
@@ -104,7 +104,7 @@ class LaunchAttempts:
 def follows(evidence: JobEvidence) -> str:
     """Return what torchrun says that it does about a death: "torchrun starts again (attempt 2 of 3)", or "".
 
-    Each worker is told how often torchrun has started its workers again, and how often it may.
+    The environment of a worker has how often torchrun has started its workers again, and how often it may.
     """
     counts = {
         (rank.restart, rank.max_restarts)

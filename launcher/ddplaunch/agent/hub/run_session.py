@@ -429,7 +429,7 @@ class RunSession:
 
     @property
     def _before(self) -> list[Verdict]:
-        """Return what was said of the present attempt before."""
+        """Return the verdicts on the present attempt so far."""
         failure = self.attempts.failure
         return self.record.verdicts if failure is None else failure.verdicts
 
@@ -470,7 +470,7 @@ class RunSession:
         self.evidence_store.set_aside(beat.node, {rank.pid for rank in beat.ranks})
 
     def _begin_attempt(self, node: int, now: float) -> None:
-        """Begin the next attempt within the launch command. Its ranks are new, so all is watched anew."""
+        """Begin the next attempt within the launch command: for the stall detector, too."""
         if self.attempts.first_death is not None:
             if self.state == RunState.JUDGING:
                 evidence = self._all_evidence("death")

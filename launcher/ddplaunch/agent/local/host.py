@@ -22,7 +22,18 @@ import time
 from collections.abc import Collection, Sequence
 from typing import Callable, NamedTuple, Optional
 
-from ddplaunch.agent.contract import Asked, Env, Exit, Files, JobPlan, JobStatus, Marks, Phase, Verdict, codec
+from ddplaunch.agent.contract import (
+    Env,
+    Exit,
+    Files,
+    JobPlan,
+    JobStatus,
+    Marks,
+    Phase,
+    StopRequest,
+    Verdict,
+    codec,
+)
 from ddplaunch.agent.local.carrier import Carrier, UserStreams
 from ddplaunch.agent.local.child import Child
 from ddplaunch.agent.system import proc, processes
@@ -94,7 +105,7 @@ def main(
             end_all()
         host.close_logs()
         if host.carrier is not None:
-            host.carrier.finish(host.is_told_to_stop)
+            host.carrier.finish(host.must_stop)
 
 
 class Host:
@@ -400,15 +411,15 @@ class Host:
                 self.kill_at = hurried if self.kill_at is None else min(self.kill_at, hurried)
             self._send(number, "run")
 
-    def is_told_to_stop(self) -> bool:
-        """Whether somebody has asked for the end, also in the last moments."""
+    def must_stop(self) -> bool:
+        """Whether a signal has requested the end, also in the last moments."""
         self.stopping = self.stopping or any(each.number in _ENDS for each in self.signals.read())
         return self.stopping
 
     def _is_final(self) -> bool:
         """Whether it is `ddplaunch cancel` that asks for the end."""
         with contextlib.suppress(OSError, codec.ContractError):
-            return codec.read(Asked, self.path(Files.ASKED)).final
+            return codec.read(StopRequest, self.path(Files.STOP_REQUEST)).final
         return False
 
     def _send(self, number: int, verb: str = "") -> bool:

@@ -76,7 +76,7 @@ def is_dying(rank: Rank) -> bool:
 
 
 def _ends_others(pid: int) -> bool:
-    """Whether the process may end the other ranks over one, and is not stopped by somebody else."""
+    """Whether the process may end the other ranks over one, and runs: a user may have stopped it."""
     stat = proc.stat(pid)
     try:
         program = os.path.basename(os.readlink(f"/proc/{pid}/exe"))

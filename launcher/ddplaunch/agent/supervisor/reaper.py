@@ -24,8 +24,8 @@ _UNKILLABLE = 10.0
 """Seconds to wait for killed processes that hang in the kernel."""
 
 
-class Told(NamedTuple):
-    """A signal that has reached the outer process. `who`: its sender, for people; empty: nobody is known."""
+class SentSignal(NamedTuple):
+    """A signal that has reached the outer process. `who`: its sender, for people; empty: not known."""
 
     number: int
     who: str = ""
@@ -34,24 +34,24 @@ class Told(NamedTuple):
 
 
 class Outer(NamedTuple):
-    """The outer process, as the inner one knows it. `pipe`: what is told to it; its end: it is gone."""
+    """The outer process, as the inner one knows it. `pipe`: brings signals; ends with the outer process."""
 
     pid: int
     pipe: int
 
-    def told(self) -> Optional[list[Told]]:
+    def read(self) -> Optional[list[SentSignal]]:
         """Return the signals that have come since the last call; None when the outer process is gone."""
         try:
             data = os.read(self.pipe, 1 << 16)
         except BlockingIOError:
             return []
-        return [Told(*json.loads(line)) for line in data.splitlines()] if data else None
+        return [SentSignal(*json.loads(line)) for line in data.splitlines()] if data else None
 
 
 def guard(inside: Callable[[Outer], int], by_pipe: bool = True, keeps: bool = False) -> int:
     """Run `inside` in a process of its own and return its exit code; no descendant survives it.
 
-    It is told of signals through its pipe; without `by_pipe` those that ask for an end are sent to it.
+    Signals reach it through its pipe; without `by_pipe`, those that request an end are sent to it.
     `keeps`: what it leaves running is meant to go on.
     """
     processes.adopt_orphans()
@@ -146,9 +146,9 @@ def _tell(child: int, received: Received, pipe: Optional[int]) -> None:
             processes.send(child, received.number)
         return
     who = "" if received.sender == os.getppid() else signals.sender(received)
-    told = Told(received.number, who, received.to_group, time.monotonic())
+    sent = SentSignal(received.number, who, received.to_group, time.monotonic())
     try:
-        os.write(pipe, json.dumps(told).encode() + b"\n")
+        os.write(pipe, json.dumps(sent).encode() + b"\n")
     except (BlockingIOError, BrokenPipeError):
         return  # thousands of signals at once, or the child is ending
     if received.number == signal.SIGCONT:

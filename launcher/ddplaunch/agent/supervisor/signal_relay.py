@@ -11,13 +11,13 @@ import signal
 import time
 from typing import Optional
 
-from ddplaunch.agent.contract import Asked, Files, codec
+from ddplaunch.agent.contract import Files, StopRequest, codec
 from ddplaunch.agent.supervisor.launch import LaunchContext
 from ddplaunch.agent.supervisor.rank_tracker import RankTracker
-from ddplaunch.agent.supervisor.reaper import Outer, Told
+from ddplaunch.agent.supervisor.reaper import Outer, SentSignal
 from ddplaunch.agent.system import proc, processes, signals
 
-_TOLD = 2.0
+_SECOND_COPY = 2.0
 """Seconds between a signal to all processes of the job and its second copy, through the outer process."""
 _DIRECT = 0.05
 """Seconds in which a scheduler signals all processes of a node."""
@@ -35,12 +35,12 @@ class SignalRelay:
     """Signals to one launch command. `waiting`: those that have come, and are not handled yet."""
 
     def __init__(self, place: LaunchContext, outer: Outer, tracker: RankTracker) -> None:
-        self.waiting: list[Told] = []
+        self.waiting: list[SentSignal] = []
         self._place = place
-        self._asked = os.path.join(place.folder, Files.ASKED)
+        self._request = os.path.join(place.folder, Files.STOP_REQUEST)
         self._outer = outer
         self._tracker = tracker
-        self._early: list[tuple[Told, float]] = []  # and until when they wait for a handler
+        self._early: list[tuple[SentSignal, float]] = []  # and until when they wait for a handler
         self._direct: dict[int, float] = {}  # signal -> when it came to us and not through the outer process
         self._pausing = 0.0  # until when the launch command may stop
 
@@ -54,10 +54,10 @@ class SignalRelay:
     def fileno(self) -> int:
         return self._outer.pipe
 
-    def hear(self) -> bool:
+    def read(self) -> bool:
         """Read what has come. Returns whether anything waits to be handled."""
-        told = self._outer.told()
-        self.waiting += [Told(signal.SIGTERM)] if told is None else told
+        sent = self._outer.read()
+        self.waiting += [SentSignal(signal.SIGTERM)] if sent is None else sent
         return bool(self.waiting)
 
     @property
@@ -65,20 +65,20 @@ class SignalRelay:
         """Whether the outer process is gone: no caller waits for us any more."""
         return os.getppid() != self._outer.pid
 
-    def who(self, told: Told) -> str:
+    def who(self, sent: SentSignal) -> str:
         """Return who asks for the end: `Ctrl-C`, `ddplaunch cancel`, or the signal and its sender."""
-        asked = self.asked(told)
-        if asked is not None:
-            return asked.who
-        return f"{signals.name(told.number)}{told.who}"
+        request = self.request_of(sent)
+        if request is not None:
+            return request.who
+        return f"{signals.name(sent.number)}{sent.who}"
 
-    def asked(self, told: Told) -> Optional[Asked]:
+    def request_of(self, sent: SentSignal) -> Optional[StopRequest]:
         """Return what was left in the job's folder about this signal; None on other machines."""
         try:
-            asked = codec.read(Asked, self._asked)
+            request = codec.read(StopRequest, self._request)
         except (OSError, codec.ContractError):
             return None
-        return asked if asked.number == told.number else None
+        return request if request.number == sent.number else None
 
     def ends(self, number: int) -> bool:
         """Whether the signal asks for the end. A launch command that expects SIGHUP only wants to know."""
@@ -87,25 +87,25 @@ class SignalRelay:
             return launch is None or not signals.is_caught(launch.pid, number)
         return number in (signal.SIGTERM, signal.SIGINT)
 
-    def pass_on(self, told: Told) -> None:
+    def pass_on(self, sent: SentSignal) -> None:
         """Send it to the launch command: alone, or with its group, as a terminal does."""
         launch = self._tracker.launch
-        if self._came_to_all(told.number) or launch is None or self._tracker.launch_exit is not None:
+        if self._came_to_all(sent.number) or launch is None or self._tracker.launch_exit is not None:
             return
-        asked = self.asked(told)
-        to_group = told.number == signal.SIGWINCH or (told if asked is None else asked).to_group
-        processes.send(self._place.group_of(launch.pid) if to_group else launch.pid, told.number)
+        request = self.request_of(sent)
+        to_group = sent.number == signal.SIGWINCH or (sent if request is None else request).to_group
+        processes.send(self._place.group_of(launch.pid) if to_group else launch.pid, sent.number)
 
-    def forward(self, told: Told, started: float) -> None:
+    def forward(self, sent: SentSignal, started: float) -> None:
         """Pass on a signal that asks for no end. `started`: the launch command's time.monotonic()."""
-        if told.number in signals.PAUSES:
+        if sent.number in signals.PAUSES:
             self._pause()
-        elif told.number == signal.SIGCONT:
+        elif sent.number == signal.SIGCONT:
             self._resume()
-        elif told.at < started and told.number not in _HARMLESS:
-            self._early.append((told, time.monotonic() + _READY))
+        elif sent.at < started and sent.number not in _HARMLESS:
+            self._early.append((sent, time.monotonic() + _READY))
         else:
-            self.pass_on(told)
+            self.pass_on(sent)
 
     def by_the_clock(self) -> None:
         """Do what is due: signals that wait for a handler, and our own pause."""
@@ -113,10 +113,10 @@ class SignalRelay:
         if launch is None:
             return
         for early in list(self._early):
-            told, until = early
-            if now > until or signals.is_caught(launch.pid, told.number):
+            sent, until = early
+            if now > until or signals.is_caught(launch.pid, sent.number):
                 self._early.remove(early)
-                self.pass_on(told)
+                self.pass_on(sent)
         if now < self._pausing and is_stopped(launch.pid):
             self._pausing = 0.0
             os.kill(os.getpid(), signal.SIGSTOP)  # the outer process follows; SIGCONT comes through it
@@ -163,10 +163,10 @@ class SignalRelay:
 
     def _came_to_all(self, number: int) -> bool:
         time.sleep(_DIRECT)
-        return time.monotonic() - self._direct.pop(number, -_TOLD) < _TOLD
+        return time.monotonic() - self._direct.pop(number, -_SECOND_COPY) < _SECOND_COPY
 
 
 def is_stopped(pid: int) -> bool:
     """Whether a process is stopped by a signal."""
-    found = proc.stat(pid)
-    return found is not None and found.state in "Tt"
+    stat = proc.stat(pid)
+    return stat is not None and stat.state in "Tt"

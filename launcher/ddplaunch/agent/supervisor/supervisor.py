@@ -112,7 +112,7 @@ class Supervisor:
         self.stop_code: Optional[int] = None
         self.before_stop: Optional[NodeEvidence] = None  # taken at the signal to stop
         self.started = math.inf  # the launch command's time.monotonic()
-        self.asked_at = -math.inf  # when somebody last asked for the end
+        self.requested_at = -math.inf  # when a signal last requested the end
         self.kill_at: Optional[float] = None
         self.killed = False  # the launch command did not end by itself
         self.next_discovery = 0.0
@@ -324,53 +324,53 @@ class Supervisor:
                     self._stop(order.exit_code, order.grace)
 
     def _handle_signals(self) -> None:
-        self.relay.hear()
+        self.relay.read()
         while self.relay.waiting:
-            told = self.relay.waiting.pop(0)
+            sent = self.relay.waiting.pop(0)
             if self.relay.is_alone:  # the outer process was killed, so no caller waits for evidence
                 reaper.end_all(reaper.PATIENCE, self._reap)
                 os._exit(Exit.STOPPED)
-            elif self.relay.ends(told.number):
-                self._asked_to_end(told)
-            elif told.number == signal.SIGWINCH:
-                self.resized(told)
+            elif self.relay.ends(sent.number):
+                self._end_requested(sent)
+            elif sent.number == signal.SIGWINCH:
+                self.resized(sent)
             else:
-                if told.number == signal.SIGCONT:
+                if sent.number == signal.SIGCONT:
                     self.link.woke()
-                self.relay.forward(told, self.started)
+                self.relay.forward(sent, self.started)
         self.relay.by_the_clock()
 
-    def resized(self, told: reaper.Told) -> None:
+    def resized(self, sent: reaper.SentSignal) -> None:
         """Pass on that the user's terminal has another size."""
-        self.relay.forward(told, self.started)
+        self.relay.forward(sent, self.started)
 
-    def _asked_to_end(self, told: reaper.Told) -> None:
+    def _end_requested(self, sent: reaper.SentSignal) -> None:
         """Pass on a signal that asks for the end, after evidence. After a second Ctrl-C end all ourselves."""
-        asked = self.relay.asked(told)
-        is_final = asked is not None and asked.final
+        request = self.relay.request_of(sent)
+        is_final = request is not None and request.final
         # The user's own command line has all the time that it would have without us.
         is_patient = not (self.plan.launch or is_final)
-        now, before = time.monotonic(), self.asked_at
-        self.asked_at = now
+        now, before = time.monotonic(), self.requested_at
+        self.requested_at = now
         if self.stop_code is not None:
             self.stop_code = Exit.STOPPED if self.stop_code == REGROUP else self.stop_code
             if is_final and self.kill_at in (None, math.inf):
                 self.kill_at = now + exit_status.STOP_GRACE
             # Slurm sends SIGTERM twice at a time limit, and that counts as one.
-            if told.number == signal.SIGINT or is_patient:
-                self.relay.pass_on(told)
-            if told.number == signal.SIGINT and now - before < exit_status.STOP_GRACE:
+            if sent.number == signal.SIGINT or is_patient:
+                self.relay.pass_on(sent)
+            if sent.number == signal.SIGINT and now - before < exit_status.STOP_GRACE:
                 self.kill_at = now + exit_status.HURRIED
             return
-        who, name = self.relay.who(told), signals.name(told.number)
+        who, name = self.relay.who(sent), signals.name(sent.number)
         grace = "" if is_patient else f", SIGKILL after {exit_status.STOP_GRACE:.0f} s"
         self.log(f"told to stop by {who}: evidence first, then {name}{grace}")
         self.link.report(messages.Stopping(who))
         self.before_stop = self.evidence(exit_status.STOP_EVIDENCE)
         self.link.report(messages.Evidence(0, self.before_stop))
-        self._stop(Exit.STOPPED, math.inf if is_patient else exit_status.STOP_GRACE, told)
+        self._stop(Exit.STOPPED, math.inf if is_patient else exit_status.STOP_GRACE, sent)
 
-    def _stop(self, code: int, grace: float, told: Optional[reaper.Told] = None) -> None:
+    def _stop(self, code: int, grace: float, sent: Optional[reaper.SentSignal] = None) -> None:
         """Send SIGTERM to the launch command, or pass on a signal; `grace` seconds later SIGKILL to all."""
         if self.stop_code is None:
             self.stop_code = code
@@ -383,11 +383,11 @@ class Supervisor:
             for rank in self.tracker.alive:
                 processes.send(rank.pid, signal.SIGTERM)
         elif self.tracker.launch_exit is None:
-            if told is not None:
-                self.relay.pass_on(told)
+            if sent is not None:
+                self.relay.pass_on(sent)
             else:
                 processes.send(self.place.group_of(launch.pid), signal.SIGTERM)
-            if told is None or is_stopped(launch.pid):
+            if sent is None or is_stopped(launch.pid):
                 processes.send(self.place.group_of(launch.pid), signal.SIGCONT)
 
     # --- the end
@@ -464,7 +464,7 @@ class Supervisor:
     def _await_hub(self, enough: Callable[[], bool], seconds: float) -> None:
         """Obey the hub until `enough()`, for `seconds` at most, as long as there may be one."""
         deadline = time.monotonic() + seconds
-        while not (enough() or self._is_told_to_end() or time.monotonic() >= deadline):
+        while not (enough() or self._must_end() or time.monotonic() >= deadline):
             if not self.link.may_speak:
                 return
             self.link.keep()
@@ -484,18 +484,18 @@ class Supervisor:
         self._finish(code)
         self._await_hub(lambda: self.noted, exit_status.NOTED)
         if self.stop_code == REGROUP:  # also where it was done a moment before
-            code = Exit.STOPPED if self._is_told_to_end() else REGROUP
+            code = Exit.STOPPED if self._must_end() else REGROUP
         elif termination.goes_last(self.node, code, bool(self.plan.min_nodes)):
-            self.link.outlive(exit_status.LAST_WORDS, self._is_told_to_end)
+            self.link.outlive(exit_status.LAST_WORDS, self._must_end)
         self.link.close()
         self.hooks.close()
         self.console.flush(exit_status.LAST_WORDS)
         termination.write(code, self.redactor.hide(self.verdict[1] if self.verdict else []))
         return code
 
-    def _is_told_to_end(self) -> bool:
-        self.relay.hear()
-        return any(told.number in processes.STOPPING for told in self.relay.waiting)
+    def _must_end(self) -> bool:
+        self.relay.read()
+        return any(sent.number in processes.STOPPING for sent in self.relay.waiting)
 
     def _print_verdicts(self, verdicts: list[Verdict], final: bool = True) -> None:
         if verdicts:

@@ -50,7 +50,7 @@ class WithoutHub:
         self._stalls: Optional[StallDetector] = None
 
     def begin_attempt(self) -> None:
-        """Watch anew: the launch command has started its ranks again."""
+        """Start again: the launch command has started new ranks."""
         self._stalls = None
 
     def must_end(self, beat: Beat, hub_away: float) -> bool:

@@ -1,6 +1,6 @@
 """Signals that are passed on from process to process until they reach the user's command.
 
-Between whoever sends a signal and the command stand several processes of ours. Each of them reads its
+Between the sender of a signal and the command stand several processes of ours. Each of them reads its
 signals from a descriptor (signalfd(2)): none is lost while a process starts, none interrupts it, and each
 says who sent it. Blocked signals are inherited: a program that wants them calls `unblock`.
 """
@@ -52,7 +52,7 @@ class Received(NamedTuple):
 
     @property
     def by_terminal(self) -> bool:
-        """Whether somebody typed it."""
+        """Whether it was typed."""
         return self.from_kernel and self.number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP)
 
     @property
@@ -132,15 +132,15 @@ def is_caught(pid: int, number: int) -> bool:
 
 
 def sender(received: Received) -> str:
-    """Return who sent it: ` from process 12 (timeout, user alice)`. Empty where nobody is known."""
-    found = proc.stat(received.sender) if received.sender else None
-    if found is None:
+    """Return who sent it: ` from process 12 (timeout, user alice)`. Empty where it is not known."""
+    stat = proc.stat(received.sender) if received.sender else None
+    if stat is None:
         return ""
     try:
         user = pwd.getpwuid(received.user).pw_name
     except KeyError:
         user = str(received.user)
-    return f" from process {received.sender} ({found.command}, user {user})"
+    return f" from process {received.sender} ({stat.command}, user {user})"
 
 
 def name(number: int) -> str:
@@ -157,8 +157,8 @@ def _is_ancestor(pid: int) -> bool:
     while current > 1:
         if current == pid:
             return True
-        found = proc.stat(current)
-        current = found.parent if found is not None else 0
+        stat = proc.stat(current)
+        current = stat.parent if stat is not None else 0
     return False
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from signal import SIGQUIT, SIGTERM
 from typing import TYPE_CHECKING
 
-from ddplaunch.agent.contract import Asked, Bundle, Exit, Files, LaunchEnd, codec
+from ddplaunch.agent.contract import Bundle, Exit, Files, LaunchEnd, StopRequest, codec
 from ddplaunch.agent.system.processes import STOPPING
 from ddplaunch.backends import files
 from ddplaunch.backends.folder import earlier, newest_bundle, state_folder, status
@@ -110,14 +110,14 @@ class LocalBackend:
         child.run_job(folder)
         return folder, child
 
-    def pass_on(self, handle: Handle, asked: Asked) -> None:
+    def pass_on(self, handle: Handle, asked: StopRequest) -> None:
         """Pass a signal to the job, with who has sent it."""
         folder = self.store.find(handle.path)
         if asked.number in _ENDS:
             with contextlib.suppress(OSError):  # the job must end, even if the disk is full
                 if asked.number != SIGQUIT:
                     (folder / store.CANCELLED).touch()
-                codec.write(str(folder / Files.ASKED), asked)
+                codec.write(str(folder / Files.STOP_REQUEST), asked)
         process = host.read(folder / store.HOST)
         if process is not None:
             process.send(asked.number)
@@ -149,7 +149,7 @@ class LocalBackend:
         folder = self.store.find(handle.path)
         process = host.read(folder / store.HOST)
         if process is not None and process.alive():
-            self.pass_on(handle, Asked(SIGTERM, "`ddplaunch cancel`", final=True))
+            self.pass_on(handle, StopRequest(SIGTERM, "`ddplaunch cancel`", final=True))
             if not process.wait(STOP):
                 process.kill()
                 if not process.wait(KILLED):
@@ -217,7 +217,7 @@ def _read_job(folder: Path) -> Job:
         state = State.SUCCEEDED if code == Exit.OK else State.FAILED
     elif (folder / store.CANCELLED).exists():
         state = State.CANCELLED
-        asked = files.read_if_valid(Asked, folder / Files.ASKED)
+        asked = files.read_if_valid(StopRequest, folder / Files.STOP_REQUEST)
         detail = f"by {asked.who}" if asked else ""
         detail = detail if code else "it did not end in time and was killed, so it left no verdict"
     else:
