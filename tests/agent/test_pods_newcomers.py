@@ -19,7 +19,8 @@ def last(*_):
 signal.signal(signal.SIGTERM, last)
 print("attempt", os.environ["DDPLAUNCH_ATTEMPT"], "of", sys.argv[1:], flush=True)
 while not os.path.exists("GO"):
-    time.sleep(0.1)
+    sum(range(400_000))  # it trains: who only waits for a file does nothing, and newcomers wait for calm
+    time.sleep(0.02)
 """
 GATE = {"timeout": COME}
 

@@ -10,6 +10,7 @@ import struct
 import time
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any, cast
 from unittest import mock
 
@@ -24,6 +25,7 @@ from ddplaunch.agent.gate.reach import HubUnreachedError
 from ddplaunch.agent.join import munge
 from ddplaunch.agent.supervisor import orders
 from ddplaunch.agent.supervisor.hub_link import HubLink
+from ddplaunch.agent.supervisor.rank_tracker import RankTracker
 from ddplaunch.agent.supervisor.supervisor import Supervisor
 from ddplaunch.agent.transport.protocol import Channel, LostError, ProtocolError, Seal
 
@@ -153,9 +155,10 @@ class _Supervisor(Supervisor):
     def __init__(self) -> None:
         self.plan = _PLAN
         self.node = 0
-        self.verdict = None
+        self.verdict = self.stop_code = None
         self.noted = False
         self.link = cast("HubLink", _Link())
+        self.tracker = cast("RankTracker", SimpleNamespace(launch_exit=None))
 
     def evidence(self, seconds: float, why: str = "", dumps: int = 0, quick: bool = False) -> NodeEvidence:
         assert 0 <= seconds <= _LONGEST

@@ -103,7 +103,7 @@ def test_an_agent_that_leaves_does_not_end_the_rest(desk: Desk, pair: Pair, tmp_
     job = json.loads(desk.call("status", "local://run", "--json").stdout)
 
     assert (0, 100) == (first.returncode, second.returncode), first.stdout + second.stdout
-    assert "[0/0] trained alone" in first.stdout
+    assert "trained alone" in first.stdout
     assert ([], [0]) == (job["verdicts"], [each["launch_attempt"] for each in job["failed_attempts"]])
 
 
@@ -127,5 +127,5 @@ def test_without_joining_it_says_what_it_does_not_see(desk: Desk) -> None:
 
     assert (
         "ddplaunch: this is one of 2 nodes (PET_NNODES=2); the ranks of the others are not watched: "
-        "`ddplaunch run --join` on every node watches all of them\n" == said
+        "`ddplaunch run --join` on every node watches all of them\n" in said
     )

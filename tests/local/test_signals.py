@@ -42,11 +42,12 @@ for second in range(1000):
 """
 
 
-def until(process: subprocess.Popen[str], text: str) -> str:
-    """The lines up to the one that has this."""
-    assert process.stdout is not None
+def until(process: subprocess.Popen[str], text: str, *, ours: bool = False) -> str:
+    """The lines up to the one that has this, of the command, or of ddplaunch itself."""
+    stream = process.stderr if ours else process.stdout
+    assert stream is not None
     lines = []
-    for line in process.stdout:
+    for line in stream:
         lines.append(line)
         if text in line:
             return "".join(lines)
@@ -56,7 +57,7 @@ def until(process: subprocess.Popen[str], text: str) -> str:
 def test_each_signal_comes_once_and_the_command_ends_as_it_wants(desk: Desk) -> None:
     """None of them ends the wrapper; one that comes before the command is there waits for its handler."""
     with desk.start("run", "--", sys.executable, "-c", COUNTS) as process:
-        until(process, "checked in")
+        until(process, "checked in", ours=True)
         process.send_signal(signal.SIGUSR1)
         until(process, "so far 1")
         for number in (signal.SIGUSR2, signal.SIGHUP, signal.SIGWINCH, signal.SIGRTMIN):

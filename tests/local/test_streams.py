@@ -90,7 +90,7 @@ def test_in_a_terminal_one_program_has_it_for_itself(desk: Desk) -> None:
     with spawned(desk, *RUN, "--", sys.executable, "-c", program) as process:
         seen = read_until(process.stdout, b"more? ")
         typed(process, b"enough\n")
-        seen += read_until(process.stdout, b"has ended")
+        seen += read_until(process.stdout, b"the job has")
         assert process.stdin is not None
         process.stdin.close()
         process.wait(BUSY * 30)
@@ -103,7 +103,7 @@ def test_in_a_terminal_one_program_has_it_for_itself(desk: Desk) -> None:
 def test_in_a_terminal_bars_of_ranks_stand_side_by_side(desk: Desk) -> None:
     """Each with its rank, while it moves, and none is torn."""
     with spawned(desk, *RUN, "--", *TORCHRUN, sys.executable, "-c", BARS) as process:
-        seen = read_until(process.stdout, b"has ended")
+        seen = read_until(process.stdout, b"the job has")
         assert process.stdin is not None
         process.stdin.close()
         process.wait(BUSY * 30)
@@ -129,7 +129,7 @@ def test_raw_hands_over_the_terminal_itself(desk: Desk) -> None:
         typed(process, b"\x03")
         seen += read_until(process.stdout, b"> ")
         typed(process, b"here\n")
-        seen += read_until(process.stdout, b"has ended")
+        seen += read_until(process.stdout, b"the job has")
         assert process.stdin is not None
         process.stdin.close()
         process.wait(BUSY * 30)

@@ -39,7 +39,6 @@ _NOT_IN_PODS = (
     "diagnosis/run/mpi.py",  # no job of MPI runs in pods
     "diagnosis/run/mpi_lost.py",
     "supervisor/mpi_wrapper.py",
-    "supervisor/torchrun_options.py",  # pods have a job file, and no command line of a user's own
     "platforms/hostlist.py",
     "platforms/scheduler_variables.py",
     "platforms/slurm_comment.py",

@@ -8,11 +8,11 @@ START times slower before the first collective and while no rank waits for it. A
 collective is quiet since it last did something, whatever CPU it uses (NCCL spins). So is all quiet slower
 while NCCL makes its first communicator on all ranks. The job is as quiet as its liveliest rank.
 
-**The end.** `kill_after` is the time in which no rank has done anything, and a promise: computing does not
-put it off, unless no rank at all waits; then COMPUTES times. Imports have IMPORTS seconds. Where it is
-not set, the job ends no sooner than torch itself would end the wait: after the longest timeout of the ranks'
-groups. And where no rank has a group, or computes while none waits, it is not ended: nothing of torch would
-end it either.
+**The end.** `kill_after` is the time in which no rank has done anything, and a promise: while any rank waits,
+computing does not put it off. Where none waits it does, for nobody can tell a long computation from an
+endless one. Imports have IMPORTS seconds. Where it is not set, the job ends no sooner than torch itself would
+end the wait: after the longest timeout of the ranks' groups. And where no rank has a group, or computes while
+none waits, it is not ended: nothing of torch would end it either.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from ddplaunch.agent.system import phrases
 START = 12.0
 """How much longer a rank may use CPU without progress than lie still, before the first collective (imports,
 data, compilers) and while no rank waits for it. Later, and with others waiting, it is BUSY."""
-COMPUTES = 1.5
-"""How much longer than `kill_after` ranks may compute and do nothing else while none of them waits."""
+LAUNCHES = 1.5
+"""How much longer than `kill_after` a launch command may take that other nodes' ranks wait for."""
 COMPUTED = 2.0
 """Seconds after the last thing done from which on CPU time is a computation."""
 IMPORTS = 30.0
@@ -215,7 +215,7 @@ class StallDetector:
         waiting = any(rank.waits for rank in ranks)
         starts = LAUNCH if self._makes_communicators() else 0.0
         stuck = [
-            max(0.0, _counted(rank, rank.stuck_for + age, waiting) - starts)
+            max(0.0, _counted(rank, age, waiting) - starts)
             for each in beats
             for age in [min(now - each.at, AGE)]
             for rank in each.beat.ranks
@@ -223,7 +223,7 @@ class StallDetector:
         ]
         launching = [now - each.launching_since for each in beats if not each.beat.ranks]
         if waiting:
-            stuck += [seconds / COMPUTES if seconds >= LAUNCH else 0.0 for seconds in launching]
+            stuck += [seconds / LAUNCHES if seconds >= LAUNCH else 0.0 for seconds in launching]
         else:
             stuck += [seconds * self._notice_after / LAUNCH for seconds in launching]
         return min(*stuck, now - self._changed)
@@ -300,13 +300,14 @@ def _computes(rank: RankBeat) -> bool:
     return not rank.waits and rank.stuck_for - rank.still_for >= COMPUTED
 
 
-def _counted(rank: RankBeat, stuck: float, waiting: bool) -> float:
-    """Return the seconds of `kill_after` that `stuck` seconds use up; `waiting`: whether any rank waits."""
+def _counted(rank: RankBeat, age: float, waiting: bool) -> float:
+    """Return the seconds of `kill_after` that the rank has used up; `waiting`: whether any rank waits."""
+    stuck = rank.stuck_for + age
     if not _computes(rank):
         return stuck
     if rank.phase == Phase.INIT and stuck < IMPORTS:
         return 0.0
-    return stuck if waiting else stuck / COMPUTES
+    return stuck if waiting else min(stuck, rank.still_for + age)
 
 
 def _has_started(rank: RankBeat) -> bool:

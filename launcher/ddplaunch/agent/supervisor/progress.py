@@ -6,7 +6,7 @@ A rank **does** something when
 - its main thread reaches a place where it has not been since it last did something. A loop within one
   function is one place, whatever its lines, and so is library code below it;
 - its main thread prints a line that differs in more than its numbers from what was printed before, or any
-  line while it computes;
+  line while it computes (any other line of its main thread counts as a computation);
 - it transfers: 64 KiB within ten seconds, through its main thread or its sockets.
 
 A rank **computes** when its processes use half a second of CPU within five seconds, or its main thread
@@ -98,6 +98,7 @@ class Progress:
         self._did_itself = at  # that no other thread and no child can have done
         self._otherwise = at  # that was more than a transfer
         self._computed = float("-inf")
+        self._counted_on = float("-inf")  # when its main thread last printed a line with other numbers
         self._last: Optional[Sample] = None
         self._cpu = Bucket(_CPU, _CPU_WINDOW)
         self._bytes, self._bytes_itself = Bucket(_BYTES, _BYTES_WINDOW), Bucket(_BYTES, _BYTES_WINDOW)
@@ -120,7 +121,7 @@ class Progress:
 
     def still_for(self, now: float) -> float:
         """Return the seconds since it last did something or computed."""
-        return max(0.0, self._looked_until(now) - max(self._computed, self._did))
+        return max(0.0, self._looked_until(now) - max(self._computed, self._counted_on, self._did))
 
     def _looked_until(self, now: float) -> float:
         """Return now, or soon after the last sample: later times are unknown."""
@@ -185,6 +186,7 @@ class Progress:
             self._did += away
             self._did_itself += away
             self._computed += away
+            self._counted_on += away
         if last is not None:
             self._uses_cpu(sample, last)
             self._transfers(sample, last)
@@ -241,8 +243,14 @@ class Progress:
         before, now = last.main_io, sample.main_io
         if before is None or now is None or now.written > before.written:
             self._wrote = sample.at
-        itself = sample.printed and self._wrote >= last.at
-        return itself and (not sample.repeats or sample.at - self._computed <= _CPU_WINDOW)
+        if not sample.printed or self._wrote < last.at:
+            return False
+        if not sample.repeats or sample.at - self._computed <= _CPU_WINDOW:
+            return True
+        if not self._may_wait(sample.at):
+            # "step 412" again and again: it may count what it waits for, or do its work elsewhere, slowly.
+            self._counted_on = sample.at
+        return False
 
     def _transfers(self, sample: Sample, last: Sample) -> None:
         sent, self._sent = self._sent, sample.sent
