@@ -117,8 +117,8 @@ def test_torchrun_needs_no_arguments(cluster: Cluster, srun: Srun) -> None:
 
 
 def _torchs_own(file: str) -> bool:
-    """Whether torch's compiler has made it, in any process that imports it."""
-    return file.startswith("/tmp/torchinductor_")
+    """Whether torch's compiler has made it, in any process that imports it, or torchrun, which leaves it there."""
+    return file.startswith(("/tmp/torchinductor_", "/tmp/torchelastic_"))
 
 
 @pytest.mark.whole
