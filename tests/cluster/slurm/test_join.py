@@ -117,7 +117,7 @@ def test_torchrun_needs_no_arguments(cluster: Cluster, srun: Srun) -> None:
 
 
 def _torchs_own(file: str) -> bool:
-    """Whether torch's compiler has made it, in any process that imports it, or torchrun, which leaves it there."""
+    """Whether torch has made it: its compiler, when it is imported, or torchrun, which leaves its folder."""
     return file.startswith(("/tmp/torchinductor_", "/tmp/torchelastic_"))
 
 
