@@ -4,6 +4,7 @@ HOW: `handlers` until USR2 comes or 30 s have passed; `default` has none; `exit`
 """
 
 import atexit
+import os
 import signal
 import sys
 import time
@@ -13,12 +14,17 @@ how = sys.argv[1]
 got: list[str] = []
 
 
+def say(*words: object) -> None:
+    """Write a line at once: print() may not be called again from a handler while it prints."""
+    os.write(1, (" ".join(map(str, words)) + "\n").encode())
+
+
 def handler(number: int, _: "FrameType | None") -> None:
     name = signal.Signals(number).name
     got.append(name)
-    print("got", name, flush=True)
+    say("got", name)
     if name == "SIGTERM":
-        print("saved", flush=True)
+        say("saved")
         sys.exit(9)
     if name in ("SIGINT", "SIGQUIT"):
         sys.exit(3)
@@ -30,7 +36,7 @@ if how != "default":
 if how == "exit":
 
     def last() -> None:
-        print("ending", flush=True)
+        say("ending")
         for _ in range(300):
             if got:
                 break
@@ -38,9 +44,9 @@ if how == "exit":
 
     atexit.register(last)
     sys.exit(5)
-print("up", flush=True)
+say("up")
 until = time.monotonic() + 30
 while time.monotonic() < until and got.count("SIGUSR2") < 1:
     time.sleep(0.05)
-print("signals:", got, flush=True)
+say("signals:", got)
 sys.exit(0 if got else 1)
