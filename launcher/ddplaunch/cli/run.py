@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ddplaunch.agent.contract import Exit
+from ddplaunch.agent.contract import OUTPUT_LOST, Exit
 from ddplaunch.agent.join import options
 from ddplaunch.cli import parser as arguments
 from ddplaunch.cli.stops import StopRequested, Stops
@@ -177,6 +177,8 @@ def _run_plan(
         bundle, gate_passed = backend.collect(handle), backend.job(handle).gate_passed
     except NotFoundError:
         bundle, gate_passed = None, True
+    if code == OUTPUT_LOST:
+        return 1
     if code and bundle:
         _say(f"`ddplaunch diagnose {handle}` has the evidence")
     elif code and plan.job.nodes > 1:

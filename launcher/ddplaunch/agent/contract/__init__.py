@@ -73,6 +73,8 @@ GATE_LEAVES = 61
 """Exit code of a gate that is stopped in a pod of an elastic job, but for node 0's: it gets another pod."""
 REGROUP = 62
 """Exit code of an attempt after which all nodes go back to the gate, to begin the next one with newcomers."""
+OUTPUT_LOST = 63
+"""Exit code of a command in the foreground that ended well, but lost output on a full disk."""
 
 
 class Env:

@@ -189,10 +189,18 @@ class Carrier:
         self.carry()
         for shown in (self._out, self._err):
             shown.close()
-            self._is_stuck(shown.outlet, is_over, 0)
+            if self._is_stuck(shown.outlet, is_over, 0):
+                shown.outlet.give_up()
             shown.outlet.close()
         self._record.close()
         self._listener.close()
+
+    def lost(self) -> str:
+        """Return what the user's disk has not taken; "" if it has taken all."""
+        for outlet, name in ((self._out.outlet, "stdout"), (self._err.outlet, "stderr")):
+            if outlet.lost:
+                return f"cannot write {name}: {outlet.error}; {outlet.lost} bytes of output are lost"
+        return ""
 
     def _is_stuck(self, outlet: Outlet, is_over: Callable[[], bool], most: int = 1 << 19) -> bool:
         """Write until no more than `most` bytes wait. Returns whether the reader was given up."""

@@ -23,6 +23,7 @@ from collections.abc import Collection, Sequence
 from typing import Callable, NamedTuple, Optional
 
 from ddplaunch.agent.contract import (
+    OUTPUT_LOST,
     Env,
     Exit,
     Files,
@@ -89,6 +90,16 @@ def main(
     """
     processes.adopt_orphans()
     host = Host(plan, folder, gate_only, part, SignalReader(), streams)
+    code = _run(host, plan, folder, attempt)
+    lost = "" if host.carrier is None else host.carrier.lost()
+    if lost:
+        with contextlib.suppress(OSError):  # it may be the one that is full
+            os.write(2, f"ddplaunch: {lost}\n".encode())
+    # As of any program that could not write its output.
+    return OUTPUT_LOST if lost and code == Exit.OK else code
+
+
+def _run(host: Host, plan: JobPlan, folder: str, attempt: int) -> int:
     code: Optional[int] = None
     try:
         while True:

@@ -6,10 +6,13 @@ import errno
 import os
 import select
 import stat
+import time
 from typing import Optional
 
 BACKLOG = 1 << 20
 """Bytes that wait for a slow reader; beyond, the command waits for it, as it would without us."""
+REFUSED = 10.0
+"""Seconds for a full disk to have room again; then its writers learn of it (at once without us)."""
 _TERMINAL_GONE = (errno.EIO, errno.EBADF, errno.ENXIO)
 
 
@@ -20,6 +23,9 @@ class Outlet:
         self.is_terminal = os.isatty(descriptor)
         self.broken = False  # the pipe has no reader any more: its writers are to learn it
         self.refuses = False  # the last write has failed, as on a full disk, which may pass
+        self.error = ""  # why it did, and why output is lost if `lost`
+        self.lost = 0  # bytes that nobody will take
+        self._refused_at = 0.0
         self.at_line_start = True
         self._given = descriptor
         self._own = _unblocked(descriptor)
@@ -65,11 +71,28 @@ class Outlet:
                 self.broken = error.errno == errno.EPIPE
                 self._gone = error.errno in _TERMINAL_GONE
                 self.refuses = not (self.broken or self._gone)
-                if not self.refuses:
+                if self.refuses:
+                    self._refused(error)
+                else:
                     self._waiting.clear()
                 return
-            self.refuses = False
+            self.refuses, self._refused_at = False, 0.0
             del self._waiting[:written]
+
+    def _refused(self, error: OSError) -> None:
+        now = time.monotonic()
+        self._refused_at = self._refused_at or now
+        self.error = os.strerror(error.errno or 0)
+        # Only once the writers wait for room: they would wait for good, and look like a hang.
+        if self.full and (now - self._refused_at > REFUSED or error.errno == errno.EFBIG):
+            self.give_up()
+
+    def give_up(self) -> None:
+        """Take no more: what waits is lost, and its writers learn it at their next write."""
+        if self.refuses:
+            self.lost += len(self._waiting)
+        self.broken = True
+        self._waiting.clear()
 
     def close(self) -> None:
         if self._own is not None and self._own != self._given:
