@@ -11,7 +11,7 @@ import tempfile
 import time
 from typing import Optional
 
-from ddplaunch.agent.contract import Env, Exit, Files, WatchdogPlan, codec
+from ddplaunch.agent.contract import OUTPUT_LOST, Env, Exit, Files, WatchdogPlan, codec
 from ddplaunch.agent.diagnosis import verdict_text
 from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
 from ddplaunch.agent.join import munge, options
@@ -59,7 +59,8 @@ def _run(joined: JoinedJob, folder: str, prefix: Optional[bool]) -> int:
     (hub,) = parse(joined.environment[Env.HUB])
     part = host.Part(joined.node, hub, joined.environment[Env.KEY], joined.key_server)
     attempt = int(joined.environment[Env.ATTEMPT])
-    return host.main(joined.plan, folder, attempt, part=part, streams=UserStreams(prefix=prefix))
+    code = host.main(joined.plan, folder, attempt, part=part, streams=UserStreams(prefix=prefix))
+    return 1 if code == OUTPUT_LOST else code
 
 
 def keys(port: int, occasion: str) -> int:
