@@ -9,7 +9,7 @@ collective is quiet since it last did something, whatever CPU it uses (NCCL spin
 while NCCL makes its first communicator on all ranks. The job is as quiet as its liveliest rank.
 
 **The end.** `kill_after` is the time in which no rank has done anything, and a promise: while any rank waits,
-computing does not put it off. Where none waits it does, for nobody can tell a long computation from an
+computing does not put it off. Where none waits it does, for a long computation looks the same as an
 endless one. Imports have IMPORTS seconds. Where it is not set, the job ends no sooner than torch itself would
 end the wait: after the longest timeout of the ranks' groups. And where no rank has a group, or computes while
 none waits, it is not ended: nothing of torch would end it either.

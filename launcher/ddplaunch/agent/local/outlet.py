@@ -24,7 +24,7 @@ class Outlet:
         self.broken = False  # the pipe has no reader any more: its writers are to learn it
         self.refuses = False  # the last write has failed, as on a full disk, which may pass
         self.error = ""  # why it did, and why output is lost if `lost`
-        self.lost = 0  # bytes that nobody will take
+        self.lost = 0  # bytes that were given up
         self._refused_at = 0.0
         self.at_line_start = True
         self._given = descriptor
