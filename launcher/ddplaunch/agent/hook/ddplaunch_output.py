@@ -24,9 +24,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _JOB = os.path.dirname(os.path.dirname(os.path.realpath(__file__))) + "/"
-
-
-_PATIENCE = 5
+_PATIENCE = 5  # seconds for the carrier's answer
 
 
 def part(carrier: str) -> list[str]:

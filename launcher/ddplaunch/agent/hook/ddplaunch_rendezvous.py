@@ -53,7 +53,7 @@ def _wrap(module: Any, called: Callable[[Facts], None], passed: Callable[[], Non
         def init_process_group(*args: Any, **kwargs: Any) -> Any:
             try:
                 called(_facts(signature.bind(*args, **kwargs).arguments, sys._getframe(depth)))
-            except Exception:
+            except Exception:  # the program must not fail because of us
                 pass
             try:
                 result = function(*args, **kwargs)
@@ -62,7 +62,7 @@ def _wrap(module: Any, called: Callable[[Facts], None], passed: Callable[[], Non
                 raise
             try:
                 passed()
-            except Exception:
+            except Exception:  # nor here
                 pass
             return result
 

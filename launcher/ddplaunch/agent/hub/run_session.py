@@ -162,7 +162,7 @@ class RunSession:
         if self.state == RunState.JUDGING:
             if now >= self.judge_at and not busy:
                 self._judge_deaths(now)
-        elif self.record.members <= self.finished.keys() | self.liveness.gone and not busy:
+        elif self._have_all_ended and not busy:
             self._all_done()
         else:
             self._watch(now)
@@ -258,9 +258,7 @@ class RunSession:
         """Report nodes that are being stopped. Once one has ended, end the job and return True."""
         if self.eviction.is_due(now):
             self._report_eviction()
-        if Exit.STOPPED not in self.finished.values() or not self.eviction.is_plain(now):
-            return False
-        if not self._is_over:
+        if Exit.STOPPED not in self.finished.values() or not self.eviction.is_plain(now) or not self._is_over:
             return False
         self.end(Exit.STOPPED, self._present, self._all_evidence("stop"), now)
         return True

@@ -20,6 +20,7 @@ import signal
 import sys
 import time
 from collections.abc import Collection, Sequence
+from functools import partial
 from typing import Callable, NamedTuple, Optional
 
 from ddplaunch.agent.contract import (
@@ -90,7 +91,7 @@ def main(
     """
     processes.adopt_orphans()
     host = Host(plan, folder, gate_only, part, SignalReader(), streams)
-    code = _run(host, plan, folder, attempt)
+    code = _run(host, attempt)
     lost = "" if host.carrier is None else host.carrier.lost()
     if lost:
         with contextlib.suppress(OSError):  # it may be the one that is full
@@ -99,14 +100,15 @@ def main(
     return OUTPUT_LOST if lost and code == Exit.OK else code
 
 
-def _run(host: Host, plan: JobPlan, folder: str, attempt: int) -> int:
+def _run(host: Host, attempt: int) -> int:
+    plan = host.plan
     code: Optional[int] = None
     try:
         while True:
             code = host.run(attempt)
             if code not in plan.retried or attempt >= plan.retries or host.stopping:
                 return code
-            run = os.path.join(folder, Files.RUN)
+            run = host.path(Files.RUN)
             os.replace(run, f"{run}-{attempt}")
             host.close_logs()
             attempt += 1
@@ -244,8 +246,7 @@ class Host:
         words, descriptors = [verb], list[int]()
         if verb == "run" and self.streams is not None:
             words, descriptors = self._with_streams(self.streams)
-        ended = lambda code: self._node_ended(verb, node, code)  # noqa: E731
-        child = self._start(words, env, line, ended, descriptors)
+        child = self._start(words, env, line, partial(self._node_ended, verb, node), descriptors)
         for each in descriptors:
             os.close(each)
         return child

@@ -39,8 +39,7 @@ def own_code(tracker: RankTracker, oom_kills: int) -> int:
 
 def left_running(pids: Sequence[int], own_command: bool) -> str:
     """Return a sentence on processes that are ended since their launch command has ended."""
-    words = [" ".join(proc.text(pid, "cmdline").split("\0")).strip() for pid in pids[:_SHOWN]]
-    shown = [f"{pid} {each[:_LONGEST]}".strip() for pid, each in zip(pids, words)]
+    shown = [f"{pid} {proc.command_line(pid)[:_LONGEST]}".strip() for pid in pids[:_SHOWN]]
     more = f" and {len(pids) - _SHOWN} more" if len(pids) > _SHOWN else ""
     number = f"{len(pids)} process{'es' * (len(pids) > 1)}"
     hint = "; `ddplaunch run --keep-background` lets such processes go on" if own_command else ""

@@ -54,11 +54,10 @@ class SignalRelay:
     def fileno(self) -> int:
         return self._outer.pipe
 
-    def read(self) -> bool:
-        """Read what has come. Returns whether anything waits to be handled."""
+    def read(self) -> None:
+        """Add what has come to `waiting`."""
         sent = self._outer.read()
         self.waiting += [SentSignal(signal.SIGTERM)] if sent is None else sent
-        return bool(self.waiting)
 
     @property
     def is_alone(self) -> bool:

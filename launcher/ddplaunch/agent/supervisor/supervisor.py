@@ -332,17 +332,11 @@ class Supervisor:
                 os._exit(Exit.STOPPED)
             elif self.relay.ends(sent.number):
                 self._end_requested(sent)
-            elif sent.number == signal.SIGWINCH:
-                self.resized(sent)
             else:
                 if sent.number == signal.SIGCONT:
                     self.link.woke()
                 self.relay.forward(sent, self.started)
         self.relay.by_the_clock()
-
-    def resized(self, sent: reaper.SentSignal) -> None:
-        """Pass on that the user's terminal has another size."""
-        self.relay.forward(sent, self.started)
 
     def _end_requested(self, sent: reaper.SentSignal) -> None:
         """Pass on a signal that asks for the end, after evidence. After a second Ctrl-C end all ourselves."""
