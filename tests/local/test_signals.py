@@ -151,7 +151,7 @@ def is_stopped(pid: int) -> bool:
 def test_ctrl_z_stops_all_of_it_and_fg_goes_on(desk: Desk, shell: Shell) -> None:
     """The pause, longer than `kill_after`, is no hang. Ctrl-C is called so, and ends the shell's loop."""
     (desk.folder / "ticks.py").write_text(TICKS)
-    run = shlex.join([sys.executable, "-c", SCRIPT, "run", "--notice-after", "1s", "--kill-after", "3s"])
+    run = shlex.join([sys.executable, "-c", SCRIPT, "run", "--notice-after", "3s", "--kill-after", "5s"])
     shell.type(f"for i in 1 2; do {run} -- {sys.executable} ticks.py; done; echo ends with $?\n")
     shell.said("tick 5")
     shell.type("\x1a")
@@ -159,7 +159,7 @@ def test_ctrl_z_stops_all_of_it_and_fg_goes_on(desk: Desk, shell: Shell) -> None
     ours = [pid for pid in desk.processes() if b"bash" not in Path(f"/proc/{pid}/cmdline").read_bytes()]
     eventually(lambda: all(map(is_stopped, ours)), "all of it stops", 10)
     assert len(ours) >= 6
-    time.sleep(4)  # the pause itself
+    time.sleep(6)  # the pause itself
 
     shell.type("fg\n")
     last = int(shell.said(r"tick \d+").split()[1])
