@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import socket
 import sys
@@ -299,7 +300,7 @@ def test_the_doctor_without_a_job_file_checks_what_the_profile_says(desk: Desk) 
 def test_the_first_job_trains_and_its_hang_is_explained_once(desk: Desk) -> None:
     """What `init --example` writes, and the command that it prints, with nothing done by hand in between."""
     begun = desk.call("init", "--example")
-    hang = next(line.split() for line in begun.stderr.splitlines() if "--hang" in line)
+    hang = next(shlex.split(line) for line in begun.stderr.splitlines() if "--hang" in line)
 
     healthy = desk.call("submit", "job.yaml", "--wait", "--set", "command[1]=--epochs=2")
     hung = desk.call(*hang[1:])

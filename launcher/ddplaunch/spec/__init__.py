@@ -3,5 +3,5 @@
 This layer turns text into a validated `JobSpec`, or into all problems of that text at once, each with its
 line, what was found, what is wanted, and a hint. It knows of a scheduler only its section, and
 it MUST NOT touch a subprocess, a socket, a clock or the environment; it reads the job file (`load`) and the
-configuration (`config`), and writes a new job file (`template.write_new`).
+configuration (`config`), and writes a new job file (`template.create`).
 """

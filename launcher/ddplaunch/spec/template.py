@@ -4,16 +4,19 @@ A `#` directly before a setting switches it off; `# ` begins a comment. A key wi
 example.
 """
 
-import json
 import re
+import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 
 from ddplaunch.errors import UsageError
 
-_SCRIPTS = ("train.py", "main.py")
-_MOST_CARRIED = 20
-"""Files that `source` names one by one; of more the script alone is named, for its user to complete."""
+_PLAIN = re.compile(
+    r"(?!(?:y|n|yes|no|on|off|true|false|null)$)(?:[a-z_][\w./-]*|-[a-z]|--[a-z][\w-]*)",
+    re.ASCII | re.IGNORECASE,
+)
+_WIDTH = 100
+_LONGEST_NAME = 50
 
 TEMPLATE = """\
 # A job of ddplaunch. Its first lines are enough; take the # off a line below to change its default.
@@ -21,9 +24,10 @@ apiVersion: ddplaunch/v1
 name: {name}
 nodes: 2  # or {{min: 1, max: 2, newcomers: join}}, with rendezvous.backend: c10d
 nproc_per_node: 2
-command: [{script}]  # the script and its arguments, numbers in quotes: [train.py, --epochs, "3"]
+{command}  # the script and its arguments, numbers in quotes: [train.py, --epochs, "3"]
 
-# Files and folders that travel with the job, relative to this file.
+# Files and folders that travel with the job and keep their paths, relative to this file. Without `source`
+# ranks run in this folder, if all nodes see it, as with sbatch.
 {source}
 #workdir: /work
 #python: python3
@@ -38,7 +42,7 @@ command: [{script}]  # the script and its arguments, numbers in quotes: [train.p
 #  dir: /checkpoints/digits  # DDPLAUNCH_RESUME_DIR; by default a folder of the job's own
 
 # Variables of every rank. Values are text: quote numbers.
-#env:
+{env}
 #  OMP_NUM_THREADS: "4"
 
 # Variables whose values must not stand here: from your environment, a file, or a Kubernetes Secret.
@@ -168,50 +172,54 @@ command: [{script}]  # the script and its arguments, numbers in quotes: [train.p
 """
 
 
-def text(name: str, script: str = "", source: Sequence[str] = ()) -> str:
-    """Return a job file for a job called *name*, which must be valid: it runs *script* and carries *source*.
+def text(
+    name: str,
+    command: Sequence[str] = (),
+    source: Sequence[str] = (),
+    python_path: Sequence[str] = (),
+    kept: Sequence[str] = (),
+) -> str:
+    """Return a job file for a job called *name*, which must be valid: it runs *command* and carries *source*.
 
-    Without a script both are those of an example, and nothing travels with the job.
+    Without a command, that line waits to be filled in, and `validate` says so. *kept*: remarks on what the
+    code names and `source` does not.
     """
     from ddplaunch.agent.contract import CHECKS
 
-    carried = f"source: {_listed(source)}" if source else "#source: [train.py]"
-    script = _listed([script])[1:-1] if script else "train.py"
-    return TEMPLATE.format(name=name, checks=", ".join(CHECKS), script=script, source=carried)
+    carried = _block("source", source) if source else "#source: [train.py]"
+    remarks = "".join(f"\n#   {remark}" for remark in kept)
+    if remarks:
+        carried += f"\n# Named by the code, and not in `source`:{remarks}"
+    runs = f"command: {flow(command)}" if command else "#command: [train.py]"
+    env = "#env:"
+    if python_path:
+        env = f"env:\n  PYTHONPATH: {scalar(':'.join(python_path))}  # where the script's imports are"
+    return TEMPLATE.format(name=scalar(name), checks=", ".join(CHECKS), command=runs, source=carried, env=env)
 
 
-def _listed(words: Sequence[str]) -> str:
-    """Return the words as a list of YAML on one line, quoted where YAML would read something else."""
-    plain = re.compile(r"[A-Za-z_][\w./-]*\.py|[A-Za-z_][\w./-]*")
-    return f"[{', '.join(word if plain.fullmatch(word) else json.dumps(word) for word in words)}]"
+def _block(key: str, words: Sequence[str]) -> str:
+    """Return a list under its key: on one line, or on a line each."""
+    line = f"{key}: {flow(words)}"
+    return line if len(line) <= _WIDTH else "\n".join([f"{key}:", *(f"  - {scalar(word)}" for word in words)])
 
 
-def code_in(folder: Path) -> tuple[str, list[str]]:
-    """Return the training script in a folder, and all of its Python files and packages, by name.
-
-    The script is train.py, main.py, the only one that is called like train_x.py, or the only file there is.
-    ("", []): there is none, or it is not clear which.
-    """
-    files = sorted(path.name for path in folder.glob("[!-]*.py") if path.is_file())
-    trains = [name for name in files if name.startswith("train")]
-    scripts = [name for name in _SCRIPTS if name in files]
-    only = [each[0] for each in (trains, files) if len(each) == 1]
-    script = next(iter([*scripts, *only]), "")
-    packages = sorted(path.parent.name for path in folder.glob("*/__init__.py"))
-    carried = [script, *(name for name in (*files, *packages) if name != script)]
-    return (script, carried if len(carried) <= _MOST_CARRIED else [script]) if script else ("", [])
+def flow(words: Sequence[str]) -> str:
+    """Return the words as a list of YAML on one line."""
+    return f"[{', '.join(map(scalar, words))}]"
 
 
-def write_new(path: str | Path) -> str:
-    """Write the template to *path*, for the code beside it, and return its script; "": none was found.
+def scalar(word: str) -> str:
+    """Return a text of YAML, quoted where YAML would read something else."""
+    if _PLAIN.fullmatch(word):
+        return word
+    inside = word.replace("\\", r"\\").replace('"', r"\"")
+    return '"' + "".join(each if each.isprintable() else f"\\U{ord(each):08x}" for each in inside) + '"'
 
-    Raises `UsageError`, also for an existing file, which stays as it is.
-    """
-    path = Path(path)
-    stem = re.sub(r"[^a-z0-9]+", "-", path.stem.lower()).lstrip("-0123456789")[:50].rstrip("-")
-    script, source = code_in(path.parent)
-    create(path, text(stem or "job", script, source))
-    return script
+
+def name_of(text: str) -> str:
+    """Return *text*, such as a folder's name, as far as a job can be called so; "": not at all."""
+    plain = unicodedata.normalize("NFKD", text.casefold()).encode("ascii", "ignore").decode()
+    return re.sub(r"[^a-z0-9]+", "-", plain).lstrip("-0123456789")[:_LONGEST_NAME].rstrip("-")
 
 
 def create(path: Path, content: str) -> None:

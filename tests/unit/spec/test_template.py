@@ -14,8 +14,9 @@ from ddplaunch.agent.contract import CHECKS
 from ddplaunch.errors import UsageError
 from ddplaunch.spec import load, template
 from ddplaunch.spec.models import JobSpec
+from ddplaunch.spec.problems import SpecError
 
-TEXT = template.text("digits")
+TEXT = template.text("digits", ["train.py"])
 SWITCHED_ON = re.sub(r"^#(?=\w| {2})", "", TEXT, flags=re.MULTILINE)
 
 
@@ -83,21 +84,41 @@ def test_it_names_every_check() -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "name"),
+    ("text", "name"),
     [
-        ("job.yaml", "job"),
-        ("My Digits.yaml", "my-digits"),
-        ("3d.yaml", "d"),
-        ("42.yaml", "job"),
+        ("digits", "digits"),
+        ("My Digits (2)", "my-digits-2"),
+        ("3d", "d"),
+        ("42", ""),
+        ("größe", "grosse"),
+        ("日本", ""),
         ("x" * 99, "x" * 50),
+        ("a" * 49 + "_b", "a" * 49),
     ],
 )
-def test_the_job_is_named_after_its_file(tmp_path: Path, file: str, name: str) -> None:
+def test_a_job_is_named_after_something(text: str, name: str) -> None:
     """As far as a job can be called so."""
-    path = tmp_path / file
-    template.write_new(path)
+    assert name == template.name_of(text)
+    if name:
+        assert name == load.parse(template.text(name, ["train.py"]).encode(), "job.yaml").name
 
-    assert name == load.load(path).name
+
+@pytest.mark.parametrize("name", ["on", "no", "null", "y"])
+def test_a_name_is_a_text(name: str) -> None:
+    """Also one that YAML has another meaning for."""
+    assert name == load.parse(template.text(name, ["train.py"]).encode(), "job.yaml").name
+
+
+def test_without_a_command_validate_says_what_to_fill_in() -> None:
+    """And nothing else is wrong."""
+    with pytest.raises(SpecError) as raised:
+        load.parse(template.text("digits").encode(), "job.yaml")
+
+    (problem,) = raised.value.problems
+    assert ("command", "a list: the script, then one item for each argument") == (
+        problem.path,
+        problem.wanted,
+    )
 
 
 def test_an_existing_file_is_never_written_over(tmp_path: Path) -> None:
@@ -108,7 +129,7 @@ def test_an_existing_file_is_never_written_over(tmp_path: Path) -> None:
     link.symlink_to(tmp_path / "nowhere.yaml")
     for taken in (path, link, tmp_path):
         with pytest.raises(UsageError, match="exists already"):
-            template.write_new(taken)
+            template.create(taken, "")
 
     assert "" == path.read_text()
     assert not (tmp_path / "nowhere.yaml").exists()
@@ -117,42 +138,50 @@ def test_an_existing_file_is_never_written_over(tmp_path: Path) -> None:
 def test_a_place_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     """With the system's reason."""
     with pytest.raises(UsageError, match="cannot be written: No such file or directory"):
-        template.write_new(tmp_path / "nowhere" / "job.yaml")
+        template.create(tmp_path / "nowhere" / "job.yaml", "")
 
 
-def _folder(tmp_path: Path, *names: str) -> Path:
-    for name in names:
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-    return tmp_path
+WORDS = [
+    "my train.py",
+    "train: {a}.py",
+    "on.py",
+    "on",
+    "ö.py",
+    "{name}.py",
+    "3",
+    "1e3",
+    "0x1f",
+    "-1",
+    "- a",
+    "#x",
+    "~",
+]
+WORDS += [
+    "--lr=0.1",
+    "-m",
+    "--epochs",
+    "a, b",
+    "[x]",
+    'say "no"',
+    "it's",
+    r"a\b",
+    "x\ty",
+    "😀.py",
+    "",
+    "null",
+    "&a",
+    "*a",
+]
 
 
-@pytest.mark.parametrize(
-    ("names", "script", "source"),
-    [
-        (["train.py", "main.py", "a.py"], "train.py", ["train.py", "a.py", "main.py"]),
-        (["main.py", "a.py"], "main.py", ["main.py", "a.py"]),
-        (["train_gpt.py", "a.py"], "train_gpt.py", ["train_gpt.py", "a.py"]),
-        (["a.py", "notes.txt"], "a.py", ["a.py"]),
-        (["train.py", "nets/__init__.py", "data/x.bin"], "train.py", ["train.py", "nets"]),
-        (["train.py", *(f"m{number}.py" for number in range(30))], "train.py", ["train.py"]),
-        (["train_a.py", "train_b.py"], "", []),
-        (["a.py", "b.py"], "", []),
-        (["-a.py"], "", []),
-        ([], "", []),
-    ],
-)
-def test_the_code_beside_a_job_file_is_found(
-    tmp_path: Path, names: list[str], script: str, source: list[str]
-) -> None:
-    """Where it is not clear which script is meant, none is."""
-    assert (script, source) == template.code_in(_folder(tmp_path, *names))
+def test_any_word_can_be_written() -> None:
+    """In a list of one line, and in one of many."""
+    found = load.parse(template.text("digits", WORDS, WORDS[:3], ["src", "."]).encode(), "job.yaml")
+    assert (tuple(WORDS), tuple(WORDS[:3])) == (found.command, found.source)
+    assert {"PYTHONPATH": "src:."} == found.env
 
-
-@pytest.mark.parametrize("script", ["my train.py", "train: {a}.py", "on.py", "ö.py", "{name}.py"])
-def test_a_job_file_names_what_is_there(tmp_path: Path, script: str) -> None:
-    """Whatever it is called."""
-    assert script == template.write_new(_folder(tmp_path, script) / "job.yaml")
-
-    found = load.load(tmp_path / "job.yaml")
-    assert ((script,), (script,)) == (found.command, found.source)
+    many = [f"folder_{number}/module.py" for number in range(30)]
+    found = load.parse(
+        template.text("digits", ["train.py"], many, kept=["a: b (3 GiB)"]).encode(), "job.yaml"
+    )
+    assert tuple(many) == found.source
