@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ddplaunch.api.files import Validation, load, load_all, plan, plan_all, render, validate
 from ddplaunch.api.handles import find, known, last
 from ddplaunch.api.profiles import Choice, choose, config_file, configuration, profile
-from ddplaunch.api.submission import doctor, submit, submit_all
+from ddplaunch.api.submission import doctor, submit, submit_all, try_out
 from ddplaunch.api.submitted import cancel, diagnose, jobs, logs, status
 from ddplaunch.api.waiting import follow, wait, wait_all, watch
 from ddplaunch.errors import (
@@ -122,6 +122,7 @@ __all__ = [
     "status",
     "submit",
     "submit_all",
+    "try_out",
     "validate",
     "wait",
     "wait_all",

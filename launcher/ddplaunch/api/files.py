@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from ddplaunch.errors import UsageError
+from ddplaunch.errors import DdplaunchError, UsageError
 
 if TYPE_CHECKING:
     from ddplaunch.backends.job import Handle
@@ -19,12 +19,19 @@ if TYPE_CHECKING:
     from ddplaunch.spec.problems import Problem
 
 
+_NAMED = 5
+"""Private files that a note names."""
+
+
 class Validation(NamedTuple):
     """Problems of a job file, and notes on what is allowed in it and looks like a mistake."""
 
     problems: tuple[Problem, ...] = ()
     notes: tuple[str, ...] = ()
     jobs: int = 1  # more: those of its sweep
+    errors: tuple[DdplaunchError, ...] = ()  # for which `submit` refuses a file whose keys are all right
+    targets: tuple[str, ...] = ()  # for which it was checked
+    plans: tuple[Plan, ...] = ()  # for the first of these, where nothing is wrong
 
 
 def load(file: str | Path, changes: Sequence[str] = (), *, profile: str | None = None) -> JobSpec:
@@ -53,17 +60,82 @@ def load_all(
 
 
 def validate(
-    file: str | Path, changes: Sequence[str] = (), *, profile: str | Profile | None = None
+    file: str | Path,
+    changes: Sequence[str] = (),
+    *,
+    profile: str | Profile | None = None,
+    to: str | None = None,
 ) -> Validation:
-    """Return all problems of a job file, and notes on one without. Raises UsageError for bad `changes`."""
+    """Return all for which `submit` refuses a job file before it asks a cluster, and notes on one without.
+
+    `to`: the target; by default that of the profile, else each that has a section in the file, else local.
+    Raises UsageError for bad `changes` and for an unknown target.
+    """
     from ddplaunch.spec import smells
     from ddplaunch.spec.problems import SpecError
 
+    its = _profile(profile)
     try:
-        found = load_all(file, changes, profile=profile)
+        found = load_all(file, changes, profile=its)
     except SpecError as error:
         return Validation(problems=error.problems)
-    return Validation(notes=smells.notes(*(each.env for each in found)), jobs=len(found))
+    targets = _meant(found[0], to or (its.target if its else ""))
+    checked = [_refusals(found, target) for target in targets]
+    problems = list(dict.fromkeys(each for one in checked for each in one[0]))
+    errors = {str(each): each for one in checked for each in one[1]}
+    plans = checked[0][2]
+    private = sorted({name for plan in plans for name in plan.left_out})
+    notes = smells.notes(*(each.env for each in found))
+    if private:
+        notes += (left_out(private),)
+    return Validation(
+        tuple(problems), notes, len(found), tuple(errors.values()), tuple(targets), tuple(plans)
+    )
+
+
+def left_out(names: Sequence[str]) -> str:
+    """Return a note on files below `source` that stay at home."""
+    shown = ", ".join(map(repr, names[:_NAMED])) + (", …" if len(names) > _NAMED else "")
+    return (
+        f"source: {shown} looked private and will not travel with the job; "
+        "to include it, name it under `source`, or write !NAME in .ddplaunchignore"
+    )
+
+
+def _meant(job: JobSpec, named: str) -> list[str]:
+    """Return the targets for which a file is checked. Raises UsageError for an unknown one."""
+    from ddplaunch.targets import LOCAL, find, names
+
+    if named:
+        return [find(named).name]
+    return [name for name in names() if name != LOCAL.name and name in job.sections] or [LOCAL.name]
+
+
+def _refusals(jobs: Sequence[JobSpec], target: str) -> tuple[list[Problem], list[DdplaunchError], list[Plan]]:
+    """Return all for which `submit` would refuse the jobs; their plans, if there is nothing."""
+    from ddplaunch.plan import plan as planning
+    from ddplaunch.render import render
+
+    problems = [each for job in jobs for each in planning.problems(job, target)]
+    if problems:
+        return problems, [], []
+    errors: list[DdplaunchError] = []
+    for job in {(each.job_file, each.source): each for each in jobs}.values():
+        errors += planning.source_errors(job, target, Path(job.job_file).parent)
+    if errors:
+        return [], errors, []
+    plans: list[Plan] = []
+    try:
+        plans = plan_all(jobs, target)
+    except DdplaunchError as error:
+        return [], [error], []
+    for each in plans:
+        for check in (startable, render):
+            try:
+                check(each)
+            except DdplaunchError as error:
+                errors.append(error)
+    return [], errors, [] if errors else plans
 
 
 def plan(job: JobSpec, to: str = "local", *, after: Sequence[Handle | str] = ()) -> Plan:
@@ -98,6 +170,13 @@ def render(job: JobSpec | Plan, to: str | None = None) -> Rendered:
     from ddplaunch.render import render
 
     return render(planned(job, to))
+
+
+def startable(plan: Plan) -> Plan:
+    """Return the plan. Raises UsageError where its script is certainly not where the ranks will look."""
+    if plan.missing_script:
+        raise UsageError(*plan.missing_script)
+    return plan
 
 
 def planned(job: JobSpec | Plan, to: str | None, after: Sequence[Handle | str] = ()) -> Plan:

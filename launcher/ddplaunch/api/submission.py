@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ddplaunch.api.connections import connected
-from ddplaunch.api.files import planned
+from ddplaunch.api.files import planned, startable
 from ddplaunch.errors import DdplaunchError, UsageError
 
 if TYPE_CHECKING:
@@ -29,9 +29,21 @@ def submit(job: JobSpec | Plan, to: str | None = None, *, after: Sequence[Handle
     from ddplaunch.render import render
 
     with interrupts.let_through():
-        rendered = render(planned(job, to, after))
+        rendered = render(startable(planned(job, to, after)))
     with connected(rendered.target) as backend:
         return backend.submit(rendered)
+
+
+def try_out(plans: Sequence[Plan]) -> list[str]:
+    """Ask the scheduler about jobs that are not submitted; return its answers, [] where it cannot be asked.
+
+    Raises ClusterError when it would refuse one, or cannot be reached.
+    """
+    from ddplaunch.backends import Tries
+    from ddplaunch.render import render
+
+    with connected(plans[0].target) as backend:
+        return [backend.try_out(render(each)) for each in plans] if isinstance(backend, Tries) else []
 
 
 def submit_all(
@@ -57,7 +69,9 @@ def submit_all(
     with interrupts.let_through():
         plans = _planned(jobs, to, after)
         for plan in plans:
-            render(plan)  # to check it; not kept, since a thousand rendered jobs take hundreds of MB
+            render(
+                startable(plan)
+            )  # to check it; not kept, since a thousand rendered jobs take hundreds of MB
     handles: list[Handle] = []
     with connected(plans[0].target) as backend:
         try:

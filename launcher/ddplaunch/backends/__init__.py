@@ -7,7 +7,7 @@ Only this layer starts processes and talks to schedulers. `submit` sends the ren
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from ddplaunch.targets import find
 
@@ -51,6 +51,14 @@ class Backend(Protocol):
 
     def close(self) -> None:
         """Wait for its threads, in bounded time, and close its connections."""
+
+
+@runtime_checkable
+class Tries(Protocol):
+    """A backend that can also ask its scheduler about a job that is not submitted."""
+
+    def try_out(self, rendered: Rendered) -> str:
+        """Return what the scheduler answers, for people. Raises ClusterError when it would refuse the job."""
 
 
 def connect(name: str) -> Backend:

@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from ddplaunch import api
 from ddplaunch.agent.text.printable import printable
+from ddplaunch.api.files import left_out
 
 if TYPE_CHECKING:
     from ddplaunch.plan.plan import Plan
     from ddplaunch.spec.config import Profile
     from ddplaunch.spec.models import JobSpec
-
-_NAMED = 5
-"""Excluded files that a note names."""
 
 
 def load(args: argparse.Namespace) -> list[JobSpec]:
@@ -56,7 +54,7 @@ def plan(args: argparse.Namespace, after: Sequence[str] = ()) -> list[Plan]:
     specs = load(args)
     plans = api.plan_all(specs, args.to, after=after)
     for names in dict.fromkeys(each.left_out for each in plans if each.left_out):
-        sys.stderr.write(f"{_note(names)}\n")
+        sys.stderr.write(f"note: {left_out(names)}\n")
     return plans
 
 
@@ -71,14 +69,6 @@ def only(plans: Sequence[Plan], path: str) -> Plan:
             "is the file without its sweep",
         )
     return plans[0]
-
-
-def _note(left_out: tuple[str, ...]) -> str:
-    names = ", ".join(map(repr, left_out[:_NAMED])) + (", …" if len(left_out) > _NAMED else "")
-    return (
-        f"note: source: {names} looked private and will not travel with the job; "
-        "to include it, name it under `source`, or write !NAME in .ddplaunchignore"
-    )
 
 
 def print_json(data: Any) -> None:

@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from ddplaunch import api
+from ddplaunch.api.files import startable
 from ddplaunch.cli import jobs
 from ddplaunch.cli import parser as arguments
 from ddplaunch.errors import ExitCode, NeverStartsError
@@ -63,7 +64,10 @@ def run(args: argparse.Namespace) -> int:
         from ddplaunch.cli import abridged
         from ddplaunch.cli.render import shown
 
-        abridged.write(shown(api.render(jobs.only(plans, args.file))))
+        plan = jobs.only(plans, args.file)
+        rendered = api.render(plan)
+        startable(plan)
+        abridged.write(shown(rendered))
         return ExitCode.SUCCEEDED
     return _sweep(plans, args) if plans[0].sweep else _one(plans[0], args)
 

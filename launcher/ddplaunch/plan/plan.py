@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, TypeVar
 
 from ddplaunch.agent.contract import JobPlan, NotifyPlan, WatchdogPlan
 from ddplaunch.agent.job_file import plan as job_file
-from ddplaunch.errors import UsageError
+from ddplaunch.errors import SourceTooLargeError, UsageError
 from ddplaunch.plan import local, source, starter
 from ddplaunch.plan.source import SourceFile
 from ddplaunch.plan.target import TargetPlan, problem
@@ -18,6 +18,7 @@ from ddplaunch.targets import LOCAL, find
 
 if TYPE_CHECKING:
     from ddplaunch.spec.models import JobSpec
+    from ddplaunch.spec.problems import Problem
 
 Settings = TypeVar("Settings")
 
@@ -32,6 +33,7 @@ class Plan:
     source: Mapping[str, SourceFile] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()  # files below `source` that stay at home because they look private
     sweep: Mapping[str, str] = field(default_factory=dict)  # its own values in a sweep, as text by key
+    missing_script: tuple[str, str] | None = None  # an error and its hint, for whoever starts the job
 
     def settings(self, kind: type[Settings]) -> Settings:
         """Return the target's own settings, of the type that its `plan` function makes."""
@@ -52,18 +54,11 @@ def make(
     """
     there = find(target)
     data = spec.model_dump()
-    found = [problem(spec, *each) for each in job_file.problems(data)]
-    if spec.sweep:
-        hint = "`ddplaunch.api.load_all` makes its jobs"
-        found.append(problem(spec, "sweep", "a sweep", "one of its jobs", hint))
-    if problems := [*found, *there.load(there.problems)(spec)]:
-        raise SpecError(problems)
+    if found := problems(spec, target):
+        raise SpecError(found)
     made: TargetPlan = there.load(there.plan)(spec)
-    if spec.launch == "srun" and not made.starter:
-        hint = "srun starts processes inside of a job of Slurm: --to slurm, or launch: torchrun"
-        raise SpecError([problem(spec, "launch", "srun", f"another value for --to {target}", hint)])
     if travels is None:
-        travels = source.read(spec.source, base, made.source_limit)
+        travels = _read(spec.source, base, made)
     job = job_file.make(
         data,
         target,
@@ -77,7 +72,72 @@ def make(
         job = replace(job, notify=[*(job.notify or []), NotifyPlan(events=True)])
     if made.settles_nodes:
         job = replace(job, min_nodes=None)
-    return Plan(target, job, made.settings, travels.files, travels.left_out, spec.sweep_values)
+    missing = _missing_script(spec, made, base, travels)
+    return Plan(target, job, made.settings, travels.files, travels.left_out, spec.sweep_values, missing)
+
+
+def problems(spec: JobSpec, target: str) -> list[Problem]:
+    """Return all that `target` cannot do of the job file. Raises UsageError for an unknown target."""
+    there = find(target)
+    found = [problem(spec, *each) for each in job_file.problems(spec.model_dump())]
+    if spec.sweep:
+        hint = "`ddplaunch.api.load_all` makes its jobs"
+        found.append(problem(spec, "sweep", "a sweep", "one of its jobs", hint))
+    found += there.load(there.problems)(spec)
+    if not found and spec.launch == "srun" and not there.load(there.plan)(spec).starter:
+        hint = "srun starts processes inside of a job of Slurm: --to slurm, or launch: torchrun"
+        found.append(problem(spec, "launch", "srun", f"another value for --to {target}", hint))
+    return found
+
+
+def source_errors(spec: JobSpec, target: str, base: Path) -> list[UsageError]:
+    """Return an error for each path of `source` that cannot be read. The target takes the job.
+
+    Whether all of them together are too large, or have one name, is for `make` to say.
+    """
+    there = find(target)
+    made: TargetPlan = there.load(there.plan)(spec)
+    found = []
+    for path in spec.source:
+        try:
+            _read((path,), base, made)
+        except SourceTooLargeError:
+            continue
+        except UsageError as error:
+            found.append(error)
+    return found
+
+
+def _read(paths: tuple[str, ...], base: Path, made: TargetPlan) -> source.Source:
+    return source.read(paths, base, made.source_limit)
+
+
+def _missing_script(
+    spec: JobSpec, made: TargetPlan, base: Path, travels: source.Source
+) -> tuple[str, str] | None:
+    """Return an error and a hint where the script is certainly not where the ranks will stand.
+
+    Elsewhere it may be there: in an image, in a `workdir`, or as a program of another launcher.
+    """
+    script = PurePosixPath(spec.command[0])
+    if spec.launch != "torchrun" or script.suffix != ".py" or spec.workdir or script.is_absolute():
+        return None
+    if ".." in script.parts:
+        return None
+    is_here = (base / script).is_file()
+    if spec.source:
+        if str(script) in travels.files:
+            return None
+        names = [name for name in travels.files if PurePosixPath(name).name == script.name]
+        hint = (
+            "name it under `source`, too" if is_here else "`source` names what travels, and nothing else does"
+        )
+        hint = f"write command: [{names[0]}]" if names else hint
+        return f"command: {script} is not among the files that `source` names", hint
+    if is_here or not made.sees_folders:
+        return None
+    hint = "ranks run in the folder of the job file; where the script is on the nodes alone, give `workdir`"
+    return f"command: there is no {script} in {base.absolute()}", hint
 
 
 def adhoc(argv: Sequence[str], name: str, watchdog: WatchdogPlan | None = None) -> Plan:

@@ -65,3 +65,102 @@ def test_set_counts_before_the_file_is_checked(
         in call("validate", "job.yaml", "--set", "nodes").err
     )
     assert "--set is for a job file" in call("doctor", "--set", "nodes=2").err
+
+
+HEAD = "apiVersion: ddplaunch/v1\nname: digits\n"
+REFUSED = {
+    "a missing file": ("command: [train.py]\nsource: [train.py, no.py]\n", "source: no.py does not exist"),
+    "two files of one name": (
+        "command: [train.py]\nsource: [train.py, {tmp}/a/x.py, {tmp}/b/x.py]\n",
+        "two different files would both be",
+    ),
+    "no such script": ("command: [nosuch.py]\n", "command: there is no nosuch.py in "),
+    "a script that does not travel": (
+        "command: [train.py]\nsource: [other.py]\n",
+        "command: train.py is not among the files that `source` names",
+    ),
+    "an array": ("command: [train.py]\nslurm: {extra: [--array=0-3]}\n", "slurm.extra[0]: found --array=0-3"),
+    "no image": ("command: [train.py]\nkubernetes: {queue: a}\n", "image: found"),
+    "too much code": (
+        "command: [train.py]\nimage: x\nkubernetes: {queue: a}\nsource: [train.py, big.bin]\n",
+        "only 700,000 may travel with a job",
+    ),
+    "a private key of the cluster": (
+        "command: [train.py]\nsecrets: {A: {secret: {name: a, key: b}}}\n",
+        "wanted `env` or `file` for --to local",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_validate_refuses_what_submit_does(call: Call, tmp_path: Path, what: str) -> None:
+    """With the same error, and without a cluster."""
+    text, error = REFUSED[what]
+    for name, content in {
+        "train.py": "",
+        "other.py": "",
+        "big.bin": "x" * 800_000,
+        "a/x.py": "1",
+        "b/x.py": "2",
+    }.items():
+        (tmp_path / "f" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "f" / name).write_text(content)
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x.py").write_text(name)
+    (tmp_path / "f" / "job.yaml").write_text(HEAD + text.replace("{tmp}", str(tmp_path)))
+    target = next((name for name in ("slurm", "kubernetes") if name in text), "local")
+
+    submitted = call("submit", "f/job.yaml", "--dry-run", "--to", target)
+    validated = call("validate", "f/job.yaml")
+
+    assert (2, 2) == (submitted.code, validated.code)
+    assert error in submitted.err
+    assert submitted.err.strip() == validated.err.strip()
+
+
+def test_all_that_is_wrong_is_said_at_once(call: Call, tmp_path: Path) -> None:
+    """Each missing path of `source`, and in JSON too."""
+    (tmp_path / "job.yaml").write_text(HEAD + "command: [train.py]\nsource: [a.py, b.py]\n")
+
+    answer, data = call("validate", "job.yaml"), call("validate", "job.yaml", "--json")
+
+    assert all(f"source: {name} does not exist in " in answer.err for name in ("a.py", "b.py"))
+    (file,) = json.loads(data.out)
+    assert (2, 2, ["local"]) == (data.code, len(file["errors"]), file["targets"])
+
+
+def test_a_file_is_checked_for_the_schedulers_of_its_sections(call: Call, job_file: Path) -> None:
+    """Wherever it is checked; --to names another."""
+    job_file.write_text(
+        JOB + "slurm: {partition: gpu}\nvolumes: [{name: a, mount_path: /a, host_path: /a}]\n"
+    )
+
+    assert "job.yaml: good for slurm\n" == call("validate", "job.yaml").err
+    assert "wanted no such volume for --to local" in call("validate", "job.yaml", "--to", "local").err
+    assert "there is no target 'nowhere'" in call("validate", "job.yaml", "--to", "nowhere").err
+
+
+def test_a_scheduler_that_cannot_be_asked_is_no_fault_of_the_file(
+    call: Call, job_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is said, and the exit code is that of a cluster out of reach."""
+    monkeypatch.setenv("PATH", "/nowhere")
+    answer = call("validate", "job.yaml", "--to", "slurm")
+
+    assert 106 == answer.code
+    assert answer.err.startswith(
+        "job.yaml: good for slurm, as far as this can be known here\nerror: there is no `"
+    )
+    assert 0 == call("validate", "job.yaml", "--to", "local").code
+
+
+def test_a_script_may_be_where_nobody_can_look(call: Call, job_file: Path) -> None:
+    """In an image, in a folder of the nodes, as a module, as a program of another launcher."""
+    for more in ("image: x\nkubernetes: {queue: a}", "workdir: /srv", "launch: none\npython: python3"):
+        command = "[bash, x.py]" if "none" in more else "[elsewhere.py]"
+        job_file.write_text(f"{HEAD}command: {command}\n{more}\n")
+        assert 0 == call("validate", "job.yaml").code, more
+    for command in ("[-m, pkg.train]", "[/srv/train.py]", "[../train.py]", "[./run.sh]"):
+        job_file.write_text(f"{HEAD}command: {command}\n")
+        assert 0 == call("validate", "job.yaml").code, command

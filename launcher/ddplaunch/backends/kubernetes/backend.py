@@ -84,6 +84,11 @@ class KubernetesBackend:
         self.records.begin(Submission(server, job.namespace, job.name, job.uid, time.time()))
         return handle(job.namespace, job.name)
 
+    def try_out(self, rendered: Rendered) -> str:
+        """Return that the server would create the job. Raises ClusterError when it would not."""
+        submission.try_out(self.api, submission.documents(rendered))
+        return f"{self.api.place.server} would create it"
+
     # --- status
 
     def job(self, handle: Handle) -> Job:

@@ -78,6 +78,21 @@ def send(api: Api, queries: Queries, found: Sequence[Json]) -> Sent:
     return Sent(namespace, name, made.owner_uid)
 
 
+def try_out(api: Api, found: Sequence[Json]) -> None:
+    """Let the server check these objects, and create none. Raises ClusterError for one that it refuses."""
+    owner = next(each for each in found if each["kind"] in objects.OWNERS)
+    namespace = objects.metadata(owner).get("namespace") or api.place.namespace
+    _refuse_old_server(api, owner)
+    found = _permitted(api, [key.secret(owner), *found], namespace)
+    _refuse_missing_parts(api, owner, namespace)
+    query = {"fieldManager": objects.MANAGER, "dryRun": "All"}
+    for each in found:
+        # Under a name that is free: an object of an earlier job would be changed, which it cannot be.
+        renamed = {**each, "metadata": {**each["metadata"], "name": f"{objects.name(each)}-try"}}
+        what = f"create {each['kind']} {objects.name(each)}"
+        api.request("PATCH", objects.path(renamed, namespace), what, query=query, body=renamed, kind=_APPLY)
+
+
 def _permitted(api: Api, found: Sequence[Json], namespace: str) -> list[Json]:
     """Return the objects that the user may create, and log what the others are for. Raises ClusterError."""
     spare = {kind for each in found if (kind := each["kind"]) in _WITHOUT and not _is_asked_for(each)}

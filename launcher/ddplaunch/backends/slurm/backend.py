@@ -80,6 +80,16 @@ class SlurmBackend:
         self.records.save(dataclasses.replace(record, job_id=job_id, cluster=cluster))
         return handle(job_id, cluster)
 
+    def try_out(self, rendered: Rendered) -> str:
+        """Return when and where the job could start. Raises ClusterError when Slurm would refuse it."""
+        _, name, *words = rendered.command
+        content = rendered.files[name].content
+        wanted = limits.requested(content.decode(), os.environ)
+        queries = self.queries("" if "," in wanted.clusters else wanted.clusters)
+        if "," not in wanted.clusters:
+            _refuse_what_never_starts(wanted, queries)
+        return submission.try_out(queries.commands, content, words)
+
     def _cancel_unconfirmed(self, record: Submission, queries: Queries) -> None:
         """Cancel the job after a Ctrl-C, before its handle was printed: its user could not find it."""
         try:

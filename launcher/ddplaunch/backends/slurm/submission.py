@@ -8,8 +8,10 @@ file, which no other job has.
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from ddplaunch.backends.slurm import parse
 from ddplaunch.backends.slurm.commands import CommandResult, Commands
@@ -66,6 +68,16 @@ def _sbatch(
         cwd=record.workdir,
         limit=LIMIT,
     )
+
+
+def try_out(commands: Commands, script: bytes, words: Sequence[str]) -> str:
+    """Return when and where Slurm would start this script. Raises ClusterError when it would refuse it."""
+    answer = commands.run(
+        "sbatch", "--test-only", "/dev/stdin", *words, cwd=str(Path.cwd()), limit=LIMIT, stdin=script
+    )
+    if answer.code == 0:
+        return re.sub(r"^Job \d+ ", "", answer.last_line)
+    raise commands.silent("sbatch", answer, 0.0) if answer.unanswered else refused(answer.err)
 
 
 def found_or_error(queries: Queries, record: Submission, answer: CommandResult) -> Id:
