@@ -44,7 +44,7 @@ def load(file: str | Path, changes: Sequence[str] = (), *, profile: str | None =
     """
     from ddplaunch.spec.load import load
 
-    return load(file, _read(changes), _profile(profile))
+    return load(file, read_changes(changes), _profile(profile))
 
 
 def load_all(
@@ -56,7 +56,7 @@ def load_all(
     """
     from ddplaunch.spec.load import load_all
 
-    return load_all(file, _read(changes), _profile(profile))
+    return load_all(file, read_changes(changes), _profile(profile))
 
 
 def validate(
@@ -227,7 +227,7 @@ def _profile(named: str | Profile | None) -> Profile | None:
     return profile(named)
 
 
-def _read(changes: Sequence[str]) -> list[Change]:
+def read_changes(changes: Sequence[str]) -> list[Change]:
     """Return the changes that are spelt so. Raises UsageError."""
     if not changes:
         return []

@@ -59,6 +59,8 @@ def fitting(words: list[str]) -> list[Word]:
     if words[0] not in VERBS:
         return []
     parser = verb_parser(words[0])
+    if parser.after_dashes and "--" in words[1:-1]:
+        return [FILES]
     option = parser.option(words[-2])
     if option is not None and option.nargs is None and len(words) > 2:
         return _beginning(current, _values(option))

@@ -51,7 +51,11 @@ def choose(args: argparse.Namespace, jobs: Sequence[JobSpec], its: Profile | Non
 
 def plan(args: argparse.Namespace, after: Sequence[str] = ()) -> list[Plan]:
     """Return the plan of each job in the file, and print notes once, as `load`. Raises as `api.plan`."""
-    specs = load(args)
+    return planned(load(args), args, after)
+
+
+def planned(specs: Sequence[JobSpec], args: argparse.Namespace, after: Sequence[str] = ()) -> list[Plan]:
+    """Return the plans of these jobs, and print notes on their source once. Raises as `api.plan`."""
     plans = api.plan_all(specs, args.to, after=after)
     for names in dict.fromkeys(each.left_out for each in plans if each.left_out):
         sys.stderr.write(f"note: {left_out(names)}\n")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from ddplaunch.errors import UsageError
 
@@ -36,6 +36,20 @@ class Parser(argparse.ArgumentParser):
             formatter_class=_Help,
             allow_abbrev=False,  # an abbreviation that works today is ambiguous after the next release
         )
+        self.after_dashes = ""
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Return the arguments; with `after_dashes`, words after the first `--` are kept under that name."""
+        words = list(args or [])
+        if not self.after_dashes or "--" not in words:
+            found = super().parse_args(words, namespace)
+            if self.after_dashes:
+                setattr(found, self.after_dashes, None)
+            return found
+        at = words.index("--")
+        found = super().parse_args(words[:at], namespace)
+        setattr(found, self.after_dashes, words[at + 1 :])
+        return found
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(message, hint=self._meant(message) or f"`{self.prog} --help` shows the usage")

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 from ddplaunch import api
 from ddplaunch.api.files import startable
-from ddplaunch.cli import jobs
+from ddplaunch.cli import commanded, jobs
 from ddplaunch.cli import parser as arguments
-from ddplaunch.errors import ExitCode, NeverStartsError
+from ddplaunch.errors import ExitCode, NeverStartsError, UsageError
 
 if TYPE_CHECKING:
     from ddplaunch.backends.job import Handle, Job
+    from ddplaunch.cli.parser import Parser
     from ddplaunch.plan.plan import Plan
 
 HELP = """
@@ -29,20 +30,36 @@ Of a job file with a `sweep` all jobs are submitted, or none: when one is refuse
 cancelled. Each handle has a line of its own. With --wait, this waits for all of them and shows how each
 ended, and the exit code is that of the first, in their order, that did not succeed.
 
+Without a job file, the words after -- are the script and its arguments: what a job file with that `command`
+does, in this folder. The options set what such a file would; --set and a profile set the rest. Ranks run in
+this folder, as with sbatch. Pods have another one: to Kubernetes travels what the script needs, as `init`
+proposes it, unless `--set source=[…]` names something else, or the script is in the image and not here.
+--save writes that job file, and then submits the job.
+
 examples:
   ddplaunch submit job.yaml --wait
+  ddplaunch submit --to slurm --nodes 2 --nproc-per-node 8 --gpus 8 --time 2h -- train.py --epochs 3
+  ddplaunch submit --to kubernetes --image registry.example.com/trainer:1.0 --save job.yaml -- train.py
   ddplaunch submit job.yaml --to slurm
   ddplaunch submit eval.yaml --to slurm --after slurm://1234
   ddplaunch submit job.yaml --set nodes=4 --set env.LR=0.1
-  handle=$(ddplaunch submit job.yaml)
+  ddplaunch logs -f "$(ddplaunch submit job.yaml)"
   generate-job | ddplaunch submit -
 """
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """Add the arguments of the command."""
-    parser.add_argument("file", metavar="FILE", help="the job file, or - for standard input")
+    parser.after_dashes = "command"
+    parser.usage = "%(prog)s [options] FILE\n       %(prog)s [options] -- SCRIPT ..."
+    parser.add_argument(
+        "file",
+        nargs="?",
+        metavar="FILE",
+        help="the job file, or - for standard input; or, after --, a script and its arguments",
+    )
     arguments.target(parser)
+    commanded.add_arguments(parser)
     arguments.changes(parser)
     parser.add_argument(
         "--after",
@@ -59,17 +76,41 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command, and return the exit code."""
-    plans = jobs.plan(args, args.after)
+    plans = _plans(args)
     if args.dry_run:
         from ddplaunch.cli import abridged
         from ddplaunch.cli.render import shown
 
-        plan = jobs.only(plans, args.file)
+        plan = jobs.only(plans, args.file or "the command line")
         rendered = api.render(plan)
         startable(plan)
         abridged.write(shown(rendered))
         return ExitCode.SUCCEEDED
     return _sweep(plans, args) if plans[0].sweep else _one(plans[0], args)
+
+
+def _plans(args: argparse.Namespace) -> list[Plan]:
+    """Return the plan of each job. Raises UsageError for a file and a command, or for neither."""
+    if args.command is not None and args.file is not None:
+        raise UsageError(
+            f"both a job file, {args.file}, and a command after --",
+            hint=f"{args.file} has a `command` already: `--set` changes it; else leave out the file",
+        )
+    if args.command is None and args.file is None:
+        raise UsageError(
+            "no job: neither a job file nor a command",
+            hint="`ddplaunch submit job.yaml`, or `ddplaunch submit -- train.py --epochs 3`",
+        )
+    if args.command is None:
+        commanded.refuse_options(args)
+        return jobs.plan(args, args.after)
+    job = commanded.load(args)
+    plans = jobs.planned(job.specs, args, args.after)
+    if args.save is not None:
+        for plan in plans:
+            startable(plan)
+        job.save(args.save)
+    return plans
 
 
 def _one(plan: Plan, args: argparse.Namespace) -> int:

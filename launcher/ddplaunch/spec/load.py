@@ -3,6 +3,7 @@
 import stat
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,9 @@ MAX_BYTES = 2**20
 STDIN = "<stdin>"
 """Name of a job file from standard input, in problems."""
 
+COMMAND_LINE = "<command line>"
+"""Name of the job file that stands for a command line, in problems."""
+
 _WANTED = "a job file"
 
 
@@ -38,10 +42,34 @@ def load_all(
 ) -> list[JobSpec]:
     """Return all jobs in the file at *path*: one, or those of its sweep. Raises `SpecError`."""
     if str(path) == "-":
-        jobs, name = _parse_all(sys.stdin.buffer.read(MAX_BYTES + 1), STDIN, changes, profile), STDIN
-    else:
-        jobs, name = _parse_all(_read(Path(path)), str(path), changes, profile), str(path)
-    return [each.read_from(name, each.sweep_values, each.sections) for each in jobs]
+        return load_text(sys.stdin.buffer.read(MAX_BYTES + 1), STDIN, changes, profile)
+    return load_text(_read(Path(path)), str(path), changes, profile)
+
+
+def load_text(
+    data: bytes, file: str, changes: "Sequence[Change]" = (), profile: "Profile | None" = None
+) -> list[JobSpec]:
+    """Return all jobs in *data* as `load_all` does, as if *file* were its name. Raises `SpecError`."""
+    try:
+        jobs = _parse_all(data, file, changes, profile)
+    except SpecError as error:
+        if file != COMMAND_LINE:
+            raise
+        # Its lines are of no file that anybody could look at.
+        raise SpecError([replace(each, line=0, column=0) for each in error.problems]) from None
+    return [each.read_from(file, each.sweep_values, each.sections) for each in jobs]
+
+
+def changed(data: bytes, changes: "Sequence[Change]") -> Mapping[str, object]:
+    """Return the values in *data*, a job file without mistakes, with *changes*. Raises `SpecError`."""
+    from ddplaunch.spec.changes import apply
+
+    root, problems = document.parse(data.decode(), STDIN)
+    root, refused = apply(root, changes, STDIN)
+    if problems or refused:
+        raise SpecError([*problems, *refused])
+    values: Mapping[str, object] = document.data(root)
+    return values
 
 
 def parse(data: bytes, file: str, changes: "Sequence[Change]" = ()) -> JobSpec:
