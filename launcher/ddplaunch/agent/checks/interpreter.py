@@ -35,13 +35,16 @@ def check(context: Context) -> CheckResult:
 
 
 def _folder(context: Context) -> None:
-    """Raise Lacks when the folder in which ddplaunch was started has been removed, or its storage."""
+    """Raise Lacks when the folder of the ranks is not on this node, or has been removed, or its storage."""
     try:
-        _ = context.workdir
+        folder = context.workdir
     except OSError as error:
         observed = f"the current folder is gone: {error.strerror}"
         hint = "change to it again, or to another folder, and run the command once more"
         raise Lacks(observed, "a current folder that exists", hint) from error
+    if context.plan.workdir and not os.path.isdir(folder):
+        hint = "submit from a folder that all nodes share, or list the code under `source`"
+        raise Lacks(f"the folder {folder} is not on this node", f"the folder {folder}", hint)
 
 
 def _require(context: Context, facts: dict[str, Any]) -> None:

@@ -95,6 +95,7 @@ class Env:
     TERMINATION = "DDPLAUNCH_TERMINATION"  # in a container: the file for its message, see `termination`
     JOB = "DDPLAUNCH_JOB"  # the job's name, for the trainer's own use
     SOURCE = "DDPLAUNCH_SOURCE"  # folder where the job's source was unpacked
+    SHARED = "DDPLAUNCH_SHARED"  # a file in `run` of node 0's job folder, which a node sees if it shares that
     WEBHOOK = "DDPLAUNCH_WEBHOOK_"  # and a number: in a pod, a URL of the job file's `notify`
     PY_SPY = "DDPLAUNCH_PY_SPY"  # path of a py-spy that the launcher has brought
     HOOK = "DDPLAUNCH_HOOK"  # the supervisor's socket, for the worker hook
@@ -107,6 +108,7 @@ class Files:
     JOB = "job.json"  # the job file itself, in place of PLAN, where a Helm chart has made the pods
     AGENT = "agent.pyz"
     SOURCE = "source.tar"
+    WORK = "work"  # where SOURCE is unpacked, and ranks stand without a workdir
     RUN = "run"
     RESUME = "resume"  # Env.RESUME_DIR, where the job file names no other
     KEY = "run/key"  # mode 0600
@@ -132,6 +134,10 @@ class Files:
     LAUNCH_END = "launch.json"  # LaunchEnd, once the launch command has ended
     OWN = "bundle.zip"  # Bundle, by `bundle_file`, of this node's view alone, where it ended without a hub
 
+
+SOURCE_TIME = 315_619_200
+"""Seconds since the epoch (2 January 1980) at which all files of a job's source seem to be written. The same
+source makes the same archive, and a file with another time is an output. Zip knows no earlier year."""
 
 MESH = "mesh"
 """The check that nodes make together: each tries paths to the others."""

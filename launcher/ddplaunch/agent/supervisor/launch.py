@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import pwd
@@ -87,7 +88,7 @@ class LaunchContext:
         self.ranks = os.path.join(self.node, Files.RANKS)
         self.launch_log = os.path.join(self.node, Files.LAUNCH_LOG)
         self.hook = os.path.join(self.node, "hook")
-        self.source = os.path.join(self.node, "source")
+        self.work = shared_work() or os.path.join(folder, Files.WORK)
         self.keeper = os.path.join(self.node, "keeper.json")
 
     def group_of(self, launch: int) -> int:
@@ -103,8 +104,12 @@ class LaunchContext:
             with open(os.path.join(self.hook, name), "wb") as file:
                 file.write(_own_file(hook, name))
         archive = os.path.join(self.folder, Files.SOURCE)
-        if os.path.exists(archive) and not os.path.exists(self.source):
-            unpack(archive, self.source)
+        if os.path.exists(archive) and not os.path.exists(self.work):
+            unpack(archive, self.work)
+
+    def workdir(self, plan: JobPlan) -> Optional[str]:
+        """Return the folder in which the ranks stand; None: that in which this process does."""
+        return plan.workdir or (self.work if os.path.isdir(self.work) else None)
 
     def expect_keepers(self, node: int, attempt: int, hook: str) -> None:
         """Write the file in which the keepers of this node's ranks find their supervisor."""
@@ -129,6 +134,16 @@ class LaunchContext:
     def set_aside(self, attempt: int) -> None:
         """Rename the node's folder, with the logs of `attempt` and what the gate had agreed on."""
         os.rename(self.node, f"{self.node}-{attempt}")
+
+
+def shared_work() -> str:
+    """Return the folder of the job's source on the file system that this node shares with node 0; "": none.
+
+    What Env.SHARED names lies in the job's own folder, and has a random name: who sees it sees that folder.
+    """
+    proof = os.environ.get(Env.SHARED, "")
+    work = os.path.join(os.path.dirname(proof), os.pardir, Files.WORK)
+    return os.path.normpath(work) if os.path.exists(proof) and os.access(work, os.W_OK) else ""
 
 
 def command(
@@ -190,8 +205,8 @@ def environment(
     env.update({Env.JOB: plan.job, Env.NODE: str(node), Env.ATTEMPT: str(attempt)})
     if plan.resume_dir:
         env[Env.RESUME_DIR] = plan.resume_dir
-    if os.path.isdir(place.source):
-        env[Env.SOURCE] = place.source
+    if os.path.isdir(place.work):
+        env[Env.SOURCE] = place.work
     defaults = {"TORCH_FR_BUFFER_SIZE": _RECORDER_SIZE}
     if place.streams is None:
         # torchrun's --redirects and --log-dir: the user's own flags win, other programs ignore them. In the
@@ -288,21 +303,31 @@ def start(
 
 def unpack(archive: str, folder: str) -> None:
     """Unpack a tar whole or not at all. Raises OSError, and LaunchError for members outside the folder."""
-    partial = f"{folder}.{os.getpid()}.tmp"
+    partial = f"{folder}.{socket.gethostname()}.{os.getpid()}.tmp"
+    links: set[str] = set()
     with tarfile.open(archive) as tar:
         members = tar.getmembers()
         for member in members:
             parts = member.name.split("/")
-            if not (member.isfile() or member.isdir()) or member.name.startswith("/") or ".." in parts:
+            above = {"/".join(parts[:count]) for count in range(1, len(parts) + 1)}
+            plain = member.isfile() or member.isdir() or member.issym()
+            if not plain or member.name.startswith("/") or ".." in parts or above & links:
                 raise LaunchError(
                     f"{archive}: {member.name} is not a plain file below the source folder",
                     "submit the job again: ddplaunch never writes such an archive",
                 )
+            if member.issym():
+                links.add(member.name)  # nothing is written through it
             member.mode = 0o755 if member.isdir() or member.mode & 0o100 else 0o644
         os.makedirs(partial)
         for member in members:
             tar.extract(member, partial)
-    os.rename(partial, folder)
+    try:
+        os.rename(partial, folder)
+    except OSError as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise  # else another node of this machine was faster
 
 
 def _own_file(package: ModuleType, name: str) -> bytes:
