@@ -16,7 +16,7 @@ from ddplaunch.api.files import Validation, load, load_all, plan, plan_all, rend
 from ddplaunch.api.handles import find, known, last
 from ddplaunch.api.profiles import Choice, choose, config_file, configuration, profile
 from ddplaunch.api.submission import doctor, submit, submit_all
-from ddplaunch.api.submitted import cancel, diagnose, jobs, logs, status
+from ddplaunch.api.submitted import cancel, diagnose, jobs, logs, outputs, status
 from ddplaunch.api.waiting import follow, wait, wait_all, watch
 from ddplaunch.errors import (
     ClusterError,
@@ -115,6 +115,7 @@ __all__ = [
     "load",
     "load_all",
     "logs",
+    "outputs",
     "plan",
     "plan_all",
     "profile",

@@ -12,6 +12,7 @@ from ddplaunch.errors import UsageError
 if TYPE_CHECKING:
     from ddplaunch.agent.contract import Bundle
     from ddplaunch.backends.job import Handle, Job
+    from ddplaunch.backends.outputs import Outputs
     from ddplaunch.report.diagnosis import Diagnosis
 
 
@@ -50,6 +51,15 @@ def logs(
     with connected_to(handle) as (backend, found):
         # A backend also yields "" after each moment without output.
         yield from filter(None, backend.logs(found, wanted, follow=follow))
+
+
+def outputs(handle: Handle | str) -> list[Outputs]:
+    """Return what the ranks wrote below their working directory, by folder. Raises as `status`.
+
+    Of pods nothing is listed: what they write stays only on a volume.
+    """
+    with connected_to(handle) as (backend, found):
+        return backend.outputs(found)
 
 
 def diagnose(

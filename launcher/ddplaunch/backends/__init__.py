@@ -14,6 +14,7 @@ from ddplaunch.targets import find
 if TYPE_CHECKING:
     from ddplaunch.agent.contract import Bundle
     from ddplaunch.backends.job import Handle, Job, Known, Selection
+    from ddplaunch.backends.outputs import Outputs
     from ddplaunch.render.rendered import Rendered
 
 
@@ -48,6 +49,9 @@ class Backend(Protocol):
 
     def collect(self, handle: Handle) -> Bundle | None:
         """Return the bundle, from the hub while the job runs, else from what it left; None: it left none."""
+
+    def outputs(self, handle: Handle) -> list[Outputs]:
+        """Return the files that its ranks wrote and that can be seen from here, by folder."""
 
     def close(self) -> None:
         """Wait for its threads, in bounded time, and close its connections."""

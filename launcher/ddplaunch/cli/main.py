@@ -29,6 +29,7 @@ VERBS: Final = {
     "watch": "show a job until its end: ranks that wait, phases, steps a second",
     "list": "list all jobs, finished ones too",
     "logs": "print the output of a job's ranks",
+    "outputs": "list or copy the files that a job's ranks wrote",
     "cancel": "collect evidence, then stop a job",
     "diagnose": "explain what is wrong with a job, where, and what to do",
     "doctor": "check the nodes: run the gate alone, without training",

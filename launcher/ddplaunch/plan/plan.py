@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -64,9 +63,7 @@ def make(
         hint = "srun starts processes inside of a job of Slurm: --to slurm, or launch: torchrun"
         raise SpecError([problem(spec, "launch", "srun", f"another value for --to {target}", hint)])
     if travels is None:
-        travels = source.read(
-            spec.source, base, made.source_limit, links_outside=made.sees_folders
-        )
+        travels = source.read(spec.source, base, made.source_limit, links_outside=made.sees_folders)
     job = job_file.make(
         data,
         target,
@@ -81,7 +78,7 @@ def make(
     if made.settles_nodes:
         job = replace(job, min_nodes=None)
     if made.sees_folders and not (spec.source or spec.workdir):
-        job = replace(job, workdir=os.path.abspath(base))
+        job = replace(job, workdir=str(base.absolute()))
     return Plan(target, job, made.settings, travels.files, travels.left_out, spec.sweep_values)
 
 

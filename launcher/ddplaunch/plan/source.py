@@ -111,7 +111,7 @@ def _find(
         arrives = _arrives(root, base)
         for path in _walk(root, left_out, links_outside=links_outside) if root.is_dir() else [root]:
             name = (arrives / path.relative_to(root)).as_posix()
-            link = os.readlink(path) if path != root and path.is_symlink() else ""
+            link = str(path.readlink()) if path != root and path.is_symlink() else ""
             if link:
                 status, size = path.lstat(), 0
                 link = _leads(path, link, root)
@@ -139,9 +139,9 @@ def _arrives(root: Path, base: Path) -> PurePosixPath:
 
 
 def _leads(link: Path, target: str, root: Path) -> str:
-    """Return where a link leads on a node: inside of `root` by a relative path, and elsewhere by the whole."""
+    """Return where a link leads on a node: by a relative path inside of `root`, elsewhere by the whole."""
     there = os.path.normpath(link.parent / target)
-    if not os.path.isabs(target) and Path(there).is_relative_to(os.path.normpath(root)):
+    if not Path(target).is_absolute() and Path(there).is_relative_to(os.path.normpath(root)):
         return target
     meant, inside = link.resolve(), root.resolve()
     if not meant.is_relative_to(inside):

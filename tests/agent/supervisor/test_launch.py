@@ -250,9 +250,7 @@ def link(name: str, target: str) -> tarfile.TarInfo:
         [link("a", ".."), link("a/b", "/etc")],
     ],
 )
-def test_an_archive_that_leaves_its_folder_is_refused(
-    tmp_path: Path, members: list[tarfile.TarInfo]
-) -> None:
+def test_an_archive_that_leaves_its_folder_is_refused(tmp_path: Path, members: list[tarfile.TarInfo]) -> None:
     """Absolute names, parent folders and what lies behind a link; nothing is left half unpacked."""
     path = archive(tmp_path / "source.tar", *members)
 

@@ -28,6 +28,7 @@ for step in range(int(sys.argv[1])):
 
 
 def written(rank: int) -> bytes:
+    """Return what a rank writes."""
     return bytes(range(256)) * 400 * (rank + 1)
 
 
@@ -60,9 +61,7 @@ def test_without_source_ranks_stand_beside_the_job_file(cluster: Cluster, work: 
 
 
 @pytest.mark.parametrize("end", ["by itself", "scancel", "kill -9"])
-def test_what_a_node_wrote_that_shares_no_folder_is_brought(
-    cluster: Cluster, apart: Path, end: str
-) -> None:
+def test_what_a_node_wrote_that_shares_no_folder_is_brought(cluster: Cluster, apart: Path, end: str) -> None:
     """It is in /tmp there until it has come; then nothing is left."""
     job = Job.submit(cluster, apart, WRITES, command=["program.py", "3" if end == "by itself" else "500"])
     if end != "by itself":
@@ -77,7 +76,11 @@ def test_what_a_node_wrote_that_shares_no_folder_is_brought(
 
     assert written(0) == (job.folder / "work/out/model 0.pt").read_bytes()
     assert written(1) == (job.folder / "outputs/node-1/out/model 1.pt").read_bytes(), job.output
-    said = "what the ranks of n2 wrote is in" if end == "scancel" else "n2: bringing what its ranks wrote in /tmp"
+    said = (
+        "what the ranks of n2 wrote is in"
+        if end == "scancel"
+        else "n2: bringing what its ranks wrote in /tmp"
+    )
     assert said in job.output
     job.leaves_nothing()
 

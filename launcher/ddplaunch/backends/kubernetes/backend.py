@@ -41,6 +41,7 @@ from ddplaunch.backends.kubernetes.output import Output
 from ddplaunch.backends.kubernetes.queries import ApiState, Queries
 from ddplaunch.backends.kubernetes.record import Records, Submission
 from ddplaunch.backends.kubernetes.snapshot import Snapshot, Snapshots
+from ddplaunch.backends.outputs import Outputs
 from ddplaunch.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
@@ -302,6 +303,10 @@ class KubernetesBackend:
         done = dataclasses.replace(done, verdicts=tuple(bundle.verdicts if bundle else ()))
         self.records.save(record.with_end(done))
         return dataclasses.replace(done, detail=deletion.helm(state.owner))
+
+    def outputs(self, handle: Handle) -> list[Outputs]:
+        self.job(handle)  # else it is not found
+        return []
 
     def collect(self, handle: Handle) -> Bundle | None:
         namespace, name = self._parse(handle)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from ddplaunch.agent.contract import Bundle, Exit, Files, LaunchEnd, StopRequest, codec
 from ddplaunch.agent.system.processes import STOPPING
-from ddplaunch.backends import files
+from ddplaunch.backends import files, outputs
 from ddplaunch.backends.folder import earlier, newest_bundle, state_folder, status
 from ddplaunch.backends.job import (
     SILENT_AFTER_HERE,
@@ -31,6 +31,7 @@ from ddplaunch.backends.job import (
 from ddplaunch.backends.lines import last_lines
 from ddplaunch.backends.local import host, output, store
 from ddplaunch.backends.local.host import Child, Host
+from ddplaunch.backends.outputs import Outputs
 from ddplaunch.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -169,6 +170,10 @@ class LocalBackend:
             if bundle is not None:
                 return bundle
         return newest_bundle(folder)
+
+    def outputs(self, handle: Handle) -> list[Outputs]:
+        folder = self.store.find(handle.path)
+        return outputs.of_job(folder, _read_job(folder).submitted)
 
     def close(self) -> None:
         """Do nothing: it keeps nothing open."""

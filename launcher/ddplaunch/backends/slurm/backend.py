@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddplaunch.agent.contract import Bundle, Verdict
-from ddplaunch.backends import folder, interrupts, lines
+from ddplaunch.backends import folder, interrupts, lines, outputs
 from ddplaunch.backends.job import SILENT_AFTER_AFAR, Handle, Job, Known, Selection, State, with_silence
+from ddplaunch.backends.outputs import Outputs
 from ddplaunch.backends.slurm import last_words, limits, outcomes, outside, pending, submission
 from ddplaunch.backends.slurm.commands import Commands
 from ddplaunch.backends.slurm.evidence import collect
@@ -249,6 +250,14 @@ class SlurmBackend:
         if bundle is None and snapshot.is_foreign and snapshot.slurm_job is not None:
             return outside.collect(snapshot.slurm_job, queries.commands)
         return bundle
+
+    def outputs(self, handle: Handle) -> list[Outputs]:
+        snapshot = self._snapshots.at(*parse_handle(handle))
+        folder = snapshot.folder
+        if folder is None:
+            return []
+        besides = [path for path in (snapshot.output,) if path is not None]
+        return outputs.of_job(folder, snapshot.submitted or 0.0, besides)
 
     def close(self) -> None:
         """Wait for its queries."""
