@@ -41,4 +41,4 @@ def named(text: str | None) -> str:
             "`ddplaunch cancel` stops no job that you did not name",
             hint=f"the last one is `ddplaunch cancel {handle}`; `ddplaunch list` shows all",
         )
-    return str(api.find(text))
+    return str(api.find(text, sure=True))

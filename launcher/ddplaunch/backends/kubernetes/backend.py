@@ -79,9 +79,10 @@ class KubernetesBackend:
     # --- submit
 
     def submit(self, rendered: Rendered) -> Handle:
-        job = submission.send(self.api, self.queries, submission.documents(rendered))
         server = self.api.place.server
-        self.records.begin(Submission(server, job.namespace, job.name, job.uid, time.time()))
+        job = submission.send_counted(self.api, self.queries, rendered, self.records.all(server))
+        sent = Submission(server, job.namespace, job.name, job.uid, time.time(), named=job.family)
+        self.records.begin(sent)
         return handle(job.namespace, job.name)
 
     # --- status
@@ -126,7 +127,7 @@ class KubernetesBackend:
 
     def known(self) -> list[Known]:
         return [
-            Known(handle(each.namespace, each.name), each.state or "sent from here", each.name, each.at)
+            Known(handle(each.namespace, each.name), each.state or "sent from here", each.family, each.at)
             for each in self.records.all()
         ]
 

@@ -39,6 +39,12 @@ class Submission(EndRecord):
     at: float
     cancelled: bool = False
     attempt: int = 0  # the last one, once the job has ended
+    named: str = ""  # in the job file, where the job's own name has a number behind it
+
+    @property
+    def family(self) -> str:
+        """Return its name in the job file, which all its submissions have in common."""
+        return self.named or self.name
 
     def with_end(self, job: Job) -> Self:
         """Return this record with the end of `job`, and the number of its last attempt."""
