@@ -31,7 +31,7 @@ def meant_or_file(text: str | None) -> str:
 
 
 def named(text: str | None) -> str:
-    """Return the handle of the job that `text` names, for `cancel`, which never guesses.
+    """Return the handle of the job that `text` names, for commands that never guess.
 
     Raises UsageError, with the last job in its hint, for None, and else as `api.find`.
     """

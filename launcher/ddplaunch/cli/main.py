@@ -30,6 +30,7 @@ VERBS: Final = {
     "list": "list all jobs, finished ones too",
     "logs": "print the output of a job's ranks",
     "cancel": "collect evidence, then stop a job",
+    "delete": "remove what ended jobs have left",
     "diagnose": "explain what is wrong with a job, where, and what to do",
     "doctor": "check the nodes: run the gate alone, without training",
     "inject": "put gate and supervisor into a manifest or batch script of another controller",

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddplaunch.agent.contract import Bundle, Phase, Verdict
-from ddplaunch.backends import folder, lines
+from ddplaunch.agent.system.phrases import count
+from ddplaunch.backends import folder, lines, removal
 from ddplaunch.backends.job import (
     SILENT_AFTER_AFAR,
     Earlier,
@@ -19,6 +20,7 @@ from ddplaunch.backends.job import (
     Job,
     Known,
     Outcome,
+    Remains,
     Selection,
     State,
     with_silence,
@@ -349,6 +351,33 @@ class KubernetesBackend:
         if record is not None and snapshot.ended:
             return self.records.keep(record, bundle, enriched)
         return enriched(bundle)
+
+    # --- delete
+
+    def remains(self, handle: Handle) -> Remains | None:
+        """Return the job's objects, and what is kept of it here; None for a Job that is not ours."""
+        namespace, name = self._parse(handle)
+        record, state = self._sent(namespace, name), self._snapshots.at(namespace, name).state
+        parts: list[str] = []
+        if state.owner is not None:
+            if not objects.is_ours(state.owner):
+                return None
+            parts = deletion.parts(self.api, state.owner, namespace)
+        elif record is None:
+            raise _not_found(namespace, name)
+        if state.pods:
+            parts.append(f"the output of its {count(len(state.pods), 'pod')}")
+        left = Remains(tuple(parts))
+        return left + removal.look(*self.records.paths(record)) if record is not None else left
+
+    def delete(self, handle: Handle) -> None:
+        namespace, name = self._parse(handle)
+        record, state = self._sent(namespace, name), self._snapshots.at(namespace, name, fresh=True).state
+        if state.owner is not None and objects.is_ours(state.owner):
+            deletion.begin(self.api, state.owner, namespace)
+            deletion.wait(self.api, self.queries, state.owner, namespace)
+        if record is not None:
+            removal.remove(*self.records.paths(record))
 
     # --- names
 

@@ -75,6 +75,11 @@ class Records:
         path = self._path(submission.server, submission.namespace, submission.name)
         return Attempts(path.with_suffix(".attempts"))
 
+    def paths(self, submission: Submission) -> list[Path]:
+        """Return all that is kept of the job: its attempts' folder, then its record."""
+        path = self._path(submission.server, submission.namespace, submission.name)
+        return [path.with_suffix(".attempts"), path]
+
     def keep(
         self, submission: Submission, bundle: Bundle, add: Callable[[Bundle], Bundle] = lambda known: known
     ) -> Bundle:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from ddplaunch.agent.contract import Bundle, Exit, Files, LaunchEnd, StopRequest, codec
 from ddplaunch.agent.system.processes import STOPPING
-from ddplaunch.backends import files
+from ddplaunch.backends import files, removal
 from ddplaunch.backends.folder import earlier, newest_bundle, state_folder, status
 from ddplaunch.backends.job import (
     SILENT_AFTER_HERE,
@@ -24,6 +24,7 @@ from ddplaunch.backends.job import (
     Handle,
     Job,
     Known,
+    Remains,
     Selection,
     State,
     with_silence,
@@ -169,6 +170,15 @@ class LocalBackend:
             if bundle is not None:
                 return bundle
         return newest_bundle(folder)
+
+    def remains(self, handle: Handle) -> Remains:
+        return removal.look(self.store.find(handle.path))
+
+    def delete(self, handle: Handle) -> None:
+        folder = self.store.find(handle.path)
+        removal.remove(folder)
+        with contextlib.suppress(OSError):  # there are others of its name
+            folder.parent.rmdir()
 
     def close(self) -> None:
         """Do nothing: it keeps nothing open."""

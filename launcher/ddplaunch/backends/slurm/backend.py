@@ -11,8 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddplaunch.agent.contract import Bundle, Verdict
-from ddplaunch.backends import folder, interrupts, lines
-from ddplaunch.backends.job import SILENT_AFTER_AFAR, Handle, Job, Known, Selection, State, with_silence
+from ddplaunch.backends import folder, interrupts, lines, removal
+from ddplaunch.backends.job import (
+    SILENT_AFTER_AFAR,
+    Handle,
+    Job,
+    Known,
+    Remains,
+    Selection,
+    State,
+    with_silence,
+)
 from ddplaunch.backends.slurm import (
     last_words,
     launch_failures,
@@ -288,6 +297,35 @@ class SlurmBackend:
         if bundle is None and snapshot.is_foreign and snapshot.slurm_job is not None:
             return outside.collect(snapshot.slurm_job, queries.commands)
         return bundle
+
+    def remains(self, handle: Handle) -> Remains | None:
+        """Return what is left of a job: its folder, its output, what is kept of it here; None for others'."""
+        snapshot = self._snapshots.at(*parse_handle(handle))
+        if not snapshot.is_ours:
+            return None
+        left = removal.look(*self._left(snapshot))
+        home = snapshot.folder
+        if home is None or not home.parent.is_dir():
+            text = (
+                f"the job's folder is not on this machine, and stays: {home or 'Slurm has forgotten where'}"
+            )
+            left += Remains(stays=(text,))
+        return left
+
+    def delete(self, handle: Handle) -> None:
+        snapshot = self._snapshots.at(*parse_handle(handle))
+        if snapshot.lingers:
+            raise ClusterError(
+                f"{handle} has ended, but Slurm still waits for its nodes, which may write to its folder",
+                hint="`ddplaunch status` shows when they are released",
+            )
+        if snapshot.is_ours:
+            removal.remove(*self._left(snapshot))  # the record last: without it the rest is hard to find
+
+    def _left(self, snapshot: Snapshot) -> list[Path]:
+        home, output, record = snapshot.folder, snapshot.output, snapshot.record
+        paths = [path for path in (home, output) if path is not None]
+        return [*paths, Path(record.script).parent] if record is not None else paths
 
     def close(self) -> None:
         """Wait for its queries."""

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,10 +24,16 @@ resources: {memory: 900Mi}
 """
 
 
-def test_a_folder_that_the_nodes_do_not_see(cluster: Cluster, work: Path, tmp_path: Path) -> None:
-    """It lies in /tmp of the login node: the first mistake of most. The folder and the node are named."""
-    here = tmp_path / "here"
-    here.mkdir()
+@pytest.fixture(name="here")
+def _here() -> Iterator[Path]:
+    """A folder of the login machine, whose /tmp is not that of the nodes."""
+    folder = Path(tempfile.mkdtemp(prefix="ddplaunch-here-", dir="/tmp"))
+    yield folder
+    shutil.rmtree(folder)
+
+
+def test_a_folder_that_the_nodes_do_not_see(cluster: Cluster, work: Path, here: Path) -> None:
+    """The first mistake of most. The folder and the node are named."""
     (here / "job.yaml").write_text(JOB)
     (here / "toy.py").write_text("print('up')\n")
     words = ["submit", "--to", "slurm", "--wait", str(here / "job.yaml")]

@@ -1,4 +1,4 @@
-"""The name of a job that is submitted again: a number behind it, and never one that is taken."""
+"""A job that is submitted again gets a number behind its name, and one that is deleted leaves nothing."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tests.unit.backends.kubernetes.api_server import Server, served
 
 from ddplaunch.backends.job import Handle
 from ddplaunch.backends.kubernetes.backend import KubernetesBackend
+from ddplaunch.errors import NotFoundError
 from ddplaunch.plan import plan
 from ddplaunch.render import render
 from ddplaunch.render.rendered import Rendered
@@ -63,9 +64,9 @@ JOBS = "/apis/batch/v1/namespaces/team/jobs"
 
 @pytest.fixture(name="store")
 def _store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
-    store = type("_Store", (Store,), {"objects": {}})
-    with served(store, tmp_path, monkeypatch):
-        yield store.objects
+    kept: dict[str, Any] = {}
+    with served(type("_Store", (Store,), {"objects": kept}), tmp_path, monkeypatch):
+        yield kept
 
 
 @pytest.fixture(name="backend")
@@ -140,3 +141,42 @@ def test_a_name_that_another_job_has_is_left_out(
 
     assert "team/toy-3" == backend.submit(toy).path
     assert "toy-2" == store[f"{JOBS}/toy-2"]["metadata"]["uid"]
+
+
+def test_a_job_is_deleted_with_all_that_is_its_own(
+    store: dict[str, Any], backend: KubernetesBackend, toy: Rendered, tmp_path: Path
+) -> None:
+    """And no other: not the next submission, not somebody's object of its name."""
+    first, second = backend.submit(toy), backend.submit(toy)
+    foreign = "/api/v1/namespaces/team/secrets/toy"
+    store[foreign] = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "toy", "uid": "theirs"}}
+    others = {at for at in store if "toy-2" in at} | {foreign}
+
+    left = backend.remains(first)
+    assert left is not None
+    parts = ["jobs/toy", "networkpolicies/toy", "services/toy", "configmaps/toy", "secrets/toy-key"]
+    assert [f"{part} in namespace team" for part in parts] == list(left.parts[:-1])
+    assert left.parts[-1].endswith("/team/toy.json")
+    backend.delete(first)
+
+    assert others == set(store)
+    assert [second] == [each.handle for each in backend.known()]
+    later = KubernetesBackend(tmp_path / "state")
+    with pytest.raises(NotFoundError):
+        later.remains(first)
+    later.close()
+
+
+def test_a_job_of_others_is_not_ours_to_delete(store: dict[str, Any], backend: KubernetesBackend) -> None:
+    """It has a name, and no label of ours."""
+    store[f"{JOBS}/toy"] = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "toy", "uid": "theirs"},
+        "spec": {"completions": 1},
+    }
+    handle = Handle("kubernetes", "team/toy")
+    assert None is backend.remains(handle)
+
+    backend.delete(handle)
+    assert f"{JOBS}/toy" in store
