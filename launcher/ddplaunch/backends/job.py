@@ -147,7 +147,7 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True)
 class Remains:
-    """What a job has left, and `delete` removes: paths, or objects; files and bytes in them."""
+    """The paths or objects that a job has left, and `delete` removes; files and bytes in them."""
 
     parts: tuple[str, ...] = ()
     files: int = 0

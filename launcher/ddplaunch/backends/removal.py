@@ -17,7 +17,7 @@ OUTPUTS: Final = ("work", "resume")
 """Folders below the job's own into which its ranks write."""
 
 
-def look(*paths: Path) -> Remains:
+def counted(*paths: Path) -> Remains:
     """Return what `remove` would take of these files and folders; those that are not there are left out.
 
     Raises ClusterError for what is not this user's own, is a link, or has another file system mounted in it.
@@ -40,8 +40,8 @@ def look(*paths: Path) -> Remains:
 
 
 def remove(*paths: Path) -> None:
-    """Remove these files and folders, as far as they are there. Raises ClusterError as `look` does."""
-    look(*paths)
+    """Remove these files and folders, as far as they are there. Raises ClusterError as `counted` does."""
+    counted(*paths)
     for path in paths:
         own = _own(path)
         try:
@@ -59,7 +59,7 @@ def remove(*paths: Path) -> None:
 
 
 def _own(path: Path) -> os.stat_result | None:
-    """Return the status of a file or folder; None where there is none. Raises ClusterError as `look` does."""
+    """Return the status of a file or folder; None where there is none. Raises as `counted`."""
     try:
         found = path.lstat()
     except (FileNotFoundError, NotADirectoryError):
@@ -77,7 +77,7 @@ _BY_HAND: Final = "it stays as it is; if it is to go, remove it by hand"
 
 
 def _below(folder: Path, device: int) -> Iterator[tuple[Path, os.stat_result]]:
-    """Yield all that is no folder below `folder`, by its path there. Raises ClusterError as `look` does."""
+    """Yield all that is no folder below `folder`, by its path there. Raises as `counted`."""
 
     def refuse(error: OSError) -> None:
         raise ClusterError(
@@ -93,7 +93,7 @@ def _below(folder: Path, device: int) -> Iterator[tuple[Path, os.stat_result]]:
                 if found.st_dev != device:
                     raise ClusterError(
                         f"another file system is mounted at {path}, in the folder of the job",
-                        hint="what is in it may be somebody's data: unmount it first",
+                        hint="what is in it may be data of others: unmount it first",
                     )
                 if not stat.S_ISDIR(found.st_mode):
                     yield path.relative_to(folder), found

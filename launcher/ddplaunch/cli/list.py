@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from ddplaunch.backends.job import Job
 
 HELP = """
-The newest jobs come first: all that run, and ended ones up to 20 lines in all.
+The newest jobs come first: all that run, and ended ones up to 20 lines in all. On Slurm your other jobs are
+listed too, while they wait or run.
 """
 
 _LINES = 20

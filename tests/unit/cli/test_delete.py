@@ -140,7 +140,7 @@ def test_a_folder_that_is_a_link_is_refused(state: Path) -> None:
     """It may have taken the place of a job's."""
     (state / "data").mkdir()
     (state / "link").symlink_to(state / "data")
-    for act in (removal.look, removal.remove):
+    for act in (removal.counted, removal.remove):
         with pytest.raises(ClusterError, match="is a link"):
             act(state / "link")
     assert (state / "data").is_dir()

@@ -368,7 +368,7 @@ class KubernetesBackend:
         if state.pods:
             parts.append(f"the output of its {count(len(state.pods), 'pod')}")
         left = Remains(tuple(parts))
-        return left + removal.look(*self.records.paths(record)) if record is not None else left
+        return left + removal.counted(*self.records.paths(record)) if record is not None else left
 
     def delete(self, handle: Handle) -> None:
         namespace, name = self._parse(handle)

@@ -172,7 +172,7 @@ class LocalBackend:
         return newest_bundle(folder)
 
     def remains(self, handle: Handle) -> Remains:
-        return removal.look(self.store.find(handle.path))
+        return removal.counted(self.store.find(handle.path))
 
     def delete(self, handle: Handle) -> None:
         folder = self.store.find(handle.path)

@@ -303,7 +303,7 @@ class SlurmBackend:
         snapshot = self._snapshots.at(*parse_handle(handle))
         if not snapshot.is_ours:
             return None
-        left = removal.look(*self._left(snapshot))
+        left = removal.counted(*self._left(snapshot))
         home = snapshot.folder
         if home is None or not home.parent.is_dir():
             text = (

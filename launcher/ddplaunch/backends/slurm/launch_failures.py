@@ -79,7 +79,7 @@ _BY_SIGNAL: Final = {number & 0x7F: number for number in _TEXTS}
 
 
 class LaunchFailure(NamedTuple):
-    """Why a batch script never started."""
+    """The reason why a batch script never started."""
 
     outcome: Outcome
     verdict: Verdict

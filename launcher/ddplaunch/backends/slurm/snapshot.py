@@ -84,7 +84,7 @@ class Snapshot:
 
     @property
     def is_ours(self) -> bool:
-        """Whether its batch script is one of ours, whoever has submitted it."""
+        """Whether its batch script is one of ours, by whichever user it was submitted."""
         return self.record is not None or (self.folder is not None and self.folder.is_dir())
 
     def earlier(self) -> tuple[Earlier, ...]:
@@ -175,7 +175,7 @@ class Snapshots:
     def at_all(self) -> list[Snapshot]:
         """Return all jobs of this user, by one query per cluster and one to its accounting.
 
-        Of those that were not submitted from here, what Slurm still knows on the cluster of this machine.
+        Of those that were not submitted from here: what waits or runs on the cluster of this machine.
         """
         snapshots = []
         records = self._records.all()
@@ -196,6 +196,7 @@ class Snapshots:
             numbers |= {each.job_id for each in known}
             if not cluster:
                 others = [each for number, each in mine.items() if number not in numbers]
+                others = [each for each in others if each.state not in outcomes.ENDED]
                 snapshots += [Snapshot(each.job_id, cluster, each, None) for each in others]
         done = [each for each in records if each.state and each.job_id is not None]
         return snapshots + [Snapshot(each.job_id or 0, each.cluster, None, each) for each in done]

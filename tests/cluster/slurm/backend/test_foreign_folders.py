@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.cluster.slurm.backend.commands import ddplaunch
+from tests.cluster.slurm.backend.commands import ddplaunch, start
 from tests.cluster.slurm.cluster import Cluster
 
 pytestmark = pytest.mark.slurm
@@ -71,9 +71,21 @@ def test_what_a_script_of_others_prints_is_read(cluster: Cluster, work: Path) ->
     assert "boom\n" == ddplaunch(cluster, work, "logs", handle, "--tail", "1").stdout[-5:]
     status = ddplaunch(cluster, work, "status", handle, check=False)
     assert (100, True) == (status.returncode, "Traceback: boom" in status.stdout), status.stdout
+
+
+def test_a_job_of_others_is_listed_while_it_runs(cluster: Cluster, work: Path) -> None:
+    """And follows into its end."""
+    script = "#!/bin/sh\necho up\nuntil [ -e go ]; do sleep 0.2; done\necho done\n"
+    number = cluster.submit(script, "--job-name=own", cwd=work)
+    cluster.running(number)
+
     listed = ddplaunch(cluster, work, "list", "--to", "slurm").stdout
-    assert handle in listed
-    assert "own" in listed
+    assert [f"slurm://{number}", "own", "running"] == listed.splitlines()[1].split()[:3]
+    followed = start(cluster, work, "logs", "-f", f"slurm://{number}")
+    assert followed.stdout is not None
+    assert "up\n" == followed.stdout.readline()
+    (work / "go").touch()
+    assert ("done\n", "") == followed.communicate(timeout=60)
 
 
 def test_a_task_of_an_array_has_its_own_output(cluster: Cluster, work: Path) -> None:
