@@ -119,9 +119,16 @@ def _chosen(args: argparse.Namespace) -> Iterator[Job]:
     """Yield all jobs of the target that have ended, or with --cancel all, and are old enough."""
     from ddplaunch.cli import list as listing
 
+    sent = {each.handle for each in api.known()}
+    others = 0
     for job in api.jobs(args.to or listing.target_meant(args.profile)):
         if (job.state.ended or args.cancel) and _is_old(job, args.older):
-            yield job
+            if job.handle in sent:
+                yield job
+            else:  # of a namespace that is shared, all jobs are listed
+                others += 1
+    if others:
+        sys.stderr.write(f"{others} more were not submitted from here, and stay unless you name them\n")
 
 
 def _is_old(job: Job, seconds: float | None) -> bool:

@@ -359,6 +359,9 @@ class KubernetesBackend:
         namespace, name = self._parse(handle)
         record, state = self._sent(namespace, name), self._snapshots.at(namespace, name).state
         parts: list[str] = []
+        if record is not None and state.owner is not None and not _is_of(record, state):
+            stays = f"the {state.owner['kind']} that has this name now is another submission, and stays"
+            return removal.counted(*self.records.paths(record)) + Remains(stays=(stays,))
         if state.owner is not None:
             if not objects.is_ours(state.owner):
                 return None
@@ -373,7 +376,8 @@ class KubernetesBackend:
     def delete(self, handle: Handle) -> None:
         namespace, name = self._parse(handle)
         record, state = self._sent(namespace, name), self._snapshots.at(namespace, name, fresh=True).state
-        if state.owner is not None and objects.is_ours(state.owner):
+        is_of = record is None or _is_of(record, state)
+        if state.owner is not None and objects.is_ours(state.owner) and is_of:
             deletion.begin(self.api, state.owner, namespace)
             deletion.wait(self.api, self.queries, state.owner, namespace)
         if record is not None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ddplaunch.agent.contract import Bundle, Verdict
+from ddplaunch.agent.contract import Bundle, Files, Verdict
 from ddplaunch.backends import folder, interrupts, lines, removal
 from ddplaunch.backends.job import (
     SILENT_AFTER_AFAR,
@@ -260,7 +260,8 @@ class SlurmBackend:
         if slurm_job is None or (ours is not None and ours.is_file()):
             return ours
         # Also for a script of ours: `slurm.extra`, or sbatch's own options, may name another.
-        return self.queries(snapshot.cluster).output_file(slurm_job) or ours
+        found = self.queries(snapshot.cluster).output_file(slurm_job)
+        return found or (ours if snapshot.is_ours else None)
 
     def cancel(self, handle: Handle) -> Job:
         """Cancel the job and wait for its end. Raises ClusterError when Slurm refuses, or it does not end."""
@@ -301,7 +302,7 @@ class SlurmBackend:
     def remains(self, handle: Handle) -> Remains | None:
         """Return what is left of a job: its folder, its output, what is kept of it here; None for others'."""
         snapshot = self._snapshots.at(*parse_handle(handle))
-        if not snapshot.is_ours:
+        if not _is_made_here(snapshot):
             return None
         left = removal.counted(*self._left(snapshot))
         home = snapshot.folder
@@ -319,7 +320,7 @@ class SlurmBackend:
                 f"{handle} has ended, but Slurm still waits for its nodes, which may write to its folder",
                 hint="`ddplaunch status` shows when they are released",
             )
-        if snapshot.is_ours:
+        if _is_made_here(snapshot):
             removal.remove(*self._left(snapshot))  # the record last: without it the rest is hard to find
 
     def _left(self, snapshot: Snapshot) -> list[Path]:
@@ -345,6 +346,12 @@ def _refuse_what_never_starts(wanted: limits.Requested, queries: Queries) -> Non
             "the job could never start:" + "".join(f"\n    {text}" for text in problems),
             hint="nothing was submitted; `sinfo --format '%P %l %s %D'` shows partitions and limits",
         )
+
+
+def _is_made_here(snapshot: Snapshot) -> bool:
+    """Whether ddplaunch has made the job's folder: scripts of others make folders of that name, too."""
+    home = snapshot.folder
+    return snapshot.record is not None or (home is not None and (home / Files.PLAN).is_file())
 
 
 def _is_visible(output: Path) -> bool:

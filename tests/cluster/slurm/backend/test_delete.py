@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -78,7 +77,7 @@ def test_a_job_that_runs_is_stopped_first(cluster: Cluster, work: Path) -> None:
 
 
 def test_what_others_have_submitted_is_not_touched(cluster: Cluster, work: Path) -> None:
-    """Not by its handle, and not by --ended; nor a folder that somebody has put where ours would be."""
+    """Not by its handle, and not by --ended; nor its own folder of the name that ours would have."""
     number = cluster.submit("#!/bin/sh\necho up\n", "--job-name=own", cwd=work)
     cluster.ended(number)
     refused = ddplaunch(cluster, work, "delete", f"slurm://{number}", "--yes", check=False)
@@ -88,9 +87,9 @@ def test_what_others_have_submitted_is_not_touched(cluster: Cluster, work: Path)
     )
     assert (work / f"slurm-{number}.out").exists()
 
-    theirs = work / f"own-{number}"
-    theirs.mkdir()
-    os.chown(theirs, 12345, 12345)
+    results = work / f"own-{number}"
+    results.mkdir()
+    (results / "last.pt").write_text("precious")
     refused = ddplaunch(cluster, work, "delete", f"slurm://{number}", "--yes", check=False)
-    assert 0 != refused.returncode
-    assert theirs.is_dir()
+    assert (2, True) == (refused.returncode, "was not started by ddplaunch" in refused.stderr)
+    assert (results / "last.pt").exists()

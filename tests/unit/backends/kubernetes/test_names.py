@@ -180,3 +180,21 @@ def test_a_job_of_others_is_not_ours_to_delete(store: dict[str, Any], backend: K
 
     backend.delete(handle)
     assert f"{JOBS}/toy" in store
+
+
+def test_another_job_that_has_taken_the_name_stays(
+    store: dict[str, Any], backend: KubernetesBackend, toy: Rendered
+) -> None:
+    """A colleague's, in a namespace that is shared: what is kept here of the first goes alone."""
+    handle = backend.submit(toy)
+    store[f"{JOBS}/toy"]["metadata"]["uid"] = "theirs"
+    left = backend.remains(handle)
+    assert left is not None
+    assert (1, ("the Job that has this name now is another submission, and stays",)) == (
+        len(left.parts),
+        left.stays,
+    )
+    before = set(store)
+
+    backend.delete(handle)
+    assert (before, []) == (set(store), backend.known())
