@@ -138,12 +138,13 @@ class Queries:
         selector = ",".join(
             f"{key}={value}" for key, value in {**objects.OURS, objects.FAMILY: family}.items()
         )
-        found = self._list(namespace, objects.JOBS, "jobs", selector, None)
-        try:
-            found += self._list(namespace, objects.JOBSETS, "jobsets", selector, None)
-        except RefusedError as error:
-            if error.status not in (403, 404):
-                raise  # else the cluster has no JobSet, or this user may not list them
+        found: list[Json] = []
+        for version, resource in ((objects.JOBS, "jobs"), (objects.JOBSETS, "jobsets")):
+            try:
+                found += self._list(namespace, version, resource, selector, None)
+            except RefusedError as error:
+                if error.status not in (403, 404):
+                    raise  # else the cluster has no JobSet, or this user may not list them
         return {objects.name(each) for each in found if objects.JOBSET_NAME not in objects.labels(each)}
 
     def leftover_pods(self, namespace: str, name: str) -> list[Json]:

@@ -103,11 +103,33 @@ def test_pods_of_an_earlier_job_still_leave(
     cluster.until(lambda: left(cluster, namespace) == [f"pod/{pod}"], "nothing else stays", 120)
 
     assert f"{namespace}/digits-2" == backend.submit(job(resources=NEVER)).path
-    assert [f"pod/{pod}"] == left(cluster, namespace)
 
     cluster.kubectl(*patch, json.dumps({"metadata": {"finalizers": None}}))
-    cluster.until(lambda: not find(), "it is gone", 120)
-    backend.submit(job(resources=NEVER))
+    cluster.until(lambda: pod not in [each["metadata"]["name"] for each in find()], "it is gone", 120)
+
+
+def test_a_job_is_deleted_with_all_its_objects(
+    cluster: Cluster, cli: Cli, write: Write, namespace: str
+) -> None:
+    """And the next submission of its file is not; one that has not ended only when told so."""
+    path = write("digits", "print('up')\n")
+    for name in ("digits", "digits-2"):
+        assert 0 == cli("submit", path, "--to", "kubernetes", "--wait")[0], name
+    first = f"kubernetes://{namespace}/digits"
+    code, out, said = cli("delete", first)
+    assert (2, "") == (code, out)
+    for part in ("jobs/digits", "services/digits", "configmaps/digits", "secrets/digits-key"):
+        assert f"    {part} in namespace {namespace}\n" in said
+    assert (0, f"{first}\n") == cli("delete", first, "--yes")[:2]
+    assert all("digits-2" in each for each in left(cluster, namespace))
+    assert 102 == cli("status", first)[0]
+
+    standing = f"kubernetes://{namespace}/stands"
+    assert 0 == cli("submit", write("stands", resources=NEVER), "--to", "kubernetes")[0]
+    assert 2 == cli("delete", standing, "--yes")[0]
+    assert f"{first}-2\n" == cli("delete", "--ended", "--to", "kubernetes", "--yes")[1]
+    assert (0, f"{standing}\n") == cli("delete", standing, "--cancel", "--yes")[:2]
+    assert [] == left(cluster, namespace)
 
 
 def test_a_refused_job_leaves_nothing(
