@@ -146,6 +146,28 @@ class Outcome(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Remains:
+    """The paths or objects that a job has left, and `delete` removes; files and bytes in them."""
+
+    parts: tuple[str, ...] = ()
+    files: int = 0
+    size: int = 0
+    outputs: int = 0  # of the files, those that the ranks have written into the job's folder
+    outputs_size: int = 0
+    stays: tuple[str, ...] = ()  # what was left and is not removed, one sentence each
+
+    def __add__(self, other: Remains) -> Remains:
+        return Remains(
+            self.parts + other.parts,
+            self.files + other.files,
+            self.size + other.size,
+            self.outputs + other.outputs,
+            self.outputs_size + other.outputs_size,
+            self.stays + other.stays,
+        )
+
+
+@dataclass(frozen=True)
 class Selection:
     """Choice of lines of a job's output. A field that is None selects all."""
 

@@ -37,7 +37,7 @@ class OutputFile:
 
 @dataclass(frozen=True)
 class Outputs:
-    """What ranks wrote below one folder. `node`: of this node alone; None: of all that see the folder.
+    """The files that ranks wrote below one folder. `node`: of this node alone; None: of all that see the folder.
 
     `complete` False: the folder holds more entries than are looked at. `own` False: others may write there.
     """
@@ -80,17 +80,17 @@ def of_job(folder: Path, submitted: float, besides: Collection[Path] = ()) -> li
 
 def _below(folder: Path, since: float | None = None, besides: Collection[Path] = ()) -> Outputs:
     """Return the files below a folder that are no source, or were written `since` then."""
-    found, seen = [], 0
+    found, entries = [], 0
     for path, status in _walk(folder, besides):
-        seen += 1
-        if seen > _MOST:
+        entries += 1
+        if entries > _MOST:
             break
         if stat.S_ISREG(status.st_mode) and (
             int(status.st_mtime) != SOURCE_TIME if since is None else status.st_mtime >= since
         ):
             found.append(OutputFile(str(path.relative_to(folder)), status.st_size, status.st_mtime))
     files_found = tuple(sorted(found, key=lambda each: each.path))
-    return Outputs(folder, files_found, None, complete=seen <= _MOST, own=since is None)
+    return Outputs(folder, files_found, None, complete=entries <= _MOST, own=since is None)
 
 
 def _walk(folder: Path, besides: Collection[Path]) -> Iterator[tuple[Path, os.stat_result]]:

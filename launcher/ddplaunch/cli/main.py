@@ -31,6 +31,7 @@ VERBS: Final = {
     "logs": "print the output of a job's ranks",
     "outputs": "list or copy the files that a job's ranks wrote",
     "cancel": "collect evidence, then stop a job",
+    "delete": "remove what ended jobs have left",
     "diagnose": "explain what is wrong with a job, where, and what to do",
     "doctor": "check the nodes: run the gate alone, without training",
     "inject": "put gate and supervisor into a manifest or batch script of another controller",

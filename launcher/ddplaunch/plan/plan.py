@@ -32,11 +32,18 @@ class Plan:
     source: Mapping[str, SourceFile] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()  # files below `source` that stay at home because they look private
     sweep: Mapping[str, str] = field(default_factory=dict)  # its own values in a sweep, as text by key
+    family: str = ""  # its name in the job file, where `job` has one with a number behind it
 
     def settings(self, kind: type[Settings]) -> Settings:
         """Return the target's own settings, of the type that its `plan` function makes."""
         assert isinstance(self.own, kind)
         return self.own
+
+    def counted(self, number: int, room: int) -> Plan:
+        """Return this plan under a name with a number behind it, in at most `room` characters."""
+        end = f"-{number}"
+        name = self.job.job[: room - len(end)].rstrip("-") + end
+        return replace(self, job=replace(self.job, job=name), family=self.family or self.job.job)
 
 
 def make(

@@ -155,6 +155,8 @@ def _headline(job: Job, now: float, *, preliminary: bool) -> str:
     if job.state.ended:
         took = f" after {duration(job.ended - job.submitted)}" if job.ended else ""
         why = printable(job.detail) or ended_by(job.exit_code, job.status, gate_passed=job.gate_passed)
+        if not job.detail and job.status is None and job.exit_code in _IN_PHASE and _never_began(job):
+            why = "before its gate"
         if job.state is State.CANCELLED and job.exit_code == Exit.STOPPED and not job.detail:
             why = "by `ddplaunch cancel`"  # else its backend says who it was
         left = f"; {printable(job.lingers)}" if job.lingers else ""
@@ -166,6 +168,11 @@ def _headline(job: Job, now: float, *, preliminary: bool) -> str:
     more = job.detail or (f"{verdict.sentence}; this may pass" if verdict else "")
     besides = f"; {printable(more)}" if more else ""
     return f"{_phase_text(job.status, now)}{_waited_for(job.status)}{besides}"
+
+
+def _never_began(job: Job) -> bool:
+    """Whether its scheduler could not start it."""
+    return bool(job.verdicts) and job.verdicts[0].where == "launch"
 
 
 def ended_by(code: int | None, status: JobStatus | None, *, gate_passed: bool = False) -> str:

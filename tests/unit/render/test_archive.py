@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.busy import BUSY
 
-from ddplaunch.agent.contract import Exit
+from ddplaunch.agent.contract import SOURCE_TIME, Exit
 from ddplaunch.agent.hook import without_mpi
 from ddplaunch.errors import ExitCode, SourceTooLargeError
 from ddplaunch.plan.source import LIMIT, SourceFile
@@ -241,7 +241,7 @@ def test_source_arrives_as_it_was(files: dict[str, SourceFile]) -> None:
         strangers = {(m.mtime, m.uid, m.gid, m.uname, m.gname) for m in tar.getmembers()}
 
     assert files == found
-    assert {(0, 0, 0, "", "")} >= strangers
+    assert {(SOURCE_TIME, 0, 0, "", "")} >= strangers
 
 
 @given(sources)

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddplaunch.agent.contract import Bundle, Phase, Verdict
-from ddplaunch.backends import folder, lines
+from ddplaunch.agent.system.phrases import count
+from ddplaunch.backends import folder, lines, removal
 from ddplaunch.backends.job import (
     SILENT_AFTER_AFAR,
     Earlier,
@@ -19,6 +20,7 @@ from ddplaunch.backends.job import (
     Job,
     Known,
     Outcome,
+    Remains,
     Selection,
     State,
     with_silence,
@@ -41,7 +43,6 @@ from ddplaunch.backends.kubernetes.output import Output
 from ddplaunch.backends.kubernetes.queries import ApiState, Queries
 from ddplaunch.backends.kubernetes.record import Records, Submission
 from ddplaunch.backends.kubernetes.snapshot import Snapshot, Snapshots
-from ddplaunch.backends.outputs import Outputs
 from ddplaunch.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
@@ -80,9 +81,10 @@ class KubernetesBackend:
     # --- submit
 
     def submit(self, rendered: Rendered) -> Handle:
-        job = submission.send(self.api, self.queries, submission.documents(rendered))
         server = self.api.place.server
-        self.records.begin(Submission(server, job.namespace, job.name, job.uid, time.time()))
+        job = submission.send_counted(self.api, self.queries, rendered, self.records.all(server))
+        sent = Submission(server, job.namespace, job.name, job.uid, time.time(), named=job.family)
+        self.records.begin(sent)
         return handle(job.namespace, job.name)
 
     # --- status
@@ -127,7 +129,7 @@ class KubernetesBackend:
 
     def known(self) -> list[Known]:
         return [
-            Known(handle(each.namespace, each.name), each.state or "sent from here", each.name, each.at)
+            Known(handle(each.namespace, each.name), each.state or "sent from here", each.family, each.at)
             for each in self.records.all()
         ]
 
@@ -304,10 +306,6 @@ class KubernetesBackend:
         self.records.save(record.with_end(done))
         return dataclasses.replace(done, detail=deletion.helm(state.owner))
 
-    def outputs(self, handle: Handle) -> list[Outputs]:
-        self.job(handle)  # else it is not found
-        return []
-
     def collect(self, handle: Handle) -> Bundle | None:
         namespace, name = self._parse(handle)
         record = self._sent(namespace, name)
@@ -353,6 +351,37 @@ class KubernetesBackend:
         if record is not None and snapshot.ended:
             return self.records.keep(record, bundle, enriched)
         return enriched(bundle)
+
+    # --- delete
+
+    def remains(self, handle: Handle) -> Remains | None:
+        """Return the job's objects, and what is kept of it here; None for a Job that is not ours."""
+        namespace, name = self._parse(handle)
+        record, state = self._sent(namespace, name), self._snapshots.at(namespace, name).state
+        parts: list[str] = []
+        if record is not None and state.owner is not None and not _is_of(record, state):
+            stays = f"the {state.owner['kind']} that has this name now is another submission, and stays"
+            return removal.counted(*self.records.paths(record)) + Remains(stays=(stays,))
+        if state.owner is not None:
+            if not objects.is_ours(state.owner):
+                return None
+            parts = deletion.parts(self.api, state.owner, namespace)
+        elif record is None:
+            raise _not_found(namespace, name)
+        if state.pods:
+            parts.append(f"the output of its {count(len(state.pods), 'pod')}")
+        left = Remains(tuple(parts))
+        return left + removal.counted(*self.records.paths(record)) if record is not None else left
+
+    def delete(self, handle: Handle) -> None:
+        namespace, name = self._parse(handle)
+        record, state = self._sent(namespace, name), self._snapshots.at(namespace, name, fresh=True).state
+        is_of = record is None or _is_of(record, state)
+        if state.owner is not None and objects.is_ours(state.owner) and is_of:
+            deletion.begin(self.api, state.owner, namespace)
+            deletion.wait(self.api, self.queries, state.owner, namespace)
+        if record is not None:
+            removal.remove(*self.records.paths(record))
 
     # --- names
 

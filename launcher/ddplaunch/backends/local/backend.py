@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from ddplaunch.agent.contract import Bundle, Exit, Files, LaunchEnd, StopRequest, codec
 from ddplaunch.agent.system.processes import STOPPING
-from ddplaunch.backends import files, outputs
+from ddplaunch.backends import files, outputs, removal
 from ddplaunch.backends.folder import earlier, newest_bundle, state_folder, status
 from ddplaunch.backends.job import (
     SILENT_AFTER_HERE,
@@ -24,6 +24,7 @@ from ddplaunch.backends.job import (
     Handle,
     Job,
     Known,
+    Remains,
     Selection,
     State,
     with_silence,
@@ -174,6 +175,15 @@ class LocalBackend:
     def outputs(self, handle: Handle) -> list[Outputs]:
         folder = self.store.find(handle.path)
         return outputs.of_job(folder, _read_job(folder).submitted)
+
+    def remains(self, handle: Handle) -> Remains:
+        return removal.counted(self.store.find(handle.path))
+
+    def delete(self, handle: Handle) -> None:
+        folder = self.store.find(handle.path)
+        removal.remove(folder)
+        with contextlib.suppress(OSError):  # there are others of its name
+            folder.parent.rmdir()
 
     def close(self) -> None:
         """Do nothing: it keeps nothing open."""
