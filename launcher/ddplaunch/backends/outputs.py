@@ -1,8 +1,8 @@
 """Lists what the ranks of a job wrote below their working directory, from what lies on a file system.
 
-Called by the backends; reads folders only. A file of the job's source is told from an output by its time,
+Called by the backends; reads folders only. A file of the job's source differs from an output by its time,
 which the archive has set (SOURCE_TIME). In a folder of the user's own, outputs are the files written since
-the job was submitted, whoever wrote them.
+the job was submitted, by anybody.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class OutputFile:
 
 @dataclass(frozen=True)
 class Outputs:
-    """The files that ranks wrote below one folder. `node`: of this node alone; None: of all that see the folder.
+    """The files that ranks wrote below one folder. `node`: of this node alone; None: of all that see it.
 
     `complete` False: the folder holds more entries than are looked at. `own` False: others may write there.
     """

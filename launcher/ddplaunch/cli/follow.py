@@ -68,7 +68,7 @@ def conclude(found: Diagnosis) -> None:
 
 def _name_outputs(job: Job) -> None:
     """Print on stderr how many files the ranks left, and where."""
-    with contextlib.suppress(DdplaunchError):  # the job's end has been told
+    with contextlib.suppress(DdplaunchError):  # how the job ended stands above
         for each in api.outputs(job.handle):
             newest = each.newest
             if newest is not None and each.own:

@@ -227,7 +227,9 @@ def test_the_archive_is_a_sound_zip_file() -> None:
 letters = st.characters(exclude_characters="/\0", exclude_categories=["Cs"])
 parts = st.text(letters, min_size=1, max_size=60).filter(lambda part: part not in (".", ".."))
 names = st.lists(parts, min_size=1, max_size=5).map("/".join)
-sources = st.dictionaries(names, st.builds(SourceFile, st.binary(max_size=300), st.booleans()), max_size=5)
+sources = st.dictionaries(
+    names, st.builds(SourceFile, st.binary(max_size=300), st.booleans(), st.just("")), max_size=5
+)
 
 
 @given(sources)
