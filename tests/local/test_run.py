@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -70,11 +71,34 @@ def test_a_state_folder_that_is_removed_changes_no_end(desk: Desk) -> None:
 
 
 def test_a_command_that_is_not_there_is_said(desk: Desk) -> None:
-    """A slip in the command's name ends at the gate, by name."""
+    """A slip in the command's name ends at the gate, by name, with the exit code of a shell."""
     result = desk.call("run", "--", "torchrunn", "train.py")
 
-    assert 104 == result.returncode, result.stdout + result.stderr
-    assert "torchrunn" in result.stdout + result.stderr
+    assert 127 == result.returncode, result.stdout + result.stderr
+    assert "no program torchrunn on PATH" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "mode", "code", "said"),
+    [
+        ("exit 7\n", 0o755, 7, ""),
+        pytest.param("#!/bin/sh\nexit 7\n", 0o644, 126, "may not be executed", marks=pytest.mark.whole),
+        pytest.param("#!/no/such\n", 0o755, 127, "names '/no/such', which is", marks=pytest.mark.whole),
+        pytest.param("\0ELF", 0o755, 126, "cannot be started: Exec format error", marks=pytest.mark.whole),
+    ],
+)
+def test_a_file_is_started_as_a_shell_does(
+    desk: Desk, tmp_path: Path, content: str, mode: int, code: int, said: str
+) -> None:
+    """A script without a first line for the kernel runs; what cannot be started has a shell's exit code."""
+    program = tmp_path / "program"
+    program.write_text(content)
+    program.chmod(mode)
+    result = desk.call("run", "--", str(program))
+
+    shell = subprocess.run(["bash", "-c", str(program)], check=False, stderr=subprocess.DEVNULL)
+    assert code == shell.returncode == result.returncode, result.stderr
+    assert said in " ".join(result.stderr.split())
 
 
 @pytest.mark.whole

@@ -20,7 +20,7 @@ from ddplaunch.cli.stops import StopRequested, Stops
 from ddplaunch.errors import ExitCode, NotFoundError, UsageError
 
 if TYPE_CHECKING:
-    from ddplaunch.agent.contract import Bundle, LaunchEnd, StopRequest, WatchdogPlan
+    from ddplaunch.agent.contract import Bundle, StopRequest, WatchdogPlan
     from ddplaunch.agent.join.prepare import JoinedJob
     from ddplaunch.backends.job import Handle
     from ddplaunch.backends.local.backend import LocalBackend
@@ -43,9 +43,10 @@ On several nodes, run the same command with --join on each: the nodes then pass 
 watches all ranks, and all nodes end with one verdict. Node rank, number of nodes and master come from
 torchrun's arguments, from PET_* and from the variables of Slurm, Indexed Jobs and Open MPI.
 
-The exit code is the command's own, 128 + n when signal n has ended it (with --join, 0, 100 or 103 on all
-nodes); 103 when it did not end by itself and was killed, 104 when the preflight check failed, 105 when it
-hung and was ended.
+The exit code is the command's own, 128 + n when signal n has ended it, 127 or 126 when it is not there or
+may not be executed; 103 when it did not end by itself and was killed, 104 when the preflight check failed,
+105 when it hung and was ended. With --join it is that of this node's command, and 1 when that was ended
+since another node had failed.
 
 examples:
   ddplaunch run -- torchrun --nproc-per-node=2 train.py --epochs 3
@@ -105,10 +106,10 @@ def run(args: argparse.Namespace) -> int:
     try:
         return _run(args, stops)
     except StopRequested as stop:
-        from ddplaunch.cli import exits
+        from ddplaunch.agent.system.signals import BySignal
 
         _say("stopped before the command was started")
-        return exits.BySignal(stop.number)
+        return BySignal(stop.number)
     finally:
         stops.end()
 
@@ -136,7 +137,9 @@ def _run(args: argparse.Namespace, stops: Stops) -> int:
         return _run_plan(local.connect(), plan, stops, words, raw=args.raw)
     with tempfile.TemporaryDirectory(prefix="ddplaunch-") as passing:
         # The hub on node 0 writes the record of the job.
-        return _run_plan(local.LocalBackend(Path(passing)), plan, stops, words, raw=args.raw)
+        return _run_plan(
+            local.LocalBackend(Path(passing)), plan, stops, words, raw=args.raw, node=joining.node
+        )
 
 
 def _refuse_file(command: Sequence[str]) -> None:
@@ -154,7 +157,13 @@ def _refuse_file(command: Sequence[str]) -> None:
 
 
 def _run_plan(
-    backend: LocalBackend, plan: Plan, stops: Stops, arguments_of_host: Sequence[str], *, raw: bool
+    backend: LocalBackend,
+    plan: Plan,
+    stops: Stops,
+    arguments_of_host: Sequence[str],
+    *,
+    raw: bool,
+    node: int = 0,
 ) -> int:
     from ddplaunch.cli import exits
     from ddplaunch.render import render
@@ -177,24 +186,24 @@ def _run_plan(
         bundle, gate_passed = backend.collect(handle), backend.job(handle).gate_passed
     except NotFoundError:
         bundle, gate_passed = None, True
-    if code == OUTPUT_LOST:
-        return 1
-    if code and bundle:
+    if code and bundle and code != OUTPUT_LOST:
         _say(f"`ddplaunch diagnose {handle}` has the evidence")
     elif code and plan.job.nodes > 1:
         _say("node 0 has the evidence")
-    if plan.job.nodes > 1:
-        # All nodes end with the same code, wherever a command failed.
-        return exits.of_agent(code, gate_passed=gate_passed)
-    own = None if code == Exit.HANG else exits.of_command(_launch_end(backend, handle))
-    return _exit_code(code, bundle, gate_passed=gate_passed) if own is None else own
+    own = _own_code(backend, handle, plan, node, code)
+    if own is None and plan.job.nodes == 1:
+        return _exit_code(code, bundle, gate_passed=gate_passed)
+    return exits.of_agent(code, gate_passed=gate_passed) if own is None else own
 
 
-def _launch_end(backend: LocalBackend, handle: Handle) -> LaunchEnd | None:
+def _own_code(backend: LocalBackend, handle: Handle, plan: Plan, node: int, code: int) -> int | None:
+    from ddplaunch.agent.join import outcome
+
     try:
-        return backend.launch_end(handle)
+        folder = str(backend.folder(handle))
     except NotFoundError:
-        return None
+        folder = ""
+    return outcome.of_command(plan.job.command, folder, node, code)
 
 
 def _prepare(args: argparse.Namespace, command: list[str], watchdog: WatchdogPlan) -> JoinedJob | None:

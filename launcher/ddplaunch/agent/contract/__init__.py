@@ -285,6 +285,7 @@ class LaunchEnd:
     code: Optional[int]
     signal: Optional[int]
     killed: bool = False  # by ddplaunch, since it did not end by itself
+    dismissed: bool = False  # ddplaunch has ended it: it hung, or another node has failed or was stopped
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 from signal import SIGQUIT, SIGTERM
 from typing import TYPE_CHECKING
 
-from ddplaunch.agent.contract import Bundle, Exit, Files, LaunchEnd, StopRequest, codec
+from ddplaunch.agent.contract import Bundle, Exit, Files, StopRequest, codec
 from ddplaunch.agent.system.processes import STOPPING
 from ddplaunch.backends import files
 from ddplaunch.backends.folder import earlier, newest_bundle, state_folder, status
@@ -122,10 +122,9 @@ class LocalBackend:
         if process is not None:
             process.send(asked.number)
 
-    def launch_end(self, handle: Handle) -> LaunchEnd | None:
-        """Return how the launch command of node 0 has ended; None where that is not known."""
-        path = self.store.find(handle.path) / Files.NODE.format(node=0) / Files.LAUNCH_END
-        return files.read_if_valid(LaunchEnd, path)
+    def folder(self, handle: Handle) -> Path:
+        """Return the job's folder. Raises NotFoundError."""
+        return self.store.find(handle.path)
 
     def job(self, handle: Handle) -> Job:
         return _read_job(self.store.find(handle.path))
