@@ -96,8 +96,10 @@ def main(
     if lost:
         with contextlib.suppress(OSError):  # it may be the one that is full
             os.write(2, f"ddplaunch: {lost}\n".encode())
-    # As of any program that could not write its output.
-    return OUTPUT_LOST if lost and code == Exit.OK else code
+        # As of any program that could not write its output.
+        code = OUTPUT_LOST if code == Exit.OK else code
+        host.note_lost(lost, code)
+    return code
 
 
 def _run(host: Host, attempt: int) -> int:
@@ -321,6 +323,14 @@ class Host:
             with contextlib.suppress(OSError):  # on a full disk the exit code is all there is
                 codec.write(self.path(Files.STATUS), status)
         return code
+
+    def note_lost(self, lost: str, code: int) -> None:
+        """Write what was lost into the status of the job, which is no success."""
+        with contextlib.suppress(OSError, codec.ContractError):  # its disk may be the full one
+            status = codec.read(JobStatus, self.path(Files.STATUS))
+            now = time.time()
+            status = dataclasses.replace(status, exit_code=code, output_lost=lost, updated=now)
+            codec.write(self.path(Files.STATUS), status)
 
     def _own_status(self) -> JobStatus:
         """Return a status of this node's knowledge, where no hub has written one."""

@@ -214,6 +214,7 @@ def _read_job(folder: Path) -> Job:
         detail = "" if hub_status else "its hub is not up yet"
     elif code is not None and code != Exit.STOPPED:
         state = State.SUCCEEDED if code == Exit.OK else State.FAILED
+        detail = hub_status.output_lost if hub_status else ""
     elif (folder / store.CANCELLED).exists():
         state = State.CANCELLED
         asked = files.read_if_valid(StopRequest, folder / Files.STOP_REQUEST)
