@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import os
 import shlex
 import shutil
+import signal
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +19,7 @@ from ddplaunch.agent.contract import OUTPUT_LOST, Exit
 from ddplaunch.agent.join import options
 from ddplaunch.cli import parser as arguments
 from ddplaunch.cli.stops import StopRequested, Stops
-from ddplaunch.errors import ExitCode, NotFoundError, UsageError
+from ddplaunch.errors import DdplaunchError, ExitCode, NotFoundError, UsageError
 
 if TYPE_CHECKING:
     from ddplaunch.agent.contract import Bundle, StopRequest, WatchdogPlan
@@ -115,7 +117,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace, stops: Stops) -> int:
-    from ddplaunch.backends.local import backend as local
     from ddplaunch.plan.plan import adhoc
 
     command = args.command[1:] if args.command[:1] == ["--"] else args.command
@@ -126,20 +127,66 @@ def _run(args: argparse.Namespace, stops: Stops) -> int:
     words = [] if args.prefix is None else ["--prefix" if args.prefix else "--no-prefix"]
     if not args.join:
         _note_other_nodes(command)
-        return _run_plan(local.connect(), plan, stops, words, raw=args.raw)
+        with _place() as place:
+            return _run_plan(place, plan, stops, words, raw=args.raw)
     joining = _prepare(args, command, plan.job.watchdog)
     if joining is None:
         return ExitCode.GATE
     os.environ.update(joining.environment)
     plan = dataclasses.replace(plan, job=joining.plan)
     words += [f"--node={joining.node}", f"--key-server={shlex.join(joining.key_server)}"]
-    if joining.node == 0:
-        return _run_plan(local.connect(), plan, stops, words, raw=args.raw)
-    with tempfile.TemporaryDirectory(prefix="ddplaunch-") as passing:
+    with _place(passing=joining.node > 0) as place:
         # The hub on node 0 writes the record of the job.
-        return _run_plan(
-            local.LocalBackend(Path(passing)), plan, stops, words, raw=args.raw, node=joining.node
-        )
+        return _run_plan(place, plan, stops, words, raw=args.raw, node=joining.node)
+
+
+@contextlib.contextmanager
+def _place(*, passing: bool = False) -> Iterator[_Place]:
+    """Give the place of the job's record; a private one, removed after a success, where there is no other."""
+    from ddplaunch.backends import folder
+    from ddplaunch.backends.local import backend as local
+
+    why = "" if passing else _unusable_state()
+    if not (passing or why):
+        yield _Place(local.connect())
+        return
+    private = folder.private_folder()
+    if private is None:
+        yield _Place(None, why or "no temporary folder has room")
+        return
+    if why:
+        _say(f"{why}; the record of this job is in {private}, which goes if it ends well")
+    place = _Place(local.LocalBackend(private / "ddplaunch"), state="" if passing else str(private))
+    try:
+        yield place
+    finally:
+        if not place.keeps:
+            shutil.rmtree(private, ignore_errors=True)
+
+
+def _unusable_state() -> str:
+    """Return why no job can be kept in the state folder; empty: one can."""
+    from ddplaunch.backends import folder
+
+    try:
+        state = folder.state_folder()
+        state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=state):
+            return "" if folder.has_room(state) else f"there is no room for a job in {state}"
+    except OSError as error:
+        return f"no job can be kept in {state}: {error.strerror}"
+    except (DdplaunchError, RuntimeError) as error:  # the latter: there is no home
+        return error.message if isinstance(error, DdplaunchError) else str(error)
+
+
+@dataclasses.dataclass
+class _Place:
+    """Where the record of a job is kept. `state`: a private state folder, if it is one."""
+
+    backend: LocalBackend | None
+    why: str = ""  # there is none
+    state: str = ""
+    keeps: bool = False  # after the job's end
 
 
 def _refuse_file(command: Sequence[str]) -> None:
@@ -157,7 +204,7 @@ def _refuse_file(command: Sequence[str]) -> None:
 
 
 def _run_plan(
-    backend: LocalBackend,
+    place: _Place,
     plan: Plan,
     stops: Stops,
     arguments_of_host: Sequence[str],
@@ -168,6 +215,10 @@ def _run_plan(
     from ddplaunch.cli import exits
     from ddplaunch.render import render
 
+    backend = place.backend
+    if backend is None:
+        _say(f"{place.why}: the command runs without ddplaunch")
+        return _exec(plan.job.command)
     rendered = render(plan)
     rendered = dataclasses.replace(rendered, command=(*rendered.command, *arguments_of_host))
     stops.hold()
@@ -187,13 +238,29 @@ def _run_plan(
     except NotFoundError:
         bundle, gate_passed = None, True
     if code and bundle and code != OUTPUT_LOST:
-        _say(f"`ddplaunch diagnose {handle}` has the evidence")
+        place.keeps = bool(place.state)
+        state = f"XDG_STATE_HOME={shlex.quote(place.state)} " if place.state else ""
+        _say(f"`{state}ddplaunch diagnose {handle}` has the evidence")
     elif code and plan.job.nodes > 1:
         _say("node 0 has the evidence")
     own = _own_code(backend, handle, plan, node, code)
     if own is None and plan.job.nodes == 1:
         return _exit_code(code, bundle, gate_passed=gate_passed)
     return exits.of_agent(code, gate_passed=gate_passed) if own is None else own
+
+
+def _exec(command: Sequence[str]) -> int:
+    """Become the command. Returns a shell's exit code where that cannot be."""
+    from ddplaunch.agent.system import programs, signals
+
+    signals.unblock()
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        os.execvp(command[0], list(command))
+    except OSError as error:
+        _say(f"{command[0]} cannot be started: {error.strerror}")
+        return programs.refused(command[0], os.environ.get("PATH", os.defpath)) or programs.NOT_EXECUTABLE
 
 
 def _own_code(backend: LocalBackend, handle: Handle, plan: Plan, node: int, code: int) -> int | None:

@@ -38,7 +38,7 @@ from ddplaunch.agent.contract import (
 )
 from ddplaunch.agent.local.carrier import Carrier, UserStreams
 from ddplaunch.agent.local.child import Child
-from ddplaunch.agent.system import proc, processes
+from ddplaunch.agent.system import phrases, proc, processes
 from ddplaunch.agent.system.log_file import LogFile
 from ddplaunch.agent.system.signals import PAUSES, SignalReader
 from ddplaunch.agent.transport.endpoints import Endpoint
@@ -498,8 +498,22 @@ class Host:
         words = b"" if self.bundled else data.partition(_BUNDLE_MARK)[0]
         self.bundled = self.bundled or _BUNDLE_MARK in data  # the bundle comes last, in several pieces
         if self.supervised:
-            words = b"".join(line for line in words.splitlines(keepends=True) if line[:1].isdigit())
+            lines = words.splitlines(keepends=True)
+            words = b"".join(line for line in lines if line[:1].isdigit() and not self._is_said(line))
         self._say(words)
+
+    def _is_said(self, line: bytes) -> bool:
+        """Whether the supervisor of a command in the foreground says the same of the job, at the same time."""
+        if self.streams is None or self.exits:
+            return False
+        _, _, text = line.decode(errors="replace").partition(" ")
+        code, colon, _ = text.partition(": ")
+        if text.startswith(tuple(f"{phrases.node(n, self.plan.names)} was told to stop: " for n in self.nodes)):
+            return True
+        from ddplaunch.agent.diagnosis.catalogue import CATALOGUE  # late: most jobs have no verdict
+
+        # Supervisors hear of no job that is only slow.
+        return bool(colon) and code in CATALOGUE and not code.startswith("slow")
 
     def _log(self, path: str, data: bytes) -> None:
         if path not in self.logs:

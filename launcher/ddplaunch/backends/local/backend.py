@@ -104,9 +104,14 @@ class LocalBackend:
             else:
                 with _stdin(raw=raw) as stdin:
                     child = Child(rendered.command, output, sys.stderr.fileno(), stdin, own_session=not raw)
-        codec.write(str(begun / store.HOST), child.host)
-        # A launcher that is killed before this line leaves no job; after it, one whose host is on record.
-        folder = self.store.claim(begun)
+        try:
+            codec.write(str(begun / store.HOST), child.host)
+            # A launcher that is killed before this line leaves no job; after it, one whose host is on record.
+            folder = self.store.claim(begun)
+        except OSError:
+            child.close_pipe()  # by which it ends
+            shutil.rmtree(begun, ignore_errors=True)
+            raise
         child.run_job(folder)
         return folder, child
 
