@@ -159,6 +159,8 @@ def test_a_hang_is_ended_with_its_verdict(desk: Desk) -> None:
 
     assert 105 == result.returncode, result.stderr
     assert "load_slowly" in result.stderr
+    # The notice and the verdict, each once.
+    assert 2 == result.stderr.count("rank-in-user-code: "), result.stderr
 
 
 def test_a_hang_is_noticed_beside_another_torchrun_that_trains(desk: Desk) -> None:
@@ -206,6 +208,7 @@ def test_a_signal_goes_to_the_command(desk: Desk, number: signal.Signals) -> Non
         out, err = process.communicate(timeout=BUSY * 60)
 
     assert 1 == process.returncode, out + err
+    assert 1 == err.count("told to stop"), err
     assert 103 == desk.call("status", "local://run").returncode
     assert "/ddplaunch/" not in err
     eventually(lambda: not desk.processes(), "all processes end", 10)

@@ -60,9 +60,9 @@ ROOM = 16 << 20
 
 
 def private_folder() -> Path | None:
-    """Make a folder for one job of a user who has no state folder, with room on its disk; None: there is none.
+    """Make a state folder for one job of a user who has none, on a disk with room; None: there is no such.
 
-    A state folder, for `XDG_STATE_HOME`.
+    It is for `XDG_STATE_HOME`.
     """
     for place in (os.environ.get("TMPDIR", ""), "/tmp", "/var/tmp", "/dev/shm"):  # noqa: S108 - as tempfile
         with contextlib.suppress(OSError):

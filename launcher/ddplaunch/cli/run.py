@@ -257,7 +257,7 @@ def _exec(command: Sequence[str]) -> int:
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
         signal.signal(number, signal.SIG_DFL)
     try:
-        os.execvp(command[0], list(command))
+        os.execvp(command[0], list(command))  # noqa: S606 - the user's own words
     except OSError as error:
         _say(f"{command[0]} cannot be started: {error.strerror}")
         return programs.refused(command[0], os.environ.get("PATH", os.defpath)) or programs.NOT_EXECUTABLE

@@ -508,7 +508,9 @@ class Host:
             return False
         _, _, text = line.decode(errors="replace").partition(" ")
         code, colon, _ = text.partition(": ")
-        if text.startswith(tuple(f"{phrases.node(n, self.plan.names)} was told to stop: " for n in self.nodes)):
+        if text.startswith(
+            tuple(f"{phrases.node(n, self.plan.names)} was told to stop: " for n in self.nodes)
+        ):
             return True
         from ddplaunch.agent.diagnosis.catalogue import CATALOGUE  # late: most jobs have no verdict
 

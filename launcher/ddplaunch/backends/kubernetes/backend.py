@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ddplaunch.agent.contract import Bundle, Phase, Verdict
 from ddplaunch.backends import folder, lines
 from ddplaunch.backends.job import (
+    BY_CANCEL,
     SILENT_AFTER_AFAR,
     Earlier,
     Handle,
@@ -185,6 +186,8 @@ class KubernetesBackend:
         end = self.records.attempts(record).end(job.restarts) if record is not None else None
         if end is not None and outcome.exit_code is None:  # the pods that would say it are gone
             outcome = outcome._replace(exit_code=end.exit_code, detail="")
+        if record is not None and record.cancelled:  # by a command that did not see the end
+            outcome = outcomes.as_cancelled(outcome)
         verdicts: list[Verdict] = []
         if outcome.state is not State.SUCCEEDED:
             own = outcomes.termination_message(state.pods).verdicts or (end.verdicts if end else [])
@@ -297,7 +300,13 @@ class KubernetesBackend:
             self.records.keep(record, bundle)
         code = bundle.exit_code if bundle else None
         done = dataclasses.replace(
-            job, state=State.CANCELLED, exit_code=code, ended=time.time(), detail="", hint="", status=None
+            job,
+            state=State.CANCELLED,
+            exit_code=code,
+            ended=time.time(),
+            detail=BY_CANCEL,
+            hint="",
+            status=None,
         )
         done = dataclasses.replace(done, verdicts=tuple(bundle.verdicts if bundle else ()))
         self.records.save(record.with_end(done))
