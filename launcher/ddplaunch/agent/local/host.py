@@ -503,7 +503,7 @@ class Host:
         self._say(words)
 
     def _is_said(self, line: bytes) -> bool:
-        """Whether the supervisor of a command in the foreground says the same of the job, at the same time."""
+        """Whether the supervisor of a command in the foreground says the same, at the same time."""
         if self.streams is None or self.exits:
             return False
         _, _, text = line.decode(errors="replace").partition(" ")
