@@ -181,7 +181,7 @@ def _unusable_state() -> str:
 
 @dataclasses.dataclass
 class _Place:
-    """Where the record of a job is kept. `state`: a private state folder, if it is one."""
+    """The place of a job's record. `state`: a private state folder, if it is one."""
 
     backend: LocalBackend | None
     why: str = ""  # there is none
@@ -260,7 +260,7 @@ def _exec(command: Sequence[str]) -> int:
         os.execvp(command[0], list(command))  # noqa: S606 - the user's own words
     except OSError as error:
         _say(f"{command[0]} cannot be started: {error.strerror}")
-        return programs.refused(command[0], os.environ.get("PATH", os.defpath)) or programs.NOT_EXECUTABLE
+        return programs.refused(command[0], os.environ.get("PATH", os.defpath)) or programs.UNEXECUTABLE
 
 
 def _own_code(backend: LocalBackend, handle: Handle, plan: Plan, node: int, code: int) -> int | None:

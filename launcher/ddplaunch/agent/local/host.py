@@ -499,10 +499,10 @@ class Host:
         self.bundled = self.bundled or _BUNDLE_MARK in data  # the bundle comes last, in several pieces
         if self.supervised:
             lines = words.splitlines(keepends=True)
-            words = b"".join(line for line in lines if line[:1].isdigit() and not self._is_said(line))
+            words = b"".join(line for line in lines if line[:1].isdigit() and not self._is_repeated(line))
         self._say(words)
 
-    def _is_said(self, line: bytes) -> bool:
+    def _is_repeated(self, line: bytes) -> bool:
         """Whether the supervisor of a command in the foreground says the same, at the same time."""
         if self.streams is None or self.exits:
             return False

@@ -304,7 +304,7 @@ def start(
         raise LaunchError(
             f"{words[0]} cannot be started: {error.strerror}",
             "try the same command by hand on this node",
-            programs.NOT_FOUND if error.errno == errno.ENOENT else programs.NOT_EXECUTABLE,
+            programs.ABSENT if error.errno == errno.ENOENT else programs.UNEXECUTABLE,
         ) from error
 
 

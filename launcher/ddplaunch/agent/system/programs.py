@@ -1,4 +1,4 @@
-"""How execvp(3) and a shell find a program, and the exit codes of theirs for one that cannot be started."""
+"""Finds programs as execvp(3) and a shell do, with their exit codes for one that cannot be started."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import os
 import re
 import shutil
 
-NOT_FOUND, NOT_EXECUTABLE = 127, 126
+ABSENT, UNEXECUTABLE = 127, 126
 
 
 def refused(name: str, path: str, folder: str = ".") -> int:
     """Return the exit code of a shell that cannot start `name`, in `folder` and with this PATH; 0: it can."""
-    code = NOT_FOUND
+    code = ABSENT
     for place in [""] if os.sep in name else path.split(os.pathsep):
         file = os.path.join(folder, place, name)
         if os.path.isdir(file) or not os.path.exists(file):
-            code = NOT_EXECUTABLE if os.path.exists(file) and os.sep in name else code
+            code = UNEXECUTABLE if os.path.exists(file) and os.sep in name else code
         elif not os.access(file, os.X_OK):
-            code = NOT_EXECUTABLE
+            code = UNEXECUTABLE
         else:
-            return NOT_FOUND if absent_interpreter(file, path) else 0
+            return ABSENT if absent_interpreter(file, path) else 0
     return code
 
 
