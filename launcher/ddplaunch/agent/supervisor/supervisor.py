@@ -115,7 +115,7 @@ class Supervisor:
         self.requested_at = -math.inf  # when a signal last requested the end
         self.kill_at: Optional[float] = None
         self.killed = False  # the launch command did not end by itself
-        self.dismissed = False  # nobody has asked this node for its end: the job hangs, or failed elsewhere
+        self.dismissed = False  # it was ended without a signal to this node: for a hang, or another node
         self.next_discovery = 0.0
         self.reported = 0  # the attempt within the launch command that the hub knows of
         self.mistakes = 0
