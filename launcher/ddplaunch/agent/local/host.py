@@ -514,7 +514,7 @@ class Host:
             return True
         from ddplaunch.agent.diagnosis.catalogue import CATALOGUE  # late: most jobs have no verdict
 
-        # Supervisors are not told of a job that is only slow.
+        # Of a slow job there is no notice to supervisors.
         return bool(colon) and code in CATALOGUE and not code.startswith("slow")
 
     def _log(self, path: str, data: bytes) -> None:
