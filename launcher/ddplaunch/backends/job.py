@@ -115,6 +115,7 @@ SILENT_AFTER_HERE, SILENT_AFTER_AFAR = 25.0, 90.0
 cluster, a shared file system may show old files for a minute, and clocks may differ."""
 LINGER = 4.0
 """Seconds after the hub's exit code in which a scheduler ends most jobs, and knows more of some."""
+BY_CANCEL = "by `ddplaunch cancel`"
 STOPPED_OUTSIDE = "stopped from outside, not by `ddplaunch cancel`"
 
 

@@ -85,9 +85,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if argv is None:  # a Ctrl-C while the interpreter ends would change the exit code
             signal.signal(signal.SIGINT, signal.SIG_IGN)
     if argv is None and code > _BY_SIGNAL:
-        from ddplaunch.cli import exits
+        from ddplaunch.agent.system.signals import BySignal
 
-        if isinstance(code, exits.BySignal):
+        if isinstance(code, BySignal):
             sys.stderr.flush()
             code.die()
     return code

@@ -6,7 +6,16 @@ from collections.abc import Hashable
 from dataclasses import replace
 from typing import NamedTuple
 
-from ddplaunch.agent.contract import REGROUP, Exit, JobStatus, NodeStatus, NodeWait, Phase, Verdict
+from ddplaunch.agent.contract import (
+    OUTPUT_LOST,
+    REGROUP,
+    Exit,
+    JobStatus,
+    NodeStatus,
+    NodeWait,
+    Phase,
+    Verdict,
+)
 from ddplaunch.agent.system import phrases
 from ddplaunch.agent.text.printable import printable
 from ddplaunch.backends.job import Job, State
@@ -18,8 +27,9 @@ _ENDED_BY: dict[int | None, str] = {
     Exit.WORKER_FAILED: "a worker failed",
     Exit.OUT_OF_MEMORY: "a worker was killed for memory",
     Exit.HANG: "its ranks could not go on",
-    Exit.STOPPED: "it was stopped from outside",
+    Exit.STOPPED: "it was stopped",
     REGROUP: "it made room for newcomers",
+    OUTPUT_LOST: "its output could not be written",
     Exit.UNUSABLE: "the agent cannot run here",
 }
 _HANG_BY = {"deadline": "it hung, and was ended", "death": "a worker failed"}

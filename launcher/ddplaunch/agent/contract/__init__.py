@@ -123,7 +123,7 @@ class Files:
     EVENTS = "run/events.jsonl"  # one Event a line
     FAULTY = "run/faulty"  # names of the nodes at fault, one a line, where the job may work without them
     BUNDLE = "run/bundle.zip"  # Bundle, by `bundle_file`, written at every verdict and at the end
-    STOP_REQUEST = "stop-request.json"  # StopRequest, on the machine of a local job
+    STOP_REQUEST = "stop-request.json"  # StopRequest: who asks for the end, where the folder is shared
     OUTPUT = "run/output.log"  # every node's prefixed output, as a terminal would show it
     NODE = "run/node-{node}"
     # below NODE:
@@ -291,6 +291,7 @@ class LaunchEnd:
     code: Optional[int]
     signal: Optional[int]
     killed: bool = False  # by ddplaunch, since it did not end by itself
+    dismissed: bool = False  # ddplaunch has ended it: it hung, or another node has failed or was stopped
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple, Optional, cast
 from ddplaunch.agent import hook
 from ddplaunch.agent.contract import Env, Files, JobPlan, RendezvousSettings, codec
 from ddplaunch.agent.interfaces import nccl, read
-from ddplaunch.agent.system import ports, processes, secrets
+from ddplaunch.agent.system import ports, processes, programs, secrets
 from ddplaunch.agent.text.printable import HintedError
 
 if TYPE_CHECKING:
@@ -47,7 +47,14 @@ _TORCHRUN = ("torch.distributed.run", "torch.distributed.launch")
 
 
 class LaunchError(HintedError):
-    """The launch command cannot be started. The message names what is missing, `hint` has the remedy."""
+    """The launch command cannot be started. The message names what is missing, `hint` has the remedy.
+
+    `status`: the exit code of a shell for it, where a shell says so, too.
+    """
+
+    def __init__(self, message: str, hint: str = "", status: Optional[int] = None) -> None:
+        super().__init__(message, hint)
+        self.status = status
 
 
 class LaunchStreams(NamedTuple):
@@ -277,13 +284,16 @@ def start(
         raise LaunchError(
             f"the workdir {workdir} is not a folder on this node", "set `workdir` to one that is"
         )
-    program = shutil.which(words[0], path=env.get("PATH", os.defpath))
+    path = env.get("PATH", os.defpath)
+    program = shutil.which(words[0], path=path)
     if program is None and not (workdir and os.path.exists(os.path.join(workdir, words[0]))):
         raise LaunchError(
             f"{words[0]} is not on PATH on this node",
             "name it by its full path, or start ddplaunch where it is installed",
+            programs.refused(words[0], path),
         )
-    try:
+
+    def execute(words: list[str], program: Optional[str]) -> subprocess.Popen[bytes]:
         with open(log if streams is None else os.devnull, "ab") as file:
             return subprocess.Popen(
                 words,
@@ -295,9 +305,20 @@ def start(
                 stderr=subprocess.STDOUT if streams is None else streams.stderr,
                 preexec_fn=tie,
             )
+
+    try:
+        try:
+            return execute(words, program)
+        except OSError as error:
+            file = os.path.join(workdir or "", program or words[0])
+            if error.errno != errno.ENOEXEC or not programs.is_script(file):
+                raise
+            return execute(["/bin/sh", file, *words[1:]], None)  # as a shell does, and execvp(3)
     except OSError as error:
         raise LaunchError(
-            f"{words[0]} cannot be started: {error.strerror}", "try the same command by hand on this node"
+            f"{words[0]} cannot be started: {error.strerror}",
+            "try the same command by hand on this node",
+            programs.ABSENT if error.errno == errno.ENOENT else programs.UNEXECUTABLE,
         ) from error
 
 

@@ -14,6 +14,7 @@ from ddplaunch.agent.contract import Bundle, Phase, Verdict
 from ddplaunch.agent.system.phrases import count
 from ddplaunch.backends import folder, lines, removal
 from ddplaunch.backends.job import (
+    BY_CANCEL,
     SILENT_AFTER_AFAR,
     Earlier,
     Handle,
@@ -188,6 +189,8 @@ class KubernetesBackend:
         end = self.records.attempts(record).end(job.restarts) if record is not None else None
         if end is not None and outcome.exit_code is None:  # the pods that would say it are gone
             outcome = outcome._replace(exit_code=end.exit_code, detail="")
+        if record is not None and record.cancelled:  # by a command that did not see the end
+            outcome = outcomes.as_cancelled(outcome)
         verdicts: list[Verdict] = []
         if outcome.state is not State.SUCCEEDED:
             own = outcomes.termination_message(state.pods).verdicts or (end.verdicts if end else [])
@@ -300,7 +303,13 @@ class KubernetesBackend:
             self.records.keep(record, bundle)
         code = bundle.exit_code if bundle else None
         done = dataclasses.replace(
-            job, state=State.CANCELLED, exit_code=code, ended=time.time(), detail="", hint="", status=None
+            job,
+            state=State.CANCELLED,
+            exit_code=code,
+            ended=time.time(),
+            detail=BY_CANCEL,
+            hint="",
+            status=None,
         )
         done = dataclasses.replace(done, verdicts=tuple(bundle.verdicts if bundle else ()))
         self.records.save(record.with_end(done))

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
+import pwd
 import re
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ddplaunch.agent.contract import Bundle, Files, Verdict
-from ddplaunch.backends import folder, interrupts, lines, outputs, removal
+from ddplaunch.agent.contract import Bundle, Files, StopRequest, Verdict, codec
+from ddplaunch.backends import files, folder, interrupts, lines, outputs, removal
 from ddplaunch.backends.job import (
     SILENT_AFTER_AFAR,
     Handle,
@@ -169,11 +172,12 @@ class SlurmBackend:
 
     def _ended(self, job: Job, snapshot: Snapshot) -> Job:
         slurm_job, record, hub_status = snapshot.slurm_job, snapshot.record, job.status
-        cancelled = record is not None and record.cancelled
+        cancelled = (record is not None and record.cancelled) or _asked_for_end(snapshot)
         last_update = hub_status.updated if hub_status else None
         verdicts = record.verdicts if record else []
         if slurm_job is not None:
-            outcome = outcomes.outcome(slurm_job, hub_status, cancelled=cancelled, me=os.getuid())
+            by = _user(slurm_job.ended_by)
+            outcome = outcomes.outcome(slurm_job, hub_status, cancelled=cancelled, me=os.getuid(), by=by)
             failure = None if hub_status is not None else self._not_started(slurm_job, snapshot.cluster)
             # While Slurm still holds the job, its end time is when the time limit will be over.
             ended = last_update if snapshot.lingers else slurm_job.ended
@@ -273,6 +277,7 @@ class SlurmBackend:
             return job
         if snapshot.record is not None:
             snapshot.record.mark_cancelled()
+        _tell_hub(snapshot)
         # Slurm sends SIGTERM to all processes of the job, and SIGKILL only after KillWait: in between the
         # supervisors collect the evidence.
         answer = self.queries(snapshot.cluster).commands.ask("scancel", str(snapshot.job_id))
@@ -380,3 +385,24 @@ def parse_handle(handle: Handle) -> tuple[int, str]:
             hint="slurm://1234 is job 1234, slurm://mycluster/1234 is job 1234 of cluster mycluster",
         )
     return int(match[2]), match[1] or ""
+
+
+def _tell_hub(snapshot: Snapshot) -> None:
+    """Leave word in the job's folder, where it is seen from here, of who asks for its end."""
+    if snapshot.folder is not None and snapshot.folder.is_dir():
+        asked = StopRequest(signal.SIGTERM, "`ddplaunch cancel`", final=True)
+        with contextlib.suppress(OSError):
+            codec.write(str(snapshot.folder / Files.STOP_REQUEST), asked)
+
+
+def _asked_for_end(snapshot: Snapshot) -> bool:
+    """Whether `ddplaunch cancel` has left word there, on whatever machine."""
+    home = snapshot.folder
+    return home is not None and files.read_if_valid(StopRequest, home / Files.STOP_REQUEST) is not None
+
+
+def _user(uid: int | None) -> str:
+    """Return the user's name; empty: unknown here."""
+    with contextlib.suppress(KeyError):
+        return "" if uid is None else pwd.getpwuid(uid).pw_name
+    return ""
