@@ -29,7 +29,15 @@ from ddplaunch.agent.contract.bundle_file import MOST_DUMPS
 from ddplaunch.agent.diagnosis import verdict_text
 from ddplaunch.agent.hub.ending import GRACE
 from ddplaunch.agent.platforms import termination
-from ddplaunch.agent.supervisor import checkpoint, exit_status, orders, rank_evidence, ranks, reaper
+from ddplaunch.agent.supervisor import (
+    checkpoint,
+    exit_status,
+    orders,
+    pod_files,
+    rank_evidence,
+    ranks,
+    reaper,
+)
 from ddplaunch.agent.supervisor.collector import Collector, Look
 from ddplaunch.agent.supervisor.heartbeats import beat
 from ddplaunch.agent.supervisor.hooks import HookMessage, Hooks, Line
@@ -405,6 +413,10 @@ class Supervisor:
         if not keeps and (left := reaper.end_all(reaper.PATIENCE, self._reap)):
             self.log(left)
         self.tracker.finish_output()
+        if self.plan.platform == "kubernetes":
+            since = time.time() - (time.monotonic() - self.started)
+            if lost := pod_files.gone(self.place.workdir(self.plan) or os.getcwd(), since):
+                self.log(lost)
         self._handle_ends()
         code = self.stop_code
         if code is None:
