@@ -13,7 +13,7 @@ from typing import Final
 from ddplaunch.backends.job import Remains
 from ddplaunch.errors import ClusterError
 
-OUTPUTS: Final = ("work", "resume")
+OUTPUTS: Final = ("work", "outputs", "resume")
 """Folders below the job's own into which its ranks write."""
 
 
