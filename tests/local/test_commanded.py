@@ -75,3 +75,18 @@ def test_a_module_and_a_failure(desk: Desk) -> None:
 
     assert (100, "local://fit/1\n") == (ended.returncode, ended.stdout), ended.stderr
     gone(desk)
+
+
+def test_what_init_proposes_runs(desk: Desk) -> None:
+    """From a copy, with nothing of this folder on PYTHONPATH but what the job file names."""
+    desk.env["PYTHONPATH"] = desk.env["PYTHONPATH"].removesuffix(f":{desk.folder / 'src'}")
+    (desk.folder / "one").mkdir()
+    for name in ("train.py", "models", "src"):
+        (desk.folder / name).rename(desk.folder / "one" / name)
+    assert 0 == desk.call("init", "one/job.yaml").returncode
+
+    words = ["--set", f"python={sys.executable}", "--to", "local", "--wait"]
+    ended = desk.call("submit", "one/job.yaml", *words)
+
+    assert (0, "local://one/1\n") == (ended.returncode, ended.stdout), ended.stderr
+    gone(desk)

@@ -172,10 +172,12 @@ class _Side:
         if self.job:
             return [DDPLAUNCH, "submit", "job.yaml", "--to", "local", "--wait"]
         if not self.under:
-            return words
+            return ["env", *words] if self.row.by_env else words
         ours = [DDPLAUNCH, "run"]
         if self.row.nodes > 1:
             ours += ["--join", "--gate-port", self.gate_port]
+            if words[0] != "torchrun":
+                ours += ["--nodes", str(self.row.nodes), "--node-rank", str(node), "--master", "127.0.0.1"]
         return [*ours, "--", *words]
 
     def _env(self) -> dict[str, str]:

@@ -33,12 +33,19 @@ class Plan:
     source: Mapping[str, SourceFile] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()  # files below `source` that stay at home because they look private
     sweep: Mapping[str, str] = field(default_factory=dict)  # its own values in a sweep, as text by key
+    family: str = ""  # its name in the job file, where `job` has one with a number behind it
     missing_script: tuple[str, str] | None = None  # an error and its hint, for whoever starts the job
 
     def settings(self, kind: type[Settings]) -> Settings:
         """Return the target's own settings, of the type that its `plan` function makes."""
         assert isinstance(self.own, kind)
         return self.own
+
+    def counted(self, number: int, room: int) -> Plan:
+        """Return this plan under a name with a number behind it, in at most `room` characters."""
+        end = f"-{number}"
+        name = self.job.job[: room - len(end)].rstrip("-") + end
+        return replace(self, job=replace(self.job, job=name), family=self.family or self.job.job)
 
 
 def make(
@@ -72,8 +79,18 @@ def make(
         job = replace(job, notify=[*(job.notify or []), NotifyPlan(events=True)])
     if made.settles_nodes:
         job = replace(job, min_nodes=None)
+    if made.sees_folders and not (spec.source or spec.workdir):
+        job = replace(job, workdir=str(base.absolute()))
     missing = _missing_script(spec, made, base, travels)
-    return Plan(target, job, made.settings, travels.files, travels.left_out, spec.sweep_values, missing)
+    return Plan(
+        target,
+        job,
+        made.settings,
+        travels.files,
+        travels.left_out,
+        spec.sweep_values,
+        missing_script=missing,
+    )
 
 
 def problems(spec: JobSpec, target: str) -> list[Problem]:
@@ -109,7 +126,7 @@ def source_errors(spec: JobSpec, target: str, base: Path) -> list[UsageError]:
 
 
 def _read(paths: tuple[str, ...], base: Path, made: TargetPlan) -> source.Source:
-    return source.read(paths, base, made.source_limit)
+    return source.read(paths, base, made.source_limit, links_outside=made.sees_folders)
 
 
 def _missing_script(
@@ -126,7 +143,7 @@ def _missing_script(
         return None
     is_here = (base / script).is_file()
     if spec.source:
-        if str(script) in travels.files:
+        if any(str(path) in travels.files for path in (script, *script.parents)):  # a link's, too
             return None
         names = [name for name in travels.files if PurePosixPath(name).name == script.name]
         hint = (
