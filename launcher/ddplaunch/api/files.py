@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from ddplaunch.agent.text import shell
 from ddplaunch.errors import DdplaunchError, UsageError
 
 if TYPE_CHECKING:
@@ -205,7 +206,7 @@ def _ordered(jobs: Sequence[JobSpec], to: str, after: Sequence[Handle | str]) ->
         reason = target.without_order or f"jobs of {to} do not wait for one another"
         raise UsageError(
             f"--after: {reason}",
-            hint=f"`ddplaunch status --watch {after[0]} && ddplaunch submit …` waits here",
+            hint=f"`ddplaunch status --watch {shell.word(str(after[0]))} && ddplaunch submit …` waits here",
         )
     handles = [named.find(each) if isinstance(each, str) else each for each in after]
     for handle in handles:

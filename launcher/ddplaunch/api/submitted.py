@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ddplaunch.agent.text import shell
 from ddplaunch.api.connections import connected, connected_to
 from ddplaunch.errors import ClusterError, UsageError
 
@@ -99,7 +100,7 @@ def diagnose(
         if attempt is not None or launch_attempt is not None or again:
             raise UsageError(
                 "a job that ddplaunch did not start has no attempts, and no bundle to be judged again",
-                hint=f"`ddplaunch diagnose '{job}'` looks at it now",
+                hint=f"`ddplaunch diagnose {shell.word(str(job))}` looks at it now",
             )
         return diagnose(*(outside.diagnose(pid) if pid is not None else _in_pods(pods or "", debug_image)))
     if isinstance(job, Path) or (isinstance(job, str) and saved.names_file(job)):

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ddplaunch import api
+from ddplaunch.agent.text import shell
 from ddplaunch.agent.text.printable import printable
 from ddplaunch.api.files import left_out
 
@@ -73,8 +74,8 @@ def only(plans: Sequence[Plan], path: str) -> Plan:
     if plans[0].sweep:
         raise UsageError(
             f"{path} is a sweep of {len(plans)} jobs, and one job is printed at a time",
-            hint=f"`ddplaunch render {path} -o DIR` writes each into a folder of its own; `--set sweep=null` "
-            "is the file without its sweep",
+            hint=f"`ddplaunch render {shell.word(path)} -o DIR` writes each into a folder of its own; "
+            "`--set sweep=null` is the file without its sweep",
         )
     return plans[0]
 

@@ -145,7 +145,7 @@ def changes(parser: argparse.ArgumentParser) -> None:
         default=[],
         dest="changes",
         metavar="KEY=VALUE",
-        help="set a key of the job file, such as nodes=4, env.LR=0.1 or command[2]=x; null removes it; "
+        help="set a key of the job file, such as nodes=4, env.LR=0.1 or 'command[2]=x'; null removes it; "
         "may be given several times",
     )
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddplaunch import api
+from ddplaunch.agent.text import shell
 from ddplaunch.agent.text.printable import printable
 from ddplaunch.cli import abridged, jobs
 from ddplaunch.cli import parser as arguments
@@ -81,7 +82,7 @@ def shown(rendered: Rendered) -> str:
         f"==> {name} ({_about(rendered.files[name])}) <==\n" + ("" if text is None else text)
         for name, text in texts.items()
     ]
-    return "\n".join([*parts, f"==> start <==\n{' '.join(rendered.command)}\n"])
+    return "\n".join([*parts, f"==> start <==\n{shell.line(rendered.command)}\n"])
 
 
 def _text(file: RenderedFile) -> str | None:
@@ -117,7 +118,7 @@ def _write(rendered: Rendered, folder: Path, *, force: bool) -> None:
             path.chmod(0o755 if file.executable else 0o644)
     except OSError as error:
         raise _refused(error.filename or folder, error) from error
-    names, command = ", ".join(rendered.files), " ".join(rendered.command)
+    names, command = ", ".join(rendered.files), shell.line(rendered.command)
     sys.stderr.write(f"wrote {names} to {folder}; `{command}` there starts the job\n")
 
 
@@ -137,7 +138,8 @@ def _write_source(plan: Plan, path: str) -> None:
     except OSError as error:
         raise _refused(path, error) from error
     names = ", ".join(sorted(plan.source)[:_NAMED]) + (", …" if len(plan.source) > _NAMED else "")
-    sys.stderr.write(f"wrote {path} with {printable(names)}; for Helm: `--set-file sourceArchive={path}`\n")
+    option = shell.word(f"sourceArchive={path}")
+    sys.stderr.write(f"wrote {path} with {printable(names)}; for Helm: `--set-file {option}`\n")
 
 
 def _refused(path: str | Path, error: OSError) -> UsageError:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from ddplaunch.agent.contract import OUTPUT_LOST, Exit
 from ddplaunch.agent.join import options
+from ddplaunch.agent.text import shell
 from ddplaunch.cli import parser as arguments
 from ddplaunch.cli.stops import StopRequested, Stops
 from ddplaunch.errors import DdplaunchError, ExitCode, NotFoundError, UsageError
@@ -199,7 +200,7 @@ def _refuse_file(command: Sequence[str]) -> None:
     if name.endswith(".py"):
         raise UsageError(
             f"{name} is no command: a launcher starts its ranks",
-            hint=f"put it first: ddplaunch run -- torchrun --nproc-per-node=2 {shlex.join(command)}",
+            hint=f"put it first: ddplaunch run -- torchrun --nproc-per-node=2 {shell.line(command)}",
         )
 
 
@@ -239,7 +240,7 @@ def _run_plan(
         bundle, gate_passed = None, True
     if code and bundle and code != OUTPUT_LOST:
         place.keeps = bool(place.state)
-        state = f"XDG_STATE_HOME={shlex.quote(place.state)} " if place.state else ""
+        state = f"XDG_STATE_HOME={shell.word(place.state)} " if place.state else ""
         _say(f"`{state}ddplaunch diagnose {handle}` has the evidence")
     elif code and plan.job.nodes > 1:
         _say("node 0 has the evidence")

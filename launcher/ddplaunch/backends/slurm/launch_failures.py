@@ -7,13 +7,13 @@ have been the same since Slurm 20.02; some are no longer used.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Final, NamedTuple
 
 from ddplaunch.agent.contract import Exit, Verdict
 from ddplaunch.agent.platforms import hostlist
+from ddplaunch.agent.text import shell
 from ddplaunch.backends.job import Outcome, State
 from ddplaunch.backends.slurm.parse import SlurmJob
 
@@ -103,7 +103,7 @@ def explained(job: SlurmJob, output: str) -> LaunchFailure | None:
         return None
     failure, node = _TEXTS[found], hostlist.first(job.node_list)
     words = {"node": node or "a node", "folder": str(PurePath(output).parent) if output else job.workdir}
-    quoted = {"node": words["node"], "folder": shlex.quote(words["folder"])}
+    quoted = {"node": words["node"], "folder": shell.word(words["folder"])}
     facts = [f"the exit code 0:{job.signal} stands for Slurm's own error {found}, ESLURMD_{failure.name}"]
     if output and found == _IO_ERROR:
         facts.append(f"the output would have been {output}")
