@@ -61,8 +61,8 @@ def test_every_verb_explains_itself(verb: str) -> None:
         (["xyzzy"], "there is no command 'xyzzy'", "`ddplaunch --help` lists all commands"),
         (
             ["submit"],
-            "the following arguments are required: FILE",
-            "`ddplaunch submit --help` shows the usage",
+            "no job: neither a job file nor a command",
+            "`ddplaunch submit job.yaml`, or `ddplaunch submit -- train.py --epochs 3`",
         ),
         (
             ["logs", "local://x", "--rank", "1-"],
