@@ -11,6 +11,7 @@
     ├── NeverStartsError          GATE          a job is pending, and no waiting cures the reason
     └── ClusterError              CLUSTER       a scheduler refused, or cannot be reached
         ├── UncertainError        CLUSTER       it is not known whether it has the job (ddplaunch.backends)
+        ├── NamesakeError         CLUSTER       another job has the name (ddplaunch.backends)
         ├── RefusedError          CLUSTER       an API server refused a request (ddplaunch.backends)
         └── SilentError           CLUSTER       an API server did not answer in time (ddplaunch.backends)
 

@@ -61,7 +61,7 @@ def test_a_job_of_two_nodes_succeeds(desk: Desk) -> None:
 @pytest.mark.whole
 def test_a_sweep_is_as_many_jobs_told_apart_by_their_values(desk: Desk) -> None:
     """A handle a line, every end, and the exit code of the first that did not succeed."""
-    job = desk.job("--steps", "2", nproc=1, more="sweep: {'command[0]': [train.py, none.py], env.N: [01]}\n")
+    job = desk.job("--steps", "2", nproc=1, more="sweep: {'command[0]': [train.py, /none.py], env.N: [01]}\n")
     waited = desk.call("submit", job, "--wait", seconds=120)
     listed = [line.split()[:5] for line in desk.call("list").stdout.splitlines()]
     stated = desk.call("status", "local://tiny-1/1").stdout.splitlines()
@@ -71,9 +71,9 @@ def test_a_sweep_is_as_many_jobs_told_apart_by_their_values(desk: Desk) -> None:
     assert ["HANDLE", "SWEEP", "STATE", "SUBMITTED", "TOOK"] == listed[0]
     assert [
         ["local://tiny-0/1", "command[0]=train.py", "env.N=01", "succeeded"],
-        ["local://tiny-1/1", "command[0]=none.py", "env.N=01", "failed"],
+        ["local://tiny-1/1", "command[0]=/none.py", "env.N=01", "failed"],
     ] == sorted(line[:4] for line in listed[1:])
-    assert "  of a sweep, with command[0]=none.py env.N=01" in stated
+    assert "  of a sweep, with command[0]=/none.py env.N=01" in stated
     gone(desk)
 
 
