@@ -24,6 +24,8 @@ class Row:
     files: Mapping[str, str] = field(default_factory=dict)
     signals: tuple[tuple[str, str], ...] = ()
     """Each is sent to what the user started once the text is in its stdout; without a text, soon after."""
+    ignores: tuple[str, ...] = ()
+    """Signals that the shell in which it runs ignores, as with nohup, or INT and QUIT behind `&` in a script."""
     terminal: bool = False
     typed: tuple[tuple[str, str], ...] = ()
     """As signals, but keys."""
@@ -127,6 +129,23 @@ ROWS = (
         "stop-and-go",
         "python signals.py handlers",
         signals=(("up", "TSTP"), ("", "CONT"), ("got SIGCONT", "USR2")),
+    ),
+    # What the caller ignores is ignored, unless the program has a handler of its own.
+    Row("quit-ignored", "python signals.py handlers", ignores=("INT", "QUIT"), signals=(("up", "QUIT"),)),
+    Row(
+        "hup-ignored",
+        "python signals.py handlers",
+        ignores=("HUP",),
+        signals=(("up", "HUP"), ("got SIGHUP", "USR2")),
+        whole=True,
+    ),
+    Row("int-ignored", "python signals.py handlers", ignores=("INT", "QUIT"), signals=(("up", "INT"),)),
+    Row("term-ignored", "python signals.py handlers", ignores=("TERM",), signals=(("up", "TERM"),), whole=True),
+    Row(
+        "ignored-without-handler",
+        "python signals.py default",
+        ignores=("INT", "QUIT", "HUP", "TERM", "USR2"),
+        signals=(("up", "INT"), *(("", each) for each in ("QUIT", "HUP", "TERM", "USR2", "USR1"))),
     ),
     Row("usr1-at-the-end", "python signals.py exit", signals=(("ending", "USR1"),)),
     Row(

@@ -40,7 +40,7 @@ from ddplaunch.agent.local.carrier import Carrier, UserStreams
 from ddplaunch.agent.local.child import Child
 from ddplaunch.agent.system import proc, processes
 from ddplaunch.agent.system.log_file import LogFile
-from ddplaunch.agent.system.signals import PAUSES, SignalReader
+from ddplaunch.agent.system.signals import PAUSES, SignalReader, is_ignored
 from ddplaunch.agent.transport.endpoints import Endpoint
 
 HUB_START = 60.0
@@ -404,6 +404,8 @@ class Host:
             self._send(number, "run")
         elif number == signal.SIGCONT:
             self._resume()
+        elif self._is_unwanted(number):
+            self._send(number, "run")  # the command may have a handler for it, of which its supervisor knows
         elif number not in _ENDS or (number in _ENDS_AT_GATE and self.supervised):
             # The command itself knows what it means. A gate has no use for it.
             if not self._send(number, "run"):
@@ -425,8 +427,13 @@ class Host:
 
     def must_stop(self) -> bool:
         """Whether a signal has requested the end, also in the last moments."""
-        self.stopping = self.stopping or any(each.number in _ENDS for each in self.signals.read())
+        came = [each.number for each in self.signals.read()]
+        self.stopping = self.stopping or any(each in _ENDS and not self._is_unwanted(each) for each in came)
         return self.stopping
+
+    def _is_unwanted(self, number: int) -> bool:
+        """Whether our caller ignores the signal, and so does the command as long as it has no handler."""
+        return is_ignored(number) and not self._is_final()
 
     def _is_final(self) -> bool:
         """Whether it is `ddplaunch cancel` that asks for the end."""
