@@ -41,7 +41,7 @@ OURS = re.compile(
 )
 """How the lines of ddplaunch begin. They go to stderr, and are no output of the command."""
 VOLATILE = (
-    (re.compile(rb"(?m)^([A-Z])\d{4} \d\d:\d\d:\d\d\.\d+ \d+ "), rb"\1 "),  # torch's log: date, time, pid
+    (re.compile(rb"\b([A-Z])\d{4} \d\d:\d\d:\d\d\.\d+ (?:\d+ )?"), rb"\1 "),  # torch's log: date, time, pid
     # libkineto's log, of torch.profiler: date, time, pid, thread
     (re.compile(rb"(?m)^([A-Z]+):\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \d+:\d+ "), rb"\1 "),
     (re.compile(rb"(?<=time      : )\S+"), b"TIME"),  # torchrun's table of failures

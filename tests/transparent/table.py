@@ -64,6 +64,9 @@ ALONE = {
     "MASTER_PORT": "{port}",
 }
 
+SPEEDS = (r"\d+%\|.*", r"'train_(runtime|\w+_per_second)': '[^']+'")
+"""What the Trainer says of its speed, and the bars of what it writes."""
+
 ADDED = {
     "DDPLAUNCH_ATTEMPT": "",
     "DDPLAUNCH_HOOK": "where the hook finds its supervisor",
@@ -353,8 +356,15 @@ ROWS = (
         whole=True,
     ),
     Row("fabric", "python fabric_train.py", exact=False, env={"MASTER_PORT": "{port}"}, whole=True),
-    Row("trainer", "python trainer_train.py", exact=False, whole=True, seconds=200),
-    Row("trainer-of-two", f"{TORCHRUN} trainer_train.py", exact=False, whole=True, seconds=200),
+    Row("trainer", "python trainer_train.py", exact=False, volatile=SPEEDS, whole=True, seconds=200),
+    Row(
+        "trainer-of-two",
+        f"{TORCHRUN} trainer_train.py",
+        exact=False,
+        volatile=SPEEDS,
+        whole=True,
+        seconds=200,
+    ),
     # --- two nodes
     Row(
         "two-nodes",
