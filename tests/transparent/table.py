@@ -25,7 +25,7 @@ class Row:
     signals: tuple[tuple[str, str], ...] = ()
     """Each is sent to what the user started once the text is in its stdout; without a text, soon after."""
     ignores: tuple[str, ...] = ()
-    """Signals that the shell in which it runs ignores, as with nohup, or INT and QUIT behind `&` in a script."""
+    """Signals that its shell ignores, as with nohup, or INT and QUIT behind `&` in a script."""
     terminal: bool = False
     typed: tuple[tuple[str, str], ...] = ()
     """As signals, but keys."""
@@ -143,7 +143,13 @@ ROWS = (
         whole=True,
     ),
     Row("int-ignored", "python signals.py handlers", ignores=("INT", "QUIT"), signals=(("up", "INT"),)),
-    Row("term-ignored", "python signals.py handlers", ignores=("TERM",), signals=(("up", "TERM"),), whole=True),
+    Row(
+        "term-ignored",
+        "python signals.py handlers",
+        ignores=("TERM",),
+        signals=(("up", "TERM"),),
+        whole=True,
+    ),
     Row(
         "ignored-without-handler",
         "python signals.py default",
@@ -279,6 +285,39 @@ ROWS = (
     Row("garbage", "python own.py collected", env=ALONE, whole=True),
     # What it leaves in the background is ended, and named: the one thing that differs by design.
     Row("background", "python own.py background", compares=("stdout", "stderr", "files"), leaves=("left",)),
+    # --- programs that look at other programs
+    Row("traced", "python traced.py settrace", env=ALONE, exact=False),
+    Row("traced-calls", "python traced.py setprofile", env=ALONE, exact=False, whole=True),
+    Row("monitored", "python traced.py monitoring", env=ALONE, exact=False, whole=True),
+    Row("debugger", "python traced.py debugger", env=ALONE, exact=False),
+    Row(
+        "pdb",
+        "python -m pdb own.py uncaught",
+        stdin=b"break fail\ncontinue\nwhere\np number\nnext\nup\ncontinue\nquit\n",
+        env=ALONE,
+    ),
+    Row("pdb-in-the-program", "python stops.py", stdin=b"where\np 1 + 1\ncontinue\n", env=ALONE, whole=True),
+    Row(
+        "coverage",
+        "bash -c 'coverage run --branch traced.py train; coverage report -m; rm .coverage'",
+        env=ALONE,
+        exact=False,
+    ),
+    Row(
+        "coverage-of-children",
+        "bash -c 'coverage run -p --concurrency=multiprocessing own.py start spawn; coverage combine -q;"
+        " coverage report -m; rm .coverage*'",
+        env=ALONE,
+        exact=False,
+        whole=True,
+    ),
+    Row(
+        "coverage-of-ranks",
+        f"bash -c '{TORCHRUN} --no-python coverage run -p ok.py; coverage combine -q; coverage report -m;"
+        " rm .coverage*'",
+        exact=False,
+        whole=True,
+    ),
     # --- torch.distributed
     Row("dist-tracebacks", "python dist_facts.py tracebacks", env=ALONE, exact=False, volatile=(r"\]:\d+",)),
     Row("dist-functions", "python dist_facts.py uses", env=ALONE, exact=False),

@@ -40,7 +40,7 @@ if __name__ == "__main__":
     )
     trainer = Trainer(Line(PretrainedConfig()), arguments, train_dataset=Points())
     loss = round(trainer.train().training_loss, 3)
-    if trainer.args.process_index == 0:  # it prints besides, and torchrun's ranks write a line in several pieces
+    if trainer.args.process_index == 0:  # which prints besides, and writes each line in several pieces
         print("loss", loss, flush=True)
     for name in ("training_args.bin", "optimizer.pt", "trainer_state.json"):
         for path in __import__("pathlib").Path("out").rglob(name):

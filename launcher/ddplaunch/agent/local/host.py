@@ -391,7 +391,10 @@ class Host:
 
     def _pass_signals(self) -> None:
         for received in self.signals.read():
-            self._pass_signal(received.number)
+            if self._is_unwanted(received.number):
+                self._send(received.number, "run")  # its supervisor knows whether the command has a handler
+            else:
+                self._pass_signal(received.number)
         if self.pausing > time.monotonic():
             self._pause()
         if self.kill_at is not None and time.monotonic() > self.kill_at:
@@ -404,8 +407,6 @@ class Host:
             self._send(number, "run")
         elif number == signal.SIGCONT:
             self._resume()
-        elif self._is_unwanted(number):
-            self._send(number, "run")  # the command may have a handler for it, of which its supervisor knows
         elif number not in _ENDS or (number in _ENDS_AT_GATE and self.supervised):
             # The command itself knows what it means. A gate has no use for it.
             if not self._send(number, "run"):
@@ -433,7 +434,7 @@ class Host:
 
     def _is_unwanted(self, number: int) -> bool:
         """Whether our caller ignores the signal, and so does the command as long as it has no handler."""
-        return is_ignored(number) and not self._is_final()
+        return number != signal.SIGCONT and is_ignored(number) and not self._is_final()
 
     def _is_final(self) -> bool:
         """Whether it is `ddplaunch cancel` that asks for the end."""

@@ -65,9 +65,9 @@ class Received(NamedTuple):
 
 
 class SignalReader:
-    """Reads the signals `numbers` of this process, also those that its caller ignores (nohup; INT behind `&`).
+    """Reads the signals `numbers` of this process, those too that its caller ignores (nohup, INT behind `&`).
 
-    What is ignored is inherited: it is so in the command, unless that sets a handler. Then it wants the signal.
+    The command inherits that, unless it sets a handler: then it wants the signal.
     For processes with one thread. Raises OSError where there is no signalfd.
     """
 
