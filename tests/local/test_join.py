@@ -70,10 +70,27 @@ def test_a_hang_on_one_node_is_a_hang_on_both(desk: Desk, pair: Pair) -> None:
     assert "node 0 has the evidence" in second.stderr
 
 
+@pytest.mark.parametrize(
+    ("node_0", "node_1", "codes"),
+    [
+        ("sleep 100", "exit 7", (1, 7)),  # ended since the other has failed: srun's highest is that one's
+        pytest.param("exit 0", "sleep 2; exit 7", (0, 7), marks=pytest.mark.whole),
+        pytest.param("sleep 2; exit 3", "kill -KILL $$", (1, -9), marks=pytest.mark.whole),
+    ],
+)
+def test_each_node_ends_as_its_own_command(
+    pair: Pair, node_0: str, node_1: str, codes: tuple[int, int]
+) -> None:
+    """By its exit code or its signal, as without ddplaunch."""
+    first, second = pair.run("bash", "-c", f"if [ $DDPLAUNCH_NODE = 0 ]; then {node_0}; else {node_1}; fi")
+
+    assert codes == (first.returncode, second.returncode), first.stderr + second.stderr
+
+
 @pytest.mark.whole
-def test_a_failing_command_has_one_exit_code(pair: Pair) -> None:
-    """100, also on the node whose own rank went on."""
-    assert [100, 100] == [node.returncode for node in pair.run(*TORCHRUN, "--raise-at", "1")]
+def test_a_failing_rank_fails_both_of_torchruns(pair: Pair) -> None:
+    """torchrun's own 1, and 1 on the node whose own rank went on."""
+    assert [1, 1] == [node.returncode for node in pair.run(*TORCHRUN, "--raise-at", "1")]
 
 
 LEAVES = """
@@ -102,7 +119,7 @@ def test_an_agent_that_leaves_does_not_end_the_rest(desk: Desk, pair: Pair, tmp_
     first, second = pair.run(TORCHRUN[0], *meet, "--nproc-per-node=1", *script)
     job = json.loads(desk.call("status", "local://run", "--json").stdout)
 
-    assert (0, 100) == (first.returncode, second.returncode), first.stdout + second.stdout
+    assert (0, 1) == (first.returncode, second.returncode), first.stdout + second.stdout
     assert "trained alone" in first.stdout
     assert ([], [0]) == (job["verdicts"], [each["launch_attempt"] for each in job["failed_attempts"]])
 

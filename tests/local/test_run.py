@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -69,12 +70,84 @@ def test_a_state_folder_that_is_removed_changes_no_end(desk: Desk) -> None:
     assert 1 == desk.call("run", "--", "sh", "-c", f"{shell} 7").returncode
 
 
+@pytest.mark.parametrize(
+    ("mount", "why"),
+    [
+        pytest.param("ro", "Read-only file system", marks=pytest.mark.whole),
+        ("size=100k", "there is no room for a job in"),
+    ],
+)
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a disk")
+def test_without_a_state_folder_it_runs_all_the_same(
+    desk: Desk, tmp_path: Path, mount: str, why: str
+) -> None:
+    """As it would without us; one line says so, and the evidence of a failure is in a private folder."""
+    state, temporary = tmp_path / "state", tmp_path / "temporary"
+    temporary.mkdir()
+    (state / "ddplaunch").mkdir(parents=True)
+    desk.env["TMPDIR"] = str(temporary)
+    script = f"mkdir -p {state}; mount -t tmpfs -o {mount} none {state}; exec ddplaunch run -- sh -c "
+
+    def run(command: str) -> subprocess.CompletedProcess[str]:
+        words = ["unshare", "--mount", "sh", "-c", f"{script} '{command}'"]
+        return subprocess.run(words, env=desk.env, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    well = run("echo trained")
+    assert (0, "trained\n") == (well.returncode, well.stdout), well.stderr
+    assert why in well.stderr
+    assert [] == list(temporary.iterdir())
+
+    failed = run("exit 7")
+    (kept,) = temporary.iterdir()
+    assert 7 == failed.returncode
+    assert f"`XDG_STATE_HOME={kept} ddplaunch diagnose local://run/1` has the evidence" in failed.stderr
+    desk.env["XDG_STATE_HOME"] = str(kept)
+    assert "exit code 7" in desk.call("diagnose", "local://run/1").stdout
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts disks")
+def test_where_nothing_can_be_written_the_command_runs_alone(desk: Desk, tmp_path: Path) -> None:
+    """In place of ddplaunch, which says so."""
+    places = "/tmp /var/tmp /dev/shm /mnt"
+    script = f"for each in {places}; do mount -t tmpfs -o size=100k none $each; done; cd /; "
+    desk.env |= {"TMPDIR": "/mnt", "XDG_STATE_HOME": "/mnt"}
+    words = ["unshare", "--mount", "sh", "-c", f"{script} exec ddplaunch run -- sh -c 'echo alone; exit 5'"]
+
+    done = subprocess.run(words, env=desk.env, capture_output=True, text=True, check=False)
+
+    assert (5, "alone\n") == (done.returncode, done.stdout), done.stderr
+    assert "the command runs without ddplaunch" in done.stderr
+
+
 def test_a_command_that_is_not_there_is_said(desk: Desk) -> None:
-    """A slip in the command's name ends at the gate, by name."""
+    """A slip in the command's name ends at the gate, by name, with the exit code of a shell."""
     result = desk.call("run", "--", "torchrunn", "train.py")
 
-    assert 104 == result.returncode, result.stdout + result.stderr
-    assert "torchrunn" in result.stdout + result.stderr
+    assert 127 == result.returncode, result.stdout + result.stderr
+    assert "no program torchrunn on PATH" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "mode", "code", "said"),
+    [
+        ("exit 7\n", 0o755, 7, ""),
+        pytest.param("#!/bin/sh\nexit 7\n", 0o644, 126, "may not be executed", marks=pytest.mark.whole),
+        pytest.param("#!/no/such\n", 0o755, 127, "names '/no/such', which is", marks=pytest.mark.whole),
+        pytest.param("\0ELF", 0o755, 126, "cannot be started: Exec format error", marks=pytest.mark.whole),
+    ],
+)
+def test_a_file_is_started_as_a_shell_does(
+    desk: Desk, tmp_path: Path, content: str, mode: int, code: int, said: str
+) -> None:
+    """A script without a first line for the kernel runs; what cannot be started has a shell's exit code."""
+    program = tmp_path / "program"
+    program.write_text(content)
+    program.chmod(mode)
+    result = desk.call("run", "--", str(program))
+
+    shell = subprocess.run(["bash", "-c", str(program)], check=False, stderr=subprocess.DEVNULL)
+    assert code == shell.returncode == result.returncode, result.stderr
+    assert said in " ".join(result.stderr.split())
 
 
 @pytest.mark.whole
@@ -86,6 +159,8 @@ def test_a_hang_is_ended_with_its_verdict(desk: Desk) -> None:
 
     assert 105 == result.returncode, result.stderr
     assert "load_slowly" in result.stderr
+    # The notice and the verdict, each once.
+    assert 2 == result.stderr.count("rank-in-user-code: "), result.stderr
 
 
 def test_a_hang_is_noticed_beside_another_torchrun_that_trains(desk: Desk) -> None:
@@ -133,6 +208,7 @@ def test_a_signal_goes_to_the_command(desk: Desk, number: signal.Signals) -> Non
         out, err = process.communicate(timeout=BUSY * 60)
 
     assert 1 == process.returncode, out + err
+    assert 1 == err.count("told to stop"), err
     assert 103 == desk.call("status", "local://run").returncode
     assert "/ddplaunch/" not in err
     eventually(lambda: not desk.processes(), "all processes end", 10)

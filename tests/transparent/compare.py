@@ -177,7 +177,11 @@ class _Side:
             ours = [DDPLAUNCH, "run"]
             if self.row.nodes > 1:
                 ours += ["--join", "--gate-port", self.gate_port]
+                if words[0] != "torchrun":
+                    ours += ["--nodes", str(self.row.nodes), "--node-rank", str(node), "--master", "127.0.0.1"]
             words = [*ours, "--", *words]
+        elif self.row.by_env:
+            words = ["env", *words]
         if self.row.ignores:
             words = ["sh", "-c", f"trap '' {' '.join(self.row.ignores)}; exec \"$@\"", "sh", *words]
         return words

@@ -38,6 +38,8 @@ class Row:
     """Streams are equal byte for byte; else line for line without order, times and numbers of processes."""
     volatile: tuple[str, ...] = ()
     """Patterns that differ between two plain runs as well."""
+    by_env: bool = False
+    """It cannot be started: plain, `env` says so, as a shell would."""
     leaves: tuple[str, ...] = ()
     """`left`: it leaves a process behind, for which nobody waits."""
     whole: bool = False
@@ -97,6 +99,21 @@ ROWS = (
     Row("exit-143", "bash -c 'kill -TERM $$'"),
     Row("exit-130", "bash -c 'kill -INT $$; sleep 5'", whole=True),
     Row("exit-127", "sh -c 'no-such-program'"),
+    Row("not-found", "no-such-program", by_env=True, compares=("stdout", "files", "left")),
+    Row(
+        "not-executable",
+        "./run.sh",
+        files={"run.sh": "#!/bin/sh\n"},
+        by_env=True,
+        compares=("stdout", "files", "left"),
+    ),
+    Row(
+        "not-executable-of-wrapper",
+        "nice -n 1 ./run.sh",
+        files={"run.sh": "#!/bin/sh\n"},
+        compares=("stdout", "files", "left"),
+        whole=True,
+    ),
     Row("exit-of-abort", "python -c 'import os; os.abort()'", whole=True),
     # --- shells and what they combine
     Row("and", "bash -c 'echo a && false && echo b'"),
@@ -410,6 +427,21 @@ ROWS = (
         f"{OF_TWO} ok.py",
         nodes=2,
         exact=False,
+    ),
+    Row(
+        "two-nodes-one-fails",
+        "bash -c 'if [ {node} = 0 ]; then echo well; else sleep 2; exit 7; fi'",
+        nodes=2,
+        exact=False,
+        compares=("stdout", "files", "left"),
+    ),
+    Row(
+        "two-nodes-one-dies",
+        "bash -c 'if [ {node} = 0 ]; then echo well; else sleep 2; kill -KILL $$; fi'",
+        nodes=2,
+        exact=False,
+        compares=("stdout", "files", "left"),
+        whole=True,
     ),
     Row(
         "two-nodes-restart",

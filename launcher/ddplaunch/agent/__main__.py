@@ -39,4 +39,9 @@ if __name__ == "__main__":
         sys.meta_path.insert(0, packed.Modules(loader.archive, member))
     from ddplaunch.agent.cli import main
 
-    sys.exit(main())
+    code = main()
+    if hasattr(code, "die"):  # a signal has ended the user's command
+        sys.stdout.flush()
+        sys.stderr.flush()
+        code.die()
+    sys.exit(code)

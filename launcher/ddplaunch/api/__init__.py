@@ -16,7 +16,7 @@ from ddplaunch.api.files import Validation, load, load_all, plan, plan_all, rend
 from ddplaunch.api.handles import find, known, last
 from ddplaunch.api.profiles import Choice, choose, config_file, configuration, profile
 from ddplaunch.api.submission import doctor, submit, submit_all
-from ddplaunch.api.submitted import cancel, diagnose, jobs, logs, status
+from ddplaunch.api.submitted import cancel, delete, diagnose, jobs, logs, outputs, remains, status
 from ddplaunch.api.waiting import follow, wait, wait_all, watch
 from ddplaunch.errors import (
     ClusterError,
@@ -31,7 +31,7 @@ from ddplaunch.errors import (
 
 if TYPE_CHECKING:
     from ddplaunch.agent.contract import Bundle, Exit, Verdict
-    from ddplaunch.backends.job import Handle, Job, Known, State
+    from ddplaunch.backends.job import Handle, Job, Known, Remains, State
     from ddplaunch.backends.slurm.submission import UncertainError
     from ddplaunch.plan.plan import Plan
     from ddplaunch.render.rendered import Rendered
@@ -82,6 +82,7 @@ __all__ = [
     "Notify",
     "Plan",
     "Problem",
+    "Remains",
     "Rendered",
     "Rendezvous",
     "Resources",
@@ -105,6 +106,7 @@ __all__ = [
     "choose",
     "config_file",
     "configuration",
+    "delete",
     "diagnose",
     "doctor",
     "find",
@@ -115,9 +117,11 @@ __all__ = [
     "load",
     "load_all",
     "logs",
+    "outputs",
     "plan",
     "plan_all",
     "profile",
+    "remains",
     "render",
     "status",
     "submit",
@@ -130,7 +134,7 @@ __all__ = [
 
 _MODULES: Final = {
     "agent.contract": ("Bundle", "Exit", "Verdict"),
-    "backends.job": ("Handle", "Job", "Known", "State"),
+    "backends.job": ("Handle", "Job", "Known", "Remains", "State"),
     "backends.slurm.submission": ("UncertainError",),
     "plan.plan": ("Plan",),
     "render.rendered": ("Rendered",),

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from ddplaunch.errors import DdplaunchError, NotFoundError, UsageError
 
 if TYPE_CHECKING:
     from ddplaunch.backends.job import Handle, Known
-
-_NAMED: Final = 5
-"""Jobs that a message names."""
 
 
 def known() -> list[Known]:
@@ -41,32 +38,40 @@ def last() -> Handle:
     return newest.handle
 
 
-def find(text: str) -> Handle:
+def find(text: str, *, sure: bool = False) -> Handle:
     """Return the job that a handle names, or the name of a job that was submitted from here.
 
-    A name means its newest submission on this machine, as in `local://digits`; on a cluster it must be the
-    only one. Raises UsageError when it may mean several jobs, and NotFoundError when it means none.
+    A name means its newest submission, as in `local://digits`; so does one of several targets, unless the
+    caller must be `sure`. Raises UsageError then, and NotFoundError when it means none.
     """
     from ddplaunch.backends.job import Handle
 
     if "://" in text:
         return Handle.parse(text)
-    found = {each.handle: each for each in known() if text in (each.handle.path, each.name)}
+    found = {each.handle: each for each in known() if text in _names(each)}
     exact = [handle for handle in found if handle.path == text]
-    here = [handle for handle in found if handle.target == "local"]
-    meant = exact or [handle for handle in found if handle not in here[1:]]
+    meant = exact or [*found]
     if not meant:
         raise _no_such_job(text)
-    if len(meant) > 1:
+    newest = {handle.target: handle for handle in reversed(meant)}
+    if len(newest) > 1 and (sure or len(exact) > 1):
         from ddplaunch.report.words import clock
 
-        named = [f"{handle} (submitted {clock(found[handle].at)})" for handle in meant[:_NAMED]]
-        more = f" and {len(meant) - _NAMED} more" if len(meant) > _NAMED else ""
+        named = [
+            f"{handle} (submitted {clock(found[handle].at)})" for handle in meant if handle in newest.values()
+        ]
         raise UsageError(
-            f"{text} may be one of {len(meant)} jobs: {', '.join(named)}{more}",
+            f"{text} may be one of {len(named)} jobs: {', '.join(named)}",
             hint=f"name it by its handle, such as {meant[0]}",
         )
     return meant[0]
+
+
+def _names(job: Known) -> tuple[str, ...]:
+    """Return what names the job beside its whole handle: its number or its own name, and that of its file."""
+    path = job.handle.path
+    alone = () if job.handle.target == "local" else (path.rpartition("/")[2],)
+    return path, *alone, job.name
 
 
 def _no_such_job(text: str) -> NotFoundError:

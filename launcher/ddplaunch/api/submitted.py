@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddplaunch.api.connections import connected, connected_to
-from ddplaunch.errors import UsageError
+from ddplaunch.errors import ClusterError, UsageError
 
 if TYPE_CHECKING:
     from ddplaunch.agent.contract import Bundle
-    from ddplaunch.backends.job import Handle, Job
+    from ddplaunch.backends import Backend, Deletes
+    from ddplaunch.backends.job import Handle, Job, Remains
+    from ddplaunch.backends.outputs import Outputs
     from ddplaunch.report.diagnosis import Diagnosis
 
 
@@ -50,6 +52,17 @@ def logs(
     with connected_to(handle) as (backend, found):
         # A backend also yields "" after each moment without output.
         yield from filter(None, backend.logs(found, wanted, follow=follow))
+
+
+def outputs(handle: Handle | str) -> list[Outputs]:
+    """Return what the ranks wrote below their working directory, by folder. Raises as `status`.
+
+    Of pods nothing is listed: what they write stays only on a volume.
+    """
+    from ddplaunch.backends import KeepsOutputs
+
+    with connected_to(handle) as (backend, found):
+        return backend.outputs(found) if isinstance(backend, KeepsOutputs) else []
 
 
 def diagnose(
@@ -128,3 +141,43 @@ def cancel(handle: Handle | str) -> Job:
     """
     with connected_to(handle) as (backend, found):
         return backend.cancel(found)
+
+
+def remains(handle: Handle | str) -> Remains | None:
+    """Return what a job has left and `delete` removes; None for a job that ddplaunch has not started.
+
+    Raises as `status`, and ClusterError for what belongs to another user, or is not as ddplaunch makes it.
+    """
+    with connected_to(handle) as (backend, found):
+        return _deleting(backend, found).remains(found)
+
+
+def delete(handle: Handle | str) -> None:
+    """Remove all that an ended job has left: its folder with its output, objects of a cluster, its evidence.
+
+    Raises as `remains`; UsageError for a job that has not ended, and for one that ddplaunch has not started.
+    """
+    with connected_to(handle) as (backend, found):
+        deleting = _deleting(backend, found)
+        job = backend.job(found)
+        if not job.state.ended:
+            raise UsageError(
+                f"{job.handle} has not ended", hint=f"`ddplaunch cancel {job.handle}` stops it first"
+            )
+        if deleting.remains(job.handle) is None:
+            raise UsageError(
+                f"{job.handle} was not started by ddplaunch, which deletes only what it has made",
+                hint="nothing was deleted",
+            )
+        deleting.delete(job.handle)
+
+
+def _deleting(backend: Backend, handle: Handle) -> Deletes:
+    from ddplaunch.backends import Deletes
+
+    if not isinstance(backend, Deletes):
+        raise ClusterError(
+            f"{handle}: jobs of {handle.target} cannot be deleted by ddplaunch",
+            hint="the package that provides this target has no such function",
+        )
+    return backend

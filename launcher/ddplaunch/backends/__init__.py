@@ -7,13 +7,14 @@ Only this layer starts processes and talks to schedulers. `submit` sends the ren
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from ddplaunch.targets import find
 
 if TYPE_CHECKING:
     from ddplaunch.agent.contract import Bundle
-    from ddplaunch.backends.job import Handle, Job, Known, Selection
+    from ddplaunch.backends.job import Handle, Job, Known, Remains, Selection
+    from ddplaunch.backends.outputs import Outputs
     from ddplaunch.render.rendered import Rendered
 
 
@@ -51,6 +52,25 @@ class Backend(Protocol):
 
     def close(self) -> None:
         """Wait for its threads, in bounded time, and close its connections."""
+
+
+@runtime_checkable
+class KeepsOutputs(Protocol):
+    """A backend that can also list what ranks wrote. It raises as a `Backend` does."""
+
+    def outputs(self, handle: Handle) -> list[Outputs]:
+        """Return the files that its ranks wrote and that can be seen from here, by folder."""
+
+
+@runtime_checkable
+class Deletes(Protocol):
+    """A backend that can also remove what an ended job has left. Both raise as a `Backend` does."""
+
+    def remains(self, handle: Handle) -> Remains | None:
+        """Return what `delete` would remove; None for a job that ddplaunch has not started."""
+
+    def delete(self, handle: Handle) -> None:
+        """Remove all of it. The job has ended."""
 
 
 def connect(name: str) -> Backend:

@@ -55,6 +55,28 @@ def _refuse_files(folder: Path) -> None:
                 )
 
 
+ROOM = 16 << 20
+"""Bytes that the records of a job take at its start, and some more."""
+
+
+def private_folder() -> Path | None:
+    """Make a state folder for one job of a user who has none, on a disk with room; None: there is no such.
+
+    It is for `XDG_STATE_HOME`.
+    """
+    for place in (os.environ.get("TMPDIR", ""), "/tmp", "/var/tmp", "/dev/shm"):  # noqa: S108 - as tempfile
+        with contextlib.suppress(OSError):
+            if place and has_room(Path(place)):
+                return Path(tempfile.mkdtemp(prefix="ddplaunch-", dir=place))
+    return None
+
+
+def has_room(folder: Path) -> bool:
+    """Whether the disk has room for the records of a job. Raises OSError."""
+    disk = os.statvfs(folder)
+    return disk.f_bavail * disk.f_frsize >= ROOM
+
+
 @contextlib.contextmanager
 def new_folder(parent: Path, prefix: str) -> Iterator[Path]:
     """Make a folder in `parent`, which is removed if filling it fails. Raises ClusterError for an OSError."""

@@ -115,6 +115,7 @@ SILENT_AFTER_HERE, SILENT_AFTER_AFAR = 25.0, 90.0
 cluster, a shared file system may show old files for a minute, and clocks may differ."""
 LINGER = 4.0
 """Seconds after the hub's exit code in which a scheduler ends most jobs, and knows more of some."""
+BY_CANCEL = "by `ddplaunch cancel`"
 STOPPED_OUTSIDE = "stopped from outside, not by `ddplaunch cancel`"
 
 
@@ -143,6 +144,28 @@ class Outcome(NamedTuple):
     exit_code: int | None
     detail: str = ""
     ended: float | None = None
+
+
+@dataclass(frozen=True)
+class Remains:
+    """The paths or objects that a job has left, and `delete` removes; files and bytes in them."""
+
+    parts: tuple[str, ...] = ()
+    files: int = 0
+    size: int = 0
+    outputs: int = 0  # of the files, those that the ranks have written into the job's folder
+    outputs_size: int = 0
+    stays: tuple[str, ...] = ()  # what was left and is not removed, one sentence each
+
+    def __add__(self, other: Remains) -> Remains:
+        return Remains(
+            self.parts + other.parts,
+            self.files + other.files,
+            self.size + other.size,
+            self.outputs + other.outputs,
+            self.outputs_size + other.outputs_size,
+            self.stays + other.stays,
+        )
 
 
 @dataclass(frozen=True)

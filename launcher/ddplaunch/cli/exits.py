@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import resource
-import signal
 from typing import Final
 
-from ddplaunch.agent.contract import Exit, LaunchEnd
+from ddplaunch.agent.contract import Exit
 from ddplaunch.backends.job import Job, State
 from ddplaunch.errors import ExitCode
 
@@ -43,26 +40,3 @@ def of_agent(code: int, *, gate_passed: bool) -> ExitCode:
     """Return the exit code for one of the agent, which has the same for a lost node at the gate and later."""
     found = OF_AGENT.get(code, ExitCode.FAILED)
     return ExitCode.FAILED if gate_passed and found is ExitCode.GATE else found
-
-
-def of_command(end: LaunchEnd | None) -> int | None:
-    """Return the exit code of the command of `run`: its own. None where it has none."""
-    if end is None or end.killed:
-        return None
-    return end.code if end.code is not None else BySignal(end.signal or 0)
-
-
-class BySignal(int):
-    """The exit code of a command that a signal has ended, as a shell shows it: 128 + its number."""
-
-    def __new__(cls, number: int) -> BySignal:
-        return super().__new__(cls, 128 + number)
-
-    def die(self) -> None:
-        """End this process by the same signal: a shell's loop ends only if its command died of Ctrl-C."""
-        number = self - 128
-        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
-        if number not in (signal.SIGKILL, signal.SIGSTOP):
-            signal.signal(number, signal.SIG_DFL)
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, [number])
-        os.kill(os.getpid(), number)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 
 from ddplaunch import api
+from ddplaunch.agent.text.printable import printable
 from ddplaunch.backends.job import Handle, Job, State
 from ddplaunch.cli import terminal
 from ddplaunch.cli.drawing import drawn
 from ddplaunch.cli.frames import Frames
-from ddplaunch.report import live, progress, verdict
+from ddplaunch.errors import DdplaunchError
+from ddplaunch.report import live, progress, verdict, words
 from ddplaunch.report.diagnosis import Diagnosis
 
 
@@ -57,5 +60,19 @@ def conclude(found: Diagnosis) -> None:
     sys.stderr.write(f"ddplaunch: {paint.good(line) if good else paint.bad(line)}\n")
     if job.never_starts:
         sys.stderr.write(f"ddplaunch: hint: {progress.hint(job)}\n")
-    elif found.verdicts or not good:
+    if job.state.ended:
+        _name_outputs(job)
+    if not job.never_starts and (found.verdicts or not good):
         sys.stderr.write(f"\n{verdict.diagnosis_text(found, paint, width)}\n")
+
+
+def _name_outputs(job: Job) -> None:
+    """Print on stderr how many files the ranks left, and where."""
+    with contextlib.suppress(DdplaunchError):  # how the job ended stands above
+        for each in api.outputs(job.handle):
+            newest = each.newest
+            if newest is not None and each.own:
+                node = "" if each.node is None else f" of node {each.node}"
+                many = f"{words.count(len(each.files), 'file')}, {words.size(each.size)}"
+                where = f"newest {printable(newest.path)}, in {printable(str(each.folder))}"
+                sys.stderr.write(f"ddplaunch: outputs{node}: {many}, {where}\n")

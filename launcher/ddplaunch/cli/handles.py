@@ -31,7 +31,7 @@ def meant_or_file(text: str | None) -> str:
 
 
 def named(text: str | None) -> str:
-    """Return the handle of the job that `text` names, for `cancel`, which never guesses.
+    """Return the handle of the job that `text` names, for commands that never guess.
 
     Raises UsageError, with the last job in its hint, for None, and else as `api.find`.
     """
@@ -41,4 +41,4 @@ def named(text: str | None) -> str:
             "`ddplaunch cancel` stops no job that you did not name",
             hint=f"the last one is `ddplaunch cancel {handle}`; `ddplaunch list` shows all",
         )
-    return str(api.find(text))
+    return str(api.find(text, sure=True))

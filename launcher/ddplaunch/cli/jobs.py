@@ -57,6 +57,10 @@ def plan(args: argparse.Namespace, after: Sequence[str] = ()) -> list[Plan]:
     plans = api.plan_all(specs, args.to, after=after)
     for names in dict.fromkeys(each.left_out for each in plans if each.left_out):
         sys.stderr.write(f"{_note(names)}\n")
+    if args.to == "kubernetes" and not any(each.volumes for each in specs):
+        sys.stderr.write(
+            "note: the job has no volume: files that its ranks write are gone with their pods (`volumes`)\n"
+        )
     return plans
 
 

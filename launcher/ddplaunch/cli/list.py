@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from ddplaunch.backends.job import Job
 
 HELP = """
-The newest jobs come first: all that run, and ended ones up to 20 lines in all.
+The newest jobs come first: all that run, and ended ones up to 20 lines in all. On Slurm your other jobs are
+listed too, while they wait or run.
 """
 
 _LINES = 20
@@ -36,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     named = args.to is not None
     if named and args.profile:
         api.profile(args.profile, args.to)  # refuses a profile of another target
-    args.to = args.to or _target(args.profile)
+    args.to = args.to or target_meant(args.profile)
     found = api.jobs(args.to)
     kept = [job for index, job in enumerate(found) if args.all or index < _LINES or not job.state.ended]
     if args.json:
@@ -54,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     return ExitCode.SUCCEEDED
 
 
-def _target(profile: str | None) -> str:
+def target_meant(profile: str | None) -> str:
     """Return the target of the profile, else that of the last job, with a line on stderr, else this machine.
 
     Raises UsageError, SpecError for a profile that is named, and broken.

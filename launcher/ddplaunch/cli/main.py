@@ -29,7 +29,9 @@ VERBS: Final = {
     "watch": "show a job until its end: ranks that wait, phases, steps a second",
     "list": "list all jobs, finished ones too",
     "logs": "print the output of a job's ranks",
+    "outputs": "list or copy the files that a job's ranks wrote",
     "cancel": "collect evidence, then stop a job",
+    "delete": "remove what ended jobs have left",
     "diagnose": "explain what is wrong with a job, where, and what to do",
     "doctor": "check the nodes: run the gate alone, without training",
     "inject": "put gate and supervisor into a manifest or batch script of another controller",
@@ -83,9 +85,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if argv is None:  # a Ctrl-C while the interpreter ends would change the exit code
             signal.signal(signal.SIGINT, signal.SIG_IGN)
     if argv is None and code > _BY_SIGNAL:
-        from ddplaunch.cli import exits
+        from ddplaunch.agent.system.signals import BySignal
 
-        if isinstance(code, exits.BySignal):
+        if isinstance(code, BySignal):
             sys.stderr.flush()
             code.die()
     return code

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import os
 import shlex
 import shutil
+import signal
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,10 +19,10 @@ from ddplaunch.agent.contract import OUTPUT_LOST, Exit
 from ddplaunch.agent.join import options
 from ddplaunch.cli import parser as arguments
 from ddplaunch.cli.stops import StopRequested, Stops
-from ddplaunch.errors import ExitCode, NotFoundError, UsageError
+from ddplaunch.errors import DdplaunchError, ExitCode, NotFoundError, UsageError
 
 if TYPE_CHECKING:
-    from ddplaunch.agent.contract import Bundle, LaunchEnd, StopRequest, WatchdogPlan
+    from ddplaunch.agent.contract import Bundle, StopRequest, WatchdogPlan
     from ddplaunch.agent.join.prepare import JoinedJob
     from ddplaunch.backends.job import Handle
     from ddplaunch.backends.local.backend import LocalBackend
@@ -43,9 +45,10 @@ On several nodes, run the same command with --join on each: the nodes then pass 
 watches all ranks, and all nodes end with one verdict. Node rank, number of nodes and master come from
 torchrun's arguments, from PET_* and from the variables of Slurm, Indexed Jobs and Open MPI.
 
-The exit code is the command's own, 128 + n when signal n has ended it (with --join, 0, 100 or 103 on all
-nodes); 103 when it did not end by itself and was killed, 104 when the preflight check failed, 105 when it
-hung and was ended.
+The exit code is the command's own, 128 + n when signal n has ended it, 127 or 126 when it is not there or
+may not be executed; 103 when it did not end by itself and was killed, 104 when the preflight check failed,
+105 when it hung and was ended. With --join it is that of this node's command, and 1 when that was ended
+since another node had failed.
 
 examples:
   ddplaunch run -- torchrun --nproc-per-node=2 train.py --epochs 3
@@ -105,16 +108,15 @@ def run(args: argparse.Namespace) -> int:
     try:
         return _run(args, stops)
     except StopRequested as stop:
-        from ddplaunch.cli import exits
+        from ddplaunch.agent.system.signals import BySignal
 
         _say("stopped before the command was started")
-        return exits.BySignal(stop.number)
+        return BySignal(stop.number)
     finally:
         stops.end()
 
 
 def _run(args: argparse.Namespace, stops: Stops) -> int:
-    from ddplaunch.backends.local import backend as local
     from ddplaunch.plan.plan import adhoc
 
     command = args.command[1:] if args.command[:1] == ["--"] else args.command
@@ -125,18 +127,66 @@ def _run(args: argparse.Namespace, stops: Stops) -> int:
     words = [] if args.prefix is None else ["--prefix" if args.prefix else "--no-prefix"]
     if not args.join:
         _note_other_nodes(command)
-        return _run_plan(local.connect(), plan, stops, words, raw=args.raw)
+        with _place() as place:
+            return _run_plan(place, plan, stops, words, raw=args.raw)
     joining = _prepare(args, command, plan.job.watchdog)
     if joining is None:
         return ExitCode.GATE
     os.environ.update(joining.environment)
     plan = dataclasses.replace(plan, job=joining.plan)
     words += [f"--node={joining.node}", f"--key-server={shlex.join(joining.key_server)}"]
-    if joining.node == 0:
-        return _run_plan(local.connect(), plan, stops, words, raw=args.raw)
-    with tempfile.TemporaryDirectory(prefix="ddplaunch-") as passing:
+    with _place(passing=joining.node > 0) as place:
         # The hub on node 0 writes the record of the job.
-        return _run_plan(local.LocalBackend(Path(passing)), plan, stops, words, raw=args.raw)
+        return _run_plan(place, plan, stops, words, raw=args.raw, node=joining.node)
+
+
+@contextlib.contextmanager
+def _place(*, passing: bool = False) -> Iterator[_Place]:
+    """Give the place of the job's record; a private one, removed after a success, where there is no other."""
+    from ddplaunch.backends import folder
+    from ddplaunch.backends.local import backend as local
+
+    why = "" if passing else _unusable_state()
+    if not (passing or why):
+        yield _Place(local.connect())
+        return
+    private = folder.private_folder()
+    if private is None:
+        yield _Place(None, why or "no temporary folder has room")
+        return
+    if why:
+        _say(f"{why}; the record of this job is in {private}, which goes if it ends well")
+    place = _Place(local.LocalBackend(private / "ddplaunch"), state="" if passing else str(private))
+    try:
+        yield place
+    finally:
+        if not place.keeps:
+            shutil.rmtree(private, ignore_errors=True)
+
+
+def _unusable_state() -> str:
+    """Return why no job can be kept in the state folder; empty: one can."""
+    from ddplaunch.backends import folder
+
+    try:
+        state = folder.state_folder()
+        state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=state):
+            return "" if folder.has_room(state) else f"there is no room for a job in {state}"
+    except OSError as error:
+        return f"no job can be kept in {state}: {error.strerror}"
+    except (DdplaunchError, RuntimeError) as error:  # the latter: there is no home
+        return error.message if isinstance(error, DdplaunchError) else str(error)
+
+
+@dataclasses.dataclass
+class _Place:
+    """The place of a job's record. `state`: a private state folder, if it is one."""
+
+    backend: LocalBackend | None
+    why: str = ""  # there is none
+    state: str = ""
+    keeps: bool = False  # after the job's end
 
 
 def _refuse_file(command: Sequence[str]) -> None:
@@ -154,11 +204,21 @@ def _refuse_file(command: Sequence[str]) -> None:
 
 
 def _run_plan(
-    backend: LocalBackend, plan: Plan, stops: Stops, arguments_of_host: Sequence[str], *, raw: bool
+    place: _Place,
+    plan: Plan,
+    stops: Stops,
+    arguments_of_host: Sequence[str],
+    *,
+    raw: bool,
+    node: int = 0,
 ) -> int:
     from ddplaunch.cli import exits
     from ddplaunch.render import render
 
+    backend = place.backend
+    if backend is None:
+        _say(f"{place.why}: the command runs without ddplaunch")
+        return _exec(plan.job.command)
     rendered = render(plan)
     rendered = dataclasses.replace(rendered, command=(*rendered.command, *arguments_of_host))
     stops.hold()
@@ -177,24 +237,40 @@ def _run_plan(
         bundle, gate_passed = backend.collect(handle), backend.job(handle).gate_passed
     except NotFoundError:
         bundle, gate_passed = None, True
-    if code == OUTPUT_LOST:
-        return 1
-    if code and bundle:
-        _say(f"`ddplaunch diagnose {handle}` has the evidence")
+    if code and bundle and code != OUTPUT_LOST:
+        place.keeps = bool(place.state)
+        state = f"XDG_STATE_HOME={shlex.quote(place.state)} " if place.state else ""
+        _say(f"`{state}ddplaunch diagnose {handle}` has the evidence")
     elif code and plan.job.nodes > 1:
         _say("node 0 has the evidence")
-    if plan.job.nodes > 1:
-        # All nodes end with the same code, wherever a command failed.
-        return exits.of_agent(code, gate_passed=gate_passed)
-    own = None if code == Exit.HANG else exits.of_command(_launch_end(backend, handle))
-    return _exit_code(code, bundle, gate_passed=gate_passed) if own is None else own
+    own = _own_code(backend, handle, plan, node, code)
+    if own is None and plan.job.nodes == 1:
+        return _exit_code(code, bundle, gate_passed=gate_passed)
+    return exits.of_agent(code, gate_passed=gate_passed) if own is None else own
 
 
-def _launch_end(backend: LocalBackend, handle: Handle) -> LaunchEnd | None:
+def _exec(command: Sequence[str]) -> int:
+    """Become the command. Returns a shell's exit code where that cannot be."""
+    from ddplaunch.agent.system import programs, signals
+
+    signals.unblock()
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
+        signal.signal(number, signal.SIG_DFL)
     try:
-        return backend.launch_end(handle)
+        os.execvp(command[0], list(command))  # noqa: S606 - the user's own words
+    except OSError as error:
+        _say(f"{command[0]} cannot be started: {error.strerror}")
+        return programs.refused(command[0], os.environ.get("PATH", os.defpath)) or programs.UNEXECUTABLE
+
+
+def _own_code(backend: LocalBackend, handle: Handle, plan: Plan, node: int, code: int) -> int | None:
+    from ddplaunch.agent.join import outcome
+
+    try:
+        folder = str(backend.folder(handle))
     except NotFoundError:
-        return None
+        folder = ""
+    return outcome.of_command(plan.job.command, folder, node, code)
 
 
 def _prepare(args: argparse.Namespace, command: list[str], watchdog: WatchdogPlan) -> JoinedJob | None:

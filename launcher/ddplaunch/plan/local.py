@@ -22,6 +22,7 @@ def make(spec: JobSpec) -> TargetPlan:
         master_addr=ADDRESS,
         hub_port=spec.gate.port,
         source_limit=LOCAL_LIMIT,
+        sees_folders=True,
     )
 
 

@@ -32,11 +32,18 @@ class Plan:
     source: Mapping[str, SourceFile] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()  # files below `source` that stay at home because they look private
     sweep: Mapping[str, str] = field(default_factory=dict)  # its own values in a sweep, as text by key
+    family: str = ""  # its name in the job file, where `job` has one with a number behind it
 
     def settings(self, kind: type[Settings]) -> Settings:
         """Return the target's own settings, of the type that its `plan` function makes."""
         assert isinstance(self.own, kind)
         return self.own
+
+    def counted(self, number: int, room: int) -> Plan:
+        """Return this plan under a name with a number behind it, in at most `room` characters."""
+        end = f"-{number}"
+        name = self.job.job[: room - len(end)].rstrip("-") + end
+        return replace(self, job=replace(self.job, job=name), family=self.family or self.job.job)
 
 
 def make(
@@ -63,7 +70,7 @@ def make(
         hint = "srun starts processes inside of a job of Slurm: --to slurm, or launch: torchrun"
         raise SpecError([problem(spec, "launch", "srun", f"another value for --to {target}", hint)])
     if travels is None:
-        travels = source.read(spec.source, base, made.source_limit)
+        travels = source.read(spec.source, base, made.source_limit, links_outside=made.sees_folders)
     job = job_file.make(
         data,
         target,
@@ -77,6 +84,8 @@ def make(
         job = replace(job, notify=[*(job.notify or []), NotifyPlan(events=True)])
     if made.settles_nodes:
         job = replace(job, min_nodes=None)
+    if made.sees_folders and not (spec.source or spec.workdir):
+        job = replace(job, workdir=str(base.absolute()))
     return Plan(target, job, made.settings, travels.files, travels.left_out, spec.sweep_values)
 
 

@@ -38,6 +38,7 @@ def make(spec: JobSpec) -> TargetPlan:
         starter=tuple(_srun(spec)),
         shows_messages=spec.slurm.comment is None,
         settles_nodes=True,
+        sees_folders=spec.slurm.container.runtime == "none",  # a container has folders of its own
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from ddplaunch.errors import SourceTooLargeError, UsageError
@@ -21,14 +21,18 @@ _TAR_HEADER = 512
 
 
 class SourceFile(NamedTuple):
-    """One file of `source`, read already."""
+    """One file of `source`, read already. `link`: it is a symbolic link, and this is where it leads.
+
+    An empty folder is a file without data whose name ends with a slash.
+    """
 
     data: bytes
     executable: bool = False
+    link: str = ""
 
 
 class Source(NamedTuple):
-    """Files by their POSIX path below the job's source folder, and what looked private and stays at home."""
+    """Files by their POSIX path below the ranks' working directory; what looked private and stays at home."""
 
     files: Mapping[str, SourceFile]
     left_out: tuple[str, ...] = ()
@@ -38,33 +42,38 @@ class _Found(NamedTuple):
     name: str
     path: Path
     size: int
+    link: str = ""
 
 
-def read(paths: tuple[str, ...], base: Path, limit: int = LIMIT) -> Source:
+def read(paths: tuple[str, ...], base: Path, limit: int = LIMIT, *, links_outside: bool = False) -> Source:
     """Return the files that *paths* name, relative to *base*. They are measured first: see *limit*.
 
-    A file travels under its own name; of a folder its content does: `source: src` puts `src/train.py` where
-    the command `train.py` finds it. Raises UsageError for what is missing, too large, no plain file, or a
-    link out of its folder.
+    Each keeps its path relative to *base*: `source: [src]` brings `src/train.py`, for the command
+    `src/train.py`. What lies outside of *base* arrives under its own last name: `../common` as `common`.
+    `links_outside`: the nodes may see what links out of a folder lead to, so they stay links.
+    Raises UsageError for what is missing, too large, no plain file, or a link out of its folder.
     """
     found: list[_Found] = []
     left_out: list[Path] = []
     room = limit
-    for each in _find(paths, base, left_out):
+    for each in _find(paths, base, left_out, links_outside=links_outside):
         found.append(each)
         room -= _TAR_HEADER + each.size
         if room < 0:
             _refuse(found, limit)
     files: dict[str, SourceFile] = {}
     room = limit
-    for name, path, _ in found:
-        with path.open("rb") as stream:
-            data = stream.read(room + 1)  # it may have grown meanwhile, and files of /proc have no size
-            executable = bool(os.fstat(stream.fileno()).st_mode & 0o100)
-        room -= len(data)
-        if room < 0:
-            _refuse([_Found(name, path, len(data))], limit)
-        file = SourceFile(data, executable)
+    for name, path, _, link in found:
+        if link or name.endswith("/"):
+            file = SourceFile(b"", link=link)
+        else:
+            with path.open("rb") as stream:
+                data = stream.read(room + 1)  # it may have grown meanwhile, and files of /proc have no size
+                executable = bool(os.fstat(stream.fileno()).st_mode & 0o100)
+            room -= len(data)
+            if room < 0:
+                _refuse([_Found(name, path, len(data))], limit)
+            file = SourceFile(data, executable)
         if files.setdefault(name, file) != file:
             raise UsageError(f"source: two different files would both be {name}", hint="rename one of them")
     named = {(base / given).resolve() for given in paths}
@@ -88,7 +97,9 @@ def _refuse(found: list[_Found], limit: int) -> None:
     )
 
 
-def _find(paths: tuple[str, ...], base: Path, left_out: list[Path]) -> Iterator[_Found]:
+def _find(
+    paths: tuple[str, ...], base: Path, left_out: list[Path], *, links_outside: bool
+) -> Iterator[_Found]:
     """Yield each file once, however many of *paths* lead to it."""
     seen: set[tuple[str, int, int]] = set()
     for given in paths:
@@ -97,18 +108,45 @@ def _find(paths: tuple[str, ...], base: Path, left_out: list[Path]) -> Iterator[
             raise UsageError(
                 f"source: {given} does not exist in {base}", hint="paths are relative to the job file"
             )
-        for path in _walk(root, left_out) if root.is_dir() else [root]:
-            name = path.relative_to(root if root.is_dir() else root.parent).as_posix()
-            if not path.is_file():
+        arrives = _arrives(root, base)
+        for path in _walk(root, left_out, links_outside=links_outside) if root.is_dir() else [root]:
+            name = (arrives / path.relative_to(root)).as_posix()
+            link = str(path.readlink()) if path != root and path.is_symlink() else ""
+            if link:
+                status, size = path.lstat(), 0
+                link = _leads(path, link, root)
+            elif path.is_dir():
+                status, size, name = path.stat(), 0, f"{name}/"
+            elif path.is_file():
+                status = path.stat()
+                size = status.st_size
+            else:
                 raise UsageError(
                     f"source: {path} is no plain file",
                     hint="leave it out: list the files and folders that are code",
                 )
-            status = path.stat()
             key = (name, status.st_dev, status.st_ino)
             if key not in seen:
                 seen.add(key)
-                yield _Found(name, path, status.st_size)
+                yield _Found(name, path, size, link)
+
+
+def _arrives(root: Path, base: Path) -> PurePosixPath:
+    """Return the path of what `source` names below the ranks' working directory."""
+    name = os.path.relpath(os.path.normpath(root), os.path.normpath(base))
+    parts = PurePosixPath(name).parts
+    return PurePosixPath(root.resolve().name) if ".." in parts else PurePosixPath(name)
+
+
+def _leads(link: Path, target: str, root: Path) -> str:
+    """Return where a link leads on a node: by a relative path inside of `root`, elsewhere by the whole."""
+    there = os.path.normpath(link.parent / target)
+    if not Path(target).is_absolute() and Path(there).is_relative_to(os.path.normpath(root)):
+        return target
+    meant, inside = link.resolve(), root.resolve()
+    if not meant.is_relative_to(inside):
+        return str(meant)
+    return os.path.relpath(meant, inside / link.parent.relative_to(root))
 
 
 def _exists(root: Path, given: str) -> bool:
@@ -121,12 +159,15 @@ def _exists(root: Path, given: str) -> bool:
         ) from error
 
 
-def _walk(root: Path, left_out: list[Path]) -> Iterator[Path]:
+def _walk(root: Path, left_out: list[Path], *, links_outside: bool) -> Iterator[Path]:
+    """Yield the files, links and empty folders below `root` that travel."""
     rules = LeftOut(root)
     inside = root.resolve()
     for folder, folders, names in os.walk(root):
         below = Path(folder).relative_to(root)
         links = [name for name in folders if Path(folder, name).is_symlink()]  # os.walk would pass over them
+        if not folders and not names and Path(folder) != root:
+            yield Path(folder)
         folders[:] = sorted(
             name for name in folders if name not in links and not rules.has(f"{(below / name).as_posix()}/")
         )
@@ -134,19 +175,26 @@ def _walk(root: Path, left_out: list[Path]) -> Iterator[Path]:
             if rules.has((below / name).as_posix()):
                 continue
             path = Path(folder, name)
-            if path.is_symlink() and not _stays(path, inside, rules):
+            if path.is_symlink() and not _stays(path, inside, rules, links_outside=links_outside):
                 continue
             yield path
     left_out += [root / name for name in rules.noted]
 
 
-def _stays(link: Path, inside: Path, rules: LeftOut) -> bool:
-    """Whether the file that a link leads to may travel. Raises UsageError where it lies outside."""
+def _stays(link: Path, inside: Path, rules: LeftOut, *, links_outside: bool) -> bool:
+    """Whether a link may travel. Raises UsageError where it leads nowhere, or outside."""
     meant = link.resolve()
-    if not meant.is_relative_to(inside):
+    if meant.is_relative_to(inside):
+        if not meant.exists():
+            raise UsageError(
+                f"source: {link} is a broken link",
+                hint="remove it, or name it in a .ddplaunchignore",
+            )
+        return not rules.has(meant.relative_to(inside).as_posix())
+    if not links_outside:
         raise UsageError(
             f"source: {link} is a link to {meant}, which lies outside of {inside}",
-            hint="name the file itself under `source`, copy it into the folder, or name the link in a "
-            ".ddplaunchignore",
+            hint="name what it leads to under `source`, copy it into the folder, or name the link in a "
+            ".ddplaunchignore; put data on a volume",
         )
-    return not rules.has(meant.relative_to(inside).as_posix())
+    return True

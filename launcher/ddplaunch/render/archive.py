@@ -11,6 +11,7 @@ import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from ddplaunch.agent.contract import SOURCE_TIME
 from ddplaunch.errors import SourceTooLargeError
 from ddplaunch.plan.source import LIMIT, SourceFile
 
@@ -45,16 +46,21 @@ def _agent(name: str) -> bytes:
 
 
 def source_archive(files: Mapping[str, SourceFile], limit: int = LIMIT) -> bytes:
-    """A tar of `files`, by their POSIX paths below the job's folder.
+    """A tar of `files`, by their POSIX paths below the ranks' working directory. Links come last.
 
     Raises SourceTooLargeError, naming the largest file, when the archive is larger than `limit` bytes.
     """
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
-        for name, file in sorted(files.items()):
-            info = tarfile.TarInfo(name)
+        for name, file in sorted(files.items(), key=lambda each: (bool(each[1].link), each[0])):
+            info = tarfile.TarInfo(name.rstrip("/"))
+            info.mtime = SOURCE_TIME
             info.size = len(file.data)
-            info.mode = 0o755 if file.executable else 0o644
+            info.mode = 0o755 if file.executable or name.endswith("/") else 0o644
+            if file.link:
+                info.type, info.linkname = tarfile.SYMTYPE, file.link
+            elif name.endswith("/"):
+                info.type = tarfile.DIRTYPE
             archive.addfile(info, io.BytesIO(file.data))
     data = buffer.getvalue()[: archive.offset]  # what follows is padding to a multiple of 10 kB, for tapes
     if len(data) > limit:

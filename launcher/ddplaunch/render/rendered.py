@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 
@@ -26,3 +26,5 @@ class Rendered:
     """What `submit` does besides, for somebody who runs the command."""
     sweep: Mapping[str, str] = field(default_factory=dict)
     """The job's own values in a sweep, as text by key; a backend keeps them with the job."""
+    counted: Callable[[int], Rendered] | None = field(default=None, compare=False, repr=False)
+    """The same job as the submission of that number, from 2 on, where a scheduler takes each name once."""

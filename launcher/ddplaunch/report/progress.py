@@ -6,7 +6,16 @@ from collections.abc import Hashable
 from dataclasses import replace
 from typing import NamedTuple
 
-from ddplaunch.agent.contract import REGROUP, Exit, JobStatus, NodeStatus, NodeWait, Phase, Verdict
+from ddplaunch.agent.contract import (
+    OUTPUT_LOST,
+    REGROUP,
+    Exit,
+    JobStatus,
+    NodeStatus,
+    NodeWait,
+    Phase,
+    Verdict,
+)
 from ddplaunch.agent.system import phrases
 from ddplaunch.agent.text.printable import printable
 from ddplaunch.backends.job import Job, State
@@ -18,8 +27,9 @@ _ENDED_BY: dict[int | None, str] = {
     Exit.WORKER_FAILED: "a worker failed",
     Exit.OUT_OF_MEMORY: "a worker was killed for memory",
     Exit.HANG: "its ranks could not go on",
-    Exit.STOPPED: "it was stopped from outside",
+    Exit.STOPPED: "it was stopped",
     REGROUP: "it made room for newcomers",
+    OUTPUT_LOST: "its output could not be written",
     Exit.UNUSABLE: "the agent cannot run here",
 }
 _HANG_BY = {"deadline": "it hung, and was ended", "death": "a worker failed"}
@@ -155,6 +165,8 @@ def _headline(job: Job, now: float, *, preliminary: bool) -> str:
     if job.state.ended:
         took = f" after {duration(job.ended - job.submitted)}" if job.ended else ""
         why = printable(job.detail) or ended_by(job.exit_code, job.status, gate_passed=job.gate_passed)
+        if not job.detail and job.status is None and job.exit_code in _IN_PHASE and _never_began(job):
+            why = "before its gate"
         if job.state is State.CANCELLED and job.exit_code == Exit.STOPPED and not job.detail:
             why = "by `ddplaunch cancel`"  # else its backend says who it was
         left = f"; {printable(job.lingers)}" if job.lingers else ""
@@ -166,6 +178,11 @@ def _headline(job: Job, now: float, *, preliminary: bool) -> str:
     more = job.detail or (f"{verdict.sentence}; this may pass" if verdict else "")
     besides = f"; {printable(more)}" if more else ""
     return f"{_phase_text(job.status, now)}{_waited_for(job.status)}{besides}"
+
+
+def _never_began(job: Job) -> bool:
+    """Whether its scheduler could not start it."""
+    return bool(job.verdicts) and job.verdicts[0].where == "launch"
 
 
 def ended_by(code: int | None, status: JobStatus | None, *, gate_passed: bool = False) -> str:

@@ -255,9 +255,9 @@ class JobSpec(Section):
     source: Paths = Field(
         default=(),
         description="Files and folders that travel with the job, for code that is not in the image: one "
-        "path or several, relative to the job file. Of a folder, what looks private (`.git`, `.env`, "
-        "`.ssh`, `*.pem`, `id_rsa` and the like) stays at home unless it is named here itself, and so does "
-        "what a `.ddplaunchignore` in that folder names, in git's syntax. A link must stay in its folder.",
+        "path or several, relative to the job file. Each keeps its path. Of a folder, what looks private "
+        "(`.git`, `.env`, `.ssh`, `*.pem`, `id_rsa` and the like) stays at home unless it is named here "
+        "itself, and so does what a `.ddplaunchignore` in that folder names, in git's syntax.",
     )
     env: dict[EnvName, str] = Field(
         default={}, description="Environment variables of the ranks; values are text."
@@ -270,7 +270,9 @@ class JobSpec(Section):
     )
     volumes: tuple[Volume, ...] = Field(default=(), description="Storage that every node sees.")
     workdir: Line | None = Field(
-        default=None, description="Folder in which the ranks start; by default where the source lies."
+        default=None,
+        description="Folder in which the ranks start; by default where the source lies, and without "
+        "`source` the job file's own folder, or the image's.",
     )
     resources: Resources = Field(default=Resources(), description="What each node must have.")
     rendezvous: Rendezvous = Field(

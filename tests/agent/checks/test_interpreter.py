@@ -70,6 +70,14 @@ def test_what_travels_with_the_job_is_there(tmp_path: Path, command: list[str], 
     assert there == (check(tmp_path, command=command, workdir=None).status == Status.PASS)
 
 
+def test_a_node_without_the_folder_of_the_job_file_is_named(tmp_path: Path) -> None:
+    """The commonest mistake on a cluster: it lies on the login node alone."""
+    lost = check(tmp_path, workdir=str(tmp_path / "here"))
+
+    assert f"the folder {tmp_path / 'here'} is not on this node" in lost.observed
+    assert "submit from a folder that all nodes share, or list the code under `source`" in lost.hint
+
+
 def test_the_unpacked_source_is_the_workdir(tmp_path: Path) -> None:
     """Without a workdir the ranks start where the source was unpacked."""
     (tmp_path / "unpacked").mkdir()

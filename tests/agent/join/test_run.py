@@ -103,10 +103,10 @@ def test_the_slower_node_is_waited_for(desk: Desk) -> None:
 
 
 def test_a_node_that_fails_ends_all_with_one_verdict(desk: Desk) -> None:
-    """The one that would have gone on ends with the same code and the same sentence."""
+    """The one that would have gone on ends with the same sentence; the other with its command's code."""
     nodes = desk.join_all('[ "$DDPLAUNCH_NODE" = 0 ] && sleep 100; echo no such data; exit 3')
 
-    assert [Exit.WORKER_FAILED] * 2 == [node.wait(60) for node in nodes], [node.output for node in nodes]
+    assert [1, 3] == [node.wait(60) for node in nodes], [node.output for node in nodes]
     for node in nodes:
         assert "node 1's launch command ended with exit code 3" in node.output
     (kept,) = desk.tmp.iterdir()
@@ -119,7 +119,7 @@ def test_in_a_container_each_node_leaves_the_verdict_in_its_message(desk: Desk, 
     command = '[ "$DDPLAUNCH_NODE" = 0 ] && sleep 100; echo no such data; exit 3'
     nodes = [desk.join(node, command, message=str(file)) for node, file in enumerate(files)]
 
-    assert [Exit.WORKER_FAILED] * 2 == [node.wait(60) for node in nodes], [node.output for node in nodes]
+    assert [1, 3] == [node.wait(60) for node in nodes], [node.output for node in nodes]
     first, second = (json.loads(file.read_text()) for file in files)
     assert first == second
     assert Exit.WORKER_FAILED == first["exit_code"]
@@ -181,13 +181,16 @@ def test_a_node_that_never_comes_is_named(desk: Desk) -> None:
 
 @pytest.mark.parametrize("node", [pytest.param(0, marks=pytest.mark.whole), 1])
 def test_a_signal_to_one_node_ends_all(desk: Desk, node: int) -> None:
-    """Nobody is blamed for it, and no process is left."""
+    """Nobody is blamed for it, and no process is left. The node that got it dies of it, as without us."""
     nodes = desk.join_all(f"{MEET}; sleep 100")
     for each in nodes:
         each.says("meets at n0")
     nodes[node].process.send_signal(signal.SIGTERM)
 
-    assert [Exit.STOPPED] * 2 == [each.wait(60) for each in nodes], [each.output for each in nodes]
+    codes = [each.wait(60) for each in nodes]
+    assert {node: -signal.SIGTERM, 1 - node: Exit.STOPPED} == dict(enumerate(codes)), [
+        each.output for each in nodes
+    ]
     wait_for(lambda: not desk.left())
 
 

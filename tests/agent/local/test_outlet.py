@@ -29,7 +29,15 @@ def test_output_that_a_full_disk_does_not_take_is_no_success(tmp_path: Path) -> 
     ended = _run("echo trained", "/dev/full", tmp_path)
 
     assert ended.returncode == 1, ended.stderr
-    assert "cannot write stdout: No space left on device; 8 bytes of output are lost" in ended.stderr
+    lost = "cannot write stdout: No space left on device; 8 bytes of output are lost"
+    assert lost in ended.stderr
+
+    words = [str(Path(sys.executable).with_name("ddplaunch")), "status", "local://run"]
+    env = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
+    status = subprocess.run(words, env=env, capture_output=True, text=True, timeout=100, check=False)
+    assert status.returncode == 100
+    assert "failed after" in status.stdout
+    assert lost in status.stdout
 
 
 def test_a_full_disk_is_waited_for_until_its_writers_would_wait_for_good(tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ def test_the_source_is_where_the_job_starts(node: Node) -> None:
     node.start([sys.executable, "train.py"])
 
     assert node.exit_code() == 0
-    source = str(node.here / "source")
+    source = str(node.folder / "work")
     assert f"{source} {source}" in node.output
 
 

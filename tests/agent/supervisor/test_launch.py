@@ -218,16 +218,16 @@ def archive(path: Path, *members: tarfile.TarInfo) -> str:
 
 
 def test_the_source_is_unpacked_once(tmp_path: Path) -> None:
-    """Files and folders below the node's folder, executable where they were, and left alone the next time."""
+    """Files and folders, executable where they were, and left alone by the next attempt."""
     script = tarfile.TarInfo("src/run.sh")
     script.mode = 0o755
     archive(tmp_path / "source.tar", tarfile.TarInfo("train.py"), script)
     place = LaunchContext(str(tmp_path), 0)
     place.prepare()
-    (tmp_path / "run/node-0/source/train.py").write_text("changed")
+    (tmp_path / "work/train.py").write_text("changed")
     place.prepare()
 
-    source = tmp_path / "run/node-0/source"
+    source = tmp_path / "work"
     assert (source / "train.py").read_text() == "changed"
     assert os.access(source / "src/run.sh", os.X_OK)
     assert not os.access(source / "train.py", os.X_OK)
@@ -242,16 +242,43 @@ def link(name: str, target: str) -> tarfile.TarInfo:
 
 
 @pytest.mark.parametrize(
-    "member",
-    [tarfile.TarInfo("/etc/evil"), tarfile.TarInfo("a/../../evil"), link("a", "/etc"), link("b", "..")],
+    "members",
+    [
+        [tarfile.TarInfo("/etc/evil")],
+        [tarfile.TarInfo("a/../../evil")],
+        [link("a", ".."), tarfile.TarInfo("a/evil")],
+        [link("a", ".."), link("a/b", "/etc")],
+    ],
 )
-def test_an_archive_that_leaves_its_folder_is_refused(tmp_path: Path, member: tarfile.TarInfo) -> None:
-    """Absolute names, parent folders and links are refused, and nothing is left half unpacked."""
-    path = archive(tmp_path / "source.tar", member)
+def test_an_archive_that_leaves_its_folder_is_refused(tmp_path: Path, members: list[tarfile.TarInfo]) -> None:
+    """Absolute names, parent folders and what lies behind a link; nothing is left half unpacked."""
+    path = archive(tmp_path / "source.tar", *members)
 
     with pytest.raises(LaunchError, match="is not a plain file below the source folder"):
         launch.unpack(path, str(tmp_path / "source"))
     assert not (tmp_path / "source").exists()
+
+
+def test_a_link_of_the_source_stays_one(tmp_path: Path) -> None:
+    """A data set behind a link is not copied."""
+    launch.unpack(archive(tmp_path / "source.tar", link("data", "/datasets/x")), str(tmp_path / "work"))
+
+    assert os.readlink(tmp_path / "work/data") == "/datasets/x"
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_ranks_stand_in_the_jobs_own_folder_where_the_node_sees_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: bool
+) -> None:
+    """What they write stays there. A node that does not see it unpacks the source for itself."""
+    (tmp_path / "job/run").mkdir(parents=True)
+    (tmp_path / "job/work").mkdir()
+    monkeypatch.setenv(Env.SHARED, str(tmp_path / f"job/run/shared-{1 if seen else 2}"))
+    (tmp_path / "job/run/shared-1").touch()
+
+    place = LaunchContext(str(tmp_path / "scratch"), 0)
+
+    assert place.work == str(tmp_path / ("job/work" if seen else "scratch/work"))
 
 
 def test_the_hooks_files_are_laid_out(tmp_path: Path) -> None:

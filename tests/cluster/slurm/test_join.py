@@ -150,10 +150,20 @@ def test_a_rank_that_fails_is_the_verdict_on_every_node(srun: Srun) -> None:
     """Its torchrun ends with a failure, and those of the other nodes cannot go on without it."""
     step = srun.join(TORCHRUN, "--nproc-per-node=2", "fails.py")
 
-    assert Exit.WORKER_FAILED == step.code, step
+    assert 1 == step.code, step  # torchrun's own
     for output in step.output.values():
         verdict = output.split("ddplaunch verdict")[1]
         assert "rank-failed: rank 3 raised ValueError: no batch (fails.py:6)" in verdict
+
+
+@pytest.mark.whole
+def test_the_code_of_srun_is_that_of_the_node_that_fails(srun: Srun) -> None:
+    """It is the highest of all nodes; the other's command is ended, and its code is lower."""
+    step = srun.join("sh", "-c", "if [ $SLURM_NODEID = 1 ]; then exit 7; fi; exec sleep 100")
+
+    assert 7 == step.code, step
+    for output in step.output.values():
+        assert "node 1 (n2)'s launch command ended with exit code 7" in " ".join(output.split())
 
 
 def test_a_script_that_goes_on_after_a_failure_ends_as_without_us(srun: Srun) -> None:

@@ -66,6 +66,7 @@ def test_scancel_lets_the_ranks_end_by_themselves(cluster: Cluster, work: Path) 
 
     assert ("CANCELLED", "60:0") == (job.ended(), job.exit_code)
     assert 2 == job.output.count("told to stop by SIGTERM")
+    assert 1 == job.output.count("the job is ended by scancel"), job.output
     assert 2 == job.output.count("] saved")
     assert 60 == job.bundle().exit_code
     job.leaves_nothing()
@@ -248,6 +249,7 @@ def test_a_preempted_job_says_what_it_was_doing(cluster: Cluster, work: Path) ->
 
     assert "PREEMPTED" == job.ended(60)
     assert 2 == job.output.count("told to stop by SIGTERM")
+    assert 1 == job.output.count("the job is ended by Slurm, for a job of higher priority"), job.output
     assert 60 == job.bundle().exit_code
     job.leaves_nothing()
 

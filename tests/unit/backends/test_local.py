@@ -141,7 +141,7 @@ def test_cancel_stops_and_marks(backend: LocalBackend, job: Make) -> None:
 
     first = backend.cancel(handle)
 
-    assert (State.CANCELLED, 60) == (first.state, first.exit_code)
+    assert (State.CANCELLED, 60, "by `ddplaunch cancel`") == (first.state, first.exit_code, first.detail)
     assert first == backend.cancel(handle)
 
 

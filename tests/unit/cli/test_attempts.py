@@ -41,7 +41,7 @@ def test_the_present_attempt_has_its_number_and_the_earlier_ones_a_line_each(
     data = json.loads(call("status", "local://digits/1", "--json").out)
 
     assert lines[0].startswith("local://digits/1  attempt 2: succeeded after ")
-    assert ["  attempt 0: node 1 does not answer", "  attempt 1: it was stopped from outside"] == lines[2:4]
+    assert ["  attempt 0: node 1 does not answer", "  attempt 1: it was stopped"] == lines[2:4]
     assert "  `ddplaunch diagnose local://digits/1 --attempt 1` says why" == lines[4]
     assert call("list").out.endswith("attempt 2\n")
     assert (2, [(0, 20), (1, 60)]) == (
@@ -97,7 +97,7 @@ def test_an_attempt_that_was_stopped_says_what_became_of_its_checkpoint(call: Ca
     codec.write(str(path), replace(status, nodes=[kept, NodeStatus(1, detail="does not answer")]))
 
     assert (
-        "  attempt 1: it was stopped from outside; digits.pt was written 2.5 s after the signal"
+        "  attempt 1: it was stopped; digits.pt was written 2.5 s after the signal"
         in call("status", "local://digits/1").out.splitlines()
     )
 

@@ -73,8 +73,24 @@ def test_a_number_is_that_of_a_job_of_slurm(call: Call, monkeypatch: pytest.Monk
     assert call("status", "slurm://77") == call("status", "77")
 
 
-def test_a_name_of_several_targets_is_ambiguous(call: Call) -> None:
-    """All candidates are named, the newest first, and nothing is done."""
+def test_a_name_means_its_newest_submission_of_all_targets(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where Slurm has had several of that name, and where Kubernetes has put a number behind it."""
+    monkeypatch.setenv("PATH", os.devnull)
+    assert call("status", "slurm://77") == call("status", "both")
+    slurm("both", 78, 22.0)
+    assert call("status", "slurm://78") == call("status", "both")
+    clusters = ClusterRecords(state_folder())
+    clusters.begin(ClusterJob("https://one:6443", "lab", "both-2", "u", 25.0, named="both"))
+    assert call("status", "kubernetes://lab/both-2") == call("status", "both")
+    clusters.begin(ClusterJob("https://one:6443", "lab", "both", "u", 24.0, named="both"))
+    assert call("status", "kubernetes://lab/both-2") == call("status", "both")
+    assert call("status", "kubernetes://lab/both-2") == call("status", "both-2")
+
+
+def test_what_changes_something_does_not_choose_between_targets(call: Call) -> None:
+    """The newest of each is named, the newest first, and nothing is done."""
     ClusterRecords(state_folder()).begin(ClusterJob("https://one:6443", "lab", "both", "u", 25.0))
     answer = call("cancel", "both")
 

@@ -10,25 +10,48 @@ from ddplaunch.plan import source
 from ddplaunch.plan.source import SourceFile
 
 
-def test_a_file_travels_under_its_own_name(tmp_path: Path) -> None:
-    """A file named by a longer path lies directly in the job's source folder."""
+def test_a_file_keeps_its_path(tmp_path: Path) -> None:
+    """It lies where its imports, and the command, have it beside the job file."""
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "train.py").write_text("x = 1\n")
 
-    assert {"train.py": SourceFile(b"x = 1\n")} == source.read(("src/train.py",), tmp_path).files
+    assert {"src/train.py": SourceFile(b"x = 1\n")} == source.read(("src/train.py",), tmp_path).files
 
 
-def test_a_folder_gives_its_content(tmp_path: Path) -> None:
-    """What lies in a folder keeps its path below that folder, and scripts stay executable."""
-    (tmp_path / "src" / "lib").mkdir(parents=True)
-    (tmp_path / "src" / "lib" / "data.py").write_bytes(b"\xff\x00")
-    (tmp_path / "src" / "go.sh").write_text("#!/bin/sh\n")
-    (tmp_path / "src" / "go.sh").chmod(0o755)
+def test_a_folder_keeps_its_name_its_scripts_and_its_empty_folders(tmp_path: Path) -> None:
+    """`from models.net import build` works there as it does here."""
+    (tmp_path / "models" / "lib").mkdir(parents=True)
+    (tmp_path / "models" / "cache").mkdir()
+    (tmp_path / "models" / "lib" / "data.py").write_bytes(b"\xff\x00")
+    (tmp_path / "models" / "go.sh").write_text("#!/bin/sh\n")
+    (tmp_path / "models" / "go.sh").chmod(0o755)
 
     assert {
-        "lib/data.py": SourceFile(b"\xff\x00"),
-        "go.sh": SourceFile(b"#!/bin/sh\n", executable=True),
-    } == source.read(("src",), tmp_path).files
+        "models/lib/data.py": SourceFile(b"\xff\x00"),
+        "models/go.sh": SourceFile(b"#!/bin/sh\n", executable=True),
+        "models/cache/": SourceFile(b""),
+    } == source.read(("models",), tmp_path).files
+
+
+def test_two_packages_travel_together(tmp_path: Path) -> None:
+    """Both have an __init__.py."""
+    for folder in ("models", "tools"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "__init__.py").write_text(folder)
+
+    found = source.read(("models", "tools"), tmp_path).files
+
+    assert ["models/__init__.py", "tools/__init__.py"] == sorted(found)
+
+
+def test_what_lies_elsewhere_arrives_under_its_last_name(tmp_path: Path) -> None:
+    """There is no path below the job file's folder that it could keep."""
+    (tmp_path / "common" / "lib").mkdir(parents=True)
+    (tmp_path / "common" / "lib" / "a.py").write_text("")
+    (tmp_path / "job").mkdir()
+
+    assert ["common/lib/a.py"] == list(source.read(("../common",), tmp_path / "job").files)
+    assert ["a.py"] == list(source.read((f"{tmp_path}/common/lib/a.py",), tmp_path / "job").files)
 
 
 def test_caches_stay_at_home(tmp_path: Path) -> None:
@@ -38,7 +61,7 @@ def test_caches_stay_at_home(tmp_path: Path) -> None:
         (tmp_path / "src" / folder / "x").write_text("")
     (tmp_path / "src" / "train.py").write_text("")
 
-    assert ["train.py"] == list(source.read(("src",), tmp_path).files)
+    assert ["src/train.py"] == list(source.read(("src",), tmp_path).files)
 
 
 def test_a_missing_source_is_named(tmp_path: Path) -> None:
@@ -49,12 +72,12 @@ def test_a_missing_source_is_named(tmp_path: Path) -> None:
 
 def test_two_files_of_one_name_are_an_error(tmp_path: Path) -> None:
     """Nothing is silently overwritten by a file of the same name from elsewhere."""
-    for folder in ("a", "b"):
+    for folder in ("a", "b", "job"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "train.py").write_text(folder)
 
     with pytest.raises(UsageError, match=r"two different files would both be train\.py"):
-        source.read(("a", "b"), tmp_path)
+        source.read(("../a/train.py", "../b/train.py"), tmp_path / "job")
 
 
 def test_the_same_file_twice_is_one(tmp_path: Path) -> None:
@@ -64,13 +87,12 @@ def test_the_same_file_twice_is_one(tmp_path: Path) -> None:
     assert ["train.py"] == list(source.read((".", "train.py"), tmp_path).files)
 
 
-@pytest.mark.parametrize("target", ["nowhere", "."])
-def test_a_link_that_cannot_travel_is_an_error(tmp_path: Path, target: str) -> None:
-    """A broken link, or a link to a folder, is refused rather than silently left out."""
+def test_a_broken_link_is_an_error(tmp_path: Path) -> None:
+    """It would be broken on the nodes, too."""
     (tmp_path / "src").mkdir()
-    (tmp_path / "src" / "link").symlink_to(target)
+    (tmp_path / "src" / "link").symlink_to("nowhere")
 
-    with pytest.raises(UsageError, match="link is no plain file"):
+    with pytest.raises(UsageError, match="link is a broken link"):
         source.read(("src",), tmp_path)
 
 
@@ -129,12 +151,27 @@ def test_a_link_out_of_the_folder_is_refused(tmp_path: Path) -> None:
         source.read(("src",), tmp_path)
 
 
-def test_a_link_inside_the_folder_is_followed(tmp_path: Path) -> None:
-    """It travels as the file that it means."""
-    (tmp_path / "a.py").write_text("a")
-    (tmp_path / "b.py").symlink_to("a.py")
+def test_a_link_out_of_the_folder_stays_one_where_nodes_see_our_folders(tmp_path: Path) -> None:
+    """`data -> /datasets/x` is how people keep data out of their repository."""
+    (tmp_path / "src").mkdir()
+    (tmp_path / "data").mkdir()
+    (tmp_path / "src" / "data").symlink_to("../data")
 
-    assert b"a" == source.read((".",), tmp_path).files["b.py"].data
+    found = source.read(("src",), tmp_path, links_outside=True).files
+
+    assert {"src/data": SourceFile(b"", link=f"{tmp_path}/data")} == found
+
+
+@pytest.mark.parametrize("target", ["a", "a/x.py", "{root}/a"])
+def test_a_link_inside_the_folder_stays_one(tmp_path: Path, target: str) -> None:
+    """To a file or a folder; one with a whole path of this machine means the same there."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "x.py").write_text("a")
+    (tmp_path / "link").symlink_to(target.format(root=tmp_path))
+
+    link = source.read((".",), tmp_path).files["link"].link
+
+    assert target.format(root=tmp_path).removeprefix(f"{tmp_path}/") == link
 
 
 def test_what_looks_private_stays_at_home(tmp_path: Path) -> None:
@@ -166,7 +203,7 @@ def test_what_is_named_itself_travels(tmp_path: Path) -> None:
 
     both = source.read((".", ".env", ".ssh"), tmp_path)
 
-    assert ([".env", "id_rsa"], ()) == (sorted(both.files), both.left_out)
+    assert ([".env", ".ssh/id_rsa"], ()) == (sorted(both.files), both.left_out)
 
 
 def test_the_ignore_file_has_gits_syntax(tmp_path: Path) -> None:

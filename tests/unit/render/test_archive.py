@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.busy import BUSY
 
-from ddplaunch.agent.contract import Exit
+from ddplaunch.agent.contract import SOURCE_TIME, Exit
 from ddplaunch.agent.hook import without_mpi
 from ddplaunch.errors import ExitCode, SourceTooLargeError
 from ddplaunch.plan.source import LIMIT, SourceFile
@@ -227,7 +227,9 @@ def test_the_archive_is_a_sound_zip_file() -> None:
 letters = st.characters(exclude_characters="/\0", exclude_categories=["Cs"])
 parts = st.text(letters, min_size=1, max_size=60).filter(lambda part: part not in (".", ".."))
 names = st.lists(parts, min_size=1, max_size=5).map("/".join)
-sources = st.dictionaries(names, st.builds(SourceFile, st.binary(max_size=300), st.booleans()), max_size=5)
+sources = st.dictionaries(
+    names, st.builds(SourceFile, st.binary(max_size=300), st.booleans(), st.just("")), max_size=5
+)
 
 
 @given(sources)
@@ -241,7 +243,7 @@ def test_source_arrives_as_it_was(files: dict[str, SourceFile]) -> None:
         strangers = {(m.mtime, m.uid, m.gid, m.uname, m.gname) for m in tar.getmembers()}
 
     assert files == found
-    assert {(0, 0, 0, "", "")} >= strangers
+    assert {(SOURCE_TIME, 0, 0, "", "")} >= strangers
 
 
 @given(sources)

@@ -80,3 +80,44 @@ def test_every_object_of_a_sweep_bears_its_values() -> None:
     assert [{"env.LR": "0.1"}] * len(found) == [kubernetes_objects.sweep(each) for each in found]
     assert {} == kubernetes_objects.sweep(objects(GOLDEN / "digits")["Job"])
     assert {} == kubernetes_objects.sweep({"metadata": {"annotations": {"ddplaunch/sweep": "[broken"}}})
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_later_submission_differs_by_its_name_alone(case: str) -> None:
+    """All objects take it, and what refers to them; the label of its family stays."""
+    folder = GOLDEN / case
+    first = render(plan.make(load(folder / "job.yaml"), "kubernetes", folder))
+    assert first.counted is not None
+    second = first.counted(12)
+    ((name, file),) = second.files.items()
+    found = [each for each in yaml.load_all(file.content, yaml.CSafeLoader) if each]
+
+    assert (f"{first.job}-12", f"{first.job}-12.yaml") == (second.job, name)
+    assert second.command[-1] == name
+    assert {second.job} == {each["metadata"]["name"] for each in found}
+    for each in found:
+        labels = each["metadata"]["labels"]
+        own = "app.kubernetes.io/instance"
+        if own in rendered(folder):
+            assert (labels["app.kubernetes.io/name"], labels[own]) == (first.job, second.job)
+    # The archives and the plan's digest apart, nothing else is another.
+    digest = re.compile(r"^( *(agent\.pyz|source\.tar|ddplaunch/spec)): .*$", flags=re.M)
+    texts = [each.files[f"{each.job}.yaml"].content.decode() for each in (first, second)]
+    plain, later = (digest.sub("", text) for text in texts)
+    name_label = re.compile(r"(app\.kubernetes\.io/name: ).*")
+    assert name_label.sub(r"\1", later).replace(second.job, first.job) == name_label.sub(r"\1", plain)
+    assert first.files == render(plan.make(load(folder / "job.yaml"), "kubernetes", folder)).files
+
+
+def test_a_later_submission_has_room_for_its_number(tmp_path: Path) -> None:
+    """A JobSet makes longer names of its pods, and a label holds 63 characters."""
+    for jobset, longest in ((False, 50), (True, 63 - len("-node-0-99-xxxxx"))):
+        path = tmp_path / "job.yaml"
+        path.write_text(
+            f"apiVersion: ddplaunch/v1\nname: {'x' * longest}\nimage: a\nnodes: 100\n"
+            f"command: [a.py]\nkubernetes: {{jobset: {str(jobset).lower()}}}\n"
+        )
+        made = render(plan.make(load(path), "kubernetes", tmp_path))
+        assert made.counted is not None
+        assert "x" * (longest - 3) + "-12" == made.counted(12).job
+        assert "x" * (longest - 2) + "-2" == made.counted(2).job

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import tarfile
 from typing import Any
@@ -13,6 +12,7 @@ from ddplaunch.agent.checks.command_line import MODULE, PROGRAM, SHELL_SCRIPT, S
 from ddplaunch.agent.checks.context import Context, failed, passed, unknown
 from ddplaunch.agent.checks.python import Lacks, UnansweredError
 from ddplaunch.agent.contract import CheckResult, Files
+from ddplaunch.agent.system import programs
 
 _SOURCE_HINT = "list it under `source:` so that it travels with the job, or say where it lies: `workdir:`"
 _COMMAND_HINT = "start ddplaunch in the folder where it lies, or name it by its full path"
@@ -35,13 +35,16 @@ def check(context: Context) -> CheckResult:
 
 
 def _folder(context: Context) -> None:
-    """Raise Lacks when the folder in which ddplaunch was started has been removed, or its storage."""
+    """Raise Lacks when the folder of the ranks is not on this node, or has been removed, or its storage."""
     try:
-        _ = context.workdir
+        folder = context.workdir
     except OSError as error:
         observed = f"the current folder is gone: {error.strerror}"
         hint = "change to it again, or to another folder, and run the command once more"
         raise Lacks(observed, "a current folder that exists", hint) from error
+    if context.plan.workdir and not os.path.isdir(folder):
+        hint = "submit from a folder that all nodes share, or list the code under `source`"
+        raise Lacks(f"the folder {folder} is not on this node", f"the folder {folder}", hint)
 
 
 def _require(context: Context, facts: dict[str, Any]) -> None:
@@ -110,22 +113,9 @@ def _find_program(context: Context, name: str) -> None:
     elif not os.access(file, os.X_OK):
         hint = f"`chmod +x {name}`, or put its interpreter before it: bash {name}"
         raise Lacks(f"{name} may not be executed", f"an executable {name}", hint)
-    elif absent := _absent_interpreter(file, path):
+    elif absent := programs.absent_interpreter(file, path):
         hint = "correct that line; where it ends with a carriage return, the file was saved on Windows"
         raise Lacks(f"the first line of {name} names {absent!r}, which is not there", absent, hint)
-
-
-def _absent_interpreter(file: str, path: str) -> str:
-    """Return the interpreter of a script's first line, if it is missing; else ""."""
-    with open(file, "rb") as script:
-        line = script.readline(512).decode(errors="replace")
-    if not line.startswith("#!"):
-        return ""
-    # Linux, fs/binfmt_script.c: spaces and tabs end the name, and a carriage return is part of it.
-    name, *rest = re.split(r"[ \t]+", line[2:].rstrip("\n").strip(" \t"))
-    if os.path.basename(name) == "env" and rest and not re.match(r"-|.*=", rest[0]):
-        return "" if shutil.which(rest[0], path=path) else rest[0]
-    return "" if not name or os.path.exists(name) else name
 
 
 def _find_script(context: Context, start: Start) -> None:

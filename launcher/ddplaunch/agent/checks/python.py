@@ -129,6 +129,9 @@ def _interpreter(context: Context) -> str:
 def _of_program(name: str, path: str) -> Optional[str]:
     """Return the Python that `name` is, or that its first line names; else None. Raises Lacks, OSError."""
     program = shutil.which(name, path=path)
+    if program is None and os.sep in name and os.path.isfile(name):
+        hint = f"`chmod +x {name}`, or put its interpreter before it: bash {name}"
+        raise Lacks(f"{name} may not be executed", f"an executable {name}", hint)
     if program is None:
         # In an environment that is not active it lies beside our own Python.
         beside = os.path.join(os.path.dirname(sys.executable), name)

@@ -95,6 +95,7 @@ class Env:
     TERMINATION = "DDPLAUNCH_TERMINATION"  # in a container: the file for its message, see `termination`
     JOB = "DDPLAUNCH_JOB"  # the job's name, for the trainer's own use
     SOURCE = "DDPLAUNCH_SOURCE"  # folder where the job's source was unpacked
+    SHARED = "DDPLAUNCH_SHARED"  # a file in `run` of node 0's job folder, which a node sees if it shares that
     WEBHOOK = "DDPLAUNCH_WEBHOOK_"  # and a number: in a pod, a URL of the job file's `notify`
     PY_SPY = "DDPLAUNCH_PY_SPY"  # path of a py-spy that the launcher has brought
     HOOK = "DDPLAUNCH_HOOK"  # the supervisor's socket, for the worker hook
@@ -107,6 +108,7 @@ class Files:
     JOB = "job.json"  # the job file itself, in place of PLAN, where a Helm chart has made the pods
     AGENT = "agent.pyz"
     SOURCE = "source.tar"
+    WORK = "work"  # where SOURCE is unpacked, and ranks stand without a workdir
     RUN = "run"
     RESUME = "resume"  # Env.RESUME_DIR, where the job file names no other
     KEY = "run/key"  # mode 0600
@@ -121,7 +123,7 @@ class Files:
     EVENTS = "run/events.jsonl"  # one Event a line
     FAULTY = "run/faulty"  # names of the nodes at fault, one a line, where the job may work without them
     BUNDLE = "run/bundle.zip"  # Bundle, by `bundle_file`, written at every verdict and at the end
-    STOP_REQUEST = "stop-request.json"  # StopRequest, on the machine of a local job
+    STOP_REQUEST = "stop-request.json"  # StopRequest: who asks for the end, where the folder is shared
     OUTPUT = "run/output.log"  # every node's prefixed output, as a terminal would show it
     NODE = "run/node-{node}"
     # below NODE:
@@ -132,6 +134,10 @@ class Files:
     LAUNCH_END = "launch.json"  # LaunchEnd, once the launch command has ended
     OWN = "bundle.zip"  # Bundle, by `bundle_file`, of this node's view alone, where it ended without a hub
 
+
+SOURCE_TIME = 315_619_200
+"""Seconds since the epoch (2 January 1980) at which all files of a job's source seem to be written. The same
+source makes the same archive, and a file with another time is an output. Zip knows no earlier year."""
 
 MESH = "mesh"
 """The check that nodes make together: each tries paths to the others."""
@@ -285,6 +291,7 @@ class LaunchEnd:
     code: Optional[int]
     signal: Optional[int]
     killed: bool = False  # by ddplaunch, since it did not end by itself
+    dismissed: bool = False  # ddplaunch has ended it: it hung, or another node has failed or was stopped
 
 
 @dataclass(frozen=True)

@@ -62,4 +62,5 @@ class JobStatus:
     failed_attempts: list[LaunchAttempt] = field(
         default_factory=list
     )  # earlier ones with failures, without evidence
+    output_lost: str = ""  # of a command in the foreground: what could not be written, and why
     version: int = VERSION

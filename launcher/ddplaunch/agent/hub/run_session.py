@@ -13,12 +13,15 @@ import time
 from dataclasses import replace
 from typing import Callable, Optional
 
+from ddplaunch.agent import platforms
 from ddplaunch.agent.contract import (
     Beat,
     Exit,
+    Files,
     JobEvidence,
     JobPlan,
     Phase,
+    StopRequest,
     Verdict,
     bundle_file,
     codec,
@@ -253,6 +256,15 @@ class RunSession:
         self.record.event("ending", f"{self.record.node_name(node)} was told to stop: {how}", node)
         if self.eviction.stopping(node, how, now):
             self._request("stopping", now)
+            who = self._ended_by()
+            if who and who not in how:
+                self.record.event("ending", f"the job is ended by {who}")
+
+    def _ended_by(self) -> str:
+        """Return who ends the job, where its folder or its scheduler knows; "" elsewhere."""
+        with contextlib.suppress(OSError, codec.ContractError):
+            return codec.read(StopRequest, self.record.path(Files.STOP_REQUEST)).who
+        return platforms.named(self.plan.platform).ended_by()
 
     def _heeds_eviction(self, now: float) -> bool:
         """Report nodes that are being stopped. Once one has ended, end the job and return True."""

@@ -52,12 +52,17 @@ def _launch(job: Job) -> _Problems:
         yield "launch", job["launch"], "torchrun or none for --to kubernetes", hint
 
 
+def name_room(nodes: int) -> int:
+    """Return how long the name of a JobSet of so many nodes may be, for the names of its pods."""
+    return LABEL - len(f"-node-0-{nodes - 1}{POD_SUFFIX}")
+
+
 def _lengths(job: Job) -> _Problems:
     """Names that Kubernetes makes of the job's: it refuses them when the job stands already."""
     name, last = job["name"], str(job["nodes"] - 1)
     options = job["kubernetes"]
     if options["jobset"]:
-        room = LABEL - len(f"-node-0-{last}{POD_SUFFIX}")
+        room = name_room(job["nodes"])
         if len(name) > room:
             size, hint = f"{len(name)} characters", "a JobSet makes longer names of its pods than a Job"
             yield "name", size, f"at most {room} with kubernetes.jobset and {job['nodes']} nodes", hint

@@ -11,10 +11,10 @@ import tempfile
 import time
 from typing import Optional
 
-from ddplaunch.agent.contract import OUTPUT_LOST, Env, Exit, Files, WatchdogPlan, codec
+from ddplaunch.agent.contract import Env, Exit, Files, WatchdogPlan, codec
 from ddplaunch.agent.diagnosis import verdict_text
 from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
-from ddplaunch.agent.join import munge, options
+from ddplaunch.agent.join import munge, options, outcome
 from ddplaunch.agent.join.prepare import JoinedJob, prepare
 from ddplaunch.agent.join.spot import CannotJoinError
 from ddplaunch.agent.local import host
@@ -24,7 +24,7 @@ from ddplaunch.agent.transport.endpoints import parse
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Run this node's part. Returns an Exit, the same on all nodes where one verdict ends the job.
+    """Run this node's part. Returns the exit code of its command; an Exit where that did not end by itself.
 
     Leaves a folder behind only on node 0 of a job that did not succeed: it has the evidence.
     """
@@ -60,7 +60,8 @@ def _run(joined: JoinedJob, folder: str, prefix: Optional[bool]) -> int:
     part = host.Part(joined.node, hub, joined.environment[Env.KEY], joined.key_server)
     attempt = int(joined.environment[Env.ATTEMPT])
     code = host.main(joined.plan, folder, attempt, part=part, streams=UserStreams(prefix=prefix))
-    return 1 if code == OUTPUT_LOST else code
+    own = outcome.of_command(joined.plan.command, folder, joined.node, code)
+    return code if own is None else own
 
 
 def keys(port: int, occasion: str) -> int:

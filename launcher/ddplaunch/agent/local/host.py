@@ -38,7 +38,7 @@ from ddplaunch.agent.contract import (
 )
 from ddplaunch.agent.local.carrier import Carrier, UserStreams
 from ddplaunch.agent.local.child import Child
-from ddplaunch.agent.system import proc, processes
+from ddplaunch.agent.system import phrases, proc, processes
 from ddplaunch.agent.system.log_file import LogFile
 from ddplaunch.agent.system.signals import PAUSES, SignalReader, is_ignored
 from ddplaunch.agent.transport.endpoints import Endpoint
@@ -96,8 +96,10 @@ def main(
     if lost:
         with contextlib.suppress(OSError):  # it may be the one that is full
             os.write(2, f"ddplaunch: {lost}\n".encode())
-    # As of any program that could not write its output.
-    return OUTPUT_LOST if lost and code == Exit.OK else code
+        # As of any program that could not write its output.
+        code = OUTPUT_LOST if code == Exit.OK else code
+        host.note_lost(lost, code)
+    return code
 
 
 def _run(host: Host, attempt: int) -> int:
@@ -322,6 +324,14 @@ class Host:
                 codec.write(self.path(Files.STATUS), status)
         return code
 
+    def note_lost(self, lost: str, code: int) -> None:
+        """Write what was lost into the status of the job, which is no success."""
+        with contextlib.suppress(OSError, codec.ContractError):  # its disk may be the full one
+            status = codec.read(JobStatus, self.path(Files.STATUS))
+            now = time.time()
+            status = dataclasses.replace(status, exit_code=code, output_lost=lost, updated=now)
+            codec.write(self.path(Files.STATUS), status)
+
     def _own_status(self) -> JobStatus:
         """Return a status of this node's knowledge, where no hub has written one."""
         now = time.time()
@@ -496,8 +506,24 @@ class Host:
         words = b"" if self.bundled else data.partition(_BUNDLE_MARK)[0]
         self.bundled = self.bundled or _BUNDLE_MARK in data  # the bundle comes last, in several pieces
         if self.supervised:
-            words = b"".join(line for line in words.splitlines(keepends=True) if line[:1].isdigit())
+            lines = words.splitlines(keepends=True)
+            words = b"".join(line for line in lines if line[:1].isdigit() and not self._is_repeated(line))
         self._say(words)
+
+    def _is_repeated(self, line: bytes) -> bool:
+        """Whether the supervisor of a command in the foreground says the same, at the same time."""
+        if self.streams is None or self.exits:
+            return False
+        _, _, text = line.decode(errors="replace").partition(" ")
+        code, colon, _ = text.partition(": ")
+        if text.startswith(
+            tuple(f"{phrases.node(n, self.plan.names)} was told to stop: " for n in self.nodes)
+        ):
+            return True
+        from ddplaunch.agent.diagnosis.catalogue import CATALOGUE  # late: most jobs have no verdict
+
+        # Of a slow job there is no notice to supervisors.
+        return bool(colon) and code in CATALOGUE and not code.startswith("slow")
 
     def _log(self, path: str, data: bytes) -> None:
         if path not in self.logs:

@@ -21,6 +21,14 @@ def expand(text: str) -> list[str]:
     return [name for part in parts for name in _names(part)]
 
 
+def first(text: str) -> str:
+    """Return the first name, "" for text that cannot be read."""
+    try:
+        return next(iter(expand(text)), "")
+    except ValueError:
+        return ""
+
+
 def _names(part: str) -> list[str]:
     bracket = _BRACKET.search(part)
     if bracket is None:

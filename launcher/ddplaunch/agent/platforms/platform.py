@@ -41,6 +41,8 @@ class Platform:
     """Where it shows messages about a job, for people; "": nowhere."""
     show: Optional[Callable[[dict[str, Any]], None]] = None
     """Shows a message of `hub.message` there; raises `delivery.UndeliveredError`."""
+    ended_by: Callable[[], str] = lambda: ""
+    """Returns who ends the job that gets SIGTERM now, as a noun: "scancel"; "" where that is not known."""
 
     def hint(self, kind: str, otherwise: str) -> str:
         """Return the scheduler's own advice, or `otherwise`."""

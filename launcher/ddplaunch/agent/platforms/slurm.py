@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import subprocess
 from collections.abc import Mapping
@@ -23,6 +24,33 @@ VERBS = {
 """Words of the agent's command line on a node of Slurm, and their help."""
 
 
+_ASK = 2.0
+"""Seconds for the controller to say who ends the job. The hub asks once, when evidence is on its way."""
+
+
+def ended_by() -> str:
+    """Return who ends this job, by its state. Which user has called scancel only accounting knows, later."""
+    number = os.environ.get("SLURM_JOB_ID", "")
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        words = ["scontrol", "--oneliner", "show", "job", number]
+        shown = subprocess.run(words, capture_output=True, text=True, timeout=_ASK) if number else None
+        return _ender(dict(re.findall(r"(?<!\S)(\w+)=(\S*)", shown.stdout))) if shown else ""
+    return ""
+
+
+def _ender(job: Mapping[str, str]) -> str:
+    state, reason = job.get("JobState", ""), job.get("Reason", "")
+    if "TIMEOUT" in state or reason == "TimeLimit":
+        return "Slurm, at its time limit"
+    if "DEADLINE" in state or reason == "DeadLine":
+        return "Slurm, at its deadline"
+    if "PREEMPTED" in state or job.get("PreemptTime", "None") != "None":
+        return "Slurm, for a job of higher priority"
+    if job.get("Requeue") == "1" and state in ("PENDING", "REQUEUED"):
+        return "Slurm, which puts it back into the queue"
+    return "scancel" if state in ("CANCELLED", "COMPLETING") else ""
+
+
 def _set_comment(message: dict[str, Any]) -> None:
     from ddplaunch.agent.platforms import slurm_comment  # which no pod has
 
@@ -34,6 +62,7 @@ SLURM = Platform(
     hints=HINTS,
     place="Slurm's comment",
     show=_set_comment,
+    ended_by=ended_by,
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import pwd
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple, Optional, cast
 from ddplaunch.agent import hook
 from ddplaunch.agent.contract import Env, Files, JobPlan, RendezvousSettings, codec
 from ddplaunch.agent.interfaces import nccl, read
-from ddplaunch.agent.system import ports, processes, secrets
+from ddplaunch.agent.system import ports, processes, programs, secrets
 from ddplaunch.agent.text.printable import HintedError
 
 if TYPE_CHECKING:
@@ -46,7 +47,14 @@ _TORCHRUN = ("torch.distributed.run", "torch.distributed.launch")
 
 
 class LaunchError(HintedError):
-    """The launch command cannot be started. The message names what is missing, `hint` has the remedy."""
+    """The launch command cannot be started. The message names what is missing, `hint` has the remedy.
+
+    `status`: the exit code of a shell for it, where a shell says so, too.
+    """
+
+    def __init__(self, message: str, hint: str = "", status: Optional[int] = None) -> None:
+        super().__init__(message, hint)
+        self.status = status
 
 
 class LaunchStreams(NamedTuple):
@@ -87,7 +95,7 @@ class LaunchContext:
         self.ranks = os.path.join(self.node, Files.RANKS)
         self.launch_log = os.path.join(self.node, Files.LAUNCH_LOG)
         self.hook = os.path.join(self.node, "hook")
-        self.source = os.path.join(self.node, "source")
+        self.work = shared_work() or os.path.join(folder, Files.WORK)
         self.keeper = os.path.join(self.node, "keeper.json")
 
     def group_of(self, launch: int) -> int:
@@ -103,8 +111,12 @@ class LaunchContext:
             with open(os.path.join(self.hook, name), "wb") as file:
                 file.write(_own_file(hook, name))
         archive = os.path.join(self.folder, Files.SOURCE)
-        if os.path.exists(archive) and not os.path.exists(self.source):
-            unpack(archive, self.source)
+        if os.path.exists(archive) and not os.path.exists(self.work):
+            unpack(archive, self.work)
+
+    def workdir(self, plan: JobPlan) -> Optional[str]:
+        """Return the folder in which the ranks stand; None: that in which this process does."""
+        return plan.workdir or (self.work if os.path.isdir(self.work) else None)
 
     def expect_keepers(self, node: int, attempt: int, hook: str) -> None:
         """Write the file in which the keepers of this node's ranks find their supervisor."""
@@ -129,6 +141,16 @@ class LaunchContext:
     def set_aside(self, attempt: int) -> None:
         """Rename the node's folder, with the logs of `attempt` and what the gate had agreed on."""
         os.rename(self.node, f"{self.node}-{attempt}")
+
+
+def shared_work() -> str:
+    """Return the folder of the job's source on the file system that this node shares with node 0; "": none.
+
+    What Env.SHARED names lies in the job's own folder, and has a random name: who sees it sees that folder.
+    """
+    proof = os.environ.get(Env.SHARED, "")
+    work = os.path.join(os.path.dirname(proof), os.pardir, Files.WORK)
+    return os.path.normpath(work) if os.path.exists(proof) and os.access(work, os.W_OK) else ""
 
 
 def command(
@@ -190,8 +212,8 @@ def environment(
     env.update({Env.JOB: plan.job, Env.NODE: str(node), Env.ATTEMPT: str(attempt)})
     if plan.resume_dir:
         env[Env.RESUME_DIR] = plan.resume_dir
-    if os.path.isdir(place.source):
-        env[Env.SOURCE] = place.source
+    if os.path.isdir(place.work):
+        env[Env.SOURCE] = place.work
     defaults = {"TORCH_FR_BUFFER_SIZE": _RECORDER_SIZE}
     if place.streams is None:
         # torchrun's --redirects and --log-dir: the user's own flags win, other programs ignore them. In the
@@ -262,13 +284,16 @@ def start(
         raise LaunchError(
             f"the workdir {workdir} is not a folder on this node", "set `workdir` to one that is"
         )
-    program = shutil.which(words[0], path=env.get("PATH", os.defpath))
+    path = env.get("PATH", os.defpath)
+    program = shutil.which(words[0], path=path)
     if program is None and not (workdir and os.path.exists(os.path.join(workdir, words[0]))):
         raise LaunchError(
             f"{words[0]} is not on PATH on this node",
             "name it by its full path, or start ddplaunch where it is installed",
+            programs.refused(words[0], path),
         )
-    try:
+
+    def execute(words: list[str], program: Optional[str]) -> subprocess.Popen[bytes]:
         with open(log if streams is None else os.devnull, "ab") as file:
             return subprocess.Popen(
                 words,
@@ -280,29 +305,50 @@ def start(
                 stderr=subprocess.STDOUT if streams is None else streams.stderr,
                 preexec_fn=tie,
             )
+
+    try:
+        try:
+            return execute(words, program)
+        except OSError as error:
+            file = os.path.join(workdir or "", program or words[0])
+            if error.errno != errno.ENOEXEC or not programs.is_script(file):
+                raise
+            return execute(["/bin/sh", file, *words[1:]], None)  # as a shell does, and execvp(3)
     except OSError as error:
         raise LaunchError(
-            f"{words[0]} cannot be started: {error.strerror}", "try the same command by hand on this node"
+            f"{words[0]} cannot be started: {error.strerror}",
+            "try the same command by hand on this node",
+            programs.ABSENT if error.errno == errno.ENOENT else programs.UNEXECUTABLE,
         ) from error
 
 
 def unpack(archive: str, folder: str) -> None:
     """Unpack a tar whole or not at all. Raises OSError, and LaunchError for members outside the folder."""
-    partial = f"{folder}.{os.getpid()}.tmp"
+    partial = f"{folder}.{socket.gethostname()}.{os.getpid()}.tmp"
+    links: set[str] = set()
     with tarfile.open(archive) as tar:
         members = tar.getmembers()
         for member in members:
             parts = member.name.split("/")
-            if not (member.isfile() or member.isdir()) or member.name.startswith("/") or ".." in parts:
+            above = {"/".join(parts[:count]) for count in range(1, len(parts) + 1)}
+            plain = member.isfile() or member.isdir() or member.issym()
+            if not plain or member.name.startswith("/") or ".." in parts or above & links:
                 raise LaunchError(
                     f"{archive}: {member.name} is not a plain file below the source folder",
                     "submit the job again: ddplaunch never writes such an archive",
                 )
+            if member.issym():
+                links.add(member.name)  # nothing is written through it
             member.mode = 0o755 if member.isdir() or member.mode & 0o100 else 0o644
         os.makedirs(partial)
         for member in members:
             tar.extract(member, partial)
-    os.rename(partial, folder)
+    try:
+        os.rename(partial, folder)
+    except OSError as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise  # else another node of this machine was faster
 
 
 def _own_file(package: ModuleType, name: str) -> bytes:

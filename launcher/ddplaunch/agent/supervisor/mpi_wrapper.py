@@ -101,7 +101,7 @@ class MpiWrapper:
         if agreed is not None:
             env.update(MASTER_ADDR=agreed.master_addr, MASTER_PORT=str(agreed.master_port))
         program = shutil.which(words[0], path=env.get("PATH", os.defpath))
-        workdir = self.plan.workdir or (self.place.source if os.path.isdir(self.place.source) else None)
+        workdir = self.place.workdir(self.plan)
         if program is None and not os.path.exists(os.path.join(workdir or "", words[0])):
             raise LaunchError(
                 f"{words[0]} is not on PATH on {socket.gethostname()}",

@@ -35,7 +35,7 @@ def start(
             flags.append(f"output={place.streams.carrier}")
         flags += ["mpi"] if tracker.launches_mpi else [] if launch.is_torchrun(words) else ["any"]
         env = launch.with_hook(env, place, ",".join([hook, *flags]))
-    workdir = plan.workdir or (place.source if os.path.isdir(place.source) else None)
-    if plan.keepers and workdir == place.source:
+    workdir = place.workdir(plan)
+    if plan.keepers and workdir == place.work:
         workdir = place.folder  # MPI's launcher needs it on all nodes; the keepers change to their own
     tracker.begin(launch.start(words, env, workdir, place.launch_log, place.streams))

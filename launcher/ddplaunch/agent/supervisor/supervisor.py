@@ -29,7 +29,15 @@ from ddplaunch.agent.contract.bundle_file import MOST_DUMPS
 from ddplaunch.agent.diagnosis import verdict_text
 from ddplaunch.agent.hub.ending import GRACE
 from ddplaunch.agent.platforms import termination
-from ddplaunch.agent.supervisor import checkpoint, exit_status, orders, rank_evidence, ranks, reaper
+from ddplaunch.agent.supervisor import (
+    checkpoint,
+    exit_status,
+    orders,
+    pod_files,
+    rank_evidence,
+    ranks,
+    reaper,
+)
 from ddplaunch.agent.supervisor.collector import Collector, Look
 from ddplaunch.agent.supervisor.heartbeats import beat
 from ddplaunch.agent.supervisor.hooks import HookMessage, Hooks, Line
@@ -115,6 +123,7 @@ class Supervisor:
         self.requested_at = -math.inf  # when a signal last requested the end
         self.kill_at: Optional[float] = None
         self.killed = False  # the launch command did not end by itself
+        self.dismissed = False  # it was ended without a signal to this node: for a hang, or another node
         self.next_discovery = 0.0
         self.reported = 0  # the attempt within the launch command that the hub knows of
         self.mistakes = 0
@@ -128,6 +137,7 @@ class Supervisor:
         except (LaunchError, secrets.MissingSecretError, codec.ContractError, OSError) as error:
             hint = getattr(error, "hint", "")
             self.log(f"error: {error}" + (f"\n\nhint: {hint}" if hint else ""))
+            self._keep_launch_end(getattr(error, "status", None))
             self.verdict = Exit.MISCONFIGURED, [exit_status.unlaunched(self.plan, self.node, error)]
             self._finish(*self.verdict)
             return self._leave(Exit.MISCONFIGURED)
@@ -368,6 +378,7 @@ class Supervisor:
         """Send SIGTERM to the launch command, or pass on a signal; `grace` seconds later SIGKILL to all."""
         if self.stop_code is None:
             self.stop_code = code
+            self.dismissed = sent is None
             self.launchers.stopping = True
             self.away_since = self.away_since or time.time()
         self.kill_at = time.monotonic() + grace
@@ -402,6 +413,10 @@ class Supervisor:
         if not keeps and (left := reaper.end_all(reaper.PATIENCE, self._reap)):
             self.log(left)
         self.tracker.finish_output()
+        if self.plan.platform == "kubernetes":
+            since = time.time() - (time.monotonic() - self.started)
+            if lost := pod_files.gone(self.place.workdir(self.plan) or os.getcwd(), since):
+                self.log(lost)
         self._handle_ends()
         code = self.stop_code
         if code is None:
@@ -423,13 +438,18 @@ class Supervisor:
         if left:
             self.log(self.redactor.hide(exit_status.left_running(left, own_command=not self.plan.launch)))
 
-    def _keep_launch_end(self) -> None:
-        """Write how the launch command has ended, for `ddplaunch run`, whose exit code that is."""
+    def _keep_launch_end(self, unstarted: Optional[int] = None) -> None:
+        """Write how the launch command has ended, for `ddplaunch run`, whose exit code that is.
+
+        `unstarted`: a shell's exit code for a command that cannot be started.
+        """
         end = self.tracker.launch_exit
+        kept = LaunchEnd(unstarted, None)
         if end is not None:
+            kept = LaunchEnd(end.code, end.signal, self.killed, self.dismissed)
+        if end is not None or unstarted is not None:
             with contextlib.suppress(OSError):  # the disk is full
-                path = os.path.join(self.place.node, Files.LAUNCH_END)
-                codec.write(path, LaunchEnd(end.code, end.signal, self.killed))
+                codec.write(os.path.join(self.place.node, Files.LAUNCH_END), kept)
 
     def _reap(self) -> None:
         self.note_ends()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import os
 import pwd
+import resource
 import signal
 import struct
 import time
@@ -120,6 +121,22 @@ class SignalReader:
                 return False
             self._last[received.number] = now, by_parent
         return True
+
+
+class BySignal(int):
+    """The exit code of a command that a signal has ended, as a shell shows it: 128 + its number."""
+
+    def __new__(cls, number: int) -> BySignal:
+        return super().__new__(cls, 128 + number)
+
+    def die(self) -> None:
+        """End this process by the same signal: a shell's loop ends only if its command died of Ctrl-C."""
+        number = self - 128
+        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+        if number not in (signal.SIGKILL, signal.SIGSTOP):
+            signal.signal(number, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [number])
+        os.kill(os.getpid(), number)
 
 
 def unblock() -> None:

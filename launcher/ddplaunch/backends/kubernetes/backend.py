@@ -11,14 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddplaunch.agent.contract import Bundle, Phase, Verdict
-from ddplaunch.backends import folder, lines
+from ddplaunch.agent.system.phrases import count
+from ddplaunch.backends import folder, lines, removal
 from ddplaunch.backends.job import (
+    BY_CANCEL,
     SILENT_AFTER_AFAR,
     Earlier,
     Handle,
     Job,
     Known,
     Outcome,
+    Remains,
     Selection,
     State,
     with_silence,
@@ -79,9 +82,10 @@ class KubernetesBackend:
     # --- submit
 
     def submit(self, rendered: Rendered) -> Handle:
-        job = submission.send(self.api, self.queries, submission.documents(rendered))
         server = self.api.place.server
-        self.records.begin(Submission(server, job.namespace, job.name, job.uid, time.time()))
+        job = submission.send_counted(self.api, self.queries, rendered, self.records.all(server))
+        sent = Submission(server, job.namespace, job.name, job.uid, time.time(), named=job.family)
+        self.records.begin(sent)
         return handle(job.namespace, job.name)
 
     # --- status
@@ -126,7 +130,7 @@ class KubernetesBackend:
 
     def known(self) -> list[Known]:
         return [
-            Known(handle(each.namespace, each.name), each.state or "sent from here", each.name, each.at)
+            Known(handle(each.namespace, each.name), each.state or "sent from here", each.family, each.at)
             for each in self.records.all()
         ]
 
@@ -185,6 +189,8 @@ class KubernetesBackend:
         end = self.records.attempts(record).end(job.restarts) if record is not None else None
         if end is not None and outcome.exit_code is None:  # the pods that would say it are gone
             outcome = outcome._replace(exit_code=end.exit_code, detail="")
+        if record is not None and record.cancelled:  # by a command that did not see the end
+            outcome = outcomes.as_cancelled(outcome)
         verdicts: list[Verdict] = []
         if outcome.state is not State.SUCCEEDED:
             own = outcomes.termination_message(state.pods).verdicts or (end.verdicts if end else [])
@@ -297,7 +303,13 @@ class KubernetesBackend:
             self.records.keep(record, bundle)
         code = bundle.exit_code if bundle else None
         done = dataclasses.replace(
-            job, state=State.CANCELLED, exit_code=code, ended=time.time(), detail="", hint="", status=None
+            job,
+            state=State.CANCELLED,
+            exit_code=code,
+            ended=time.time(),
+            detail=BY_CANCEL,
+            hint="",
+            status=None,
         )
         done = dataclasses.replace(done, verdicts=tuple(bundle.verdicts if bundle else ()))
         self.records.save(record.with_end(done))
@@ -348,6 +360,37 @@ class KubernetesBackend:
         if record is not None and snapshot.ended:
             return self.records.keep(record, bundle, enriched)
         return enriched(bundle)
+
+    # --- delete
+
+    def remains(self, handle: Handle) -> Remains | None:
+        """Return the job's objects, and what is kept of it here; None for a Job that is not ours."""
+        namespace, name = self._parse(handle)
+        record, state = self._sent(namespace, name), self._snapshots.at(namespace, name).state
+        parts: list[str] = []
+        if record is not None and state.owner is not None and not _is_of(record, state):
+            stays = f"the {state.owner['kind']} that has this name now is another submission, and stays"
+            return removal.counted(*self.records.paths(record)) + Remains(stays=(stays,))
+        if state.owner is not None:
+            if not objects.is_ours(state.owner):
+                return None
+            parts = deletion.parts(self.api, state.owner, namespace)
+        elif record is None:
+            raise _not_found(namespace, name)
+        if state.pods:
+            parts.append(f"the output of its {count(len(state.pods), 'pod')}")
+        left = Remains(tuple(parts))
+        return left + removal.counted(*self.records.paths(record)) if record is not None else left
+
+    def delete(self, handle: Handle) -> None:
+        namespace, name = self._parse(handle)
+        record, state = self._sent(namespace, name), self._snapshots.at(namespace, name, fresh=True).state
+        is_of = record is None or _is_of(record, state)
+        if state.owner is not None and objects.is_ours(state.owner) and is_of:
+            deletion.begin(self.api, state.owner, namespace)
+            deletion.wait(self.api, self.queries, state.owner, namespace)
+        if record is not None:
+            removal.remove(*self.records.paths(record))
 
     # --- names
 

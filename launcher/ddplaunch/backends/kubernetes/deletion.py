@@ -37,6 +37,17 @@ def begin(api: Api, owner: Json, namespace: str) -> None:
             _delete(api, path, f"delete {resource} {name}{suffix}", objects.uid(part))
 
 
+def parts(api: Api, owner: Json, namespace: str) -> list[str]:
+    """Return the objects that `begin` deletes, as kubectl names them. Raises ClusterError."""
+    name = objects.name(owner)
+    found = [f"{objects.plural(owner['kind'])}/{name}"]
+    for version, resource, suffix in _PARTS:
+        path = f"{objects.collection(version, resource, namespace)}/{name}{suffix}"
+        if _part(api, path) is not None:
+            found.append(f"{resource}/{name}{suffix}")
+    return [f"{each} in namespace {namespace}" for each in found]
+
+
 def helm(owner: Json) -> str:
     """Return how to remove the job's Helm release, which Helm still lists; "" if Helm did not install it."""
     annotations = objects.metadata(owner).get("annotations") or {}

@@ -14,6 +14,8 @@ MANAGER = "ddplaunch"
 """Field manager of the objects that ddplaunch creates."""
 OURS = {"app.kubernetes.io/part-of": "ddplaunch", "app.kubernetes.io/component": "training"}
 """Labels of all objects of a job, also of one from Helm, which writes its own name into `managed-by`."""
+FAMILY = "app.kubernetes.io/name"
+"""The label that all submissions of a job file have in common: its name, without a number behind it."""
 RELEASE, RELEASE_NAMESPACE = "meta.helm.sh/release-name", "meta.helm.sh/release-namespace"
 """Annotations of what Helm has installed."""
 INDEX = "batch.kubernetes.io/job-completion-index"

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ddplaunch.agent.contract import Exit, Phase, Verdict
-from ddplaunch.backends.job import LINGER, STOPPED_OUTSIDE, Outcome, State
+from ddplaunch.backends.job import BY_CANCEL, LINGER, STOPPED_OUTSIDE, Outcome, State
 from ddplaunch.backends.kubernetes import node_status, objects, termination
 from ddplaunch.backends.kubernetes.node_status import Group
 from ddplaunch.backends.kubernetes.objects import GATE, HUB, PYTHON, TRAINER, Json
@@ -124,8 +124,15 @@ def _by_kubernetes(state: ApiState, reason: str, groups: Sequence[Group]) -> str
 def deleted(*, cancelled: bool) -> Outcome:
     """Return the outcome of a job that was deleted before its end was recorded."""
     if cancelled:
-        return Outcome(State.CANCELLED, None)
+        return Outcome(State.CANCELLED, None, BY_CANCEL)
     return Outcome(State.LOST, Exit.STOPPED, "it was deleted from the cluster, not by `ddplaunch cancel`")
+
+
+def as_cancelled(outcome: Outcome) -> Outcome:
+    """Return the outcome of a job whose end `ddplaunch cancel` has asked for."""
+    if outcome.state is not State.LOST or outcome.exit_code not in (None, Exit.STOPPED):
+        return outcome
+    return outcome._replace(state=State.CANCELLED, detail=BY_CANCEL)
 
 
 def termination_message(pods: Iterable[Json]) -> TerminationMessage:

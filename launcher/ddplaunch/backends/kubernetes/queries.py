@@ -133,6 +133,20 @@ class Queries:
             for each in found
         ]
 
+    def submissions(self, namespace: str, family: str) -> set[str]:
+        """Return the names of all jobs that were submitted by this name, which each has as a label."""
+        selector = ",".join(
+            f"{key}={value}" for key, value in {**objects.OURS, objects.FAMILY: family}.items()
+        )
+        found: list[Json] = []
+        for version, resource in ((objects.JOBS, "jobs"), (objects.JOBSETS, "jobsets")):
+            try:
+                found += self._list(namespace, version, resource, selector, None)
+            except RefusedError as error:
+                if error.status not in (403, 404):
+                    raise  # else the cluster has no JobSet, or this user may not list them
+        return {objects.name(each) for each in found if objects.JOBSET_NAME not in objects.labels(each)}
+
     def leftover_pods(self, namespace: str, name: str) -> list[Json]:
         """Return some of the pods with the job's name, whichever job created them."""
         pods = self._list(namespace, "v1", "pods", f"{objects.JOB_NAME}={name}", None, _SOME)

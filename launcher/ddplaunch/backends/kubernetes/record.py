@@ -39,6 +39,12 @@ class Submission(EndRecord):
     at: float
     cancelled: bool = False
     attempt: int = 0  # the last one, once the job has ended
+    named: str = ""  # in the job file, where the job's own name has a number behind it
+
+    @property
+    def family(self) -> str:
+        """Return its name in the job file, which all its submissions have in common."""
+        return self.named or self.name
 
     def with_end(self, job: Job) -> Self:
         """Return this record with the end of `job`, and the number of its last attempt."""
@@ -68,6 +74,11 @@ class Records:
         """Return what the job's attempts left, as far as it was kept."""
         path = self._path(submission.server, submission.namespace, submission.name)
         return Attempts(path.with_suffix(".attempts"))
+
+    def paths(self, submission: Submission) -> list[Path]:
+        """Return all that is kept of the job: its attempts' folder, then its record."""
+        path = self._path(submission.server, submission.namespace, submission.name)
+        return [path.with_suffix(".attempts"), path]
 
     def keep(
         self, submission: Submission, bundle: Bundle, add: Callable[[Bundle], Bundle] = lambda known: known

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ddplaunch.agent.job_file import kubernetes
@@ -22,6 +22,7 @@ from ddplaunch.backends.kubernetes.queries import Queries
 from ddplaunch.errors import ClusterError
 
 if TYPE_CHECKING:
+    from ddplaunch.backends.kubernetes.record import Submission
     from ddplaunch.render.rendered import Rendered
 
 _APPLY = "application/apply-patch+yaml"
@@ -32,9 +33,15 @@ _WITHOUT = {
 }
 """Kinds that a job can do without, and the consequence."""
 _RENAME = "give the new job another name by `--set name=NAME`"
+_MOST_TRIED = 100
+"""Names that are tried for one job."""
 _LOG = logging.getLogger(__name__)
 _ROLL_BACK = 20.0
 """Seconds to delete what was created, once something failed."""
+
+
+class NamesakeError(ClusterError):
+    """Error for a name that another job has: one with a number behind it may be free."""
 
 
 class Sent(NamedTuple):
@@ -43,6 +50,7 @@ class Sent(NamedTuple):
     namespace: str
     name: str
     uid: str
+    family: str = ""  # its name in the job file
 
 
 def documents(rendered: Rendered) -> list[Json]:
@@ -53,6 +61,39 @@ def documents(rendered: Rendered) -> list[Json]:
 
     content = rendered.files[rendered.command[-1]].content
     return [each for each in yaml.load_all(content, LOADER) if each]
+
+
+def send_counted(api: Api, queries: Queries, rendered: Rendered, sent: Iterable[Submission]) -> Sent:
+    """Create the objects of the rendered file under the first name that no submission of the job has had.
+
+    `sent`: those known from here, also of jobs that are gone. Raises ClusterError as `send`.
+    """
+    found = documents(rendered)
+    owner = next(each for each in found if each["kind"] in objects.OWNERS)
+    namespace = objects.metadata(owner).get("namespace") or api.place.namespace
+    with interrupts.let_through():
+        names = queries.submissions(namespace, rendered.job)
+    names |= {each.name for each in sent if (each.namespace, each.family) == (namespace, rendered.job)}
+    number = first = _after(names, rendered.job)
+    while True:
+        try:
+            given = documents(_numbered(rendered, number)) if number > 1 else found
+            return send(api, queries, given)._replace(family=rendered.job)
+        except NamesakeError:  # of another family, or sent at the same moment
+            if rendered.counted is None or number - first >= _MOST_TRIED:
+                raise
+            number += 1
+
+
+def _after(names: Iterable[str], plain: str) -> int:
+    """Return the number of the next submission: 1, which is the plain name, where there is none yet."""
+    ends = [re.search(r"-([0-9]{1,9})$", name) for name in names if name != plain]
+    numbers = [int(match[1]) for match in ends if match] + [1 for name in names if name == plain]
+    return max(numbers, default=0) + 1
+
+
+def _numbered(rendered: Rendered, number: int) -> Rendered:
+    return rendered if rendered.counted is None else rendered.counted(number)
 
 
 def send(api: Api, queries: Queries, found: Sequence[Json]) -> Sent:
@@ -247,7 +288,7 @@ def _refuse_namesakes(api: Api, queries: Queries, found: Sequence[Json], namespa
     pods = queries.leftover_pods(namespace, name)
     if pods:
         # DNS still has their names, which the new pods would share.
-        raise ClusterError(
+        raise NamesakeError(
             f"pods of an earlier job {name} are still there, in namespace {namespace}: "
             + ", ".join(objects.name(pod) for pod in pods[:3]),
             hint=f"wait until they are gone (`kubectl get pods -n {namespace}` shows them), or {_RENAME}",
@@ -264,7 +305,7 @@ def _taken(document: Json, there: Json, namespace: str) -> ClusterError:
     kind, name = document["kind"], objects.name(document)
     handle = f"kubernetes://{namespace}/{name}"
     if objects.is_being_deleted(there):
-        return ClusterError(
+        return NamesakeError(
             f"an earlier {kind} {name} in namespace {namespace} is still being deleted",
             hint=f"wait until it is gone, or {_RENAME}",
         )
@@ -273,12 +314,12 @@ def _taken(document: Json, there: Json, namespace: str) -> ClusterError:
             (word for word in ("Complete", "Completed", "Failed") if objects.condition(there, word)), ""
         )
         if ended:
-            return ClusterError(
+            return NamesakeError(
                 f"there is a {kind} {name} in namespace {namespace} already, which has ended",
                 hint=f"`kubectl delete {kind.lower()} -n {namespace} {name}` deletes it and its logs; or "
                 f"{_RENAME}, or set `kubernetes.ttl` to have jobs deleted after their end",
             )
-        return ClusterError(
+        return NamesakeError(
             f"there is a {kind} {name} in namespace {namespace} already, and it has not ended",
             hint=f"`ddplaunch status {handle}` shows it, `ddplaunch cancel {handle}` stops and deletes it",
         )

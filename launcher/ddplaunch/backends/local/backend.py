@@ -14,10 +14,10 @@ from pathlib import Path
 from signal import SIGQUIT, SIGTERM
 from typing import TYPE_CHECKING
 
-from ddplaunch.agent.contract import Bundle, Exit, Files, LaunchEnd, StopRequest, codec
+from ddplaunch.agent.contract import Bundle, Exit, Files, StopRequest, codec
 from ddplaunch.agent.system.processes import STOPPING
 from ddplaunch.agent.system.signals import is_ignored
-from ddplaunch.backends import files
+from ddplaunch.backends import files, outputs, removal
 from ddplaunch.backends.folder import earlier, newest_bundle, state_folder, status
 from ddplaunch.backends.job import (
     SILENT_AFTER_HERE,
@@ -25,6 +25,7 @@ from ddplaunch.backends.job import (
     Handle,
     Job,
     Known,
+    Remains,
     Selection,
     State,
     with_silence,
@@ -32,6 +33,7 @@ from ddplaunch.backends.job import (
 from ddplaunch.backends.lines import last_lines
 from ddplaunch.backends.local import host, output, store
 from ddplaunch.backends.local.host import Child, Host
+from ddplaunch.backends.outputs import Outputs
 from ddplaunch.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -105,9 +107,14 @@ class LocalBackend:
             else:
                 with _stdin(raw=raw) as stdin:
                     child = Child(rendered.command, output, sys.stderr.fileno(), stdin, own_session=not raw)
-        codec.write(str(begun / store.HOST), child.host)
-        # A launcher that is killed before this line leaves no job; after it, one whose host is on record.
-        folder = self.store.claim(begun)
+        try:
+            codec.write(str(begun / store.HOST), child.host)
+            # A launcher that is killed before this line leaves no job; after it, one whose host is on record.
+            folder = self.store.claim(begun)
+        except OSError:
+            child.close_pipe()  # by which it ends
+            shutil.rmtree(begun, ignore_errors=True)
+            raise
         child.run_job(folder)
         return folder, child
 
@@ -123,10 +130,9 @@ class LocalBackend:
         if process is not None:
             process.send(asked.number)
 
-    def launch_end(self, handle: Handle) -> LaunchEnd | None:
-        """Return how the launch command of node 0 has ended; None where that is not known."""
-        path = self.store.find(handle.path) / Files.NODE.format(node=0) / Files.LAUNCH_END
-        return files.read_if_valid(LaunchEnd, path)
+    def folder(self, handle: Handle) -> Path:
+        """Return the job's folder. Raises NotFoundError."""
+        return self.store.find(handle.path)
 
     def job(self, handle: Handle) -> Job:
         return _read_job(self.store.find(handle.path))
@@ -170,6 +176,19 @@ class LocalBackend:
             if bundle is not None:
                 return bundle
         return newest_bundle(folder)
+
+    def outputs(self, handle: Handle) -> list[Outputs]:
+        folder = self.store.find(handle.path)
+        return outputs.of_job(folder, _read_job(folder).submitted)
+
+    def remains(self, handle: Handle) -> Remains:
+        return removal.counted(self.store.find(handle.path))
+
+    def delete(self, handle: Handle) -> None:
+        folder = self.store.find(handle.path)
+        removal.remove(folder)
+        with contextlib.suppress(OSError):  # there are others of its name
+            folder.parent.rmdir()
 
     def close(self) -> None:
         """Do nothing: it keeps nothing open."""
@@ -216,6 +235,7 @@ def _read_job(folder: Path) -> Job:
         detail = "" if hub_status else "its hub is not up yet"
     elif code is not None and code != Exit.STOPPED:
         state = State.SUCCEEDED if code == Exit.OK else State.FAILED
+        detail = hub_status.output_lost if hub_status else ""
     elif (folder / store.CANCELLED).exists():
         state = State.CANCELLED
         asked = files.read_if_valid(StopRequest, folder / Files.STOP_REQUEST)

@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
+import pwd
 import re
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ddplaunch.agent.contract import Bundle, Verdict
-from ddplaunch.backends import folder, interrupts, lines
-from ddplaunch.backends.job import SILENT_AFTER_AFAR, Handle, Job, Known, Selection, State, with_silence
-from ddplaunch.backends.slurm import last_words, limits, outcomes, outside, pending, submission
+from ddplaunch.agent.contract import Bundle, Files, StopRequest, Verdict, codec
+from ddplaunch.backends import files, folder, interrupts, lines, outputs, removal
+from ddplaunch.backends.job import (
+    SILENT_AFTER_AFAR,
+    Handle,
+    Job,
+    Known,
+    Remains,
+    Selection,
+    State,
+    with_silence,
+)
+from ddplaunch.backends.outputs import Outputs
+from ddplaunch.backends.slurm import (
+    last_words,
+    launch_failures,
+    limits,
+    outcomes,
+    outside,
+    pending,
+    submission,
+)
 from ddplaunch.backends.slurm.commands import Commands
 from ddplaunch.backends.slurm.evidence import collect
 from ddplaunch.backends.slurm.parse import SlurmJob
@@ -151,14 +172,18 @@ class SlurmBackend:
 
     def _ended(self, job: Job, snapshot: Snapshot) -> Job:
         slurm_job, record, hub_status = snapshot.slurm_job, snapshot.record, job.status
-        cancelled = record is not None and record.cancelled
+        cancelled = (record is not None and record.cancelled) or _asked_for_end(snapshot)
         last_update = hub_status.updated if hub_status else None
         verdicts = record.verdicts if record else []
         if slurm_job is not None:
-            outcome = outcomes.outcome(slurm_job, hub_status, cancelled=cancelled, me=os.getuid())
+            by = _user(slurm_job.ended_by)
+            outcome = outcomes.outcome(slurm_job, hub_status, cancelled=cancelled, me=os.getuid(), by=by)
+            failure = None if hub_status is not None else self._not_started(slurm_job, snapshot.cluster)
             # While Slurm still holds the job, its end time is when the time limit will be over.
             ended = last_update if snapshot.lingers else slurm_job.ended
             verdicts = self._verdicts(slurm_job, snapshot.cluster)
+            if failure is not None:
+                outcome, verdicts = failure.outcome, [failure.verdict]
         elif record is not None and record.state:
             outcome = record.outcome
             ended = record.ended or record.at
@@ -167,7 +192,8 @@ class SlurmBackend:
             ended = last_update
         no_exit_code = hub_status is None or hub_status.exit_code is None
         if no_exit_code and outcome.state not in (State.SUCCEEDED, State.CANCELLED):
-            outcome = outcome._replace(detail=outcome.detail or last_words.of_script(snapshot.output))
+            if not outcome.detail:
+                outcome = outcome._replace(detail=self._last_words(snapshot))
             verdicts = verdicts or last_words.of_gates(snapshot.folder)
         job = dataclasses.replace(
             job,
@@ -186,6 +212,21 @@ class SlurmBackend:
             job = dataclasses.replace(job, lingers=text)
         return job
 
+    def _last_words(self, snapshot: Snapshot) -> str:
+        """Return why its script gave up; of a script that is not ours, the last line that it printed."""
+        if snapshot.is_ours or snapshot.slurm_job is None:
+            return last_words.of_script(snapshot.output)
+        output = self._output(snapshot)
+        words = last_words.of_script(output) or "".join(lines.last_lines(output, 1) if output else [])
+        return words and f"its last line: {words}"
+
+    def _not_started(self, slurm_job: SlurmJob, cluster: str) -> launch_failures.LaunchFailure | None:
+        """Return why its batch script never started; None for a job that has another end."""
+        if launch_failures.number(slurm_job) is None:
+            return None
+        output = self.queries(cluster).output_file(slurm_job)
+        return launch_failures.explained(slurm_job, str(output or ""))
+
     def _verdicts(self, slurm_job: SlurmJob, cluster: str) -> list[Verdict]:
         numbers: list[int] = []
         names = ""
@@ -198,13 +239,17 @@ class SlurmBackend:
     def logs(self, handle: Handle, wanted: Selection, *, follow: bool) -> Iterator[str]:
         """Yield the output. Raises ClusterError when this machine cannot read it."""
         path = parse_handle(handle)
-        snapshot = self._snapshots.at(*path)
-        output = snapshot.output
+        output = self._output(self._snapshots.at(*path))
         if output is None or not _is_visible(output):
             raise ClusterError(
                 f"the output of {handle} cannot be read on this machine: "
                 + (str(output) if output else "Slurm does not say where it is"),
                 hint="run this as the job's owner, on a machine that shares this folder with the nodes",
+            )
+        if output.exists() and not output.is_file():
+            raise ClusterError(
+                f"the output of {handle} is not kept: its batch script prints to {output}",
+                hint="`#SBATCH --output=FILE` names a file for it",
             )
         yield from lines.lines(
             lines.GrowingFile(output),
@@ -213,6 +258,15 @@ class SlurmBackend:
             alive=lambda: not self._snapshots.at(*path).ended,
             poll=_POLL,
         )
+
+    def _output(self, snapshot: Snapshot) -> Path | None:
+        """Return the file into which all nodes print: ours, or where Slurm writes for any batch script."""
+        ours, slurm_job = snapshot.output, snapshot.slurm_job
+        if slurm_job is None or (ours is not None and ours.is_file()):
+            return ours
+        # Also for a script of ours: `slurm.extra`, or sbatch's own options, may name another.
+        found = self.queries(snapshot.cluster).output_file(slurm_job)
+        return found or (ours if snapshot.is_ours else None)
 
     def cancel(self, handle: Handle) -> Job:
         """Cancel the job and wait for its end. Raises ClusterError when Slurm refuses, or it does not end."""
@@ -223,6 +277,7 @@ class SlurmBackend:
             return job
         if snapshot.record is not None:
             snapshot.record.mark_cancelled()
+        _tell_hub(snapshot)
         # Slurm sends SIGTERM to all processes of the job, and SIGKILL only after KillWait: in between the
         # supervisors collect the evidence.
         answer = self.queries(snapshot.cluster).commands.ask("scancel", str(snapshot.job_id))
@@ -250,6 +305,43 @@ class SlurmBackend:
             return outside.collect(snapshot.slurm_job, queries.commands)
         return bundle
 
+    def outputs(self, handle: Handle) -> list[Outputs]:
+        snapshot = self._snapshots.at(*parse_handle(handle))
+        folder = snapshot.folder
+        if folder is None:
+            return []
+        besides = [path for path in (snapshot.output,) if path is not None]
+        return outputs.of_job(folder, snapshot.submitted or 0.0, besides)
+
+    def remains(self, handle: Handle) -> Remains | None:
+        """Return what is left of a job: its folder, its output, what is kept of it here; None for others'."""
+        snapshot = self._snapshots.at(*parse_handle(handle))
+        if not _is_made_here(snapshot):
+            return None
+        left = removal.counted(*self._left(snapshot))
+        home = snapshot.folder
+        if home is None or not home.parent.is_dir():
+            text = (
+                f"the job's folder is not on this machine, and stays: {home or 'Slurm has forgotten where'}"
+            )
+            left += Remains(stays=(text,))
+        return left
+
+    def delete(self, handle: Handle) -> None:
+        snapshot = self._snapshots.at(*parse_handle(handle))
+        if snapshot.lingers:
+            raise ClusterError(
+                f"{handle} has ended, but Slurm still waits for its nodes, which may write to its folder",
+                hint="`ddplaunch status` shows when they are released",
+            )
+        if _is_made_here(snapshot):
+            removal.remove(*self._left(snapshot))  # the record last: without it the rest is hard to find
+
+    def _left(self, snapshot: Snapshot) -> list[Path]:
+        home, output, record = snapshot.folder, snapshot.output, snapshot.record
+        paths = [path for path in (home, output) if path is not None]
+        return [*paths, Path(record.script).parent] if record is not None else paths
+
     def close(self) -> None:
         """Wait for its queries."""
         self._snapshots.close()
@@ -270,6 +362,12 @@ def _refuse_what_never_starts(wanted: limits.Requested, queries: Queries) -> Non
         )
 
 
+def _is_made_here(snapshot: Snapshot) -> bool:
+    """Whether ddplaunch has made the job's folder: scripts of others make folders of that name, too."""
+    home = snapshot.folder
+    return snapshot.record is not None or (home is not None and (home / Files.PLAN).is_file())
+
+
 def _is_visible(output: Path) -> bool:
     """Whether this machine can read the file, or will be able to once it exists."""
     try:
@@ -287,3 +385,24 @@ def parse_handle(handle: Handle) -> tuple[int, str]:
             hint="slurm://1234 is job 1234, slurm://mycluster/1234 is job 1234 of cluster mycluster",
         )
     return int(match[2]), match[1] or ""
+
+
+def _tell_hub(snapshot: Snapshot) -> None:
+    """Leave word in the job's folder, where it is seen from here, of who asks for its end."""
+    if snapshot.folder is not None and snapshot.folder.is_dir():
+        asked = StopRequest(signal.SIGTERM, "`ddplaunch cancel`", final=True)
+        with contextlib.suppress(OSError):
+            codec.write(str(snapshot.folder / Files.STOP_REQUEST), asked)
+
+
+def _asked_for_end(snapshot: Snapshot) -> bool:
+    """Whether `ddplaunch cancel` has left word there, on whatever machine."""
+    home = snapshot.folder
+    return home is not None and files.read_if_valid(StopRequest, home / Files.STOP_REQUEST) is not None
+
+
+def _user(uid: int | None) -> str:
+    """Return the user's name; empty: unknown here."""
+    with contextlib.suppress(KeyError):
+        return "" if uid is None else pwd.getpwuid(uid).pw_name
+    return ""

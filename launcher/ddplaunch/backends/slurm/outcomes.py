@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from ddplaunch.agent.contract import Exit, JobStatus, Verdict, Where
-from ddplaunch.backends.job import STOPPED_OUTSIDE, Outcome, State
+from ddplaunch.backends.job import BY_CANCEL, STOPPED_OUTSIDE, Outcome, State
 from ddplaunch.backends.slurm.parse import SlurmJob
 from ddplaunch.backends.slurm.pending import span
 
@@ -55,16 +55,18 @@ _STOPS = frozenset(["TIMEOUT", "PREEMPTED", "DEADLINE", "REVOKED"])
 """Ends of a healthy job, which Slurm stopped for its time limit or for another job."""
 
 
-def outcome(job: SlurmJob, hub_status: JobStatus | None, *, cancelled: bool, me: int) -> Outcome:
+def outcome(
+    job: SlurmJob, hub_status: JobStatus | None, *, cancelled: bool, me: int, by: str = ""
+) -> Outcome:
     """Return the outcome of a job whose state is one of ENDED, or whose hub has reported its end.
 
-    `hub_status`: of its last attempt. `me`: this user's uid.
+    `hub_status`: of its last attempt. `me`: this user's uid. `by`: the name of the user who cancelled it.
     """
     code = hub_status.exit_code if hub_status is not None else None
     if job.state in _BY_SLURM:
         return _ended_by_slurm(job, code)
     if job.state == "CANCELLED" or (code == Exit.STOPPED and cancelled):
-        return _cancelled(job, code, cancelled=cancelled, me=me)
+        return _cancelled(job, code, cancelled=cancelled, me=me, by=by)
     if code is None and job.signal is None:
         code = job.exit_code
     if not code and (job.state == "COMPLETED" or job.state not in ENDED):
@@ -83,7 +85,7 @@ def forgotten(hub_status: JobStatus | None, *, cancelled: bool) -> Outcome:
     if code == Exit.OK:
         return Outcome(State.SUCCEEDED, code)
     if cancelled:
-        return Outcome(State.CANCELLED, code)
+        return Outcome(State.CANCELLED, code, BY_CANCEL)
     if code is None:
         return Outcome(State.LOST, None, "Slurm has forgotten it, and it left no exit code")
     if code == Exit.STOPPED:
@@ -151,9 +153,12 @@ def _ended_by_slurm(job: SlurmJob, code: int | None) -> Outcome:
     return Outcome(State.LOST, Exit.STOPPED if stopped else code, detail)
 
 
-def _cancelled(job: SlurmJob, code: int | None, *, cancelled: bool, me: int) -> Outcome:
+def _cancelled(job: SlurmJob, code: int | None, *, cancelled: bool, me: int, by: str) -> Outcome:
     if cancelled:
-        return Outcome(State.CANCELLED, code)
-    if job.ended_by not in (None, me):
-        return Outcome(State.LOST, Exit.STOPPED, f"user {job.ended_by} cancelled it")
-    return Outcome(State.CANCELLED, code, "scancel ended it")
+        return Outcome(State.CANCELLED, code, BY_CANCEL)
+    if job.ended_by is None:
+        return Outcome(State.CANCELLED, code, "by scancel")
+    who = f"by scancel (user {by or job.ended_by})"
+    if job.ended_by != me:
+        return Outcome(State.LOST, Exit.STOPPED, f"cancelled {who}")
+    return Outcome(State.CANCELLED, code, who)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 SEPARATOR = "\x1f"
@@ -202,6 +202,43 @@ def _partition(line: str) -> Partition:
         qos=_names(found.get("AllowQos", "ALL")),
         denied_qos=_names(found.get("DenyQos", "")) or frozenset(),
     )
+
+
+def output_file(text: str, job: int, node: str) -> str:
+    """Return the path of a job's output by `scontrol show job`, "" where that says none.
+
+    scontrol fills in part of the name's pattern. `node`: the first of the job, where the batch script runs.
+    """
+    for block in re.split(r"^(?=JobId=)", text, flags=re.MULTILINE):
+        if re.match(rf"JobId={job}\b", block):
+            # A line each, since a path may hold blanks; those of the first line are words.
+            path = re.search(r"^ +StdOut=(.+)$", block, flags=re.MULTILINE)
+            array, task = (re.search(rf"\bArray{name}=(\d+)", block) for name in ("JobId", "TaskId"))
+            values = {
+                "A": array[1] if array else str(job),
+                "a": task[1] if task else "4294967294",  # as Slurm names the task of no array
+                "j": str(job),
+                "J": str(job),
+                "N": node.partition(".")[0],
+                "n": "0",
+                "t": "0",
+                "s": "batch",
+            }
+            return _filled(path[1], values) if path else ""
+    return ""
+
+
+def _filled(pattern: str, values: Mapping[str, str]) -> str:
+    """Return the name of a file by sbatch's pattern: `%4j` is the number with at least four digits."""
+
+    def value(match: re.Match[str]) -> str:
+        width, letter = match.groups()
+        if letter == "%":
+            return "%"
+        known = values.get(letter)
+        return match[0] if known is None else known.zfill(int(width or 0)) if known.isdecimal() else known
+
+    return re.sub(r"%([0-9]{0,2})([%A-Za-z])", value, pattern)
 
 
 def node_states(text: str) -> list[tuple[str, str, str]]:

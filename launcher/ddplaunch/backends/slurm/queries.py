@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable
+from pathlib import Path
 
+from ddplaunch.agent.platforms import hostlist
 from ddplaunch.backends.slurm import parse, parse_json
 from ddplaunch.backends.slurm.commands import CommandResult, Commands
 from ddplaunch.backends.slurm.parse import NonsenseError, Partition, SlurmJob
@@ -62,6 +64,20 @@ class Queries:
         except (ClusterError, NonsenseError):
             return {}  # accounting has its own daemon, and nothing depends on it
         return {each.job_id: each for each in found}
+
+    def output_file(self, job: SlurmJob) -> Path | None:
+        """Return the file into which the job's batch script prints; None where Slurm does not say."""
+        number, node = job.job_id, hostlist.first(job.node_list)
+        answer = self.commands.ask("scontrol", "show", "job", str(number), patience=0)
+        path = parse.output_file(answer.out, number, node) if answer.code == 0 else ""
+        if not path:
+            words = ["--noheader", "--parsable2", "--allocations", "--expand-patterns", "--format=StdOut"]
+            try:  # accounting, which knows it since Slurm 24.05
+                answer = self.commands.ask("sacct", *words, f"--jobs={number}", patience=0)
+            except ClusterError:
+                return None
+            path = answer.out.strip() if answer.code == 0 else ""
+        return Path(job.workdir, path) if path else None
 
     def partitions(self) -> list[Partition]:
         """Return all partitions, hidden ones too."""

@@ -80,7 +80,12 @@ class Snapshot:
     def is_foreign(self) -> bool:
         """Whether it runs, and ddplaunch has not started it."""
         runs = self.slurm_job is not None and self.slurm_job.state == "RUNNING"
-        return runs and self.record is None and not (self.folder is not None and self.folder.is_dir())
+        return runs and not self.is_ours
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether its batch script is one of ours, by whichever user it was submitted."""
+        return self.record is not None or (self.folder is not None and self.folder.is_dir())
 
     def earlier(self) -> tuple[Earlier, ...]:
         """Return the attempts before the one that Slurm counts; the last of them may still bear no number."""
@@ -168,10 +173,14 @@ class Snapshots:
         return Snapshot(job_id, cluster, slurm_job, record)
 
     def at_all(self) -> list[Snapshot]:
-        """Return all jobs submitted from here, by one query per cluster and one to its accounting."""
+        """Return all jobs of this user, by one query per cluster and one to its accounting.
+
+        Of those that were not submitted from here: what waits or runs on the cluster of this machine.
+        """
         snapshots = []
         records = self._records.all()
-        for cluster in {each.cluster for each in records if not each.state}:
+        numbers = {each.job_id for each in records}
+        for cluster in {"", *(each.cluster for each in records if not each.state)}:
             queries = self._queries(cluster)
             mine = queries.mine()
             open_here = [each for each in records if each.cluster == cluster and not each.state]
@@ -184,6 +193,11 @@ class Snapshots:
                 slurm_job = mine.get(each.job_id)
                 same = slurm_job is not None and _is_same(slurm_job, each)
                 snapshots.append(Snapshot(each.job_id, cluster, slurm_job if same else None, each))
+            numbers |= {each.job_id for each in known}
+            if not cluster:
+                others = [each for number, each in mine.items() if number not in numbers]
+                others = [each for each in others if each.state not in outcomes.ENDED]
+                snapshots += [Snapshot(each.job_id, cluster, each, None) for each in others]
         done = [each for each in records if each.state and each.job_id is not None]
         return snapshots + [Snapshot(each.job_id or 0, each.cluster, None, each) for each in done]
 

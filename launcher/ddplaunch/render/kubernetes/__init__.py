@@ -5,11 +5,16 @@ It needs no operator and no API access from the pods, and says the same for 2 no
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from ddplaunch.agent.job_file import kubernetes
 from ddplaunch.plan.kubernetes import KubernetesPlan
 from ddplaunch.plan.plan import Plan
 from ddplaunch.render.kubernetes import guard, objects, pod, text
 from ddplaunch.render.rendered import Rendered, RenderedFile
 
+_ROOM = 50
+"""Characters of a job's name, as in a job file: Kubernetes makes longer ones of it."""
 _KEY = (
     "no file holds the job's key: `submit` makes one, in the Secret {job}-key. By hand, before the job is "
     "applied: `head -c 32 /dev/urandom | base64 | kubectl create secret generic {job}-key{namespace} "
@@ -45,4 +50,11 @@ def render(plan: Plan, *, gate_only: bool = False) -> Rendered:
     if plan.settings(KubernetesPlan).events:
         account = f"{options.namespace or 'NAMESPACE'}:{options.service_account or 'default'}"
         by_hand += f"\nnote: {_ROLE.format(namespace=namespace, account=account)}"
-    return Rendered(plan.target, plan.job.job, {name: RenderedFile(content)}, command, by_hand)
+    room = kubernetes.name_room(plan.job.nodes) if options.jobset else _ROOM
+
+    def counted(number: int) -> Rendered:
+        again = render(plan.counted(number, room), gate_only=gate_only)
+        return replace(again, sweep=plan.sweep)
+
+    files = {name: RenderedFile(content)}
+    return Rendered(plan.target, plan.job.job, files, command, by_hand, counted=counted)

@@ -17,7 +17,7 @@ def job_labels(plan: Plan) -> dict[str, str]:
     """Return the labels of every object; the user's own override ours."""
     name = plan.job.job
     return {
-        "app.kubernetes.io/name": name,
+        "app.kubernetes.io/name": plan.family or name,
         "app.kubernetes.io/instance": name,
         "app.kubernetes.io/component": "training",
         "app.kubernetes.io/part-of": "ddplaunch",

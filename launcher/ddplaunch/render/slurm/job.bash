@@ -55,6 +55,14 @@ done
 for file in "${files[@]}"; do
     sed -n "s/^#$file: //p" "$0" | base64 --decode >"$folder/$file" || stop 79 "cannot unpack $file into $folder"
 done
+# The ranks' working directory: here, if the nodes share this folder, and else in $scratch.
+if [ -e "$folder/source.tar" ] && [ ! -e "$folder/work" ]; then
+    rm -rf -- "$folder/work.tmp"
+    { mkdir "$folder/work.tmp" && tar -xf "$folder/source.tar" -C "$folder/work.tmp" &&
+        mv "$folder/work.tmp" "$folder/work"; } || stop 20 "the source cannot be unpacked into $folder: is it full?"
+fi
+export DDPLAUNCH_SHARED=$folder/run/shared-$random # who sees this file sees the folder
+: >"$DDPLAUNCH_SHARED"
 cat >"$folder/plan.json" <<'PLAN'
 #{plan}
 PLAN
@@ -114,6 +122,8 @@ step=(setsid srun --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --mpi=n
 step+=(--kill-on-bad-exit=0 --wait=0) # who ends, and when, is the hub's to say
 [ -z "$SLURM_CPUS_PER_TASK" ] || step+=(--cpus-per-task="$SLURM_CPUS_PER_TASK") # not inherited since Slurm 22.05
 
+# For find: what was not in the source, which seems to be of 2 January 1980 (SOURCE_TIME).
+written='\( -type f -o -type l \) -newermt 1980-01-03 ! -path "*/__pycache__/*"'
 # What runs on every node: FOLDER VERB and the agent's command line. Slurm signals the task alone, so the shell hands
 # each signal on; and it removes the folder, unless the gate has passed and the ranks are to follow.
 # shellcheck disable=SC2016
@@ -136,6 +146,7 @@ on_node='
     for signal in HUP INT QUIT ABRT USR1 USR2 ALRM XCPU TERM CONT WINCH; do
         trap "again=1; kill -s $signal \$agent" $signal
     done
+    trap "again=1; ending=1; kill -s TERM \$agent" TERM
     signal=34
     while [ "$signal" -le 64 ]; do
         trap "again=1; kill -$signal \$agent" $signal
@@ -155,6 +166,20 @@ on_node='
     # What this node has judged without a hub goes with the errors to the job folder; then, that nothing is left.
     own="$folder/run/node-$SLURM_NODEID/bundle.zip"
     [ ! -e "$own" ] || base64 "$own" | sed "s/^/ddplaunch-node $SLURM_NODEID: /" >&2
+    # What the ranks wrote here, and nowhere else, stays until the batch script has fetched it.
+    if [ "$verb" = run ] && [ -d "$folder/work" ]; then
+        written=$(cd "$folder/work" && find . '"$written"' -print -quit 2>/dev/null) || written=unknown
+        # A job that is cancelled, or at its limit, gets no step any more in which that could be done. It has
+        # half a minute (KillWait), and this step can still print.
+        [ -z "$written" ] || [ -n "$ending" ] || exit "$code"
+        [ -z "$written" ] || {
+            (cd "$folder/work" && find . '"$written"' -print0 |
+                { tar --null --no-recursion --files-from=- -cf - || : >"$folder/unread"; } |
+                base64 | sed "s/^/ddplaunch-node $SLURM_NODEID: out: /") >&2
+            [ ! -e "$folder/unread" ] || exit "$code"
+            echo "ddplaunch-node $SLURM_NODEID: out end" >&2
+        }
+    fi
     rm -rf -- "$folder" "$folder.env"
     echo "ddplaunch-node $SLURM_NODEID: end" >&2
     exit "$code"'
@@ -163,6 +188,46 @@ remove() { # NODES: the files that the gate has left there; one that is silent k
     timeout --kill-after=2 10 "${step[@]}" --nodes=$# --ntasks=$# --nodelist="$(IFS=, && echo "$*")" --overlap \
         rm -rf -- "$scratch" "$scratch.tar" "$scratch.env" >/dev/null 2>&1 ||
         say "the job's files may have stayed on $*: $scratch"
+}
+
+fetch() { # NODE NUMBER: what its ranks wrote where this node does not see it; false: not all of it is here
+    local to=$folder/outputs/node-$2
+    mkdir -p "$to" || return
+    # shellcheck disable=SC2016
+    "${step[@]}" --nodes=1 --ntasks=1 --nodelist="$1" --overlap --immediate=10 sh -c 'cd "$1/work" 2>/dev/null &&
+        find . '"$written"' -print0 | tar --null --no-recursion --files-from=- -cf -' fetch "$scratch" </dev/null |
+        tar -xf - -C "$to"
+    local codes="${PIPESTATUS[*]}"
+    rmdir "$to" 2>/dev/null # it wrote nothing
+    [ "$codes" = "0 0" ]
+}
+unfold() { # what nodes have printed of their ranks' files
+    local node to
+    while IFS= read -r node; do
+        to=$folder/outputs/node-$node
+        mkdir -p "$to" && sed -n "s/^ddplaunch-node $node: out: //p" "$folder/run/srun.log" | base64 -d | tar -xf - -C "$to"
+        if [ "${PIPESTATUS[*]}" = "0 0 0" ]; then
+            say "what the ranks of ${names[$node]} wrote is in $to"
+            sed -i "/^ddplaunch-node $node: out/d" "$folder/run/srun.log"
+        else
+            say "error: what ${names[$node]} wrote is in $folder/run/srun.log alone, as a tar in base64: is the disk full?"
+        fi
+    done < <(sed -n 's/^ddplaunch-node \([0-9]*\): out end$/\1/p' "$folder/run/srun.log")
+}
+fetch_all() { # of the nodes in `left`, 16 at a time; those whose files are not all here go from `left`
+    local -A fetches
+    for node in "${!left[@]}"; do
+        say "${left[node]}: bringing what its ranks wrote in $scratch/work to $folder/outputs/node-$node"
+        fetch "${left[node]}" "$node" &
+        fetches[$node]=$!
+        [ $((${#fetches[@]} % 16)) -ne 0 ] || wait "${fetches[@]}"
+    done
+    for node in "${!fetches[@]}"; do
+        join "${fetches[$node]}" && continue
+        say "error: what ${left[node]} wrote is not all here: the rest stays there, in $scratch/work"
+        unset "left[$node]"
+    done
+    rmdir "$folder/outputs" 2>/dev/null
 }
 
 word=0
@@ -258,7 +323,10 @@ left=("${names[@]}")
 while IFS= read -r node; do # that has removed its files by itself
     unset "left[$node]"
 done < <(cat "$folder"/run/{gate,srun}.log 2>/dev/null | sed -n 's/^\([0-9]*: \)*ddplaunch-node \([0-9]*\): end$/\2/p')
-[ "${#left[@]}" -eq 0 ] || remove "${left[@]}" & # beside the hub's end
+{ # beside the hub's end
+    [ -n "$refused" ] || [ ! -e "$folder/source.tar" ] || { unfold && fetch_all; }
+    [ "${#left[@]}" -eq 0 ] || remove "${left[@]}"
+} &
 
 # --- the end: the hub has the last word
 
@@ -277,7 +345,7 @@ if without; then # its word: what the nodes have judged, each by itself, is all 
     for node in "${!names[@]}"; do
         place=$folder/run/node-$node
         mkdir "$place" &&
-            sed -n "/: end$/d; s/^ddplaunch-node $node: //p" "$folder/run/srun.log" | base64 -d >"$place/bundle.zip"
+            sed -n "/: end$/d; /: out/d; s/^ddplaunch-node $node: //p" "$folder/run/srun.log" | base64 -d >"$place/bundle.zip"
     done 2>/dev/null
     "${own[@]}" hub --folder "$folder" --ended "$code"
     word=$?

@@ -65,7 +65,10 @@ def test_each_node_has_a_copy_of_the_program() -> None:
         replace(
             each,
             calls=[
-                replace(call, frames=[replace(frame, file=f"/tmp/run/node-{each.rank}/source/train.py")])
+                replace(
+                    call,
+                    frames=[replace(frame, file=f"/tmp/ddplaunch-7-0123456789a{each.rank}/work/train.py")],
+                )
                 for call in each.calls
                 for frame in call.frames[:1]
             ],

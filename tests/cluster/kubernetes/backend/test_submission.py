@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from tests.cluster.kubernetes.backend.conftest import Make, left
+from tests.cluster.kubernetes.backend.conftest import Cli, Make, Write, left
 from tests.cluster.kubernetes.cluster import Cluster
 
 from ddplaunch.backends.kubernetes.backend import KubernetesBackend
@@ -44,21 +44,42 @@ def test_the_job_owns_the_rest(
     )
 
 
-def test_a_name_that_is_in_use(
+def test_the_same_job_is_submitted_again(
     cluster: Cluster, backend: KubernetesBackend, job: Make, namespace: str
 ) -> None:
-    """The message says by what, and what to do; the one that stands is not touched."""
-    rendered = job(resources=NEVER)
-    backend.submit(rendered)
+    """While it runs: it gets a number, with all its objects, and the one that stands is not touched."""
+    assert f"{namespace}/digits" == backend.submit(job(resources=NEVER)).path
     before = cluster.get("jobs", "digits", namespace=namespace)
-    with pytest.raises(ClusterError) as error:
-        backend.submit(job(resources={"gpus": 32}))
+    assert f"{namespace}/digits-2" == backend.submit(job(resources={"gpus": 32})).path
 
-    assert (
-        f"there is a Job digits in namespace {namespace} already, and it has not ended" == error.value.message
-    )
-    assert f"ddplaunch cancel kubernetes://{namespace}/digits" in error.value.hint
+    for kind, suffix in {"jobs": "", "configmaps": "", "services": "", "secrets": "-key"}.items():
+        labels = cluster.get(kind, f"digits-2{suffix}", namespace=namespace)["metadata"]["labels"]
+        assert ("digits", "digits-2") == (
+            labels["app.kubernetes.io/name"],
+            labels["app.kubernetes.io/instance"],
+        )
     assert before["spec"] == cluster.get("jobs", "digits", namespace=namespace)["spec"]
+
+
+def test_two_jobs_of_a_name_that_end(cli: Cli, write: Write, namespace: str) -> None:
+    """The same file twice, as on Slurm and on this machine; the name alone means the second."""
+    path = write("digits", "print('up')\n")
+    for name in ("digits", "digits-2"):
+        code, out, said = cli("submit", path, "--to", "kubernetes", "--wait")
+        assert (0, f"kubernetes://{namespace}/{name}\n") == (code, out), said
+    for name, meant in {"digits": "digits-2", f"kubernetes://{namespace}/digits": "digits"}.items():
+        assert cli("status", name)[1].startswith(f"kubernetes://{namespace}/{meant}  succeeded")
+
+
+def test_files_that_go_with_their_pods_are_named(cli: Cli, write: Write) -> None:
+    """Before, since the job has no volume, and at its end, by each node."""
+    program = "import pathlib\npathlib.Path('ckpt').mkdir(exist_ok=True)\n"
+    program += "pathlib.Path('ckpt/last.pt').write_bytes(bytes(50_000))\nprint('up')\n"
+    code, _, said = cli("submit", write("digits", program), "--to", "kubernetes", "--wait")
+
+    assert code == 0, said
+    assert "note: the job has no volume" in said
+    assert "1 file, 49 KiB, newest ckpt/last.pt, written in /ddplaunch/work, will be gone" in said
 
 
 def test_a_service_of_somebody_else(
@@ -76,7 +97,7 @@ def test_a_service_of_somebody_else(
 def test_pods_of_an_earlier_job_still_leave(
     cluster: Cluster, backend: KubernetesBackend, job: Make, namespace: str
 ) -> None:
-    """They answer to the names that the new pods would have, so the new job is not sent meanwhile."""
+    """They answer to the names that the new pods would have, so the new job gets another."""
     backend.submit(job(resources=NEVER))
 
     def find() -> list[dict[str, Any]]:
@@ -91,18 +112,35 @@ def test_pods_of_an_earlier_job_still_leave(
     cluster.kubectl("delete", "job", "digits", "--namespace", namespace)
     cluster.until(lambda: [pod] == [each["metadata"]["name"] for each in find()], "one pod stays", 120)
     cluster.until(lambda: left(cluster, namespace) == [f"pod/{pod}"], "nothing else stays", 120)
-    with pytest.raises(ClusterError) as error:
-        backend.submit(job(resources=NEVER))
 
-    assert (
-        f"pods of an earlier job digits are still there, in namespace {namespace}: {pod}"
-        == error.value.message
-    )
-    assert [f"pod/{pod}"] == left(cluster, namespace)
+    assert f"{namespace}/digits-2" == backend.submit(job(resources=NEVER)).path
 
     cluster.kubectl(*patch, json.dumps({"metadata": {"finalizers": None}}))
-    cluster.until(lambda: not find(), "it is gone", 120)
-    backend.submit(job(resources=NEVER))
+    cluster.until(lambda: pod not in [each["metadata"]["name"] for each in find()], "it is gone", 120)
+
+
+def test_a_job_is_deleted_with_all_its_objects(
+    cluster: Cluster, cli: Cli, write: Write, namespace: str
+) -> None:
+    """And the next submission of its file is not; one that has not ended only when told so."""
+    path = write("digits", "print('up')\n")
+    for name in ("digits", "digits-2"):
+        assert 0 == cli("submit", path, "--to", "kubernetes", "--wait")[0], name
+    first = f"kubernetes://{namespace}/digits"
+    code, out, said = cli("delete", first)
+    assert (2, "") == (code, out)
+    for part in ("jobs/digits", "services/digits", "configmaps/digits", "secrets/digits-key"):
+        assert f"    {part} in namespace {namespace}\n" in said
+    assert (0, f"{first}\n") == cli("delete", first, "--yes")[:2]
+    assert all("digits-2" in each for each in left(cluster, namespace))
+    assert 102 == cli("status", first)[0]
+
+    standing = f"kubernetes://{namespace}/stands"
+    assert 0 == cli("submit", write("stands", resources=NEVER), "--to", "kubernetes")[0]
+    assert 2 == cli("delete", standing, "--yes")[0]
+    assert f"{first}-2\n" == cli("delete", "--ended", "--to", "kubernetes", "--yes")[1]
+    assert (0, f"{standing}\n") == cli("delete", standing, "--cancel", "--yes")[:2]
+    assert [] == left(cluster, namespace)
 
 
 def test_a_refused_job_leaves_nothing(

@@ -9,11 +9,11 @@ from tests.cluster.slurm.cluster import Cluster
 
 
 def ddplaunch(
-    cluster: Cluster, files: Path, *words: str, check: bool = True
+    cluster: Cluster, files: Path, *words: str, check: bool = True, cwd: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run it on the login machine."""
+    """Run it on the login machine, in the folder `files` or in `cwd`."""
     environment = {"XDG_STATE_HOME": str(files / "state")}
-    return cluster.login(["ddplaunch", *words], cwd=files, env=environment, check=check)
+    return cluster.login(["ddplaunch", *words], cwd=cwd or files, env=environment, check=check)
 
 
 def start(cluster: Cluster, files: Path, *words: str) -> subprocess.Popen[str]:

@@ -85,8 +85,10 @@ def test_a_job_that_is_left_alone_asked_and_ended(
     assert ("asked", 2) == (there["evidence"]["why"], there["evidence"]["ranks"])
     assert (101, "running") == (status.returncode, there["state"])
     assert [[str(handle), "steps", "running"]] == [line.split()[:3] for line in listed[1:]]
-    assert ("cancelled", 60, "") == (after["state"], after["exit_code"], after["detail"])
+    ended = ("cancelled", 60, "by `ddplaunch cancel`")
+    assert ended == (after["state"], after["exit_code"], after["detail"])
     assert left is not None
+    assert "the job is ended by `ddplaunch cancel`" in [event.text for event in left.events]
     assert left.evidence is not None
     assert (60, [1, 1]) == (left.exit_code, [len(node.ranks) for node in left.evidence.evidence])
     assert State.CANCELLED is backend.job(handle).state

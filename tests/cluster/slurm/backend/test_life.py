@@ -149,7 +149,7 @@ def test_cancel_gives_time_for_the_evidence(cluster: Cluster, backend: SlurmBack
 
     first = backend.cancel(handle)
 
-    assert (State.CANCELLED, "") == (first.state, first.detail)
+    assert (State.CANCELLED, "by `ddplaunch cancel`") == (first.state, first.detail)
     lines = list(backend.logs(handle, EVERYTHING, follow=False))
     assert ["evidence", "safe"] == [line for line in lines if "slurmstepd" not in line]
     assert first == backend.cancel(handle)
@@ -192,7 +192,7 @@ def test_scancel_by_hand_is_told_as_such(cluster: Cluster, backend: SlurmBackend
 
     found = ended(cluster, backend, handle)
 
-    assert (State.CANCELLED, "scancel ended it") == (found.state, found.detail)
+    assert (State.CANCELLED, "by scancel") == (found.state, found.detail)
 
 
 def test_a_requeued_job_is_another_attempt(cluster: Cluster, backend: SlurmBackend, job: Make) -> None:

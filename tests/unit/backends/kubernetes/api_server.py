@@ -57,6 +57,20 @@ class Server(http.server.BaseHTTPRequestHandler):
         """Named by http.server."""
         self.patched(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
 
+    def do_POST(self) -> None:
+        """Named by http.server. Whatever a user asks to be allowed is."""
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.answer(201, {"status": {"allowed": True}})
+
+    def do_DELETE(self) -> None:
+        """Named by http.server."""
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.deleted()
+
+    def deleted(self) -> None:
+        """Answer what was to be deleted."""
+        raise NotImplementedError
+
     def patched(self, body: dict[str, Any]) -> None:
         """Answer what was sent."""
         raise NotImplementedError

@@ -161,5 +161,5 @@ def test_an_end_whose_pods_are_gone_is_told_by_what_was_kept(tmp_path: Path) -> 
     assert (State.LOST, Exit.STOPPED) == (found.state, found.exit_code)
     assert ["node-evicted"] == [each.code for each in found.verdicts]
     assert progress.headline(found, 0.0).endswith(
-        "it was stopped from outside; digits.pt was written 0.4 s after the signal"
+        "it was stopped; digits.pt was written 0.4 s after the signal"
     )

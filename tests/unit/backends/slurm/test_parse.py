@@ -371,3 +371,23 @@ def test_directives_end_with_the_first_command() -> None:
     script = '#!/bin/bash\n#SBATCH -p a -N 2\n# x\n\n#SBATCH --comment="a b" # no\necho\n#SBATCH --nodes=9\n'
 
     assert ["-p", "a", "-N", "2", "--comment=a b"] == list(parse.directives(script))
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("/a b/slurm-7.out", "/a b/slurm-7.out"),
+        ("/a b/o-%N-%%-%n.log", "/a b/o-n1-%-0.log"),
+        ("/a/%A_%4a-%5j-%s-%J.log", "/a/70_0003-00007-batch-7.log"),
+        ("/a/%q-%", "/a/%q-%"),
+    ],
+)
+def test_the_output_of_a_batch_script(path: str, expected: str) -> None:
+    """Slurm 22.05 fills in part of the pattern; of an array it shows all tasks."""
+    text = (
+        f"JobId=71 JobName=other\n   StdOut=/other\n\nJobId=7 ArrayJobId=70 ArrayTaskId=3 JobName=x\n"
+        f"   StdErr=/err\n   StdIn=/dev/null\n   StdOut={path}\n   Power=\n\n"
+    )
+
+    assert expected == parse.output_file(text, 7, "n1.example.com")
+    assert "" == parse.output_file(text, 8, "n1")

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Optional
 
-from ddplaunch.agent.contract import Frame, Stack
+from ddplaunch.agent.contract import Files, Frame, Stack
 
 _TORCH = re.compile(r"(^|/)(torch|torchgen|functorch)/|(^|/)ddplaunch_(ring|rendezvous|work)\.py$")
 """Torch, and what the hook puts around its functions."""
@@ -27,7 +27,7 @@ _BACKWARD = re.compile(r"(^|/)torch/(autograd/|nn/parallel/distributed\.py$)")
 _LOADER = re.compile(r"(^|/)torch/utils/data/")
 
 _SLEEPS = re.compile(r"(^|/)(threading|queue|subprocess|socket|ssl|selectors)\.py$|(^|/)multiprocessing/")
-_COPY = re.compile(r"/node-\d+/source/")
+_COPY = re.compile(rf"^.*/[^/]+-(\d+|[0-9a-f]{{12}})/{Files.WORK}/")
 _SPAWN = re.compile(r"(^|/)torch/multiprocessing/spawn\.py$")
 
 _COLLECTIVE = re.compile(
@@ -102,8 +102,8 @@ def collective(frames: Sequence[Frame]) -> Optional[str]:
 
 
 def shared(file: str) -> str:
-    """Return the file as all nodes have it: each unpacks the job's `source` below a folder of its own."""
-    return _COPY.sub("/source/", file)
+    """Return the file as all nodes have it: some may have the job's source in /tmp, others in its folder."""
+    return _COPY.sub(f"/{Files.WORK}/", file)
 
 
 def in_backward(frames: Sequence[Frame]) -> bool:

@@ -1,0 +1,89 @@
+"""Names the files that ranks wrote inside a pod, and that go with it.
+
+The supervisor calls it once, when all of its ranks have ended. It looks at names, sizes and times, and opens
+no file but /proc/self/mountinfo.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+
+from ddplaunch.agent.contract import SOURCE_TIME
+from ddplaunch.agent.system import phrases
+
+_MOST = 50_000
+"""Entries that are looked at: the end of a job does not wait for more."""
+_EMPTY_DIR = "kubernetes.io~empty-dir"
+"""In the path of such a volume on its node: pkg/volume/emptydir of Kubernetes."""
+
+
+def gone(folder: str, since: float, mounts: str = "/proc/self/mountinfo") -> str:
+    """Return what was written below `folder` since then and goes with the pod, as a sentence; "": nothing.
+
+    Files on volumes that stay, and those of the job's source, are none of it.
+    """
+    if folder == "/" or not _goes(folder, mounts):
+        return ""
+    count, size, newest, newest_at = 0, 0, "", 0.0
+    for entries, (path, status) in enumerate(_files(folder)):
+        if entries >= _MOST:
+            break
+        if status.st_mtime < since or int(status.st_mtime) == SOURCE_TIME:
+            continue
+        count += 1
+        size += status.st_size
+        if status.st_mtime > newest_at:
+            newest, newest_at = os.path.relpath(path, folder), status.st_mtime
+    if not count:
+        return ""
+    many = "1 file" if count == 1 else f"{count} files"
+    return (
+        f"{many}, {phrases.size(size)}, newest {newest}, written in {folder}, will be gone with this pod: "
+        "to keep what ranks write, let them write to a volume"
+    )
+
+
+def _goes(folder: str, mounts: str) -> bool:
+    """Whether the folder lies in the container's own file system, or in an emptyDir."""
+    best, kept = "", True
+    try:
+        with open(mounts, encoding="utf-8", errors="surrogateescape") as file:
+            for line in file:
+                words = line.split()
+                point = words[4]
+                if len(point) >= len(best) and (folder + "/").startswith(point.rstrip("/") + "/"):
+                    best, kept = point, not (point == "/" or _EMPTY_DIR in words[3])
+    except (OSError, IndexError):
+        return False
+    return not kept
+
+
+def _files(folder: str) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield the plain files below, on the folder's own file system."""
+    try:
+        device = os.lstat(folder).st_dev
+    except OSError:
+        return
+    for above, folders, names in os.walk(folder):
+        folders[:] = [
+            name
+            for name in folders
+            if name not in ("__pycache__", ".git") and _device(os.path.join(above, name)) == device
+        ]
+        for name in names:
+            path = os.path.join(above, name)
+            try:
+                status = os.lstat(path)
+            except OSError:
+                continue
+            if stat.S_ISREG(status.st_mode):
+                yield path, status
+
+
+def _device(path: str) -> int:
+    try:
+        return os.lstat(path).st_dev
+    except OSError:
+        return -1

@@ -1,0 +1,103 @@
+"""Lists what the ranks of a job wrote below their working directory, from what lies on a file system.
+
+Called by the backends; reads folders only. A file of the job's source differs from an output by its time,
+which the archive has set (SOURCE_TIME). In a folder of the user's own, outputs are the files written since
+the job was submitted, by anybody.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ddplaunch.agent.contract import SOURCE_TIME, Files, JobPlan
+from ddplaunch.backends import files
+
+BROUGHT = "outputs"
+"""Folder, in the job's own, of what nodes wrote that do not see it: `outputs/node-1`."""
+_LEFT_OUT = ("__pycache__", ".git")
+_MOST = 200_000
+"""Entries of a folder that are looked at. The folder may be anybody's home."""
+_CLOCKS = 2.0
+"""Seconds by which the clock of a file server may be behind ours."""
+
+
+@dataclass(frozen=True)
+class OutputFile:
+    """A file: its path below the folder, its size in bytes, its time in seconds since the epoch."""
+
+    path: str
+    size: int
+    modified: float
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """The files that ranks wrote below one folder. `node`: of this node alone; None: of all that see it.
+
+    `complete` False: the folder holds more entries than are looked at. `own` False: others may write there.
+    """
+
+    folder: Path
+    files: tuple[OutputFile, ...]
+    node: int | None = None
+    complete: bool = True
+    own: bool = True
+
+    @property
+    def size(self) -> int:
+        """Return the bytes of all files."""
+        return sum(each.size for each in self.files)
+
+    @property
+    def newest(self) -> OutputFile | None:
+        """Return the file that was written last."""
+        return max(self.files, key=lambda each: each.modified, default=None)
+
+
+def of_job(folder: Path, submitted: float, besides: Collection[Path] = ()) -> list[Outputs]:
+    """Return what a job wrote whose own folder this is, `besides` the files of ddplaunch itself.
+
+    Empty where its plan is not there, or it stood in a folder that no plan names.
+    """
+    plan = files.read_if_valid(JobPlan, folder / Files.PLAN)
+    if plan is None:
+        return []
+    if plan.workdir:
+        return [_below(Path(plan.workdir), submitted - _CLOCKS, {folder, *besides})]
+    found = []
+    if (folder / Files.WORK).is_dir():
+        found.append(_below(folder / Files.WORK))
+    for brought in sorted((folder / BROUGHT).glob("node-*")):
+        each = _below(brought)
+        found.append(Outputs(each.folder, each.files, int(brought.name[5:]), each.complete))
+    return found
+
+
+def _below(folder: Path, since: float | None = None, besides: Collection[Path] = ()) -> Outputs:
+    """Return the files below a folder that are no source, or were written `since` then."""
+    found, entries = [], 0
+    for path, status in _walk(folder, besides):
+        entries += 1
+        if entries > _MOST:
+            break
+        if stat.S_ISREG(status.st_mode) and (
+            int(status.st_mtime) != SOURCE_TIME if since is None else status.st_mtime >= since
+        ):
+            found.append(OutputFile(str(path.relative_to(folder)), status.st_size, status.st_mtime))
+    files_found = tuple(sorted(found, key=lambda each: each.path))
+    return Outputs(folder, files_found, None, complete=entries <= _MOST, own=since is None)
+
+
+def _walk(folder: Path, besides: Collection[Path]) -> Iterator[tuple[Path, os.stat_result]]:
+    for above, folders, names in os.walk(folder):
+        here = Path(above)
+        folders[:] = sorted(name for name in folders if name not in _LEFT_OUT and here / name not in besides)
+        for name in names:
+            if here / name not in besides:
+                with contextlib.suppress(OSError):  # gone meanwhile
+                    yield here / name, (here / name).lstat()

@@ -1,0 +1,118 @@
+"""`ddplaunch outputs`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ddplaunch import api
+from ddplaunch.agent.text.printable import printable
+from ddplaunch.cli import handles, jobs
+from ddplaunch.cli import parser as arguments
+from ddplaunch.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from ddplaunch.backends.outputs import Outputs
+
+HELP = """
+Lists what the ranks wrote below their working directory. With `source` that is a folder of the job's own;
+without, it is the folder of the job file, where files written since the job was submitted are listed.
+
+examples:
+  ddplaunch outputs
+  ddplaunch outputs digits --copy results
+"""
+_LISTED = 20
+"""Files that are listed of each folder, the newest first."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    arguments.handle(parser)
+    parser.add_argument(
+        "--copy", metavar="DIR", help="copy them there; a file that exists is never overwritten"
+    )
+    arguments.as_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command, and return the exit code."""
+    handle = handles.meant(args.handle)
+    found = api.outputs(handle)
+    if args.copy is not None:
+        _copy(found, Path(args.copy))
+    if args.json:
+        jobs.print_json([_data(each) for each in found])
+        return ExitCode.SUCCEEDED
+    if not any(each.files for each in found):
+        where = "".join(f" in {each.folder}" for each in found[:1])
+        sys.stderr.write(f"{handle} has written no file{where}\n")
+    for each in found:
+        if each.files and args.copy is None:
+            _print(each)
+    return ExitCode.SUCCEEDED
+
+
+def _print(outputs: Outputs) -> None:
+    from ddplaunch.report import words
+
+    now = time.time()
+    node = "" if outputs.node is None else f"node {outputs.node}: "
+    more = "" if outputs.complete else " at least"
+    since = "" if outputs.own else ", written since the job was submitted"
+    print(
+        f"{node}{printable(str(outputs.folder))}:{more} {words.count(len(outputs.files), 'file')}, "
+        f"{words.size(outputs.size)}{since}"
+    )
+    newest = sorted(outputs.files, key=lambda each: each.modified, reverse=True)
+    for each in newest[:_LISTED]:
+        ago = words.duration(max(0.0, now - each.modified))
+        print(f"  {words.size(each.size):>10}  {printable(each.path)}  ({ago} ago)")
+    if len(newest) > _LISTED:
+        print(f"  … and {len(newest) - _LISTED} more: --json lists all")
+
+
+def _copy(found: Sequence[Outputs], to: Path) -> None:
+    """Copy all files, those of a node alone below `node-N`. Raises UsageError, before anything is copied."""
+    files = [
+        (each.folder / file.path, to / ("" if each.node is None else f"node-{each.node}") / file.path)
+        for each in found
+        for file in each.files
+    ]
+    taken = [target for _, target in files if os.path.lexists(target)]
+    if taken:
+        raise UsageError(
+            f"{taken[0]} exists already" + (f", and {len(taken) - 1} more" if len(taken) > 1 else ""),
+            hint="name a new folder; nothing was copied",
+        )
+    try:
+        for source, target in files:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            # Under another name until it is whole, so that a copy that is cut off is not taken for the file.
+            descriptor, partial = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+            os.close(descriptor)
+            shutil.copy2(source, partial)
+            Path(partial).rename(target)
+    except OSError as error:
+        raise UsageError(
+            f"{error.filename or to} cannot be copied: {error.strerror}",
+            hint="what was copied before stays; make room, or name another folder",
+        ) from error
+    sys.stderr.write(f"copied {len(files)} file{'s' if len(files) != 1 else ''} to {to}\n")
+
+
+def _data(outputs: Outputs) -> dict[str, object]:
+    return {
+        "folder": str(outputs.folder),
+        "node": outputs.node,
+        "complete": outputs.complete,
+        "files": [asdict(each) for each in outputs.files],
+    }

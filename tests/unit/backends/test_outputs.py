@@ -1,0 +1,83 @@
+"""What a job's ranks wrote, by what lies in its folder."""
+
+from __future__ import annotations
+
+import os
+import tarfile
+import time
+from pathlib import Path
+
+import pytest
+
+from ddplaunch.agent.contract import Files, JobPlan, codec
+from ddplaunch.backends import outputs
+from ddplaunch.plan.source import SourceFile
+from ddplaunch.render.archive import source_archive
+
+
+def job(folder: Path, workdir: Path | None = None) -> Path:
+    """The folder of a job whose source has one file."""
+    folder.mkdir(parents=True)
+    plan = JobPlan("toy", 1, 1, [], ["train.py"], workdir=str(workdir) if workdir else None)
+    codec.write(str(folder / Files.PLAN), plan)
+    if workdir is None:
+        (folder / Files.SOURCE).write_bytes(
+            source_archive({"train.py": SourceFile(b"x"), "data/": SourceFile(b"")})
+        )
+        with tarfile.open(folder / Files.SOURCE) as archive:
+            archive.extractall(folder / Files.WORK, filter="data")
+    return folder
+
+
+def test_all_but_the_source_is_an_output(tmp_path: Path) -> None:
+    """Byte code is none; a file of the source that a rank has written again is one."""
+    folder = job(tmp_path / "job")
+    work = folder / Files.WORK
+    assert [()] == [each.files for each in outputs.of_job(folder, 0.0)]
+
+    (work / "__pycache__").mkdir()
+    (work / "__pycache__" / "x.pyc").write_bytes(b"x")
+    (work / "ckpt").mkdir()
+    (work / "ckpt" / "last.pt").write_bytes(b"12345")
+    (work / "train.py").write_text("y")
+    (only,) = outputs.of_job(folder, 0.0)
+
+    assert [("ckpt/last.pt", 5), ("train.py", 1)] == [(each.path, each.size) for each in only.files]
+    assert (6, True, None) == (only.size, only.own, only.node)
+
+
+def test_what_a_node_wrote_apart_is_named_with_the_node(tmp_path: Path) -> None:
+    """It was brought when the job ended."""
+    folder = job(tmp_path / "job")
+    (folder / "outputs" / "node-1").mkdir(parents=True)
+    (folder / "outputs" / "node-1" / "x").write_bytes(b"1")
+
+    found = outputs.of_job(folder, 0.0)
+
+    assert [(None, []), (1, ["x"])] == [(each.node, [file.path for file in each.files]) for each in found]
+
+
+def test_beside_the_job_file_it_is_what_was_written_since(tmp_path: Path) -> None:
+    """The job's own folder may lie there, and is none of it."""
+    folder = job(tmp_path / "toy-7", tmp_path)
+    for name, age in {"old": 100.0, "new": 0.0, "toy-7.out": 0.0}.items():
+        (tmp_path / name).write_text("x")
+        os.utime(tmp_path / name, (time.time() - age,) * 2)
+
+    (only,) = outputs.of_job(folder, time.time() - 10, [tmp_path / "toy-7.out"])
+
+    assert (["new"], False) == ([each.path for each in only.files], only.own)
+
+
+def test_a_folder_of_more_files_than_are_looked_at_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be a home with millions."""
+    folder = job(tmp_path / "job")
+    monkeypatch.setattr(outputs, "_MOST", 3)
+    for number in range(5):
+        (folder / Files.WORK / str(number)).write_text("")
+
+    (only,) = outputs.of_job(folder, 0.0)
+
+    assert not only.complete
