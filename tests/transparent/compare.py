@@ -178,7 +178,8 @@ class _Side:
             if self.row.nodes > 1:
                 ours += ["--join", "--gate-port", self.gate_port]
                 if words[0] != "torchrun":
-                    ours += ["--nodes", str(self.row.nodes), "--node-rank", str(node), "--master", "127.0.0.1"]
+                    ours += ["--nodes", str(self.row.nodes), "--node-rank", str(node)]
+                    ours += ["--master", "127.0.0.1"]
             words = [*ours, "--", *words]
         elif self.row.by_env:
             words = ["env", *words]
