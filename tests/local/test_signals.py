@@ -103,6 +103,27 @@ def test_a_signal_that_is_ignored_stays_so(desk: Desk) -> None:
     assert -signal.SIGINT == process.returncode
 
 
+def test_cancel_ends_a_job_whose_caller_ignores_sigterm(desk: Desk) -> None:
+    """Who asks for the end by name means it, however the job was started."""
+    words = shlex.join([sys.executable, "-c", SCRIPT, "run", "--", sys.executable, "-c", TICKS])
+    with subprocess.Popen(
+        ["sh", "-c", f"trap '' TERM; exec {words}"],
+        cwd=desk.folder,
+        env=desk.env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        until(process, "tick 1")
+        process.send_signal(signal.SIGTERM)
+        until(process, "tick 5")
+        desk.call("cancel", "local://run")
+        out, err = process.communicate(timeout=BUSY * 60)
+
+    assert "told to stop by `ddplaunch cancel`" in err, out + err
+    assert 103 == process.returncode
+
+
 class Shell:
     """An interactive bash in a terminal."""
 

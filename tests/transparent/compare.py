@@ -41,7 +41,9 @@ OURS = re.compile(
 )
 """How the lines of ddplaunch begin. They go to stderr, and are no output of the command."""
 VOLATILE = (
-    (re.compile(rb"(?m)^([A-Z])\d{4} \d\d:\d\d:\d\d\.\d+ \d+ "), rb"\1 "),  # torch's log: date, time, pid
+    (re.compile(rb"\b([A-Z])\d{4} \d\d:\d\d:\d\d\.\d+ (?:\d+ )?"), rb"\1 "),  # torch's log: date, time, pid
+    # libkineto's log, of torch.profiler: date, time, pid, thread
+    (re.compile(rb"(?m)^([A-Z]+):\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \d+:\d+ "), rb"\1 "),
     (re.compile(rb"(?<=time      : )\S+"), b"TIME"),  # torchrun's table of failures
     (re.compile(rb"\(pid: \d+\)|\bpid[: ]+\d+"), b"pid"),
     (re.compile(rb"0x[0-9a-f]{6,}"), b"ADDRESS"),
@@ -171,14 +173,19 @@ class _Side:
         words = shlex.split(text)
         if self.job:
             return [DDPLAUNCH, "submit", "job.yaml", "--to", "local", "--wait"]
-        if not self.under:
-            return ["env", *words] if self.row.by_env else words
-        ours = [DDPLAUNCH, "run"]
-        if self.row.nodes > 1:
-            ours += ["--join", "--gate-port", self.gate_port]
-            if words[0] != "torchrun":
-                ours += ["--nodes", str(self.row.nodes), "--node-rank", str(node), "--master", "127.0.0.1"]
-        return [*ours, "--", *words]
+        if self.under:
+            ours = [DDPLAUNCH, "run"]
+            if self.row.nodes > 1:
+                ours += ["--join", "--gate-port", self.gate_port]
+                if words[0] != "torchrun":
+                    ours += ["--nodes", str(self.row.nodes), "--node-rank", str(node)]
+                    ours += ["--master", "127.0.0.1"]
+            words = [*ours, "--", *words]
+        elif self.row.by_env:
+            words = ["env", *words]
+        if self.row.ignores:
+            words = ["sh", "-c", f"trap '' {' '.join(self.row.ignores)}; exec \"$@\"", "sh", *words]
+        return words
 
     def _env(self) -> dict[str, str]:
         home = self.folder / "home"

@@ -24,6 +24,8 @@ class Row:
     files: Mapping[str, str] = field(default_factory=dict)
     signals: tuple[tuple[str, str], ...] = ()
     """Each is sent to what the user started once the text is in its stdout; without a text, soon after."""
+    ignores: tuple[str, ...] = ()
+    """Signals that its shell ignores, as with nohup, or INT and QUIT behind `&` in a script."""
     terminal: bool = False
     typed: tuple[tuple[str, str], ...] = ()
     """As signals, but keys."""
@@ -63,6 +65,9 @@ ALONE = {
     "MASTER_ADDR": "127.0.0.1",
     "MASTER_PORT": "{port}",
 }
+
+SPEEDS = (r"\d+%\|.*", r"'train_(runtime|\w+_per_second)': '[^']+'")
+"""What the Trainer says of its speed, and the bars of what it writes."""
 
 ADDED = {
     "DDPLAUNCH_ATTEMPT": "",
@@ -144,6 +149,29 @@ ROWS = (
         "stop-and-go",
         "python signals.py handlers",
         signals=(("up", "TSTP"), ("", "CONT"), ("got SIGCONT", "USR2")),
+    ),
+    # What the caller ignores is ignored, unless the program has a handler of its own.
+    Row("quit-ignored", "python signals.py handlers", ignores=("INT", "QUIT"), signals=(("up", "QUIT"),)),
+    Row(
+        "hup-ignored",
+        "python signals.py handlers",
+        ignores=("HUP",),
+        signals=(("up", "HUP"), ("got SIGHUP", "USR2")),
+        whole=True,
+    ),
+    Row("int-ignored", "python signals.py handlers", ignores=("INT", "QUIT"), signals=(("up", "INT"),)),
+    Row(
+        "term-ignored",
+        "python signals.py handlers",
+        ignores=("TERM",),
+        signals=(("up", "TERM"),),
+        whole=True,
+    ),
+    Row(
+        "ignored-without-handler",
+        "python signals.py default",
+        ignores=("INT", "QUIT", "HUP", "TERM", "USR2"),
+        signals=(("up", "INT"), *(("", each) for each in ("QUIT", "HUP", "TERM", "USR2", "USR1"))),
     ),
     Row("usr1-at-the-end", "python signals.py exit", signals=(("ending", "USR1"),)),
     Row(
@@ -274,6 +302,39 @@ ROWS = (
     Row("garbage", "python own.py collected", env=ALONE, whole=True),
     # What it leaves in the background is ended, and named: the one thing that differs by design.
     Row("background", "python own.py background", compares=("stdout", "stderr", "files"), leaves=("left",)),
+    # --- programs that look at other programs
+    Row("traced", "python traced.py settrace", env=ALONE, exact=False),
+    Row("traced-calls", "python traced.py setprofile", env=ALONE, exact=False, whole=True),
+    Row("monitored", "python traced.py monitoring", env=ALONE, exact=False, whole=True),
+    Row("debugger", "python traced.py debugger", env=ALONE, exact=False),
+    Row(
+        "pdb",
+        "python -m pdb own.py uncaught",
+        stdin=b"break fail\ncontinue\nwhere\np number\nnext\nup\ncontinue\nquit\n",
+        env=ALONE,
+    ),
+    Row("pdb-in-the-program", "python stops.py", stdin=b"where\np 1 + 1\ncontinue\n", env=ALONE, whole=True),
+    Row(
+        "coverage",
+        "bash -c 'coverage run --branch traced.py train; coverage report -m; rm .coverage'",
+        env=ALONE,
+        exact=False,
+    ),
+    Row(
+        "coverage-of-children",
+        "bash -c 'coverage run -p --concurrency=multiprocessing own.py start spawn; coverage combine -q;"
+        " coverage report -m; rm .coverage*'",
+        env=ALONE,
+        exact=False,
+        whole=True,
+    ),
+    Row(
+        "coverage-of-ranks",
+        f"bash -c '{TORCHRUN} --no-python coverage run -p ok.py; coverage combine -q; coverage report -m;"
+        " rm .coverage*'",
+        exact=False,
+        whole=True,
+    ),
     # --- torch.distributed
     Row("dist-tracebacks", "python dist_facts.py tracebacks", env=ALONE, exact=False, volatile=(r"\]:\d+",)),
     Row("dist-functions", "python dist_facts.py uses", env=ALONE, exact=False),
@@ -351,8 +412,15 @@ ROWS = (
         whole=True,
     ),
     Row("fabric", "python fabric_train.py", exact=False, env={"MASTER_PORT": "{port}"}, whole=True),
-    Row("trainer", "python trainer_train.py", exact=False, whole=True, seconds=200),
-    Row("trainer-of-two", f"{TORCHRUN} trainer_train.py", exact=False, whole=True, seconds=200),
+    Row("trainer", "python trainer_train.py", exact=False, volatile=SPEEDS, whole=True, seconds=200),
+    Row(
+        "trainer-of-two",
+        f"{TORCHRUN} trainer_train.py",
+        exact=False,
+        volatile=SPEEDS,
+        whole=True,
+        seconds=200,
+    ),
     # --- two nodes
     Row(
         "two-nodes",

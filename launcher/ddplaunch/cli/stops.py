@@ -32,10 +32,10 @@ class StopRequested(BaseException):
 
 
 class Stops:
-    """Takes signals for a job, except those that the caller ignores (nohup).
+    """Takes signals for a job.
 
     Before there is a job, those that ask for the end raise StopRequested, and the others have their usual
-    effect. From `hold` on all of them are kept, and `attend` passes them on.
+    effect; what the caller ignores has none. From `hold` on all are kept, and `attend` passes them on.
     """
 
     def __init__(self) -> None:

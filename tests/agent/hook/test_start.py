@@ -27,3 +27,18 @@ def test_the_next_finds_the_hook_compiled(supervisor: Supervisor) -> None:
 
     assert (code, out, "ddplaunch_hook" in compiled) == (0, "True\n", True)
     assert not (supervisor.folder / "__pycache__").exists()
+
+
+def test_what_it_needs_later_is_found_and_no_file_to_coverage(supervisor: Supervisor) -> None:
+    """Its folder is out of sys.path by then; coverage measures modules that have a file."""
+    program = """
+import sys
+later = sys.modules["ddplaunch_torch"].load("ddplaunch_caught")
+print(later.watch.__name__, sys.modules["ddplaunch_caught"] is later)
+print(*(m.__file__ for name, m in sys.modules.items() if name.startswith("ddplaunch_")), sep="\\n")
+"""
+    code, out, err = supervisor.run(program, rank=None)
+    first, *files = out.splitlines()
+
+    assert (code, first, err) == (0, "watch True", "")
+    assert [each for each in files if not each.startswith("<ddplaunch>/ddplaunch_")] == []

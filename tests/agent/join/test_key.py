@@ -10,6 +10,7 @@ import pytest
 
 from ddplaunch.agent.join import key
 from ddplaunch.agent.join.spot import CannotJoinError, Spot
+from ddplaunch.agent.platforms import places
 
 SPOT = Spot(1, 2, "n0")
 SECRET = "a secret of thirty-two characters"
@@ -17,7 +18,7 @@ SECRET = "a secret of thirty-two characters"
 
 def obtain(spot: Spot = SPOT, file: Path | None = None, **environment: str) -> str:
     """Outside of Slurm."""
-    return key.obtain(spot, None if file is None else str(file), None, environment, 1.0, print).secret
+    return key.obtain(spot, None if file is None else str(file), 29401, environment, 1.0, print).secret
 
 
 def written(path: Path, text: str = SECRET, mode: int = 0o600) -> Path:
@@ -92,6 +93,16 @@ def test_the_desk_for_the_key_stands_beside_the_gate_port() -> None:
     """Without one, all nodes of a job find the same port, and those of another job another."""
     other = replace(SPOT, occasion="slurm 8.0")
 
-    assert 29401 == key.server_port(SPOT, 29400)
-    assert key.server_port(SPOT, None) == key.server_port(replace(SPOT, node=0), None)
-    assert key.server_port(SPOT, None) != key.server_port(other, None)
+    assert 29401 == key.server_port(SPOT, 29400, 29400)
+    assert key.server_port(SPOT, None, 1) == key.server_port(replace(SPOT, node=0), None, 1)
+    assert key.server_port(SPOT, None, 1) != key.server_port(other, None, 1)
+
+
+def test_the_desk_for_the_key_never_stands_at_the_hubs_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it did for root's step 31900008.0 of Slurm: both are numbers by chance."""
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    spot = replace(SPOT, occasion="slurm 31900008.0")
+    hub = places.hub_port("run", 0, spot.occasion.encode())
+
+    assert hub == key.server_port(spot, None, 1)
+    assert hub != key.server_port(spot, None, hub)

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from tests.corpus.faults import Fault, Healthy
 
+STARTED_BY_PYTHON = ("spawns", "processes")
+"""Programs that start their ranks themselves."""
+
 
 def _one(program: str, how: str, code: str, rank: int, nproc: int, whole: bool = True) -> Fault:
     """The other ranks are its victims."""
     others = tuple(other for other in range(nproc) if other != rank)
-    words = (how, str(rank)) if program == "pipeline" else (how,)
     return Fault(
-        f"{program}_{how}", code, (rank,), others, nproc=nproc, program=program, arguments=words, whole=whole
+        f"{program}_{how}",
+        code,
+        (rank,),
+        others,
+        nproc=nproc,
+        program=program,
+        arguments=(how, str(rank)) if program in ("pipeline", "bars") else (how,),
+        plain=program in STARTED_BY_PYTHON,
+        whole=whole,
     )
 
 
@@ -49,6 +59,9 @@ FAULTS = [
     _one("before_init", "downloads", "rank-late-to-init", 1, 2),
     _one("before_init", "runs_command", "rank-late-to-init", 1, 2),
     _one("before_init", "stopped", "rank-stopped", 1, 3),
+    _one("processes", "polls_early", "rank-late-to-init", 1, 4),
+    _one("bars", "monitor", "rank-in-user-code", 0, 2),
+    _one("bars", "clock", "rank-in-user-code", 1, 3, whole=False),
     _one("polled_lock", "with_filelock", "rank-in-user-code", 1, 3, whole=False),
     _one("polled_lock", "with_baton", "rank-in-user-code", 1, 3),
     Fault(
@@ -128,7 +141,7 @@ def _long(program: str, nproc: int, *words: str, how: str = "works_long") -> Hea
         program=program,
         arguments=(how, *words),
         mpi=program.startswith("mpi"),
-        plain=program == "spawns",
+        plain=program in STARTED_BY_PYTHON,
         whole=True,
     )
 
@@ -143,6 +156,8 @@ HEALTHY = [
     _long("before_init", 3, how="prepares_long"),
     _long("threads", 2),
     _long("spawns", 3),
+    _long("processes", 4, how="prepares_long"),
+    _long("bars", 2, "1"),
     _long("mpi_styles", 3),
     _long("ddp_uneven", 2, how="joins_well"),
 ]

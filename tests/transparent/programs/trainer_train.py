@@ -2,7 +2,7 @@
 
 import torch
 from torch.utils.data import Dataset
-from transformers import PretrainedConfig, PreTrainedModel, Trainer, TrainingArguments
+from transformers import PretrainedConfig, PreTrainedModel, Trainer, TrainingArguments, set_seed
 
 
 class Line(PreTrainedModel):
@@ -27,6 +27,7 @@ class Points(Dataset[dict[str, torch.Tensor]]):
 
 
 if __name__ == "__main__":
+    set_seed(1)  # for the model; the arguments' seed comes after it is made
     arguments = TrainingArguments(
         output_dir="out",
         use_cpu=True,
@@ -38,7 +39,9 @@ if __name__ == "__main__":
         disable_tqdm=True,
     )
     trainer = Trainer(Line(PretrainedConfig()), arguments, train_dataset=Points())
-    print("loss", round(trainer.train().training_loss, 3), flush=True)
+    loss = round(trainer.train().training_loss, 3)
+    if trainer.args.process_index == 0:  # which prints besides, and writes each line in several pieces
+        print("loss", loss, flush=True)
     for name in ("training_args.bin", "optimizer.pt", "trainer_state.json"):
         for path in __import__("pathlib").Path("out").rglob(name):
             if trainer.args.process_index == 0:

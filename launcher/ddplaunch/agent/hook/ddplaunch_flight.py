@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _NAMES_FRAMES = "torch._inductor.codecache"
 _ENTRIES = 64  # of each group, the newest, that get frames
+_HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _FRAMES = 6  # of each entry, the innermost outside torch
 
 
@@ -71,7 +72,7 @@ def _with_frames(native: Any, backend: str) -> bytes:
 
 def _outside(frames: list[dict[str, Any]], torch: str) -> list[list[Any]]:
     """Return the frames without torch's own and those of the hook."""
-    own = (torch + os.sep, os.path.dirname(os.path.abspath(__file__)) + os.sep)
+    own = (torch + os.sep, _HERE)
     places = [[each["name"], each["filename"], each["line"]] for each in frames]
     return [each for each in places if not str(each[1]).startswith(own)][:_FRAMES]
 

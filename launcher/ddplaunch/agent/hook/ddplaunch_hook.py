@@ -67,6 +67,7 @@ def start() -> None:
     """Connect to the supervisor, if this process is one that it watches. May raise any exception."""
     name, *words = os.environ["DDPLAUNCH_HOOK"].split(",")
     rank_pid = next((word[5:] for word in words if word.startswith("rank=")), "")
+    ddplaunch_torch.stay_unmeasured()
     _State.name, _State.below = name, bool(rank_pid) and rank_pid != str(os.getpid())
     ddplaunch_output.keep(_lost)
     ddplaunch_torch.record_calls()
@@ -106,9 +107,7 @@ def _part(words: list[str]) -> None:
 def _prepare() -> str:
     """Set up what only a rank needs, once. Returns the file to which faulthandler writes."""
     if sys.version_info >= (3, 12):
-        import ddplaunch_caught  # type: ignore[import-not-found]
-
-        ddplaunch_caught.watch(_State.caught, _describe)
+        ddplaunch_torch.load("ddplaunch_caught").watch(_State.caught, _describe)
     _State.prepared = True
     return str(ddplaunch_ties.register_fault_dump())
 

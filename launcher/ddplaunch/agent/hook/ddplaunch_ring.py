@@ -238,7 +238,7 @@ class _State:
 def watch(module: ModuleType) -> None:
     """Record the program's calls of torch.distributed.distributed_c10d, which was imported just now."""
     torch = os.path.dirname(os.path.dirname(str(module.__file__)))
-    _State.c10d, _State.foreign = module, (torch + os.sep, os.path.dirname(__file__) + os.sep, "<")
+    _State.c10d, _State.foreign = module, (torch + os.sep, ddplaunch_torch.HERE + os.sep, "<")
     functions = [(module, name) for name in (*COLLECTIVES, *POINT_TO_POINT, *PHASES)]
     for holder, name in [*functions, (getattr(module, "ProcessGroup", None), "monitored_barrier")]:
         if callable(getattr(holder, name, None)):

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 
+_NODE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 DUMP_SIGNAL = 6  # above SIGRTMIN
 _PDEATHSIG, _PTRACER = 1, 0x59616D61
 _ANYONE = -1 & (1 << 64) - 1
@@ -20,7 +21,7 @@ def register_fault_dump() -> str:
         import faulthandler
         import signal
 
-        folder = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "stacks")
+        folder = os.path.join(_NODE, "stacks")
         os.makedirs(folder, exist_ok=True)
         path = os.path.join(folder, "%d.txt" % os.getpid())
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)

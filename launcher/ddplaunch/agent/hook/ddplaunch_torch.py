@@ -19,6 +19,35 @@ if TYPE_CHECKING:
 
     Action = Callable[[ModuleType], None]
 
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+_NO_FILE = "<ddplaunch>/%s.py"
+"""As a module's `__file__`: coverage goes by it, and measures what is a file. It shall measure the program.
+Our frames have their files nevertheless, for other tools.
+"""
+
+
+def stay_unmeasured() -> None:
+    """Have coverage leave out the modules of the hook that are imported."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("ddplaunch_"):
+            module.__file__ = _NO_FILE % name
+
+
+def load(name: str) -> Any:
+    """Import a module of the hook later: its folder is no more in sys.path, so that no program finds it."""
+    from importlib.util import module_from_spec, spec_from_file_location
+
+    if name not in sys.modules:
+        spec = spec_from_file_location(name, os.path.join(HERE, name + ".py"))
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules[name] = module = module_from_spec(spec)
+        module.__file__ = _NO_FILE % name  # before it runs: coverage decides at its first line
+        spec.loader.exec_module(module)
+    return sys.modules[name]
+
 
 class ImportWatch:
     """A finder that calls `actions[name]` once module `name` has been executed; other finders find it."""
@@ -98,7 +127,7 @@ def step_out(error: BaseException) -> None:
 
 def _leave_uncompiled(module: Any) -> None:
     """Have torch.compile run our functions as they are: else it compiles them, for seconds, and warns."""
-    module.SKIP_DIRS.append(os.path.dirname(os.path.abspath(__file__)) + os.sep)
+    module.SKIP_DIRS.append(HERE + os.sep)
     module._recompile_re()
 
 
@@ -106,13 +135,8 @@ def record_calls() -> None:
     """Record the last calls of torch.distributed, in programs that import it."""
 
     def action(module: ModuleType) -> None:
-        here = os.path.dirname(os.path.abspath(__file__))
-        sys.path.insert(0, here)  # the hook's folder was taken out, so that no program finds it
-        try:
-            import ddplaunch_ring  # type: ignore[import-not-found]
-        finally:
-            sys.path.remove(here)
-        ddplaunch_ring.watch(module)
+        load("ddplaunch_work")
+        load("ddplaunch_ring").watch(module)
 
     when_imported(
         {"torch.distributed.distributed_c10d": action, "torch._dynamo.trace_rules": _leave_uncompiled}
@@ -121,8 +145,7 @@ def record_calls() -> None:
 
 def ring_file() -> str:
     """Return the file of this process's last calls, which exists once it has made one."""
-    node = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    return os.path.join(node, "rings", str(os.getpid()))
+    return os.path.join(os.path.dirname(HERE), "rings", str(os.getpid()))
 
 
 def _after(loader: Any, action: Action) -> None:

@@ -33,12 +33,12 @@ class Key(NamedTuple):
 def obtain(
     spot: Spot,
     file: Optional[str],
-    gate_port: Optional[int],
+    port: int,
     environment: Mapping[str, str],
     seconds: float,
     log: Callable[[str], None],
 ) -> Key:
-    """Return the job's key, the same on all nodes; may wait `seconds` for node 0.
+    """Return the job's key, the same on all nodes; may wait `seconds` for node 0, at its `server_port`.
 
     Raises CannotJoinError, or munge.NoKeyError when the key cannot pass from node 0 to the others.
     """
@@ -50,7 +50,6 @@ def obtain(
     if spot.nodes == 1:
         return Key(os.urandom(32).hex())
     if scheduler_variables.is_slurms(environment) and munge.is_there():
-        port = server_port(spot, gate_port)
         if spot.node == 0:
             munge.check_port(port)
             return Key(os.urandom(32).hex(), port)
@@ -71,12 +70,13 @@ def home_file(environment: Mapping[str, str]) -> str:
     return os.path.join(config, "ddplaunch", "key")
 
 
-def server_port(spot: Spot, gate_port: Optional[int]) -> int:
+def server_port(spot: Spot, gate_port: Optional[int], hub_port: int) -> int:
     """Return node 0's port for the key: the one after the hub's if that is set, else one by job and user."""
     if gate_port is not None:
         return gate_port + 1
     seed = f"ddplaunch key {os.geteuid()} {spot.occasion} {spot.attempt}"
-    return ports.sequence(seed.encode(), ports.EPHEMERAL)[0]
+    # Of 23000 jobs one would have its hub there, too.
+    return next(port for port in ports.sequence(seed.encode(), ports.EPHEMERAL) if port != hub_port)
 
 
 def read(path: str) -> str:

@@ -33,11 +33,10 @@ def prepare(
     """Return this node's part; may wait for node 0's key. Raises CannotJoinError, munge.NoKeyError."""
     options = spot.Options(arguments.nodes, arguments.node_rank, arguments.master, arguments.port)
     place = spot.find(options, command, environment, _full_name())
-    secret = key.obtain(
-        place, arguments.key_file, arguments.gate_port, environment, arguments.gate_timeout, log
-    )
     # Not by the key: a node with a wrong key must reach the hub, which reports it.
     port = arguments.gate_port or places.hub_port(name, place.attempt, place.occasion.encode())
+    key_port = key.server_port(place, arguments.gate_port, port)
+    secret = key.obtain(place, arguments.key_file, key_port, environment, arguments.gate_timeout, log)
     plan = JobPlan(
         job=name,
         nodes=place.nodes,

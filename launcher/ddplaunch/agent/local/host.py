@@ -40,7 +40,7 @@ from ddplaunch.agent.local.carrier import Carrier, UserStreams
 from ddplaunch.agent.local.child import Child
 from ddplaunch.agent.system import phrases, proc, processes
 from ddplaunch.agent.system.log_file import LogFile
-from ddplaunch.agent.system.signals import PAUSES, SignalReader
+from ddplaunch.agent.system.signals import PAUSES, SignalReader, is_ignored
 from ddplaunch.agent.transport.endpoints import Endpoint
 
 HUB_START = 60.0
@@ -401,7 +401,10 @@ class Host:
 
     def _pass_signals(self) -> None:
         for received in self.signals.read():
-            self._pass_signal(received.number)
+            if self._is_unwanted(received.number):
+                self._send(received.number, "run")  # its supervisor knows whether the command has a handler
+            else:
+                self._pass_signal(received.number)
         if self.pausing > time.monotonic():
             self._pause()
         if self.kill_at is not None and time.monotonic() > self.kill_at:
@@ -435,8 +438,13 @@ class Host:
 
     def must_stop(self) -> bool:
         """Whether a signal has requested the end, also in the last moments."""
-        self.stopping = self.stopping or any(each.number in _ENDS for each in self.signals.read())
+        came = [each.number for each in self.signals.read()]
+        self.stopping = self.stopping or any(each in _ENDS and not self._is_unwanted(each) for each in came)
         return self.stopping
+
+    def _is_unwanted(self, number: int) -> bool:
+        """Whether our caller ignores the signal, and so does the command as long as it has no handler."""
+        return number != signal.SIGCONT and is_ignored(number) and not self._is_final()
 
     def _is_final(self) -> bool:
         """Whether it is `ddplaunch cancel` that asks for the end."""

@@ -47,7 +47,7 @@ class SignalRelay:
     def listen(self) -> None:
         """Note signals that come directly, from now on. Signals of the caller's that it ignores stay so."""
         for number in signals.FORWARDED - signals.CRASHES:
-            if signal.getsignal(number) is not signal.SIG_IGN:
+            if not signals.is_ignored(number):
                 signal.signal(number, self._came)
         signals.unblock()
 
@@ -79,12 +79,19 @@ class SignalRelay:
             return None
         return request if request.number == sent.number else None
 
-    def ends(self, number: int) -> bool:
+    def ends(self, sent: SentSignal) -> bool:
         """Whether the signal asks for the end. A launch command that expects SIGHUP only wants to know."""
         launch = self._tracker.launch
-        if number == signal.SIGHUP:
-            return launch is None or not signals.is_caught(launch.pid, number)
-        return number in (signal.SIGTERM, signal.SIGINT)
+        if sent.number == signal.SIGHUP:
+            return launch is None or not signals.is_caught(launch.pid, sent.number)
+        if sent.number not in (signal.SIGTERM, signal.SIGINT):
+            return False
+        if not signals.is_ignored(sent.number) or self.is_alone:
+            return True
+        request = self.request_of(sent)
+        # What our caller ignores the launch command does as well, unless it has a handler.
+        wanted = launch is not None and signals.has_handler(launch.pid, sent.number)
+        return wanted or (request is not None and request.final)
 
     def pass_on(self, sent: SentSignal) -> None:
         """Send it to the launch command: alone, or with its group, as a terminal does."""

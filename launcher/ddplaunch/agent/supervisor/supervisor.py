@@ -340,7 +340,7 @@ class Supervisor:
             if self.relay.is_alone:  # the outer process was killed, so no caller waits for evidence
                 reaper.end_all(reaper.PATIENCE, self._reap)
                 os._exit(Exit.STOPPED)
-            elif self.relay.ends(sent.number):
+            elif self.relay.ends(sent):
                 self._end_requested(sent)
             else:
                 if sent.number == signal.SIGCONT:
@@ -509,7 +509,7 @@ class Supervisor:
 
     def _must_end(self) -> bool:
         self.relay.read()
-        return any(sent.number in processes.STOPPING for sent in self.relay.waiting)
+        return any(self.relay.ends(sent) for sent in self.relay.waiting)
 
     def _print_verdicts(self, verdicts: list[Verdict], final: bool = True) -> None:
         if verdicts:

@@ -66,13 +66,14 @@ class Received(NamedTuple):
 
 
 class SignalReader:
-    """Reads the signals `numbers` of this process, except those that its caller ignores (nohup).
+    """Reads the signals `numbers` of this process, those too that its caller ignores (nohup, INT behind `&`).
 
+    The command inherits that, unless it sets a handler: then it wants the signal.
     For processes with one thread. Raises OSError where there is no signalfd.
     """
 
     def __init__(self, numbers: Iterable[int] = FORWARDED) -> None:
-        self.numbers = {number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN}
+        self.numbers = {number for number in numbers if number not in PAUSES or not is_ignored(number)}
         signal.pthread_sigmask(signal.SIG_BLOCK, self.numbers)
         mask = (ctypes.c_ubyte * 128)()
         for number in self.numbers:
@@ -143,9 +144,19 @@ def unblock() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED | {signal.SIGCHLD})
 
 
+def is_ignored(number: int) -> bool:
+    """Whether our caller, or we ourselves, have had this process ignore the signal."""
+    return signal.getsignal(number) is signal.SIG_IGN
+
+
+def has_handler(pid: int, number: int) -> bool:
+    """Whether the process has a handler for the signal. False where it is gone."""
+    return bool(_mask(pid, "SigCgt:") >> (number - 1) & 1)
+
+
 def is_caught(pid: int, number: int) -> bool:
     """Whether the process has a handler for the signal, or ignores it. False where it is gone."""
-    return any(_mask(pid, name) >> (number - 1) & 1 for name in ("SigCgt:", "SigIgn:"))
+    return has_handler(pid, number) or bool(_mask(pid, "SigIgn:") >> (number - 1) & 1)
 
 
 def sender(received: Received) -> str:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from ddplaunch.agent.contract import Bundle, Exit, Files, StopRequest, codec
 from ddplaunch.agent.system.processes import STOPPING
+from ddplaunch.agent.system.signals import is_ignored
 from ddplaunch.backends import files, outputs, removal
 from ddplaunch.backends.folder import earlier, newest_bundle, state_folder, status
 from ddplaunch.backends.job import (
@@ -122,7 +123,7 @@ class LocalBackend:
         folder = self.store.find(handle.path)
         if asked.number in _ENDS:
             with contextlib.suppress(OSError):  # the job must end, even if the disk is full
-                if asked.number != SIGQUIT:
+                if asked.number != SIGQUIT and (asked.final or not is_ignored(asked.number)):
                     (folder / store.CANCELLED).touch()
                 codec.write(str(folder / Files.STOP_REQUEST), asked)
         process = host.read(folder / store.HOST)
