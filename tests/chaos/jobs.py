@@ -44,11 +44,10 @@ def last_line(scenario: Scenario) -> str:
 
 def write(scenario: Scenario, folder: Path, **keys: Any) -> Path:
     """The job file and its source, in `folder`; `keys` are added to the job file."""
-    source = folder / "source"
-    source.mkdir(parents=True)
-    shutil.copy(PROGRAMS / "train.py", source)
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copy(PROGRAMS / "train.py", folder)
     if not scenario.torch:
-        shutil.copytree(PROGRAMS / "torch", source / "torch", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(PROGRAMS / "torch", folder / "torch", ignore=shutil.ignore_patterns("__pycache__"))
     fault = scenario.job if scenario.job not in ("healthy", "gate") else ""
     words = ["--steps", str(_steps(scenario)), "--fault", fault, "--rank", str(scenario.culprit)]
     env = {"OMP_NUM_THREADS": "1"}
@@ -59,8 +58,8 @@ def write(scenario: Scenario, folder: Path, **keys: Any) -> Path:
         "name": NAME,
         "nodes": scenario.nodes,
         "nproc_per_node": scenario.nproc,
-        "source": "source",
-        "command": ["absent.py" if scenario.job == "gate" else "train.py", *words],
+        "source": ["train.py", *([] if scenario.torch else ["torch"])],
+        "command": ["/absent.py" if scenario.job == "gate" else "train.py", *words],
         "env": env,
         "gate": {"timeout": "20s"},
         "watchdog": {"notice_after": "3s", "kill_after": "10s"},
