@@ -226,7 +226,7 @@ async def _obey(stop: StopSignals, server: Server, run: RunSession, record: JobR
     stop.on_signal = lambda: loop.call_soon_threadsafe(given.set)
     if not stop.given:
         await given.wait()
-    # The end of a connection that came before the signal may not be read yet, where a whole container is killed.
+    # A container that is killed as a whole: its end came before the signal, and may not be read yet.
     await asyncio.sleep(TICK)
     await server.stop("SIGTERM")
     since = time.monotonic()
