@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ddplaunch.agent.platforms import pod_files
 from ddplaunch.agent.platforms.platform import Platform
 
 _DENIAL = 30
@@ -133,4 +134,5 @@ KUBERNETES = Platform(
     has_device_plugins=True,
     place="the Job's Events",
     show=_post_event,
+    lost_files=pod_files.gone,
 )

@@ -44,6 +44,9 @@ class Platform:
     ended_by: Callable[[], str] = lambda: ""
     """Returns who ends the job that gets SIGTERM now, as a noun: "scancel"; "" where that is not known."""
 
+    lost_files: Callable[[str, float], str] = lambda _folder, _since: ""
+    """Returns which files written below a folder since then go with this node, in a sentence; "": none."""
+
     def hint(self, kind: str, otherwise: str) -> str:
         """Return the scheduler's own advice, or `otherwise`."""
         return self.hints.get(kind, otherwise)

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Callable, Optional
 
+from ddplaunch.agent import platforms
 from ddplaunch.agent.contract import (
     REGROUP,
     Exit,
@@ -29,15 +30,7 @@ from ddplaunch.agent.contract.bundle_file import MOST_DUMPS
 from ddplaunch.agent.diagnosis import verdict_text
 from ddplaunch.agent.hub.ending import GRACE
 from ddplaunch.agent.platforms import termination
-from ddplaunch.agent.supervisor import (
-    checkpoint,
-    exit_status,
-    orders,
-    pod_files,
-    rank_evidence,
-    ranks,
-    reaper,
-)
+from ddplaunch.agent.supervisor import checkpoint, exit_status, orders, rank_evidence, ranks, reaper
 from ddplaunch.agent.supervisor.collector import Collector, Look
 from ddplaunch.agent.supervisor.heartbeats import beat
 from ddplaunch.agent.supervisor.hooks import HookMessage, Hooks, Line
@@ -413,10 +406,9 @@ class Supervisor:
         if not keeps and (left := reaper.end_all(reaper.PATIENCE, self._reap)):
             self.log(left)
         self.tracker.finish_output()
-        if self.plan.platform == "kubernetes":
-            since = time.time() - (time.monotonic() - self.started)
-            if lost := pod_files.gone(self.place.workdir(self.plan) or os.getcwd(), since):
-                self.log(lost)
+        since = time.time() - (time.monotonic() - self.started)
+        if lost := platforms.named(self.plan.platform).lost_files(self._ranks_folder, since):
+            self.log(lost)
         self._handle_ends()
         code = self.stop_code
         if code is None:
@@ -426,6 +418,12 @@ class Supervisor:
         elif code == Exit.OK and self.node == 0 and termination.wanted():
             code = self._last_of_all()
         return self._leave(code)
+
+    @property
+    def _ranks_folder(self) -> str:
+        with contextlib.suppress(OSError):  # it was removed
+            return self.place.workdir(self.plan) or os.getcwd()
+        return "/"
 
     def _end_background(self) -> None:
         """Say what the launch command has left running, and is ended now. Whatever ends by itself, may."""

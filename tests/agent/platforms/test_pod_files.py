@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ddplaunch.agent.contract import SOURCE_TIME
-from ddplaunch.agent.supervisor import pod_files
+from ddplaunch.agent.platforms import pod_files
 
 ROOT = "1 0 0:50 / / rw - overlay overlay rw\n"
 EMPTY = "2 1 8:1 /var/lib/kubelet/pods/1-2/volumes/kubernetes.io~empty-dir/run {} rw - ext4 /dev/sda1 rw\n"
