@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tests import ports
+from tests import deepspeed_build, ports
 from tests.busy import BUSY
 from tests.transparent.table import PIECES, Row
 
@@ -201,6 +201,7 @@ class _Side:
             "XDG_STATE_HOME": str(self.folder / "state"),
             "DDPLAUNCH_PROFILE": "none",
             **({"DDPLAUNCH_KEY": KEY} if self.row.nodes > 1 else {}),
+            **(deepspeed_build.environment() if self.row.deepspeed else {}),
             MARK: self.mark,
             **{name: value.replace("{port}", self.port) for name, value in self.row.env.items()},
         }

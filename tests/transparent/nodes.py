@@ -33,6 +33,7 @@ OF_NODES = (
         f"exec {_TORCHRUN} 29631 --max-restarts 2 restart.py",
         exact=False,
         compares=("stdout", *FAILS),
+        whole=True,
     ),
     Row(
         "torchrun-or-torchrun",
@@ -45,10 +46,11 @@ OF_NODES = (
         "usr1",
         "exec python signals.py handlers",
         signals=(("up", "USR1"), ("got SIGUSR1", "USR2")),
-        whole=True,
     ),
     Row("term-with-handler", "exec python signals.py handlers", signals=(("up", "TERM"),), whole=True),
 )
+OF_PODS = tuple(row for row in OF_NODES if not row.signals and row.name != "binary")
+"""Those of which a pod's log, in which both streams are one, and its exit code tell enough."""
 
 
 def report(row: Row, plain: Outcome, under: Outcome) -> str:

@@ -40,6 +40,8 @@ class Row:
     """Patterns that differ between two plain runs as well."""
     by_env: bool = False
     """It cannot be started: plain, `env` says so, as a shell would."""
+    deepspeed: bool = False
+    """It needs DeepSpeed, which is built for it."""
     leaves: tuple[str, ...] = ()
     """`left`: it leaves a process behind, for which nobody waits."""
     whole: bool = False
@@ -418,6 +420,26 @@ ROWS = (
         f"{TORCHRUN} trainer_train.py",
         exact=False,
         volatile=SPEEDS,
+        whole=True,
+        seconds=200,
+    ),
+    Row(
+        "deepspeed",
+        f"{TORCHRUN} deepspeed_train.py",
+        exact=False,
+        volatile=(r"\[[\d-]+ [\d:,]+\]",),
+        compares=("stdout", "files", "left"),
+        deepspeed=True,
+        whole=True,
+        seconds=200,
+    ),
+    Row(
+        "deepspeed-launcher",
+        "bash -c 'echo localhost slots=2 > hosts; deepspeed --hostfile hosts --no_ssh --node_rank 0"
+        " --master_addr 127.0.0.1 --master_port {port} --no_local_rank deepspeed_train.py'",
+        exact=False,
+        compares=("files", "left"),
+        deepspeed=True,
         whole=True,
         seconds=200,
     ),
