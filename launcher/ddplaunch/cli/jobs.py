@@ -60,10 +60,6 @@ def planned(specs: Sequence[JobSpec], args: argparse.Namespace, after: Sequence[
     plans = api.plan_all(specs, args.to, after=after)
     for names in dict.fromkeys(each.left_out for each in plans if each.left_out):
         sys.stderr.write(f"note: {left_out(names)}\n")
-    if args.to == "kubernetes" and not any(each.volumes for each in specs):
-        sys.stderr.write(
-            "note: the job has no volume: files that its ranks write are gone with their pods (`volumes`)\n"
-        )
     return plans
 
 

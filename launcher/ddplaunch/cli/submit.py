@@ -126,6 +126,10 @@ def _one(plan: Plan, args: argparse.Namespace) -> int:
                 print(handle, flush=True)
             elif not args.wait:
                 _print_json(api.status(handle))
+        if plan.keeps_no_files:
+            sys.stderr.write(
+                "note: the job has no volume (`volumes`): what its ranks write is gone with their pods\n"
+            )
         if interrupt.came:
             raise KeyboardInterrupt
         if args.wait:

@@ -34,7 +34,8 @@ class KubernetesPlan:
 
 def make(spec: JobSpec) -> TargetPlan:
     """Return what `spec` asks of a cluster, and the port of its hub."""
-    return TargetPlan(_settings(spec), hub_port=kubernetes.hub_port(spec.model_dump()))
+    port = kubernetes.hub_port(spec.model_dump())
+    return TargetPlan(_settings(spec), hub_port=port, keeps_no_files=not spec.volumes)
 
 
 def problems(spec: JobSpec) -> list[Problem]:

@@ -34,6 +34,7 @@ class Plan:
     left_out: tuple[str, ...] = ()  # files below `source` that stay at home because they look private
     sweep: Mapping[str, str] = field(default_factory=dict)  # its own values in a sweep, as text by key
     family: str = ""  # its name in the job file, where `job` has one with a number behind it
+    keeps_no_files: bool = False  # what ranks write is gone with the job
     missing_script: tuple[str, str] | None = None  # an error and its hint, for whoever starts the job
 
     def settings(self, kind: type[Settings]) -> Settings:
@@ -89,6 +90,7 @@ def make(
         travels.files,
         travels.left_out,
         spec.sweep_values,
+        keeps_no_files=made.keeps_no_files,
         missing_script=missing,
     )
 

@@ -72,13 +72,12 @@ def test_two_jobs_of_a_name_that_end(cli: Cli, write: Write, namespace: str) -> 
 
 
 def test_files_that_go_with_their_pods_are_named(cli: Cli, write: Write) -> None:
-    """Before, since the job has no volume, and at its end, by each node."""
+    """By each node, at its end."""
     program = "import pathlib\npathlib.Path('ckpt').mkdir(exist_ok=True)\n"
     program += "pathlib.Path('ckpt/last.pt').write_bytes(bytes(50_000))\nprint('up')\n"
     code, _, said = cli("submit", write("digits", program), "--to", "kubernetes", "--wait")
 
     assert code == 0, said
-    assert "note: the job has no volume" in said
     assert "1 file, 49 KiB, newest ckpt/last.pt, written in /ddplaunch/work, will be gone" in said
 
 
