@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from ddplaunch.agent.contract import SOURCE_TIME
 from ddplaunch.backends.job import Remains
 from ddplaunch.errors import ClusterError
 
@@ -33,7 +34,7 @@ def counted(*paths: Path) -> Remains:
             continue
         for below, entry in _below(path, own.st_dev):
             its = Remains(files=1, size=entry.st_size)
-            if below.parts[0] in OUTPUTS:
+            if below.parts[0] in OUTPUTS and int(entry.st_mtime) != SOURCE_TIME:  # else it came with the job
                 its += Remains(outputs=1, outputs_size=entry.st_size)
             found += its
     return found
