@@ -69,9 +69,8 @@ def submit_all(
     with interrupts.let_through():
         plans = _planned(jobs, to, after)
         for plan in plans:
-            render(
-                startable(plan)
-            )  # to check it; not kept, since a thousand rendered jobs take hundreds of MB
+            # To check it; not kept, since a thousand rendered jobs take hundreds of MB.
+            render(startable(plan))
     handles: list[Handle] = []
     with connected(plans[0].target) as backend:
         try:

@@ -10,11 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from ddplaunch.agent.contract import SOURCE_TIME
+from ddplaunch.agent.contract import SOURCE_TIME, Files
+from ddplaunch.backends import outputs
 from ddplaunch.backends.job import Remains
 from ddplaunch.errors import ClusterError
 
-OUTPUTS: Final = ("work", "outputs", "resume")
+OUTPUTS: Final = (Files.WORK, outputs.BROUGHT, Files.RESUME)
 """Folders below the job's own into which its ranks write."""
 
 

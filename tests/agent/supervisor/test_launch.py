@@ -276,9 +276,19 @@ def test_ranks_stand_in_the_jobs_own_folder_where_the_node_sees_it(
     monkeypatch.setenv(Env.SHARED, str(tmp_path / f"job/run/shared-{1 if seen else 2}"))
     (tmp_path / "job/run/shared-1").touch()
 
-    place = LaunchContext(str(tmp_path / "scratch"), 0)
+    place = LaunchContext(str(tmp_path / f"scratch-{1 if seen else 2}"), 0)
 
-    assert place.work == str(tmp_path / ("job/work" if seen else "scratch/work"))
+    assert place.work == str(tmp_path / ("job/work" if seen else "scratch-2/work"))
+
+
+def test_a_job_inside_of_another_has_its_own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its ranks inherit the variable of the outer job, whose source is none of theirs."""
+    (tmp_path / "job/run").mkdir(parents=True)
+    (tmp_path / "job/work").mkdir()
+    (tmp_path / "job/run/shared-1").touch()
+    monkeypatch.setenv(Env.SHARED, str(tmp_path / "job/run/shared-1"))
+
+    assert LaunchContext(str(tmp_path / "jobs/run/7"), 0).work == str(tmp_path / "jobs/run/7/work")
 
 
 def test_the_hooks_files_are_laid_out(tmp_path: Path) -> None:

@@ -111,8 +111,7 @@ def _find_program(context: Context, name: str) -> None:
         if not _travels(context, name):
             raise _lacks(context, name)
     elif not os.access(file, os.X_OK):
-        hint = f"`chmod +x {name}`, or put its interpreter before it: bash {name}"
-        raise Lacks(f"{name} may not be executed", f"an executable {name}", hint)
+        raise python.unexecutable(name)
     elif absent := programs.absent_interpreter(file, path):
         hint = "correct that line; where it ends with a carriage return, the file was saved on Windows"
         raise Lacks(f"the first line of {name} names {absent!r}, which is not there", absent, hint)

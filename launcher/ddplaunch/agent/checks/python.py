@@ -126,12 +126,17 @@ def _interpreter(context: Context) -> str:
     return program
 
 
+def unexecutable(name: str) -> Lacks:
+    """Return the error of a program that is there, and lacks the right to be executed."""
+    hint = f"`chmod +x {name}`, or put its interpreter before it: bash {name}"
+    return Lacks(f"{name} may not be executed", f"an executable {name}", hint)
+
+
 def _of_program(name: str, path: str) -> Optional[str]:
     """Return the Python that `name` is, or that its first line names; else None. Raises Lacks, OSError."""
     program = shutil.which(name, path=path)
     if program is None and os.sep in name and os.path.isfile(name):
-        hint = f"`chmod +x {name}`, or put its interpreter before it: bash {name}"
-        raise Lacks(f"{name} may not be executed", f"an executable {name}", hint)
+        raise unexecutable(name)
     if program is None:
         # In an environment that is not active it lies beside our own Python.
         beside = os.path.join(os.path.dirname(sys.executable), name)

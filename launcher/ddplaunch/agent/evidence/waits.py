@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple, Optional
 
 from ddplaunch.agent.contract import Wait
-from ddplaunch.agent.system import proc
+from ddplaunch.agent.system import mounts, proc
 
 _FUNCTION = re.compile(r"\] ([\w.]+)\+0x")
 _FUNCTIONS_KEPT = 12
@@ -127,15 +127,8 @@ def _string(pid: int, address: int) -> str:
 
 def _mount_of(pid: int, path: str) -> tuple[str, str, str]:
     """Return where the file's file system is mounted, its type, and its source."""
-    nearest = _NOWHERE
-    for line in proc.text(pid, "mountinfo").splitlines():
-        left, _, right = line.partition(" - ")
-        point = left.split(" ")[4].replace("\\040", " ")
-        inside = path == point or path.startswith(point.rstrip("/") + "/")
-        if inside and len(point) >= len(nearest[0]):  # a later mount covers an earlier one
-            kind, source = right.split(" ")[:2]
-            nearest = point, kind, source
-    return nearest
+    mount = mounts.nearest(proc.text(pid, "mountinfo"), path)
+    return mount.point, mount.kind, mount.source
 
 
 def _open_file(pid: int, inode: str) -> str:

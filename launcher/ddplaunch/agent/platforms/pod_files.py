@@ -11,7 +11,7 @@ import stat
 from collections.abc import Iterator
 
 from ddplaunch.agent.contract import SOURCE_TIME
-from ddplaunch.agent.system import phrases
+from ddplaunch.agent.system import mounts, phrases
 
 _MOST = 50_000
 """Entries that are looked at: the end of a job does not wait for more."""
@@ -19,12 +19,12 @@ _EMPTY_DIR = "kubernetes.io~empty-dir"
 """In the path of such a volume on its node: pkg/volume/emptydir of Kubernetes."""
 
 
-def gone(folder: str, since: float, mounts: str = "/proc/self/mountinfo") -> str:
+def gone(folder: str, since: float, table: str = "/proc/self/mountinfo") -> str:
     """Return what was written below `folder` since then and goes with the pod, as a sentence; "": nothing.
 
     Files on volumes that stay, and those of the job's source, are none of it.
     """
-    if folder == "/" or not _goes(folder, mounts):
+    if folder == "/" or not _goes(folder, table):
         return ""
     count, size, newest, newest_at = 0, 0, "", 0.0
     for entries, (path, status) in enumerate(_files(folder)):
@@ -45,19 +45,14 @@ def gone(folder: str, since: float, mounts: str = "/proc/self/mountinfo") -> str
     )
 
 
-def _goes(folder: str, mounts: str) -> bool:
+def _goes(folder: str, table: str) -> bool:
     """Whether the folder lies in the container's own file system, or in an emptyDir."""
-    best, kept = "", True
     try:
-        with open(mounts, encoding="utf-8", errors="surrogateescape") as file:
-            for line in file:
-                words = line.split()
-                point = words[4]
-                if len(point) >= len(best) and (folder + "/").startswith(point.rstrip("/") + "/"):
-                    best, kept = point, not (point == "/" or _EMPTY_DIR in words[3])
-    except (OSError, IndexError):
+        with open(table, encoding="utf-8", errors="surrogateescape") as file:
+            mount = mounts.nearest(file.read(), folder)
+    except OSError:
         return False
-    return not kept
+    return mount.point == "/" or _EMPTY_DIR in mount.root
 
 
 def _files(folder: str) -> Iterator[tuple[str, os.stat_result]]:

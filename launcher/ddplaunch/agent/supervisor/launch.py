@@ -95,7 +95,7 @@ class LaunchContext:
         self.ranks = os.path.join(self.node, Files.RANKS)
         self.launch_log = os.path.join(self.node, Files.LAUNCH_LOG)
         self.hook = os.path.join(self.node, "hook")
-        self.work = shared_work() or os.path.join(folder, Files.WORK)
+        self.work = shared_work(folder) or os.path.join(folder, Files.WORK)
         self.keeper = os.path.join(self.node, "keeper.json")
 
     def group_of(self, launch: int) -> int:
@@ -143,14 +143,17 @@ class LaunchContext:
         os.rename(self.node, f"{self.node}-{attempt}")
 
 
-def shared_work() -> str:
+def shared_work(folder: str) -> str:
     """Return the folder of the job's source on the file system that this node shares with node 0; "": none.
 
-    What Env.SHARED names lies in the job's own folder, and has a random name: who sees it sees that folder.
+    What Env.SHARED names lies in the job's own folder, and ends with the random part of the name of `folder`,
+    this node's: who sees it sees the job's folder, and a job that is started inside of this one has another.
     """
     proof = os.environ.get(Env.SHARED, "")
-    work = os.path.join(os.path.dirname(proof), os.pardir, Files.WORK)
-    return os.path.normpath(work) if os.path.exists(proof) and os.access(work, os.W_OK) else ""
+    if proof.rpartition("-")[2] != folder.rpartition("-")[2] or not os.path.exists(proof):
+        return ""
+    work = os.path.normpath(os.path.join(os.path.dirname(proof), os.pardir, Files.WORK))
+    return work if os.access(work, os.W_OK) else ""
 
 
 def command(

@@ -143,7 +143,7 @@ on_node='
         echo "error: $folder is not what the gate has left" >&2
         exit 79
     }
-    for signal in HUP INT QUIT ABRT USR1 USR2 ALRM XCPU TERM CONT WINCH; do
+    for signal in HUP INT QUIT ABRT USR1 USR2 ALRM XCPU CONT WINCH; do
         trap "again=1; kill -s $signal \$agent" $signal
     done
     trap "again=1; ending=1; kill -s TERM \$agent" TERM
@@ -171,8 +171,11 @@ on_node='
         written=$(cd "$folder/work" && find . '"$written"' -print -quit 2>/dev/null) || written=unknown
         # A job that is cancelled, or at its limit, gets no step any more in which that could be done. It has
         # half a minute (KillWait), and this step can still print.
-        [ -z "$written" ] || [ -n "$ending" ] || exit "$code"
         [ -z "$written" ] || {
+            [ -n "$ending" ] || {
+                echo "ddplaunch-node $SLURM_NODEID: outputs" >&2
+                exit "$code"
+            }
             (cd "$folder/work" && find . '"$written"' -print0 |
                 { tar --null --no-recursion --files-from=- -cf - || : >"$folder/unread"; } |
                 base64 | sed "s/^/ddplaunch-node $SLURM_NODEID: out: /") >&2
@@ -194,7 +197,8 @@ fetch() { # NODE NUMBER: what its ranks wrote where this node does not see it; f
     local to=$folder/outputs/node-$2
     mkdir -p "$to" || return
     # shellcheck disable=SC2016
-    "${step[@]}" --nodes=1 --ntasks=1 --nodelist="$1" --overlap --immediate=10 sh -c 'cd "$1/work" 2>/dev/null &&
+    "${step[@]}" --nodes=1 --ntasks=1 --nodelist="$1" --overlap --immediate=10 sh -c '
+        cd "$1/work" 2>/dev/null || exec tar --files-from=/dev/null -cf - # it shares the folder, or has ended well
         find . '"$written"' -print0 | tar --null --no-recursion --files-from=- -cf -' fetch "$scratch" </dev/null |
         tar -xf - -C "$to"
     local codes="${PIPESTATUS[*]}"
@@ -217,7 +221,8 @@ unfold() { # what nodes have printed of their ranks' files
 fetch_all() { # of the nodes in `left`, 16 at a time; those whose files are not all here go from `left`
     local -A fetches
     for node in "${!left[@]}"; do
-        say "${left[node]}: bringing what its ranks wrote in $scratch/work to $folder/outputs/node-$node"
+        ! grep -qx "ddplaunch-node $node: outputs" "$folder/run/srun.log" ||
+            say "${left[node]}: bringing what its ranks wrote in $scratch/work to $folder/outputs/node-$node"
         fetch "${left[node]}" "$node" &
         fetches[$node]=$!
         [ $((${#fetches[@]} % 16)) -ne 0 ] || wait "${fetches[@]}"
@@ -324,7 +329,7 @@ while IFS= read -r node; do # that has removed its files by itself
     unset "left[$node]"
 done < <(cat "$folder"/run/{gate,srun}.log 2>/dev/null | sed -n 's/^\([0-9]*: \)*ddplaunch-node \([0-9]*\): end$/\2/p')
 { # beside the hub's end
-    [ -n "$refused" ] || [ ! -e "$folder/source.tar" ] || { unfold && fetch_all; }
+    [ -n "$refused" ] || [ ! -e "$folder/source.tar" ] || { unfold; fetch_all; }
     [ "${#left[@]}" -eq 0 ] || remove "${left[@]}"
 } &
 
