@@ -8,16 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from tests.cluster.kubernetes import images
-from tests.cluster.kubernetes.cluster import ROOT, Cluster
+from tests.cluster.kubernetes import documented
+from tests.cluster.kubernetes.cluster import Cluster
 from tests.cluster.kubernetes.jobs import Documents, with_torch
 from tests.cluster.kubernetes.pods import ended
 
 from ddplaunch.agent.contract import Exit
 from ddplaunch.render.archive import agent_archive
 
-PAGE = ROOT / "docs/how-to/run-on-many-nodes.md"
 TRAIN = """
 import os, sys, time, torch, torch.distributed as dist
 dist.init_process_group("gloo")
@@ -28,7 +26,6 @@ for step in range(6):
 print("trained with", dist.get_world_size(), flush=True)
 """
 """Ranks that are named in the arguments wait for a file before their fourth step."""
-TOGETHER = "batch.kubernetes.io/job-name"
 
 
 class IndexedJob:
@@ -47,14 +44,14 @@ class IndexedJob:
 
     def start(self, *options: str, arguments: tuple[str, ...] = ()) -> None:
         """`options`: of `run`. `arguments`: of the script."""
-        documents = _documented()
+        documents = documented.documents()
         spec = self._pod(documents, *options)
         spec["containers"][0]["command"] += arguments
         self._cluster.apply(*documents, namespace=self._namespace)
 
     def start_stranger(self) -> None:
         """A pod that claims to be node 1, and has no access to the Secret."""
-        spec = self._pod(_documented(), "--node-rank=1", "--master=train-0.train")
+        spec = self._pod(documented.documents(), "--node-rank=1", "--master=train-0.train")
         del spec["affinity"]
         spec["containers"][0]["env"] = [{"name": "DDPLAUNCH_KEY", "value": "another secret of this length"}]
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "stranger"}, "spec": spec}
@@ -82,40 +79,18 @@ class IndexedJob:
         return self._cluster.kubectl("logs", "--namespace", self._namespace, name)
 
     def _exit_codes(self) -> dict[str, int | None]:
-        pods = self._cluster.get("pods", namespace=self._namespace, selector=f"{TOGETHER}=train")
-        return {
-            pod["metadata"]["name"]: each["state"].get("terminated", {}).get("exitCode")
-            for pod in pods
-            for each in pod["status"].get("containerStatuses", [])
-        }
+        return documented.exit_codes(self._cluster, self._namespace)
 
     def _pod(self, documents: Documents, *options: str) -> dict[str, Any]:
         """What the Job's pods are made of, which now fits this cluster."""
-        (job,) = [each for each in documents if each["kind"] == "Job"]
-        spec: dict[str, Any] = job["spec"]["template"]["spec"]
-        apart = {
-            "labelSelector": {"matchLabels": {TOGETHER: "train"}},
-            "topologyKey": "kubernetes.io/hostname",
-        }
-        spec["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}
-        spec["terminationGracePeriodSeconds"] = 1
-        (container,) = spec["containers"]
-        words = container["command"]
+        spec = documented.fitted(documents, self._torch)
+        words = spec["containers"][0]["command"]
         words[words.index("torchrun")] = str(Path(sys.executable).with_name("torchrun"))
         words[words.index("--join") : words.index("--join")] = options
-        container["image"] = images.TRAINER
-        for volume in self._torch["volumes"]:
-            spec["volumes"].append({"name": volume["name"], "hostPath": {"path": volume["host_path"]}})
-            container["volumeMounts"].append({"name": volume["name"], "mountPath": volume["mount_path"]})
         return spec
 
     def _create(self, *words: str) -> None:
         self._cluster.kubectl("create", *words, "--namespace", self._namespace)
-
-
-def _documented() -> Documents:
-    (text,) = re.findall(r"^```yaml\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    return list(yaml.safe_load_all(text))
 
 
 @pytest.fixture(name="job")

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
-from tests.cluster.kubernetes import images
-from tests.cluster.kubernetes.cluster import ROOT, Cluster
+from tests.cluster.kubernetes import documented
+from tests.cluster.kubernetes.cluster import Cluster
 from tests.cluster.kubernetes.jobs import Documents, with_torch
 from tests.transparent import nodes
 from tests.transparent.compare import BIN, OURS, PROGRAMS, Outcome
@@ -18,14 +15,12 @@ from tests.transparent.table import Row
 
 from ddplaunch.render.archive import agent_archive
 
-PAGE = ROOT / "docs/how-to/run-on-many-nodes.md"
 HEAD = (
     "mkdir -p /tmp/here && cp /opt/train/*.py /tmp/here && cd /tmp/here && ls -A > /tmp/given;"
     f" export NODE=$JOB_COMPLETION_INDEX FIRST=train-0.train PATH={BIN}:$PATH; "
 )
 """Below the command: the folder in which it runs, as the other nodes' tests have it."""
 SHOWS = 'find . -type f ! -path "*__pycache__*" | sort | grep -vxFf /tmp/given | sed "s/^/left: /"'
-TOGETHER = "batch.kubernetes.io/job-name"
 ROWS = [
     pytest.param(row, id=row.name, marks=[pytest.mark.whole] if row.whole else []) for row in nodes.OF_PODS
 ]
@@ -72,32 +67,14 @@ class Pods:
         return self._cluster.kubectl(*words, "--namespace", self._namespace)
 
     def _exit_codes(self) -> dict[str, int | None]:
-        pods = self._cluster.get("pods", namespace=self._namespace, selector=f"{TOGETHER}=train")
-        return {
-            pod["metadata"]["name"]: each["state"].get("terminated", {}).get("exitCode")
-            for pod in pods
-            for each in pod["status"].get("containerStatuses", [])
-        }
+        return documented.exit_codes(self._cluster, self._namespace)
 
     def _documents(self, row: Row, *, under: bool) -> Documents:
-        (text,) = re.findall(r"^```yaml\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-        documents: Documents = list(yaml.safe_load_all(text))
-        (job,) = [each for each in documents if each["kind"] == "Job"]
-        spec: dict[str, Any] = job["spec"]["template"]["spec"]
-        apart = {
-            "labelSelector": {"matchLabels": {TOGETHER: "train"}},
-            "topologyKey": "kubernetes.io/hostname",
-        }
-        spec["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}
-        spec["terminationGracePeriodSeconds"] = 1
-        (container,) = spec["containers"]
+        documents = documented.documents()
+        (container,) = documented.fitted(documents, self._torch)["containers"]
         words = container["command"]
         ours = words[: words.index("--") + 1] if under else []
         container["command"] = [*ours, "sh", "-c", f"{HEAD}({row.command}); code=$?; {SHOWS}; exit $code"]
-        container["image"] = images.TRAINER
-        for volume in self._torch["volumes"]:
-            spec["volumes"].append({"name": volume["name"], "hostPath": {"path": volume["host_path"]}})
-            container["volumeMounts"].append({"name": volume["name"], "mountPath": volume["mount_path"]})
         return documents
 
 
