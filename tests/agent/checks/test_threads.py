@@ -17,8 +17,8 @@ from ddplaunch.agent.checks.threads import ENOUGH, LEAST, Room
 from ddplaunch.agent.contract import Status
 
 ROOT = Path(__file__).parents[3]
-NOBODYS = 54321
-"""Number of a user who runs nothing here."""
+NOBODYS = 54322
+"""Number of a user who runs nothing here, not even the pods of other tests."""
 COUNTED = """
 import encodings.ascii, os, resource, sys, threading
 from ddplaunch.agent.checks import threads
