@@ -1,25 +1,23 @@
 """Lists what the ranks of a job wrote below their working directory, from what lies on a file system.
 
-Called by the backends; reads folders only. A file of the job's source differs from an output by its time,
-which the archive has set (SOURCE_TIME). In a folder of the user's own, outputs are the files written since
-the job was submitted, by anybody.
+Called by the backends; reads folders only. In the job's own folder an output is what `agent.contract.written`
+says; in a folder of the user's own, what was written since the job was submitted, by anybody.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import stat
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ddplaunch.agent.contract import SOURCE_TIME, Files, JobPlan
+from ddplaunch.agent.contract import Files, JobPlan, written
 from ddplaunch.backends import files
 
 BROUGHT = "outputs"
 """Folder, in the job's own, of what nodes wrote that do not see it: `outputs/node-1`."""
-_LEFT_OUT = ("__pycache__", ".git")
+_LEFT_OUT = ("__pycache__", ".git", written.SOURCE_MARK)
 _MOST = 200_000
 """Entries of a folder that are looked at. The folder may be anybody's home."""
 _CLOCKS = 2.0
@@ -78,15 +76,26 @@ def of_job(folder: Path, submitted: float, besides: Collection[Path] = ()) -> li
     return found
 
 
+def is_output(path: Path, status: os.stat_result, mark: float) -> bool:
+    """Return whether what lies at `path`, below a job's own folder, is an output, not part of the job itself.
+
+    `mark`: when the source was complete, as `written.marked` returns it.
+    """
+    if path.parts[0] == Files.WORK:
+        return path.name != written.SOURCE_MARK and written.is_written(status, mark)
+    return path.parts[0] in (BROUGHT, Files.RESUME)  # into which only ranks write
+
+
 def _below(folder: Path, since: float | None = None, besides: Collection[Path] = ()) -> Outputs:
-    """Return the files below a folder that are no source, or were written `since` then."""
+    """Return what ranks have written below a folder; with `since`, what was written there from then on."""
     found, entries = [], 0
+    mark = written.marked(str(folder))
     for path, status in _walk(folder, besides):
         entries += 1
         if entries > _MOST:
             break
-        if stat.S_ISREG(status.st_mode) and (
-            int(status.st_mtime) != SOURCE_TIME if since is None else status.st_mtime >= since
+        if written.is_written(status, mark) and (
+            since is None or max(status.st_mtime, status.st_ctime) >= since
         ):
             found.append(OutputFile(str(path.relative_to(folder)), status.st_size, status.st_mtime))
     files_found = tuple(sorted(found, key=lambda each: each.path))
@@ -94,10 +103,11 @@ def _below(folder: Path, since: float | None = None, besides: Collection[Path] =
 
 
 def _walk(folder: Path, besides: Collection[Path]) -> Iterator[tuple[Path, os.stat_result]]:
+    """Yield what is no folder, also links to folders, which are not followed."""
     for above, folders, names in os.walk(folder):
         here = Path(above)
         folders[:] = sorted(name for name in folders if name not in _LEFT_OUT and here / name not in besides)
-        for name in names:
-            if here / name not in besides:
+        for name in (*names, *(name for name in folders if (here / name).is_symlink())):
+            if name not in _LEFT_OUT and here / name not in besides:
                 with contextlib.suppress(OSError):  # gone meanwhile
                     yield here / name, (here / name).lstat()

@@ -10,13 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from ddplaunch.agent.contract import SOURCE_TIME, Files
+from ddplaunch.agent.contract import Files, written
 from ddplaunch.backends import outputs
 from ddplaunch.backends.job import Remains
 from ddplaunch.errors import ClusterError
-
-OUTPUTS: Final = (Files.WORK, outputs.BROUGHT, Files.RESUME)
-"""Folders below the job's own into which its ranks write."""
 
 
 def counted(*paths: Path) -> Remains:
@@ -33,9 +30,10 @@ def counted(*paths: Path) -> Remains:
         if not stat.S_ISDIR(own.st_mode):
             found += Remains(files=1, size=own.st_size)
             continue
+        mark = written.marked(str(path / Files.WORK))
         for below, entry in _below(path, own.st_dev):
             its = Remains(files=1, size=entry.st_size)
-            if below.parts[0] in OUTPUTS and int(entry.st_mtime) != SOURCE_TIME:  # else it came with the job
+            if outputs.is_output(below, entry, mark):
                 its += Remains(outputs=1, outputs_size=entry.st_size)
             found += its
     return found

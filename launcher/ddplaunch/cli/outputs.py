@@ -96,6 +96,9 @@ def _copy(found: Sequence[Outputs], to: Path) -> None:
     try:
         for source, target in files:
             target.parent.mkdir(parents=True, exist_ok=True)
+            if source.is_symlink():  # such as last.pt, which names the newest of several
+                target.symlink_to(source.readlink())
+                continue
             # Under another name until it is whole, so that a copy that is cut off is not taken for the file.
             descriptor, partial = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
             os.close(descriptor)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ddplaunch.agent.contract import SOURCE_TIME
+from ddplaunch.agent.contract.written import SOURCE_MARK, SOURCE_TIME
 from ddplaunch.agent.platforms import pod_files
 
 ROOT = "1 0 0:50 / / rw - overlay overlay rw\n"
@@ -24,6 +24,8 @@ def _work(tmp_path: Path) -> Path:
     (work / "__pycache__").mkdir()
     (work / "train.py").write_text("x")
     os.utime(work / "train.py", (SOURCE_TIME, SOURCE_TIME))
+    (work / SOURCE_MARK).touch()
+    os.utime(work / SOURCE_MARK, (time.time() + 1,) * 2)
     (work / "__pycache__" / "x.pyc").write_text("x")
     (work / "a.txt").write_text("12345")
     os.utime(work / "a.txt", (time.time() - 5,) * 2)

@@ -55,9 +55,14 @@ class Job:
             **keys,
         }
         (work / "job.yaml").write_text(json.dumps(values, ensure_ascii=False))
-        rendered = render(plan.make(load(work / "job.yaml"), "slurm", work))
-        ((file, content),) = rendered.files.items()
-        (work / file).write_bytes(content.content)
+        return cls.of_file(cluster, work, work / "job.yaml", *options, user=user)
+
+    @classmethod
+    def of_file(cls, cluster: Cluster, work: Path, file: Path, *options: str, user: str = "root") -> Job:
+        """Render a job file, and submit it from `work`; `options` are sbatch's."""
+        rendered = render(plan.make(load(file), "slurm", file.parent))
+        ((script_name, content),) = rendered.files.items()
+        (work / script_name).write_bytes(content.content)
         *command, script = rendered.command
         words = ["runuser", f"--user={user}", "--", *command, "--parsable", *options, script]
         done = cluster.login(words, cwd=work)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-import tarfile
+import shutil
 import time
 from pathlib import Path
 
 import pytest
 
 from ddplaunch.agent.contract import Files, JobPlan, codec
+from ddplaunch.agent.contract.written import SOURCE_MARK
+from ddplaunch.agent.supervisor import launch
 from ddplaunch.backends import outputs
 from ddplaunch.plan.source import SourceFile
 from ddplaunch.render.archive import source_archive
@@ -22,10 +24,15 @@ def job(folder: Path, workdir: Path | None = None) -> Path:
     codec.write(str(folder / Files.PLAN), plan)
     if workdir is None:
         (folder / Files.SOURCE).write_bytes(
-            source_archive({"train.py": SourceFile(b"x"), "data/": SourceFile(b"")})
+            source_archive(
+                {
+                    "train.py": SourceFile(b"x"),
+                    "data/": SourceFile(b""),
+                    "link.py": SourceFile(b"", link="train.py"),
+                }
+            )
         )
-        with tarfile.open(folder / Files.SOURCE) as archive:
-            archive.extractall(folder / Files.WORK, filter="data")
+        launch.unpack(str(folder / Files.SOURCE), str(folder / Files.WORK))
     return folder
 
 
@@ -46,6 +53,27 @@ def test_all_but_the_source_is_an_output(tmp_path: Path) -> None:
     assert (6, True, None) == (only.size, only.own, only.node)
 
 
+def test_a_copy_that_keeps_the_time_of_the_source_is_an_output(tmp_path: Path) -> None:
+    """As `shutil.copy2` makes it, with which a training keeps its configuration; and so is a link."""
+    folder = job(tmp_path / "job")
+    work = folder / Files.WORK
+    shutil.copy2(work / "train.py", work / "data" / "train.py")
+    (work / "last.py").symlink_to("data/train.py")
+    (work / "latest").symlink_to("data")
+    (only,) = outputs.of_job(folder, 0.0)
+
+    assert ["data/train.py", "last.py", "latest"] == [each.path for each in only.files]
+
+
+def test_without_its_mark_all_files_are_outputs(tmp_path: Path) -> None:
+    """A rank has emptied the folder: what is named too much loses nothing."""
+    folder = job(tmp_path / "job")
+    (folder / Files.WORK / SOURCE_MARK).unlink()
+    (only,) = outputs.of_job(folder, 0.0)
+
+    assert ["link.py", "train.py"] == [each.path for each in only.files]
+
+
 def test_what_a_node_wrote_apart_is_named_with_the_node(tmp_path: Path) -> None:
     """It was brought when the job ended."""
     folder = job(tmp_path / "job")
@@ -60,11 +88,12 @@ def test_what_a_node_wrote_apart_is_named_with_the_node(tmp_path: Path) -> None:
 def test_beside_the_job_file_it_is_what_was_written_since(tmp_path: Path) -> None:
     """The job's own folder may lie there, and is none of it."""
     folder = job(tmp_path / "toy-7", tmp_path)
-    for name, age in {"old": 100.0, "new": 0.0, "toy-7.out": 0.0}.items():
+    now = time.time()
+    for name, later in {"old": 0.0, "new": 60.0, "toy-7.out": 60.0}.items():
         (tmp_path / name).write_text("x")
-        os.utime(tmp_path / name, (time.time() - age,) * 2)
+        os.utime(tmp_path / name, (now + later,) * 2)
 
-    (only,) = outputs.of_job(folder, time.time() - 10, [tmp_path / "toy-7.out"])
+    (only,) = outputs.of_job(folder, now + 30, [tmp_path / "toy-7.out"])
 
     assert (["new"], False) == ([each.path for each in only.files], only.own)
 

@@ -135,10 +135,6 @@ class Files:
     OWN = "bundle.zip"  # Bundle, by `bundle_file`, of this node's view alone, where it ended without a hub
 
 
-SOURCE_TIME = 315_619_200
-"""Seconds since the epoch (2 January 1980) at which all files of a job's source seem to be written. The same
-source makes the same archive, and a file with another time is an output. Zip knows no earlier year."""
-
 MESH = "mesh"
 """The check that nodes make together: each tries paths to the others."""
 

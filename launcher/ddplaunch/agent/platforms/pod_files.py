@@ -6,11 +6,11 @@ no file but /proc/self/mountinfo.
 
 from __future__ import annotations
 
+import contextlib
 import os
-import stat
 from collections.abc import Iterator
 
-from ddplaunch.agent.contract import SOURCE_TIME
+from ddplaunch.agent.contract import written
 from ddplaunch.agent.system import mounts, phrases
 
 _MOST = 50_000
@@ -26,11 +26,12 @@ def gone(folder: str, since: float, table: str = "/proc/self/mountinfo") -> str:
     """
     if folder == "/" or not _goes(folder, table):
         return ""
+    mark = written.marked(folder)
     count, size, newest, newest_at = 0, 0, "", 0.0
     for entries, (path, status) in enumerate(_files(folder)):
         if entries >= _MOST:
             break
-        if status.st_mtime < since or int(status.st_mtime) == SOURCE_TIME:
+        if max(status.st_mtime, status.st_ctime) < since or not written.is_written(status, mark):
             continue
         count += 1
         size += status.st_size
@@ -56,7 +57,7 @@ def _goes(folder: str, table: str) -> bool:
 
 
 def _files(folder: str) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield the plain files below, on the folder's own file system."""
+    """Yield what is no folder below, on the folder's own file system."""
     try:
         device = os.lstat(folder).st_dev
     except OSError:
@@ -68,13 +69,11 @@ def _files(folder: str) -> Iterator[tuple[str, os.stat_result]]:
             if name not in ("__pycache__", ".git") and _device(os.path.join(above, name)) == device
         ]
         for name in names:
-            path = os.path.join(above, name)
-            try:
-                status = os.lstat(path)
-            except OSError:
+            if name == written.SOURCE_MARK:
                 continue
-            if stat.S_ISREG(status.st_mode):
-                yield path, status
+            path = os.path.join(above, name)
+            with contextlib.suppress(OSError):  # gone meanwhile
+                yield path, os.lstat(path)
 
 
 def _device(path: str) -> int:

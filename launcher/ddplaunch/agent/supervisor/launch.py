@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple, Optional, cast
 
 from ddplaunch.agent import hook
 from ddplaunch.agent.contract import Env, Files, JobPlan, RendezvousSettings, codec
+from ddplaunch.agent.contract.written import SOURCE_MARK
 from ddplaunch.agent.interfaces import nccl, read
 from ddplaunch.agent.system import ports, processes, programs, secrets
 from ddplaunch.agent.text.printable import HintedError
@@ -326,7 +327,10 @@ def start(
 
 
 def unpack(archive: str, folder: str) -> None:
-    """Unpack a tar whole or not at all. Raises OSError, and LaunchError for members outside the folder."""
+    """Unpack a tar whole or not at all, and mark that it is.
+
+    Raises OSError, and LaunchError for members outside the folder.
+    """
     partial = f"{folder}.{socket.gethostname()}.{os.getpid()}.tmp"
     links: set[str] = set()
     with tarfile.open(archive) as tar:
@@ -346,6 +350,11 @@ def unpack(archive: str, folder: str) -> None:
         os.makedirs(partial)
         for member in members:
             tar.extract(member, partial)
+            if member.issym():  # for which tarfile sets no time
+                path = os.path.join(partial, member.name)
+                os.utime(path, (member.mtime, member.mtime), follow_symlinks=False)
+    with open(os.path.join(partial, SOURCE_MARK), "w", encoding="utf-8"):
+        pass
     try:
         os.rename(partial, folder)
     except OSError as error:

@@ -59,6 +59,7 @@ done
 if [ -e "$folder/source.tar" ] && [ ! -e "$folder/work" ]; then
     rm -rf -- "$folder/work.tmp"
     { mkdir "$folder/work.tmp" && tar -xf "$folder/source.tar" -C "$folder/work.tmp" &&
+        : >"$folder/work.tmp/.ddplaunch-source" && # what is newer the ranks wrote
         mv "$folder/work.tmp" "$folder/work"; } || stop 20 "the source cannot be unpacked into $folder: is it full?"
 fi
 export DDPLAUNCH_SHARED=$folder/run/shared-$random # who sees this file sees the folder
@@ -122,8 +123,11 @@ step=(setsid srun --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --mpi=n
 step+=(--kill-on-bad-exit=0 --wait=0) # who ends, and when, is the hub's to say
 [ -z "$SLURM_CPUS_PER_TASK" ] || step+=(--cpus-per-task="$SLURM_CPUS_PER_TASK") # not inherited since Slurm 22.05
 
-# For find: what was not in the source, which seems to be of 2 January 1980 (SOURCE_TIME).
-written='\( -type f -o -type l \) -newermt 1980-01-03 ! -path "*/__pycache__/*"'
+# Finds in the ranks' folder what was not in the source, as agent/contract/written.py says it. Without the mark, which
+# the ranks may have removed, that is everything.
+written='[ -e .ddplaunch-source ] || touch -d @0 .ddplaunch-source
+    find . \( -type f -o -type l \) \( -newermt 1980-01-03 -o -cnewer .ddplaunch-source \) \
+    ! -path "*/__pycache__/*" ! -path ./.ddplaunch-source'
 # What runs on every node: FOLDER VERB and the agent's command line. Slurm signals the task alone, so the shell hands
 # each signal on; and it removes the folder, unless the gate has passed and the ranks are to follow.
 # shellcheck disable=SC2016
@@ -168,7 +172,7 @@ on_node='
     [ ! -e "$own" ] || base64 "$own" | sed "s/^/ddplaunch-node $SLURM_NODEID: /" >&2
     # What the ranks wrote here, and nowhere else, stays until the batch script has fetched it.
     if [ "$verb" = run ] && [ -d "$folder/work" ]; then
-        written=$(cd "$folder/work" && find . '"$written"' -print -quit 2>/dev/null) || written=unknown
+        written=$(cd "$folder/work" || exit; '"$written"' -print -quit 2>/dev/null) || written=unknown
         # A job that is cancelled, or at its limit, gets no step any more in which that could be done. It has
         # half a minute (KillWait), and this step can still print.
         [ -z "$written" ] || {
@@ -176,7 +180,7 @@ on_node='
                 echo "ddplaunch-node $SLURM_NODEID: outputs" >&2
                 exit "$code"
             }
-            (cd "$folder/work" && find . '"$written"' -print0 |
+            (cd "$folder/work" || exit; '"$written"' -print0 |
                 { tar --null --no-recursion --files-from=- -cf - || : >"$folder/unread"; } |
                 base64 | sed "s/^/ddplaunch-node $SLURM_NODEID: out: /") >&2
             [ ! -e "$folder/unread" ] || exit "$code"
@@ -199,7 +203,7 @@ fetch() { # NODE NUMBER: what its ranks wrote where this node does not see it; f
     # shellcheck disable=SC2016
     "${step[@]}" --nodes=1 --ntasks=1 --nodelist="$1" --overlap --immediate=10 sh -c '
         cd "$1/work" 2>/dev/null || exec tar --files-from=/dev/null -cf - # it shares the folder, or has ended well
-        find . '"$written"' -print0 | tar --null --no-recursion --files-from=- -cf -' fetch "$scratch" </dev/null |
+        '"$written"' -print0 | tar --null --no-recursion --files-from=- -cf -' fetch "$scratch" </dev/null |
         tar -xf - -C "$to"
     local codes="${PIPESTATUS[*]}"
     rmdir "$to" 2>/dev/null # it wrote nothing

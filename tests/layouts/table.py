@@ -1,0 +1,490 @@
+"""The layouts: see the package."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import subprocess
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+WROTE = bytes(range(256)) * 40
+"""What is in the files that a layout's program writes."""
+SAVES = """
+import os, sys, time
+WROTE = bytes(range(256)) * 40
+WRITES = os.environ["RANK"] == os.environ.get("WRITER", "0")
+def write(path, data=WROTE):
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    with open(path, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+def save():
+    if WRITES:
+        write("x")
+        write("out/x")
+def stand():
+    print("up", flush=True)
+    for step in range(1500 if os.environ.get("STANDS") else 0):
+        time.sleep(0.2)
+"""
+"""The part of each program that writes, in rank WRITER alone. With STANDS it stays until it is cut off."""
+PLAIN = SAVES + "save()\nstand()\n"
+BOTH = {"x": WROTE, "out/x": WROTE}
+Files = Mapping[str, str | bytes]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """`make` writes what `files` cannot hold. `job_file`: where it lies. `wrote`: outputs, by their paths."""
+
+    name: str
+    files: Files
+    keys: Mapping[str, Any]
+    make: Callable[[Path], None] = lambda folder: None
+    wrote: Mapping[str, bytes | str] = field(default_factory=lambda: BOTH)
+    job_file: str = "job.yaml"
+    on: tuple[str, ...] = ("local", "slurm", "kubernetes")
+
+    def lay(self, folder: Path, **more: Any) -> Path:
+        """Write everything into a folder; return the job file, with `more` keys."""
+        for name, content in self.files.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content.encode() if isinstance(content, str) else content)
+        job = folder / self.job_file
+        job.parent.mkdir(parents=True, exist_ok=True)
+        name = "".join(each if each.isalnum() else "-" for each in self.name)
+        keys = {"apiVersion": "ddplaunch/v1", "name": name, **self.keys, **more}
+        job.write_text(json.dumps(keys, ensure_ascii=False))
+        self.make(folder)
+        return job
+
+
+def wrong(layout: Layout, found: Mapping[str, bytes | str]) -> list[str]:
+    """Return what differs between the outputs that were found and those that must be."""
+    return [
+        f"{path}: {'missing' if path not in found else 'too much' if path not in layout.wrote else 'differs'}"
+        for path in sorted(layout.wrote.keys() | found.keys())
+        if found.get(path) != layout.wrote.get(path)
+    ]
+
+
+def read(folder: Path) -> dict[str, bytes | str]:
+    """Return the files below a folder, links by their targets."""
+    found: dict[str, bytes | str] = {}
+    for above, folders, names in os.walk(folder):
+        for name in (*names, *folders):
+            path = Path(above, name)
+            if path.is_symlink():
+                found[str(path.relative_to(folder))] = os.readlink(path)
+            elif path.is_file():
+                found[str(path.relative_to(folder))] = path.read_bytes()
+    return found
+
+
+def _links(links: Mapping[str, str]) -> Callable[[Path], None]:
+    def make(folder: Path) -> None:
+        for name, target in links.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).symlink_to(target)
+
+    return make
+
+
+def _folders(*names: str, mode: int = 0o755) -> Callable[[Path], None]:
+    def make(folder: Path) -> None:
+        for name in names:
+            (folder / name).mkdir(parents=True, exist_ok=True)
+            (folder / name).chmod(mode)
+
+    return make
+
+
+def _modes(modes: Mapping[str, int]) -> Callable[[Path], None]:
+    def make(folder: Path) -> None:
+        for name, mode in modes.items():
+            (folder / name).chmod(mode)
+
+    return make
+
+
+def _git(folder: Path, *words: str) -> None:
+    name = ("-c", "user.name=a", "-c", "user.email=a@example.com")
+    subprocess.run(["git", *name, *words], cwd=folder, check=True, capture_output=True)
+
+
+def _repository(folder: Path) -> None:
+    _git(folder, "init", "-q")
+    _git(folder, "add", ".")
+    _git(folder, "commit", "-q", "-m", "first")
+
+
+def _worktree(folder: Path) -> None:
+    """Its `.git` is a file that names the repository."""
+    main, tree = (folder.parent / f"{folder.name}-{word}" for word in ("main", "tree"))
+    shutil.copytree(folder, main)
+    _repository(main)
+    _git(main, "worktree", "add", "-q", "--detach", str(tree))
+    shutil.copy(tree / ".git", folder / ".git")
+
+
+def _zip(files: Mapping[str, str]) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return buffer.getvalue()
+
+
+def _program(*checks: str, imports: str = "") -> str:
+    """A program that makes these checks first."""
+    return (
+        SAVES
+        + imports
+        + "\n"
+        + "\n".join(f"assert {each}, {each!r}" for each in checks)
+        + "\nsave()\nstand()\n"
+    )
+
+
+def _writes(*statements: str) -> str:
+    """A program of which one rank does this."""
+    body = "".join(f"    {each}\n" for each in statements)
+    return f"{SAVES}if WRITES:\n{body}stand()\n"
+
+
+NET = "def build():\n    return 7\n"
+DEEP = "/".join(f"level{number}" for number in range(20))
+TWO = {"source": ["train.py", "lib"], "command": ["train.py"]}
+ALL = {"source": ["."], "command": ["train.py"]}
+
+LAYOUTS: tuple[Layout, ...] = (
+    Layout("one file", {"train.py": PLAIN}, {"source": "train.py", "command": ["train.py"]}),
+    Layout("without source", {"train.py": PLAIN}, {"command": ["train.py"]}, on=("local", "slurm")),
+    Layout(
+        "two modules",
+        {"train.py": _program("build() == 7", imports="from net import build"), "net.py": NET},
+        {"source": ["train.py", "net.py"], "command": ["train.py"]},
+    ),
+    Layout(
+        "a package",
+        {
+            "main.py": _program("build() == 7", imports="from models.net import build"),
+            "models/__init__.py": "",
+            "models/net.py": NET,
+        },
+        {"source": ["main.py", "models"], "command": ["main.py"]},
+    ),
+    Layout(
+        "two packages",
+        {
+            "main.py": _program(
+                "a() == b() == 7", imports="from one.net import build as a\nfrom two.net import build as b"
+            ),
+            **{
+                f"{name}/{file}": NET if file == "net.py" else ""
+                for name in ("one", "two")
+                for file in ("__init__.py", "net.py")
+            },
+        },
+        {"source": ["main.py", "one", "two"], "command": ["main.py"]},
+    ),
+    Layout(
+        "src",
+        {
+            "src/pkg/train.py": _program("build() == 7", imports="from net import build"),
+            "src/pkg/net.py": NET,
+        },
+        {"source": ["src"], "command": ["src/pkg/train.py"]},
+    ),
+    Layout(
+        "a module of a package",
+        {
+            "pkg/__init__.py": "",
+            "pkg/net.py": NET,
+            "pkg/train.py": _program("build() == 7", imports="from .net import build"),
+        },
+        {"source": ["pkg"], "command": ["-m", "pkg.train"]},
+    ),
+    Layout(
+        "a namespace package",
+        {
+            "train.py": _program("build() == 7", imports="from lib.deep.net import build"),
+            "lib/deep/net.py": NET,
+        },
+        TWO,
+    ),
+    Layout(
+        "a module of src",
+        {
+            "src/pkg/__init__.py": "",
+            "src/pkg/train.py": PLAIN,
+        },
+        {"source": ["src"], "command": ["-m", "pkg.train"], "env": {"PYTHONPATH": "src"}},
+    ),
+    Layout(
+        "data beside",
+        {"train.py": _program("open('data/a.csv').read() == '1,2'"), "data/a.csv": "1,2"},
+        {"source": ["train.py", "data"], "command": ["train.py"]},
+    ),
+    Layout(
+        "data by the script's own path",
+        {
+            "code/train.py": _program(
+                "open(os.path.join(os.path.dirname(__file__), 'a.csv')).read() == '1,2'"
+            ),
+            "code/a.csv": "1,2",
+        },
+        {"source": ["code"], "command": ["code/train.py"]},
+    ),
+    Layout(
+        "a folder of configurations",
+        {
+            "train.py": _program(
+                "open(os.path.join(sys.path[0], 'conf', 'model', 'small.yaml')).read() == 'width: 7'"
+            ),
+            "conf/config.yaml": "defaults: [model: small]",
+            "conf/model/small.yaml": "width: 7",
+        },
+        {"source": ["train.py", "conf"], "command": ["train.py"]},
+    ),
+    Layout(
+        "a link within a folder",
+        {"train.py": _program("open('lib/link').read() == 'there'"), "lib/file": "there"},
+        TWO,
+        make=_links({"lib/link": "file"}),
+    ),
+    Layout(
+        "a link to a folder within",
+        {"train.py": _program("open('lib/link/file').read() == 'there'"), "lib/folder/file": "there"},
+        TWO,
+        make=_links({"lib/link": "folder"}),
+    ),
+    Layout(
+        "a link out of the folder",
+        {"train.py": _program("os.path.exists('lib/link/hostname')"), "lib/file": "there"},
+        TWO,
+        make=_links({"lib/link": "/etc"}),
+        on=("local", "slurm"),
+    ),
+    Layout(
+        "notebooks beside",
+        {
+            "train.py": PLAIN,
+            "a look.ipynb": '{"cells": []}',
+            ".ipynb_checkpoints/a look-checkpoint.ipynb": "{}",
+        },
+        ALL,
+    ),
+    Layout(
+        "a project to install",
+        {
+            "setup.py": "from setuptools import setup\nsetup(name='pkg', packages=['pkg'])\n",
+            "pkg/__init__.py": "",
+            "pkg/train.py": PLAIN,
+            "pkg.egg-info/PKG-INFO": "Name: pkg",
+        },
+        {"source": ["."], "command": ["-m", "pkg.train"]},
+    ),
+    Layout(
+        "a script in a folder, its library beside",
+        {
+            "scripts/train.py": SAVES
+            + "sys.path.insert(0, os.path.join(os.path.dirname(__file__), '..'))\n"
+            + "from lib.net import build\nsave()\nstand()\n",
+            "lib/net.py": NET,
+        },
+        {"source": ["scripts", "lib"], "command": ["scripts/train.py"]},
+    ),
+    Layout("a repository", {"train.py": _program("not os.path.exists('.git')")}, ALL, make=_repository),
+    Layout("a worktree", {"train.py": PLAIN}, ALL, make=_worktree),
+    Layout(
+        "5,000 files",
+        {
+            "train.py": _program("len(os.listdir('lib')) == 5000"),
+            **{f"lib/{number}.txt": str(number) for number in range(5000)},
+        },
+        TWO,
+        on=("local", "slurm"),
+    ),
+    Layout(
+        "a read-only folder",
+        {"train.py": PLAIN, "lib/net.py": NET},
+        TWO,
+        make=_folders("lib", mode=0o555),
+    ),
+    Layout(
+        "read-only files",
+        {"train.py": PLAIN, "lib/net.py": NET},
+        TWO,
+        make=_modes({"train.py": 0o444, "lib/net.py": 0o400}),
+    ),
+    Layout(
+        "names with spaces",
+        {
+            "my project/train me.py": _program("open('my project/a b.txt').read() == '7'"),
+            "my project/a b.txt": "7",
+        },
+        {"source": ["my project"], "command": ["my project/train me.py"]},
+    ),
+    Layout(
+        "names of other alphabets",
+        {"modèle/été.py": _program("open('modèle/数据.txt').read() == '7'"), "modèle/数据.txt": "7"},
+        {"source": ["modèle"], "command": ["modèle/été.py"]},
+    ),
+    Layout(
+        "names that a shell would read",
+        {"a$b;c/train'.py": PLAIN, "a$b;c/-rf": "x"},
+        {"source": ["a$b;c"], "command": ["a$b;c/train'.py"]},
+    ),
+    Layout(
+        "an empty folder",
+        {
+            "train.py": _writes("save()", "open('lib/runs/y', 'wb').write(WROTE)"),
+            "lib/a": "",
+        },
+        TWO,
+        make=_folders("lib/runs"),
+        wrote={**BOTH, "lib/runs/y": WROTE},
+    ),
+    Layout(
+        "an ignored data set",
+        {
+            "train.py": _program("not os.path.exists('data/huge.bin')", "os.path.exists('data/small.bin')"),
+            "data/huge.bin": bytes(5_000_000),
+            "data/small.bin": b"7",
+            ".ddplaunchignore": "huge.bin\n",
+        },
+        ALL,
+    ),
+    Layout(
+        "an archive of modules",
+        {
+            "train.py": SAVES + "sys.path.insert(0, 'lib.zip')\nfrom net import build\nsave()\nstand()\n",
+            "lib.zip": _zip({"net.py": NET}),
+        },
+        {"source": ["train.py", "lib.zip"], "command": ["train.py"]},
+    ),
+    Layout(
+        "a hidden configuration",
+        {"train.py": _program("open('.config.yaml').read() == 'a: 7'"), ".config.yaml": "a: 7"},
+        {"source": ["train.py", ".config.yaml"], "command": ["train.py"]},
+    ),
+    Layout(
+        "bytes of all kinds",
+        {"train.py": _program("open('lib/data', 'rb').read() == WROTE"), "lib/data": WROTE},
+        TWO,
+    ),
+    Layout(
+        "a tool that it runs",
+        {
+            "train.py": SAVES
+            + "import subprocess\nassert subprocess.check_output(['lib/tool.sh']) == b'7'\nsave()\nstand()\n",
+            "lib/tool.sh": "#!/bin/sh\nprintf 7\n",
+        },
+        TWO,
+        make=_modes({"lib/tool.sh": 0o755}),
+    ),
+    Layout(
+        "it goes to a folder of its own",
+        {"train.py": SAVES + "os.makedirs('runs/1', exist_ok=True)\nos.chdir('runs/1')\nsave()\nstand()\n"},
+        {"source": "train.py", "command": ["train.py"]},
+        wrote={"runs/1/x": WROTE, "runs/1/out/x": WROTE},
+    ),
+    Layout(
+        "it writes beside the script",
+        {"code/train.py": _writes("write(os.path.join(os.path.dirname(os.path.abspath(__file__)), 'x'))")},
+        {"source": ["code"], "command": ["code/train.py"]},
+        wrote={"code/x": WROTE},
+    ),
+    Layout(
+        "a module from the folder above",
+        {
+            "here/train.py": _program(
+                "build() == 7", imports="sys.path.insert(0, 'common')\nfrom net import build"
+            ),
+            "common/net.py": NET,
+        },
+        {"source": ["train.py", "../common"], "command": ["train.py"]},
+        job_file="here/job.yaml",
+    ),
+    Layout(
+        "twenty folders deep",
+        {f"top/{DEEP}/train.py": PLAIN},
+        {"source": ["top"], "command": [f"top/{DEEP}/train.py"]},
+    ),
+    Layout(
+        "a job file in a folder",
+        {"conf/train.py": PLAIN},
+        {"source": ["train.py"], "command": ["train.py"]},
+        job_file="conf/job.yaml",
+    ),
+    Layout(
+        "many files and folders written",
+        {"train.py": _writes("for n in range(200): write(f'out/{n % 7}/{n} part.bin', str(n).encode())")},
+        {"source": "train.py", "command": ["train.py"]},
+        wrote={f"out/{n % 7}/{n} part.bin": str(n).encode() for n in range(200)},
+    ),
+    Layout(
+        "a link to the last checkpoint",
+        {
+            "train.py": _writes(
+                "write('out/step-3.pt')",
+                "os.symlink('step-3.pt', 'out/last.pt')",
+                "os.symlink('out', 'latest')",
+            )
+        },
+        {"source": "train.py", "command": ["train.py"]},
+        wrote={"out/step-3.pt": WROTE, "out/last.pt": "step-3.pt", "latest": "out"},
+    ),
+    Layout(
+        "a checkpoint under another name until it is whole",
+        {"train.py": _writes("write('out/x.tmp')", "os.replace('out/x.tmp', 'out/x')")},
+        {"source": "train.py", "command": ["train.py"]},
+        wrote={"out/x": WROTE},
+    ),
+    Layout(
+        "its configuration kept with the time it had",
+        {
+            "train.py": _writes("import shutil", "os.mkdir('run')", "shutil.copy2('lib/a.yaml', 'run')"),
+            "lib/a.yaml": "a: 7",
+        },
+        TWO,
+        wrote={"run/a.yaml": b"a: 7"},
+    ),
+    Layout(
+        "a file of the source written again",
+        {
+            "train.py": _writes("write('lib/state.json', b'{}')"),
+            "lib/state.json": "[]",
+        },
+        TWO,
+        wrote={"lib/state.json": b"{}"},
+    ),
+    Layout(
+        "a file as old as 1970",
+        {"train.py": _writes("write('old')", "os.utime('old', (0, 0))")},
+        {"source": "train.py", "command": ["train.py"]},
+        wrote={"old": WROTE},
+    ),
+    Layout(
+        "a sparse file",
+        {"train.py": _writes("write('sparse', b'7')", "os.truncate('sparse', 3_000_000)")},
+        {"source": "train.py", "command": ["train.py"]},
+        wrote={"sparse": b"7" + bytes(2_999_999)},
+    ),
+)
+EVERY_DAY = (
+    "a package",
+    "a module of a package",
+    "a link to the last checkpoint",
+    "its configuration kept with the time it had",
+)
+"""Those that `make test` runs: each by another way of a file."""
