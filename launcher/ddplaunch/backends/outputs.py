@@ -47,6 +47,13 @@ class Outputs:
     own: bool = True
 
     @property
+    def name(self) -> str:
+        """Return what tells it from the others of a job: `node-1`, `resume` of all attempts, or ""."""
+        if self.node is not None:
+            return f"node-{self.node}"
+        return Files.RESUME if self.own and self.folder.name == Files.RESUME else ""
+
+    @property
     def size(self) -> int:
         """Return the bytes of all files."""
         return sum(each.size for each in self.files)
@@ -65,11 +72,14 @@ def of_job(folder: Path, submitted: float, besides: Collection[Path] = ()) -> li
     plan = files.read_if_valid(JobPlan, folder / Files.PLAN)
     if plan is None:
         return []
-    if plan.workdir:
-        return [_below(Path(plan.workdir), submitted - _CLOCKS, {folder, *besides})]
     found = []
-    if (folder / Files.WORK).is_dir():
+    if plan.workdir:
+        found.append(_below(Path(plan.workdir), submitted - _CLOCKS, {folder, *besides}))
+    elif (folder / Files.WORK).is_dir():
         found.append(_below(folder / Files.WORK))
+    resume = _below(folder / Files.RESUME)
+    if resume.files:
+        found.append(resume)
     for brought in sorted((folder / BROUGHT).glob("node-*")):
         each = _below(brought)
         found.append(Outputs(each.folder, each.files, int(brought.name[5:]), each.complete))

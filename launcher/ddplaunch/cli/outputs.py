@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from ddplaunch.backends.outputs import Outputs
 
 HELP = """
-Lists what the ranks wrote below their working directory. With `source` that is a folder of the job's own;
-without, it is the folder of the job file, where files written since the job was submitted are listed.
+Lists what the ranks wrote below their working directory, and their checkpoints in DDPLAUNCH_RESUME_DIR. With
+`source`, ranks run in a folder of the job's own; without, they run in the folder of the job file, and you see
+the files written there since you submitted the job.
 
 examples:
   ddplaunch outputs
@@ -81,12 +82,8 @@ def _print(outputs: Outputs) -> None:
 
 
 def _copy(found: Sequence[Outputs], to: Path) -> None:
-    """Copy all files, those of a node alone below `node-N`. Raises UsageError, before anything is copied."""
-    files = [
-        (each.folder / file.path, to / ("" if each.node is None else f"node-{each.node}") / file.path)
-        for each in found
-        for file in each.files
-    ]
+    """Copy all files, each kind below its name. Raises UsageError, before anything is copied."""
+    files = [(each.folder / file.path, to / each.name / file.path) for each in found for file in each.files]
     taken = [target for _, target in files if os.path.lexists(target)]
     if taken:
         raise UsageError(

@@ -85,6 +85,17 @@ def test_what_a_node_wrote_apart_is_named_with_the_node(tmp_path: Path) -> None:
     assert [(None, []), (1, ["x"])] == [(each.node, [file.path for file in each.files]) for each in found]
 
 
+def test_checkpoints_in_the_folder_of_all_attempts_are_outputs(tmp_path: Path) -> None:
+    """DDPLAUNCH_RESUME_DIR, where the job file names no other folder for it."""
+    folder = job(tmp_path / "job")
+    (folder / Files.RESUME).mkdir()
+    assert [""] == [each.name for each in outputs.of_job(folder, 0.0)]
+
+    (folder / Files.RESUME / "last.pt").write_bytes(b"12345")
+
+    assert [("", 0), ("resume", 5)] == [(each.name, each.size) for each in outputs.of_job(folder, 0.0)]
+
+
 def test_beside_the_job_file_it_is_what_was_written_since(tmp_path: Path) -> None:
     """The job's own folder may lie there, and is none of it."""
     folder = job(tmp_path / "toy-7", tmp_path)
