@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ class Pair:
 
     def __init__(self, desk: Desk) -> None:
         # The hub's port follows from the job's name, the master's from name and key: else all had the same.
-        self._desk, self._port = desk, str(own_port())
+        self._desk, self.port = desk, str(own_port())
         desk.env["DDPLAUNCH_KEY"] = desk.mark
 
     def run(self, *command: str, options: tuple[str, ...] = ()) -> list[subprocess.CompletedProcess[str]]:
@@ -29,7 +30,7 @@ class Pair:
         processes = []
         for node in range(2):
             place = ["--nodes", "2", "--node-rank", str(node), "--master", "127.0.0.1"]
-            place += ["--gate-port", self._port, *options]
+            place += ["--gate-port", self.port, *options]
             processes.append(self._desk.start("run", "--join", *place, "--", *command))
         done = []
         for process in processes:
@@ -68,6 +69,20 @@ def test_a_hang_on_one_node_is_a_hang_on_both(desk: Desk, pair: Pair) -> None:
         assert "rank 1 is in load_slowly" in text
     assert "`ddplaunch diagnose local://run/1` has the evidence" in first.stderr
     assert "node 0 has the evidence" in second.stderr
+
+
+def test_a_node_that_is_interrupted_at_the_gate_ends_by_that_signal(desk: Desk, pair: Pair) -> None:
+    """Here it waits for a node that does not come; the command has not started."""
+    place = ["--nodes", "2", "--node-rank", "0", "--master", "127.0.0.1", "--gate-port", pair.port]
+    with desk.start("run", "--join", *place, "--", *TORCHRUN) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "node 1" in line:
+                break
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=BUSY * 60)
+
+    assert -signal.SIGINT == process.returncode
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from ddplaunch.agent.contract import OUTPUT_LOST, Exit
 from ddplaunch.agent.join import options
+from ddplaunch.agent.system.processes import STOPPING
 from ddplaunch.agent.text import shell
 from ddplaunch.cli import parser as arguments
 from ddplaunch.cli.stops import StopRequested, Stops
@@ -213,6 +214,7 @@ def _run_plan(
     raw: bool,
     node: int = 0,
 ) -> int:
+    from ddplaunch.agent.system import signals
     from ddplaunch.cli import exits
     from ddplaunch.render import render
 
@@ -226,7 +228,11 @@ def _run_plan(
     handle, child = backend.start_here(rendered, raw=raw)
     # Without `raw` the command runs in a session of its own, where no signal of the terminal reaches it.
 
+    ending: list[int] = []
+
     def pass_on(request: StopRequest) -> None:
+        if request.number in STOPPING:
+            ending.append(request.number)
         try:
             backend.pass_on(handle, request)
         except NotFoundError:
@@ -245,6 +251,8 @@ def _run_plan(
     elif code and plan.job.nodes > 1:
         _say("node 0 has the evidence")
     own = _own_code(backend, handle, plan, node, code)
+    if own is None and ending and code == Exit.STOPPED and not gate_passed:
+        return signals.BySignal(ending[0])  # as the command would have, which was not started yet
     if own is None and plan.job.nodes == 1:
         return _exit_code(code, bundle, gate_passed=gate_passed)
     return exits.of_agent(code, gate_passed=gate_passed) if own is None else own
