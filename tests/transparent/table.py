@@ -101,6 +101,14 @@ ROWS = (
     Row("exit-143", "bash -c 'kill -TERM $$'"),
     Row("exit-130", "bash -c 'kill -INT $$; sleep 5'", whole=True),
     Row("exit-127", "sh -c 'no-such-program'"),
+    Row("no-script", "python no_such_script.py", compares=("stdout", "files", "left")),
+    Row("no-shell-script", "bash no_such_script.sh", compares=("stdout", "files", "left"), whole=True),
+    Row(
+        "no-script-of-ranks",
+        f"{TORCHRUN} no_such_script.py",
+        compares=("stdout", "files", "left"),
+        whole=True,
+    ),
     Row("not-found", "no-such-program", by_env=True, compares=("stdout", "files", "left")),
     Row(
         "not-executable",

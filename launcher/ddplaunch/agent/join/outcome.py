@@ -34,9 +34,19 @@ def of_command(command: Sequence[str], folder: str, node: int, code: int) -> Opt
 
 
 def _unstarted(command: Sequence[str]) -> Optional[int]:
-    """Return a shell's exit code for the first program of the command that cannot be started, or None."""
-    from ddplaunch.agent.checks.command_line import PROGRAM, starts
+    """Return what a shell, python or a launcher ends with that cannot start its part of the command, or None."""
+    from ddplaunch.agent.checks.command_line import MODULE, PROGRAM, SHELL_SCRIPT, starts
 
     path = os.environ.get("PATH", os.defpath)
-    names = [start.word for start in starts(command) if start.kind == PROGRAM]
-    return next(filter(None, (programs.refused(name, path) for name in names)), None)
+    outer = ""
+    for start in starts(command):
+        if start.kind == PROGRAM and (refused := programs.refused(start.word, path)):
+            return refused
+        if start.kind not in (PROGRAM, MODULE) and not os.path.exists(start.word):
+            if start.kind == SHELL_SCRIPT:
+                return programs.ABSENT
+            return (
+                2 if os.path.basename(outer).startswith("python") else 1
+            )  # of its ranks
+        outer = start.word
+    return None
