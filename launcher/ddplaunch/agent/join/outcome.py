@@ -34,7 +34,7 @@ def of_command(command: Sequence[str], folder: str, node: int, code: int) -> Opt
 
 
 def _unstarted(command: Sequence[str]) -> Optional[int]:
-    """Return what a shell, python or a launcher ends with that cannot start its part of the command, or None."""
+    """Return what a shell, python or a launcher ends with that finds no part of the command."""
     from ddplaunch.agent.checks.command_line import MODULE, PROGRAM, SHELL_SCRIPT, starts
 
     path = os.environ.get("PATH", os.defpath)
