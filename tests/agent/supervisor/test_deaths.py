@@ -112,7 +112,11 @@ def test_a_rank_that_ends_early_is_told_while_the_other_goes_on(node: Node, hub:
 
 
 def test_a_rank_that_is_about_to_end_is_let_end(node: Node, hub: Hub) -> None:
-    """Its program was done before the other failed: the launcher is held until its exit code is there."""
+    """Its program was done before the other failed: the launcher is held until its exit code is there.
+
+    torchrun looks after its workers ten times a second. On a busy machine its look may come between the end of
+    the one and our hold; then it ends the other, as it would without us, and we must know that it did.
+    """
     hub.judge = lambda kind, body: hub.send("end", end()) if kind == "finished" else None
     node.launch(LINGERS.replace("{seconds}", "0.2"), 2, hub)
 
@@ -120,8 +124,12 @@ def test_a_rank_that_is_about_to_end_is_let_end(node: Node, hub: Hub) -> None:
     found = {rank: death.exit for rank, death in deaths(hub).items()}
     assert found[0] is not None
     assert found[1] is not None
-    assert (found[0].code, found[1].code, found[1].by_us) == (1, 0, False)
-    assert found[1].at <= deaths(hub)[0].raised[0].at
+    assert found[0].code == 1
+    if found[1].by_us:
+        assert found[1].signal in (signal.SIGTERM, None)
+    else:
+        assert found[1].code == 0
+        assert found[1].at <= deaths(hub)[0].raised[0].at
 
 
 def test_a_rank_that_takes_long_to_end_is_ended_by_its_launcher_as_without_us(node: Node, hub: Hub) -> None:
