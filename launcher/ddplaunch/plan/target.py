@@ -30,7 +30,7 @@ class TargetPlan:
 
 def problem(spec: JobSpec, path: str, found: str, wanted: str, hint: str) -> Problem:
     """Return a problem of the value at `path` in the job file."""
-    return Problem(file=spec.job_file or spec.name, path=path, found=found, wanted=wanted, hint=hint)
+    return Problem(**spec.place(path), path=path, found=found, wanted=wanted, hint=hint)
 
 
 def no_volume(spec: JobSpec, index: int, target: str, hint: str) -> Problem:

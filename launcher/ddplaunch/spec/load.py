@@ -57,7 +57,11 @@ def load_text(
             raise
         # Its lines are of no file that anybody could look at.
         raise SpecError([replace(each, line=0, column=0) for each in error.problems]) from None
-    return [each.read_from(file, each.sweep_values, each.sections) for each in jobs]
+    # The command line is no file whose lines anybody could look at.
+    return [
+        each.read_from(file, each.sweep_values, each.sections, None if file == COMMAND_LINE else root)
+        for each, root in jobs
+    ]
 
 
 def changed(data: bytes, changes: "Sequence[Change]") -> Mapping[str, object]:
@@ -94,13 +98,13 @@ def parse_all(
     Raises `SpecError` with all problems.
     """
     # Where a job comes from is no part of it: the same text gives equal jobs.
-    return [job.read_from("", job.sweep_values) for job in _parse_all(data, file, changes, profile)]
+    return [job.read_from("", job.sweep_values) for job, _ in _parse_all(data, file, changes, profile)]
 
 
 def _parse_all(
     data: bytes, file: str, changes: "Sequence[Change]", profile: "Profile | None"
-) -> list[JobSpec]:
-    """Return the jobs as `parse_all`, with the keys of the file itself."""
+) -> list[tuple[JobSpec, document.Node]]:
+    """Return the jobs as `parse_all`, each with the keys of the file itself, and with its tree."""
     root, problems = document.parse(_text(data, file), file)
     _refuse_other_versions(root, file)
     if profile is not None and profile.job is not None:
@@ -125,7 +129,7 @@ def _parse_all(
     for one, values in points:
         try:
             job = _checked(one, file).read_from("", values, _sections(one))
-            jobs.append(job)
+            jobs.append((job, one))
         except SpecError as error:
             for problem in error.problems:
                 found = "" if problem.path == "name" else problem.found  # each job has another name

@@ -48,6 +48,7 @@ RULE = "rule"
 """The type of pydantic's error for a finding of the rules, whose context holds the finding."""
 
 if TYPE_CHECKING:
+    from ddplaunch.spec.document import Node
     CheckName = str
 else:
     CheckName = Literal[CHECKS]
@@ -316,6 +317,7 @@ class JobSpec(Section):
     _job_file: str = PrivateAttr(default="")
     _sweep_values: dict[str, str] = PrivateAttr(default={})
     _sections: tuple[str, ...] = PrivateAttr(default=())
+    _document: Any = PrivateAttr(default=None)
 
     @property
     def job_file(self) -> str:
@@ -332,11 +334,32 @@ class JobSpec(Section):
         """Return the keys that stand in its file itself, and not in a profile; () for one built in Python."""
         return self._sections
 
+    def place(self, path: str) -> dict[str, Any]:
+        """Return where the value at `path` was written: `file`, `line`, `column`, `option`, as in `Problem`.
+
+        Where it was not, as for a default or a job built in Python, there is a file alone.
+        """
+        file = self._job_file or self.name
+        if self._document is not None:
+            from ddplaunch.spec import changes, document
+
+            wanted = changes.read_path(path)
+            node, found = document.find(self._document, wanted)
+            if found == wanted:
+                at = {"line": node.line, "column": node.column, "option": node.option}
+                return {"file": node.file or file, **at}
+        return {"file": file}
+
     def read_from(
-        self, file: str, sweep_values: Mapping[str, str] | None = None, sections: tuple[str, ...] = ()
+        self,
+        file: str,
+        sweep_values: Mapping[str, str] | None = None,
+        sections: tuple[str, ...] = (),
+        root: "Node | None" = None,
     ) -> "JobSpec":
-        """Return it as the job of that file, which has these keys, with these values in its sweep."""
+        """Return it as the job of that file and that tree, with these keys, and these values in its sweep."""
         made = self.model_copy()
+        made._document = root  # noqa: SLF001 - of its own class
         made._sections = sections  # noqa: SLF001 - of its own class
         made._job_file = file  # noqa: SLF001 - of its own class
         made._sweep_values = dict(sweep_values or {})  # noqa: SLF001
