@@ -114,8 +114,8 @@ def test_a_rank_that_ends_early_is_told_while_the_other_goes_on(node: Node, hub:
 def test_a_rank_that_is_about_to_end_is_let_end(node: Node, hub: Hub) -> None:
     """Its program was done before the other failed: the launcher is held until its exit code is there.
 
-    torchrun looks after its workers ten times a second. On a busy machine its look may come between the end of
-    the one and our hold; then it ends the other, as it would without us, and we must know that it did.
+    torchrun looks after its workers ten times a second. On a busy machine its look may come between the end
+    of the one and our hold; then it ends the other, as it would without us, and we must know that it did.
     """
     hub.judge = lambda kind, body: hub.send("end", end()) if kind == "finished" else None
     node.launch(LINGERS.replace("{seconds}", "0.2"), 2, hub)

@@ -18,6 +18,7 @@ volumes:
 
 
 def test_a_value_has_its_line_and_one_of_the_command_line_its_option(tmp_path: Path) -> None:
+    """A key that is not there has none."""
     file = tmp_path / "job.yaml"
     file.write_text(JOB)
     refused = plan.problems(load(file, [read("launch=srun")]), "kubernetes")
