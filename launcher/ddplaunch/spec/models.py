@@ -68,6 +68,20 @@ class Volume(Section):
     )
 
 
+class Outputs(Section):
+    """Storage of a Kubernetes cluster on which the ranks stand. Elsewhere what they write is kept without it."""
+
+    volume: DnsLabel = Field(
+        description="Name of one of `volumes`, with a claim or a host_path. The ranks run in a folder of the "
+        "job's own on it, the same in all attempts."
+    )
+    path: Line | None = Field(
+        default=None,
+        examples=["experiments/digits"],
+        description="Folder on that volume in which each job gets its own; by default the volume itself.",
+    )
+
+
 class Resources(Section):
     """Resources that each node must have; none by default, so that a first job runs anywhere."""
 
@@ -269,6 +283,11 @@ class JobSpec(Section):
         "more.",
     )
     volumes: tuple[Volume, ...] = Field(default=(), description="Storage that every node sees.")
+    outputs: Outputs | None = Field(
+        default=None,
+        examples=[{"volume": "runs"}],
+        description="Volume on which the ranks run on Kubernetes, so that what they write there stays.",
+    )
     workdir: Line | None = Field(
         default=None,
         description="Folder in which the ranks start; by default where the source lies, and without "
