@@ -69,7 +69,7 @@ class Volume(Section):
 
 
 class Outputs(Section):
-    """Storage of a Kubernetes cluster on which the ranks stand. Elsewhere what they write is kept without it."""
+    """Storage of a Kubernetes cluster on which the ranks run; elsewhere what they write is kept as it is."""
 
     volume: DnsLabel = Field(
         description="Name of one of `volumes`, with a claim or a host_path. The ranks run in a folder of the "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 WORK = "work"
-"""Below the job's folder: where its source is unpacked and the ranks of all nodes stand that see this folder."""
+"""Below the job's folder: where its source is unpacked, and the ranks of all nodes that see it run."""
 NODE = "node-{node}"
 """Below the job's folder: an empty file of each node that sees this folder."""
 _SHORT = 8

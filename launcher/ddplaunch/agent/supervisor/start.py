@@ -19,7 +19,7 @@ def start(
     """
     if plan.outputs and not place.on_volume:  # files of another job may lie in any other folder
         raise LaunchError(
-            f"the job's folder in {plan.outputs} is not known: {Env.SUBMISSION}, by which it is named, is empty",
+            f"the job's folder in {plan.outputs} is not known: {Env.SUBMISSION} does not name it",
             "what has started this agent is too old to name the job: update it, or leave `outputs` out",
         )
     place.prepare()

@@ -1,1 +1,3 @@
+"""Travels with the job."""
+
 print("up")
