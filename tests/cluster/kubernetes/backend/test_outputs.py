@@ -1,4 +1,4 @@
-"""What ranks write on the volume of `outputs` is there afterwards, byte for byte, whatever became of the pods."""
+"""What ranks write on the volume of `outputs` is there afterwards, whatever became of the pods."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def has_written(cluster: Cluster, namespace: str, name: str) -> None:
 def test_files_on_a_claim_outlive_the_pods(
     cluster: Cluster, cli: Cli, write: Write, namespace: str, claim: str, tmp_path: Path
 ) -> None:
-    """Seen while the job runs, by a pod of its own; and after its pods were deleted, by one that goes again."""
+    """Listed by the pods of the job, and, when they have been deleted, copied by one that goes again."""
     volumes = [{"name": "runs", "mount_path": "/runs", "claim": claim}]
     asks = {"volumes": volumes, "outputs": {"volume": "runs", "path": "team"}}
     code, out, said = cli("submit", write("goes-on", WRITES, **PLAIN, **asks), "--to", "kubernetes")
