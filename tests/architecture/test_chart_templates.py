@@ -9,7 +9,7 @@ from ddplaunch.spec.fields import Section
 from ddplaunch.spec.models import Gate, Rendezvous, Watchdog
 
 TEMPLATES = Path(__file__).parents[2] / "charts" / "ddplaunch" / "templates"
-LINES = 730
+LINES = 733
 SHOWN = {"rendezvous.port", "gate.port", "watchdog.privileges"}
 """What of these sections stands in an object: ports in the Service, and a capability of the trainer."""
 SECTIONS: dict[str, type[Section]] = {"rendezvous": Rendezvous, "gate": Gate, "watchdog": Watchdog}

@@ -100,6 +100,8 @@ capabilities:
   valueFrom: {fieldRef: {fieldPath: "spec.nodeName"}}
 - name: DDPLAUNCH_TERMINATION
   value: /dev/termination-log
+{{- with .Values.outputs }} {{- /* The Jobs of a JobSet have each a uid of their own. */}}
+- {name: DDPLAUNCH_SUBMISSION, valueFrom: {fieldRef: {fieldPath: "metadata.labels['{{ ternary "jobset.sigs.k8s.io/jobset-uid" "batch.kubernetes.io/controller-uid" $.Values.kubernetes.jobset }}']"}}}{{ end }}
 {{- end -}}
 
 {{/* A limit on memory, which must not be overrun, and none on CPU, which only slows the ranks down. */}}

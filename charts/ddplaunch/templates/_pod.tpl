@@ -33,6 +33,7 @@ spec:
   "cluster-autoscaler.kubernetes.io/safe-to-evict" "false"
   "karpenter.sh/do-not-disrupt" "true"
 -}}
+{{- with .Values.outputs }}{{ $_ := set $annotations "ddplaunch/outputs" (printf "%s/%s" .volume (.path | default "" | trimAll "/")) }}{{ end -}}
 {{- with .Values.kubernetes.networks }}{{ $_ := set $annotations "k8s.v1.cni.cncf.io/networks" (join ", " .) }}{{ end -}}
 {{- range $how, $label := .Values.kubernetes.topology }}{{ with $label }}{{ $_ := set $annotations (printf "kueue.x-k8s.io/podset-%s-topology" $how) . }}{{ end }}{{ end -}}
 {{- /* Not by `merge`, which takes an empty text for nothing. */ -}}

@@ -16,7 +16,17 @@ from ddplaunch.api.files import Validation, load, load_all, plan, plan_all, rend
 from ddplaunch.api.handles import find, known, last
 from ddplaunch.api.profiles import Choice, choose, config_file, configuration, profile
 from ddplaunch.api.submission import doctor, submit, submit_all, try_out
-from ddplaunch.api.submitted import cancel, delete, diagnose, jobs, logs, outputs, remains, status
+from ddplaunch.api.submitted import (
+    bring_outputs,
+    cancel,
+    delete,
+    diagnose,
+    jobs,
+    logs,
+    outputs,
+    remains,
+    status,
+)
 from ddplaunch.api.waiting import follow, wait, wait_all, watch
 from ddplaunch.errors import (
     ClusterError,
@@ -40,6 +50,7 @@ if TYPE_CHECKING:
     from ddplaunch.spec.models import (
         Gate,
         JobSpec,
+        Outputs,
         Rendezvous,
         Resources,
         Resume,
@@ -80,6 +91,7 @@ __all__ = [
     "NotFinishedError",
     "NotFoundError",
     "Notify",
+    "Outputs",
     "Plan",
     "Problem",
     "Remains",
@@ -102,6 +114,7 @@ __all__ = [
     "Verdict",
     "Volume",
     "Watchdog",
+    "bring_outputs",
     "cancel",
     "choose",
     "config_file",
@@ -143,6 +156,7 @@ _MODULES: Final = {
     "spec.metrics": ("Metrics",),
     "spec.models": (
         "Gate",
+        "Outputs",
         "Rendezvous",
         "Resources",
         "Resume",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,15 +55,36 @@ def logs(
         yield from filter(None, backend.logs(found, wanted, follow=follow))
 
 
-def outputs(handle: Handle | str) -> list[Outputs]:
+def outputs(handle: Handle | str, *, listed: bool = True) -> list[Outputs]:
     """Return what the ranks wrote below their working directory, by folder. Raises as `status`.
 
-    Of pods nothing is listed: what they write stays only on a volume.
+    Of pods that is what they wrote on the volume of the job file's `outputs`; without it, NotFoundError. To
+    look there may take a pod of its own: unless `listed`, only the folder is named.
     """
-    from ddplaunch.backends import KeepsOutputs
+    from ddplaunch.backends import BringsOutputs, KeepsOutputs
 
     with connected_to(handle) as (backend, found):
+        if not listed and isinstance(backend, BringsOutputs):
+            return backend.outputs_unseen(found)
         return backend.outputs(found) if isinstance(backend, KeepsOutputs) else []
+
+
+def bring_outputs(
+    handle: Handle | str, to: Path, check: Callable[[Sequence[Outputs]], None] = lambda _: None
+) -> list[Outputs]:
+    """Return what `outputs` does, with all files where this machine sees them. Raises as `outputs`.
+
+    Those on a volume of a cluster are brought to `to`, an empty folder, once `check` has let them pass. What
+    this machine sees stays where it is.
+    """
+    from ddplaunch.backends import BringsOutputs, KeepsOutputs
+
+    with connected_to(handle) as (backend, found):
+        if isinstance(backend, BringsOutputs):
+            return backend.bring_outputs(found, to, check)
+        here = backend.outputs(found) if isinstance(backend, KeepsOutputs) else []
+        check(here)
+        return here
 
 
 def diagnose(

@@ -6,7 +6,8 @@ Only this layer starts processes and talks to schedulers. `submit` sends the ren
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from ddplaunch.targets import find
@@ -60,6 +61,19 @@ class KeepsOutputs(Protocol):
 
     def outputs(self, handle: Handle) -> list[Outputs]:
         """Return the files that its ranks wrote and that can be seen from here, by folder."""
+
+
+@runtime_checkable
+class BringsOutputs(Protocol):
+    """A backend whose jobs write where this machine sees nothing. Both raise as a `Backend` does."""
+
+    def outputs_unseen(self, handle: Handle) -> list[Outputs]:
+        """Return where its ranks write, without a look: none of it is listed."""
+
+    def bring_outputs(
+        self, handle: Handle, to: Path, check: Callable[[Sequence[Outputs]], None]
+    ) -> list[Outputs]:
+        """Bring the files that its ranks wrote to `to`, an empty folder, once `check` has let them pass."""
 
 
 @runtime_checkable

@@ -45,6 +45,9 @@ class Outputs:
     node: int | None = None
     complete: bool = True
     own: bool = True
+    where: str = ""  # the folder in words, where this machine does not see it
+    listed: bool = True  # False: nobody has looked, and `files` says nothing
+    copy: Path | None = None  # the folder of this machine to which its files were brought
 
     @property
     def name(self) -> str:

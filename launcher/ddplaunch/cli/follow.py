@@ -69,8 +69,13 @@ def conclude(found: Diagnosis) -> None:
 def _name_outputs(job: Job) -> None:
     """Print on stderr how many files the ranks left, and where."""
     with contextlib.suppress(DdplaunchError):  # how the job ended stands above
-        for each in api.outputs(job.handle):
+        for each in api.outputs(job.handle, listed=False):
             newest = each.newest
+            if not each.listed:
+                sys.stderr.write(
+                    f"ddplaunch: outputs: `ddplaunch outputs {job.handle}` lists them; they are in "
+                    f"{printable(each.where)}\n"
+                )
             if newest is not None and each.own:
                 node = "" if each.node is None else f" of node {each.node}"
                 many = f"{words.count(len(each.files), 'file')}, {words.size(each.size)}"

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 HELP = """
 Lists what the ranks wrote below their working directory, and their checkpoints in DDPLAUNCH_RESUME_DIR. With
 `source`, ranks run in a folder of the job's own; without, they run in the folder of the job file, and you see
-the files written there since you submitted the job.
+the files written there since you submitted the job. On Kubernetes you see the folder on the volume that
+`outputs` in the job file names: a pod of the job reads it, or a small one that is deleted afterwards.
 
 examples:
   ddplaunch outputs
@@ -47,14 +48,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the command, and return the exit code."""
     handle = handles.meant(args.handle)
-    found = api.outputs(handle)
-    if args.copy is not None:
-        _copy(found, Path(args.copy))
+    found = api.outputs(handle) if args.copy is None else _copied(handle, Path(args.copy))
     if args.json:
         jobs.print_json([_data(each) for each in found])
         return ExitCode.SUCCEEDED
     if not any(each.files for each in found):
-        where = "".join(f" in {each.folder}" for each in found[:1])
+        where = "".join(f" in {each.where or each.folder}" for each in found[:1])
         sys.stderr.write(f"{handle} has written no file{where}\n")
     for each in found:
         if each.files and args.copy is None:
@@ -69,9 +68,9 @@ def _print(outputs: Outputs) -> None:
     node = "" if outputs.node is None else f"node {outputs.node}: "
     more = "" if outputs.complete else " at least"
     since = "" if outputs.own else ", written since the job was submitted"
+    folder = printable(outputs.where or str(outputs.folder))
     print(
-        f"{node}{printable(str(outputs.folder))}:{more} {words.count(len(outputs.files), 'file')}, "
-        f"{words.size(outputs.size)}{since}"
+        f"{node}{folder}:{more} {words.count(len(outputs.files), 'file')}, {words.size(outputs.size)}{since}"
     )
     newest = sorted(outputs.files, key=lambda each: each.modified, reverse=True)
     for each in newest[:_LISTED]:
@@ -81,15 +80,41 @@ def _print(outputs: Outputs) -> None:
         print(f"  … and {len(newest) - _LISTED} more: --json lists all")
 
 
-def _copy(found: Sequence[Outputs], to: Path) -> None:
-    """Copy all files, each kind below its name. Raises UsageError, before anything is copied."""
-    files = [(each.folder / file.path, to / each.name / file.path) for each in found for file in each.files]
+def _copied(handle: str, to: Path) -> list[Outputs]:
+    """Copy all files and return them. Raises UsageError, before anything is copied."""
+    try:
+        to.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".ddplaunch-", dir=to) as brought:
+            found = api.bring_outputs(handle, Path(brought), lambda found: _refuse_taken(_targets(found, to)))
+            _copy(found, to)
+            return found
+    except OSError as error:
+        raise UsageError(
+            f"{error.filename or to} cannot be written: {error.strerror}", hint="name another folder"
+        ) from error
+
+
+def _targets(found: Sequence[Outputs], to: Path) -> list[tuple[Path, Path]]:
+    """Return where each file lies here, and where it is to be: each kind below its name."""
+    return [
+        ((each.copy or each.folder) / file.path, to / each.name / file.path)
+        for each in found
+        for file in each.files
+    ]
+
+
+def _refuse_taken(files: Sequence[tuple[Path, Path]]) -> None:
     taken = [target for _, target in files if os.path.lexists(target)]
     if taken:
         raise UsageError(
             f"{taken[0]} exists already" + (f", and {len(taken) - 1} more" if len(taken) > 1 else ""),
             hint="name a new folder; nothing was copied",
         )
+
+
+def _copy(found: Sequence[Outputs], to: Path) -> None:
+    files = _targets(found, to)
+    _refuse_taken(files)
     try:
         for source, target in files:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -112,6 +137,7 @@ def _copy(found: Sequence[Outputs], to: Path) -> None:
 def _data(outputs: Outputs) -> dict[str, object]:
     return {
         "folder": str(outputs.folder),
+        "where": outputs.where,
         "node": outputs.node,
         "complete": outputs.complete,
         "files": [asdict(each) for each in outputs.files],

@@ -128,7 +128,8 @@ def _one(plan: Plan, args: argparse.Namespace) -> int:
                 _print_json(api.status(handle))
         if plan.keeps_no_files:
             sys.stderr.write(
-                "note: the job has no volume (`volumes`): what its ranks write is gone with their pods\n"
+                "note: the job has no volume (`volumes`): what its ranks write is gone with their pods; "
+                "`outputs` keeps it\n"
             )
         if interrupt.came:
             raise KeyboardInterrupt

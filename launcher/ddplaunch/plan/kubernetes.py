@@ -11,7 +11,7 @@ from ddplaunch.plan import kubernetes_limits, target
 from ddplaunch.plan.target import TargetPlan
 
 if TYPE_CHECKING:
-    from ddplaunch.spec.models import JobSpec, Volume
+    from ddplaunch.spec.models import JobSpec, Outputs, Volume
     from ddplaunch.spec.problems import Problem
     from ddplaunch.spec.secrets import SecretKey
     from ddplaunch.spec.targets import Kubernetes
@@ -24,6 +24,7 @@ class KubernetesPlan:
     image: str
     options: Kubernetes
     volumes: tuple[Volume, ...] = ()
+    outputs: Outputs | None = None
     secrets: Mapping[str, SecretKey] = field(default_factory=dict)
     webhooks: Mapping[int, SecretKey] = field(default_factory=dict)  # by their place in `notify`
     events: bool = False  # the hub makes them
@@ -51,6 +52,7 @@ def _settings(spec: JobSpec) -> KubernetesPlan:
         image=spec.image,
         options=spec.kubernetes,
         volumes=spec.volumes,
+        outputs=spec.outputs,
         secrets={name: ref.secret for name, ref in sorted(spec.secrets.items()) if ref.secret is not None},
         webhooks={
             index: each.webhook.secret

@@ -34,4 +34,5 @@ def problems(spec: JobSpec) -> list[Problem]:
         hint = "a run on this machine takes the GPUs that are here: leave it out"
         wanted = "no type for --to local"
         found.append(target.problem(spec, "resources.gpu_type", spec.resources.gpu_type, wanted, hint))
+    found += target.no_outputs(spec, "local")
     return found + target.no_secrets(spec, "local") + target.no_events(spec, "local")

@@ -41,6 +41,10 @@ def _volumes(spec: JobSpec) -> Iterator[Problem]:
             yield target.no_volume(spec, index, "slurm", _BUNDLE_MOUNTS)
 
 
+def _outputs(spec: JobSpec) -> Iterator[Problem]:
+    yield from target.no_outputs(spec, "slurm")
+
+
 def _container(spec: JobSpec) -> Iterator[Problem]:
     runtime = spec.slurm.container.runtime
     if runtime == "none":
@@ -112,6 +116,7 @@ def _extra(spec: JobSpec) -> Iterator[Problem]:
 _RULES: tuple[Callable[[JobSpec], Iterator[Problem]], ...] = (
     _newcomers,
     _volumes,
+    _outputs,
     _container,
     _resume,
     _extra,

@@ -40,6 +40,15 @@ def no_volume(spec: JobSpec, index: int, target: str, hint: str) -> Problem:
     )
 
 
+def no_outputs(spec: JobSpec, target: str) -> list[Problem]:
+    """Return the problem that `target` needs no volume for what ranks write."""
+    if spec.outputs is None:
+        return []
+    hint = "it is for Kubernetes: here what ranks write in their folder is kept without it"
+    found = f"the volume {spec.outputs.volume}"
+    return [problem(spec, "outputs", found, f"no `outputs` for --to {target}", hint)]
+
+
 def no_secrets(spec: JobSpec, target: str) -> list[Problem]:
     """Return a problem for each secret and webhook in a Kubernetes cluster, which `target` cannot read."""
     return [

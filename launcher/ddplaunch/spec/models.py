@@ -49,6 +49,7 @@ RULE = "rule"
 
 if TYPE_CHECKING:
     from ddplaunch.spec.document import Node
+
     CheckName = str
 else:
     CheckName = Literal[CHECKS]
@@ -66,6 +67,20 @@ class Volume(Section):
     claim: DnsName | None = Field(default=None, description="Name of a PersistentVolumeClaim.")
     empty_dir: bool = Field(
         default=False, description="A fresh, empty folder that vanishes with the node's job."
+    )
+
+
+class Outputs(Section):
+    """Storage of a Kubernetes cluster on which the ranks run; elsewhere what they write is kept as it is."""
+
+    volume: DnsLabel = Field(
+        description="Name of one of `volumes`, with a claim or a host_path. The ranks run in a folder of the "
+        "job's own on it, the same in all attempts."
+    )
+    path: Line | None = Field(
+        default=None,
+        examples=["experiments/digits"],
+        description="Folder on that volume in which each job gets its own; by default the volume itself.",
     )
 
 
@@ -270,6 +285,11 @@ class JobSpec(Section):
         "more.",
     )
     volumes: tuple[Volume, ...] = Field(default=(), description="Storage that every node sees.")
+    outputs: Outputs | None = Field(
+        default=None,
+        examples=[{"volume": "runs"}],
+        description="Volume on which the ranks run on Kubernetes, so that what they write there stays.",
+    )
     workdir: Line | None = Field(
         default=None,
         description="Folder in which the ranks start; by default where the source lies, and without "

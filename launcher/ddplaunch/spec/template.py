@@ -64,6 +64,11 @@ nproc_per_node: 2
 #    mount_path: /models
 #    host_path: /srv/models
 
+# On Kubernetes: the volume on which the ranks run, so that what they write there stays.
+#outputs:
+#  volume: models
+#  path: runs  # each job gets a folder of its own in it; by default on the volume itself
+
 # What each node must have.
 #resources:
 #  gpus: 2

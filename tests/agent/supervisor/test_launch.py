@@ -8,12 +8,15 @@ import sys
 import tarfile
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from ddplaunch.agent.contract import Env, JobPlan, RendezvousSettings, codec
 from ddplaunch.agent.supervisor import launch
 from ddplaunch.agent.supervisor.launch import LaunchContext, LaunchError
+from ddplaunch.agent.supervisor.rank_tracker import RankTracker
+from ddplaunch.agent.supervisor.start import start
 from ddplaunch.agent.system import processes
 from ddplaunch.agent.system.secrets import MissingSecretError
 
@@ -232,6 +235,52 @@ def test_the_source_is_unpacked_once(tmp_path: Path) -> None:
     assert os.access(source / "src/run.sh", os.X_OK)
     assert not os.access(source / "train.py", os.X_OK)
     assert environment(PLAN, place, {})[Env.SOURCE] == str(source)
+
+
+KEPT = replace(PLAN, outputs="/set/by/the/test")
+
+
+def on_volume(tmp_path: Path, node: int, submission: str = "1f3a9c2d-aaaa") -> LaunchContext:
+    """Of a node whose pod has a folder of its own, and a volume that all pods see."""
+    plan = replace(KEPT, outputs=str(tmp_path / "runs"))
+    folder = tmp_path / f"pod-{node}-{submission}"
+    folder.mkdir(exist_ok=True)
+    return LaunchContext(str(folder), node, None, launch.on_volume(plan, {Env.SUBMISSION: submission}))
+
+
+def test_ranks_stand_on_the_volume_in_a_folder_of_the_job(tmp_path: Path) -> None:
+    """All nodes and attempts in one, another submission in another; what they wrote there stays."""
+    for node in (0, 1, 0):
+        place = on_volume(tmp_path, node)
+        archive(Path(place.folder) / "source.tar", tarfile.TarInfo("train.py"))
+        place.prepare()
+        assert str(tmp_path / "runs/digits-1f3a9c2d/work") == place.workdir(KEPT)
+        assert place.workdir(KEPT) == environment(PLAN, place, {})[Env.SOURCE]
+        (Path(place.work) / f"by-{node}").write_text("x")
+        (Path(place.work) / "train.py").write_text("changed")
+    other = on_volume(tmp_path, 0, "2b-bbbb")
+    other.prepare()
+
+    assert ["node-0", "node-1", "work"] == sorted(os.listdir(tmp_path / "runs/digits-1f3a9c2d"))
+    assert ["by-0", "by-1", "train.py"] == sorted(os.listdir(tmp_path / "runs/digits-1f3a9c2d/work"))
+    assert "changed" == (tmp_path / "runs/digits-1f3a9c2d/work/train.py").read_text()
+    assert [] == os.listdir(tmp_path / "runs/digits-2b-bbbb/work")
+    assert Env.SOURCE not in environment(PLAN, other, {})
+
+
+def test_a_volume_that_cannot_be_written_ends_the_start(tmp_path: Path) -> None:
+    """With the folder, the reason and the user; a job without a name of its own never gets another's."""
+    (tmp_path / "runs").write_text("no folder")
+    with pytest.raises(
+        LaunchError, match="runs/digits-1f3a9c2d, where what ranks write is to be kept"
+    ) as error:
+        on_volume(tmp_path, 0).prepare()
+    assert f"user {os.geteuid()}" in error.value.hint
+
+    assert ("", "") == (launch.on_volume(KEPT, {}), launch.on_volume(PLAN, {Env.SUBMISSION: "a"}))
+    nameless = LaunchContext(str(tmp_path), 0)
+    with pytest.raises(LaunchError, match="the job's folder in /set/by/the/test is not known"):
+        start(KEPT, nameless, 0, 0, cast("RankTracker", None), "")
 
 
 def link(name: str, target: str) -> tarfile.TarInfo:

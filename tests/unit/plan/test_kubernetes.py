@@ -23,7 +23,7 @@ JOB = {"apiVersion": "ddplaunch/v1", "name": "job", "image": "trainer", "command
 def made(**changes: Any) -> Plan:
     """The plan of a small job, changed as asked; None takes a key away."""
     job = {key: value for key, value in {**JOB, **changes}.items() if value is not None}
-    return plan.make(parse(json.dumps(job).encode(), "job.yaml"), "kubernetes", Path())
+    return plan.make(parse(json.dumps(job).encode(), "job.yaml"), "kubernetes", Path(__file__).parent)
 
 
 def problems(**changes: Any) -> list[tuple[str, str]]:
@@ -45,6 +45,7 @@ def volume(**changes: Any) -> dict[str, Any]:
     return {"volumes": [{"name": "data", "mount_path": "/data", "claim": "data", **changes}]}
 
 
+KEPT = {**volume(), "outputs": {"volume": "data"}}
 SECRET = {"secret": {"name": "hf", "key": "token"}}
 H100 = {"gpus": 1, "gpu_type": "h100"}
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -127,6 +128,15 @@ STOP = {"spec": {"containers": [{"name": "a", "lifecycle": {"stopSignal": "SIGTE
             "volumes[0].host_path",
             "a path with '..'",
         ),
+        (
+            {**KEPT, "workdir": "/work", "source": ["test_kubernetes.py"]},
+            {**KEPT, "source": ["test_kubernetes.py"]},
+            "workdir",
+            "workdir with outputs",
+        ),
+        (KEPT, {**KEPT, "command": ["/app/train.py"]}, "command[0]", '"train.py" with outputs'),
+        (KEPT, {**KEPT, "command": ["-m", "train"]}, "command[0]", '"train.py" with outputs'),
+        (KEPT, volume(), "command[0]", '"train.py" with outputs'),
         (
             options(labels={"app.kubernetes.io/name": "x"}),
             options(labels={"name": "x"}),

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from ddplaunch.agent.contract import NotifyPlan
 from ddplaunch.plan import plan, slurm, slurm_limits
-from ddplaunch.spec.models import JobSpec, Resources, Resume, Volume
+from ddplaunch.spec.models import JobSpec, Outputs, Resources, Resume, Volume
 from ddplaunch.spec.notify import Notify
 from ddplaunch.spec.problems import SpecError
 from ddplaunch.spec.secrets import SecretKey, SecretRef
@@ -101,6 +101,13 @@ def test_a_volume_is_a_mount_of_the_container() -> None:
         ({"volumes": (Volume(name="d", mount_path="/data", host_path="/data"),)}, []),
         ({"volumes": (Volume(name="d", mount_path="/data", host_path="/lustre"),)}, ["volumes[0]"]),
         ({"volumes": (Volume(name="d", mount_path="/data", claim="data"),)}, ["volumes[0]"]),
+        (
+            {
+                "volumes": (Volume(name="d", mount_path="/data", host_path="/data"),),
+                "outputs": Outputs(volume="d"),
+            },
+            ["outputs"],
+        ),
         ({"secrets": {"T": SecretRef(secret=SecretKey(name="hf", key="token"))}}, ["secrets.T"]),
         (
             {"notify": (Notify(webhook=SecretRef(secret=SecretKey(name="hooks", key="slack"))),)},

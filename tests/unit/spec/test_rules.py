@@ -143,6 +143,26 @@ def _paths(text: str) -> list[str]:
             "volumes: []",
         ),
         (
+            "{volumes: [{name: a, mount_path: /a, claim: c}], outputs: {volume: b}}",
+            "outputs.volume",
+            "{volumes: [{name: a, mount_path: /a, claim: c}], outputs: {volume: a}}",
+        ),
+        (
+            "{volumes: [{name: a, mount_path: /a, empty_dir: true}], outputs: {volume: a}}",
+            "outputs.volume",
+            "{volumes: [{name: a, mount_path: /a, host_path: /a}], outputs: {volume: a}}",
+        ),
+        (
+            "{volumes: [{name: a, mount_path: /a, claim: c, read_only: true}], outputs: {volume: a}}",
+            "outputs.volume",
+            "{volumes: [{name: a, mount_path: /a, claim: c, read_only: false}], outputs: {volume: a}}",
+        ),
+        (
+            "{volumes: [{name: a, mount_path: /a, claim: c}], outputs: {volume: a, path: b/../..}}",
+            "outputs.path",
+            "{volumes: [{name: a, mount_path: /a, claim: c}], outputs: {volume: a, path: b..}}",
+        ),
+        (
             "kubernetes: {tolerations: [{operator: Exists, value: a}]}",
             "kubernetes.tolerations[0].value",
             "kubernetes: {tolerations: [{operator: Exists}]}",

@@ -96,6 +96,7 @@ class Env:
     JOB = "DDPLAUNCH_JOB"  # the job's name, for the trainer's own use
     SOURCE = "DDPLAUNCH_SOURCE"  # folder where the job's source was unpacked
     SHARED = "DDPLAUNCH_SHARED"  # a file in `run` of node 0's job folder, which a node sees if it shares that
+    SUBMISSION = "DDPLAUNCH_SUBMISSION"  # with JobPlan.outputs: what no other submission has, in all attempts
     WEBHOOK = "DDPLAUNCH_WEBHOOK_"  # and a number: in a pod, a URL of the job file's `notify`
     PY_SPY = "DDPLAUNCH_PY_SPY"  # path of a py-spy that the launcher has brought
     HOOK = "DDPLAUNCH_HOOK"  # the supervisor's socket, for the worker hook
@@ -249,6 +250,7 @@ class JobPlan:
     env: dict[str, str] = field(default_factory=dict)
     secrets: dict[str, dict[str, str]] = field(default_factory=dict)  # NAME -> {"env": NAME} | {"file": PATH}
     workdir: Optional[str] = None  # None: the unpacked source, else the folder the agent was started in
+    outputs: Optional[str] = None  # folder on a volume in which the ranks get one of the job's own; None: no
     platform: str = ""  # the scheduler that runs the job, of `agent.platforms`; another one counts as none
     gate: GatePlan = field(default_factory=GatePlan)
     watchdog: WatchdogPlan = field(default_factory=WatchdogPlan)

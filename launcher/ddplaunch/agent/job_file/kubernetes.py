@@ -6,6 +6,7 @@ wrong with a single value, `plan.kubernetes_limits` finds, and for a Helm chart 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Callable
 
@@ -116,6 +117,19 @@ def _host_network(job: Job) -> _Problems:
         yield "kubernetes.network_policy", "pods with host_network", "none", hint
 
 
+def _outputs(job: Job) -> _Problems:
+    """Refuse a second folder for the ranks to stand in, and a script that is in none of them."""
+    if job.get("outputs") is None:
+        return
+    if job.get("workdir") is not None:
+        hint = "both say where the ranks run: leave one of them out"
+        yield "workdir", "workdir with outputs", "one of the two", hint
+    script = job["command"][0]
+    if job["launch"] == "torchrun" and not job["source"] and re.fullmatch(r"[^-/].*\.py", script):
+        hint = "the ranks run in a new folder: give the full path of a script in the image, or use `source`"
+        yield "command[0]", f'"{script}" with outputs', "a full path, or `source`", hint
+
+
 def _metrics(job: Job) -> _Problems:
     port = job["metrics"].get("port")
     if port is not None and port == hub_port(job):
@@ -200,6 +214,7 @@ _RULES: tuple[Callable[[Job], _Problems], ...] = (
     _resume,
     _resources,
     _host_network,
+    _outputs,
     _metrics,
     _deadlines,
     _version,

@@ -67,6 +67,7 @@ def make(
         env=dict(sorted(job["env"].items())),
         secrets={name: _secret(name, reference) for name, reference in sorted(job["secrets"].items())},
         workdir=job.get("workdir"),
+        outputs=_outputs(job),
         platform=platform,
         gate=GatePlan(
             enabled=gate["enabled"],
@@ -104,6 +105,17 @@ def problems(job: Job) -> list[Problem]:
 def in_pods(job: Job) -> JobPlan:
     """Return the plan of a job on Kubernetes."""
     return make(job, "kubernetes", POD_GATE_TIMEOUT, hub_port=kubernetes.hub_port(job))
+
+
+def _outputs(job: Job) -> Optional[str]:
+    """Return the folder, on the volume that the job file names, in which each job gets its own."""
+    given = job.get("outputs") or {}
+    path = (given.get("path") or "").strip("/")
+    for volume in job["volumes"]:
+        if volume["name"] == given.get("volume"):
+            mount = str(volume["mount_path"]).rstrip("/")
+            return f"{mount}/{path}" if path else mount
+    return None
 
 
 def _secret(name: str, reference: Mapping[str, Any]) -> dict[str, str]:

@@ -353,6 +353,31 @@ def sbatch_options(job: Job) -> Iterator[Finding]:
             yield Finding((("slurm", "extra", index),), f'"{option}"', f"the key {key} of the job file")
 
 
+def outputs(job: Job) -> Iterator[Finding]:
+    """Refuse a volume that is none of the job's, or keeps nothing."""
+    given = job.get("outputs")
+    if given is None:
+        return
+    at: Path = ("outputs", "volume")
+    names = [volume["name"] for volume in job["volumes"]]
+    if given["volume"] not in names:
+        hint = (
+            "for example volumes: [{name: runs, mount_path: /runs, claim: runs}], and outputs: {volume: runs}"
+        )
+        yield Finding((at, ("volumes",)), f'"{given["volume"]}"', "the name of one of `volumes`", hint)
+    for index, volume in enumerate(job["volumes"]):
+        paths: tuple[Path, ...] = (at, ("volumes", index))
+        if volume["name"] != given["volume"]:
+            continue
+        if volume.get("empty_dir"):
+            hint = "an empty_dir goes with its node's job"
+            yield Finding(paths, f"{volume['name']}, an empty_dir", "a claim or a host_path", hint)
+        if volume["read_only"]:
+            yield Finding(paths, f"{volume['name']}, which is read_only", "a volume that can be written", "")
+    if ".." in (given.get("path") or "").split("/"):
+        yield Finding((("outputs", "path"),), "a path with '..'", "a folder on the volume")
+
+
 def container_has_a_runtime(job: Job) -> Iterator[Finding]:
     """An image that nothing would run."""
     container = job["slurm"]["container"]
@@ -381,6 +406,7 @@ RULES: tuple[Rule, ...] = (
     one_source_of_a_secret,
     recipients,
     volumes,
+    outputs,
     tolerations,
     sbatch_options,
     container_has_a_runtime,

@@ -45,8 +45,6 @@ def _unstarted(command: Sequence[str]) -> Optional[int]:
         if start.kind not in (PROGRAM, MODULE) and not os.path.exists(start.word):
             if start.kind == SHELL_SCRIPT:
                 return programs.ABSENT
-            return (
-                2 if os.path.basename(outer).startswith("python") else 1
-            )  # of its ranks
+            return 2 if os.path.basename(outer).startswith("python") else 1  # of its ranks
         outer = start.word
     return None

@@ -42,7 +42,7 @@ def gone(folder: str, since: float, table: str = "/proc/self/mountinfo") -> str:
     many = "1 file" if count == 1 else f"{count} files"
     return (
         f"{many}, {phrases.size(size)}, newest {newest}, written in {folder}, will be gone with this pod: "
-        "to keep what ranks write, let them write to a volume"
+        "to keep what ranks write, name a volume under `outputs`"
     )
 
 

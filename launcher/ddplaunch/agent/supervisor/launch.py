@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple, Optional, cast
 
 from ddplaunch.agent import hook
-from ddplaunch.agent.contract import Env, Files, JobPlan, RendezvousSettings, codec
+from ddplaunch.agent.contract import Env, Files, JobPlan, RendezvousSettings, codec, volume
 from ddplaunch.agent.contract.written import SOURCE_MARK
 from ddplaunch.agent.interfaces import nccl, read
 from ddplaunch.agent.system import ports, processes, programs, secrets
@@ -88,15 +88,23 @@ class LaunchStreams(NamedTuple):
 class LaunchContext:
     """The files of this node below the job's folder, and the launch command's streams in the foreground."""
 
-    def __init__(self, folder: str, node: int, streams: Optional[LaunchStreams] = None) -> None:
+    def __init__(
+        self, folder: str, node: int, streams: Optional[LaunchStreams] = None, on_volume: str = ""
+    ) -> None:
+        """Make it of the job's `folder`. `on_volume`: the job's folder there; "": its ranks use none."""
         self.streams = streams
+        self.on_volume = on_volume
         self.folder = folder
         self.number = node
         self.node = os.path.join(folder, Files.NODE.format(node=node))
         self.ranks = os.path.join(self.node, Files.RANKS)
         self.launch_log = os.path.join(self.node, Files.LAUNCH_LOG)
         self.hook = os.path.join(self.node, "hook")
-        self.work = shared_work(folder) or os.path.join(folder, Files.WORK)
+        self.work = (
+            os.path.join(on_volume, volume.WORK)
+            if on_volume
+            else shared_work(folder) or os.path.join(folder, Files.WORK)
+        )
         self.keeper = os.path.join(self.node, "keeper.json")
 
     def group_of(self, launch: int) -> int:
@@ -111,9 +119,30 @@ class LaunchContext:
         for name in _HOOK_FILES:
             with open(os.path.join(self.hook, name), "wb") as file:
                 file.write(_own_file(hook, name))
+        if self.on_volume:
+            self._claim()
         archive = os.path.join(self.folder, Files.SOURCE)
         if os.path.exists(archive) and not os.path.exists(self.work):
             unpack(archive, self.work)
+        elif self.on_volume:
+            os.makedirs(self.work, exist_ok=True)
+
+    def _claim(self) -> None:
+        """Make the job's folder on the volume, and leave this node's name there. Raises LaunchError."""
+        try:
+            os.makedirs(self.on_volume, exist_ok=True)
+            with open(os.path.join(self.on_volume, volume.NODE.format(node=self.number)), "ab"):
+                pass
+        except OSError as error:
+            raise LaunchError(
+                f"{self.on_volume}, where what ranks write is to be kept, cannot be made: {error.strerror}",
+                f"the job runs as user {os.geteuid()}, who must be able to write on the volume of `outputs`",
+            ) from error
+
+    @property
+    def has_source(self) -> bool:
+        """Whether the job's source lies where the ranks stand; on a volume they may stand there without."""
+        return not self.on_volume or os.path.exists(os.path.join(self.folder, Files.SOURCE))
 
     def workdir(self, plan: JobPlan) -> Optional[str]:
         """Return the folder in which the ranks stand; None: that in which this process does."""
@@ -142,6 +171,14 @@ class LaunchContext:
     def set_aside(self, attempt: int) -> None:
         """Rename the node's folder, with the logs of `attempt` and what the gate had agreed on."""
         os.rename(self.node, f"{self.node}-{attempt}")
+
+
+def on_volume(plan: JobPlan, own: Mapping[str, str]) -> str:
+    """Return the job's folder on a volume; "": it asks for none, or its name is not known.
+
+    `own` is the agent's environment.
+    """
+    return volume.folder(plan.outputs or "", plan.job, own.get(Env.SUBMISSION, ""))
 
 
 def shared_work(folder: str) -> str:
@@ -216,7 +253,7 @@ def environment(
     env.update({Env.JOB: plan.job, Env.NODE: str(node), Env.ATTEMPT: str(attempt)})
     if plan.resume_dir:
         env[Env.RESUME_DIR] = plan.resume_dir
-    if os.path.isdir(place.work):
+    if os.path.isdir(place.work) and place.has_source:
         env[Env.SOURCE] = place.work
     defaults = {"TORCH_FR_BUFFER_SIZE": _RECORDER_SIZE}
     if place.streams is None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-from ddplaunch.agent.contract import JobPlan
+from ddplaunch.agent.contract import Env, JobPlan
 from ddplaunch.agent.supervisor import launch, mpi_environment
-from ddplaunch.agent.supervisor.launch import LaunchContext
+from ddplaunch.agent.supervisor.launch import LaunchContext, LaunchError
 from ddplaunch.agent.supervisor.rank_tracker import RankTracker
 
 
@@ -17,6 +17,11 @@ def start(
 
     Raises LaunchError, MissingSecretError, ContractError or OSError.
     """
+    if plan.outputs and not place.on_volume:  # files of another job may lie in any other folder
+        raise LaunchError(
+            f"the job's folder in {plan.outputs} is not known: {Env.SUBMISSION} does not name it",
+            "what has started this agent is too old to name the job: update it, or leave `outputs` out",
+        )
     place.prepare()
     if plan.resume_dir:
         os.makedirs(plan.resume_dir, exist_ok=True)

@@ -35,7 +35,7 @@ from ddplaunch.agent.supervisor.collector import Collector, Look
 from ddplaunch.agent.supervisor.heartbeats import beat
 from ddplaunch.agent.supervisor.hooks import HookMessage, Hooks, Line
 from ddplaunch.agent.supervisor.hub_link import HubLink
-from ddplaunch.agent.supervisor.launch import LaunchContext, LaunchError, LaunchStreams
+from ddplaunch.agent.supervisor.launch import LaunchContext, LaunchError, LaunchStreams, on_volume
 from ddplaunch.agent.supervisor.launchers import HOLD, Launchers, is_dying
 from ddplaunch.agent.supervisor.lookups import Lookups
 from ddplaunch.agent.supervisor.output import Console
@@ -69,7 +69,7 @@ def main(
     """
 
     def inside(outer: reaper.Outer) -> int:
-        place = LaunchContext(folder, node, streams)
+        place = LaunchContext(folder, node, streams, on_volume(plan, os.environ))
         redactor = secrets.redactor(plan.hidden, os.environ)
         console = Console(sys.stdout.fileno(), redactor)
         log, regroups = partial(console.log, f"{node}/ddplaunch"), place.regroups

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,6 +37,7 @@ from ddplaunch.backends.kubernetes import (
     outcomes,
     outside,
     submission,
+    volume,
 )
 from ddplaunch.backends.kubernetes.api import Api
 from ddplaunch.backends.kubernetes.api_errors import RefusedError
@@ -47,6 +48,7 @@ from ddplaunch.backends.kubernetes.snapshot import Snapshot, Snapshots
 from ddplaunch.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
+    from ddplaunch.backends.outputs import Outputs
     from ddplaunch.render.rendered import Rendered
 
 _POLL = 0.1
@@ -366,6 +368,43 @@ class KubernetesBackend:
             return self.records.keep(record, bundle, enriched)
         return enriched(bundle)
 
+    # --- what the ranks wrote
+
+    def outputs(self, handle: Handle) -> list[Outputs]:
+        """Return what the ranks wrote on the volume that the job file names. Raises NotFoundError."""
+        state, where = self._volume(handle)
+        return list(volume.outputs(self.api, state, where))
+
+    def outputs_unseen(self, handle: Handle) -> list[Outputs]:
+        where = volume.place(self._snapshots.at(*self._parse(handle)).state.owner)
+        return [] if where is None else [volume.unseen(where)]
+
+    def bring_outputs(
+        self, handle: Handle, to: Path, check: Callable[[Sequence[Outputs]], None]
+    ) -> list[Outputs]:
+        state, where = self._volume(handle)
+        return list(volume.outputs(self.api, state, where, to, check))
+
+    def _volume(self, handle: Handle) -> tuple[ApiState, volume.Place]:
+        namespace, name = self._parse(handle)
+        state = self._snapshots.at(namespace, name).state
+        if state.owner is None:
+            record = self._sent(namespace, name)
+            if record is None:
+                raise _not_found(namespace, name)
+            raise NotFoundError(
+                f"{handle} is gone from the cluster, which says no more on which volume it wrote",
+                hint=f"with `outputs` its files are on that volume, in {name}-{record.uid[:8]}",
+            )
+        where = volume.place(state.owner)
+        if where is None:
+            raise NotFoundError(
+                f"{handle} names no volume under `outputs`: what its ranks wrote in their folder goes with "
+                "their pods",
+                hint="what they wrote on its `volumes` is there; docs/how-to/where-code-runs.md has more",
+            )
+        return state, where
+
     # --- delete
 
     def remains(self, handle: Handle) -> Remains | None:
@@ -384,7 +423,8 @@ class KubernetesBackend:
             raise _not_found(namespace, name)
         if state.pods:
             parts.append(f"the output of its {count(len(state.pods), 'pod')}")
-        left = Remains(tuple(parts))
+        where = volume.place(state.owner)
+        left = Remains(tuple(parts), stays=() if where is None else (volume.stays(where),))
         return left + removal.counted(*self.records.paths(record)) if record is not None else left
 
     def delete(self, handle: Handle) -> None:

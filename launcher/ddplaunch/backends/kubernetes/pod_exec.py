@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
@@ -67,20 +67,7 @@ def execute(
     """
     import websocket
 
-    query = [("command", word) for word in words]
-    query += [("container", container), ("stdout", "true"), ("stderr", str(bool(stdin)).lower())]
-    query += [("stdin", str(bool(stdin)).lower())]
-    path = f"{objects.collection('v1', 'pods', namespace)}/{pod}/exec"
-    url = f"{api.place.server.replace('http', 'ws', 1)}{path}?{urlencode(query)}"
-    try:
-        connection = _opened(api, url)
-    except websocket.WebSocketBadStatusException as error:
-        message = _message(error.resp_body or b"") or f"HTTP status {error.status_code}"
-        if error.status_code in (401, 403, 405):
-            raise NotAllowedError(message) from error
-        raise UnusableError(message) from error
-    except (websocket.WebSocketException, OSError) as error:
-        raise UnusableError(f"no connection: {objects.line(error)}") from error
+    connection = _connected(api, namespace, pod, container, words, with_input=stdin is not None)
     try:
         return _converse(connection, time.monotonic() + limit, stdin)
     except websocket.WebSocketTimeoutException as error:
@@ -89,6 +76,72 @@ def execute(
         raise UnusableError(f"the connection broke: {objects.line(error)}") from error
     finally:
         connection.shutdown()
+
+
+def stream(
+    api: Api, namespace: str, pod: str, container: str, words: list[str], silence: float
+) -> Generator[bytes]:
+    """Run a command in a container, and yield its output as it comes, of any length.
+
+    Raises NotAllowedError, and UnusableError where it fails, or is silent for so many seconds.
+    """
+    import websocket
+
+    connection = _connected(api, namespace, pod, container, words, with_errors=True)
+    errors = bytearray()
+    try:
+        connection.settimeout(silence)
+        while True:
+            opcode, data = connection.recv_data()
+            if opcode == _CLOSE:
+                raise UnusableError("the connection was closed before the end")
+            if opcode not in (_TEXT, _BINARY) or not data:
+                continue
+            if data[0] == _OUT:
+                yield bytes(data[1:])
+            elif data[0] == _ERRORS and len(errors) < _MOST_ERRORS:
+                errors += data[1:]
+            elif data[0] == _END:
+                code, why = _end(data[1:])
+                if code != 0:
+                    text = objects.line(errors.decode("utf-8", "replace"))
+                    raise UnusableError(text or why or f"the command ended with exit code {code}")
+                return
+    except websocket.WebSocketTimeoutException as error:
+        raise UnusableError(f"nothing came within {silence:.0f} s") from error
+    except (websocket.WebSocketException, OSError, ValueError) as error:
+        raise UnusableError(f"the connection broke: {objects.line(error)}") from error
+    finally:
+        connection.shutdown()
+
+
+def _connected(
+    api: Api,
+    namespace: str,
+    pod: str,
+    container: str,
+    words: list[str],
+    *,
+    with_input: bool = False,
+    with_errors: bool = False,
+) -> Any:
+    """Return a WebSocket to a command that has been started. Raises NotAllowedError, UnusableError."""
+    import websocket
+
+    query = [("command", word) for word in words]
+    query += [("container", container), ("stdout", "true")]
+    query += [("stderr", str(with_input or with_errors).lower()), ("stdin", str(with_input).lower())]
+    path = f"{objects.collection('v1', 'pods', namespace)}/{pod}/exec"
+    url = f"{api.place.server.replace('http', 'ws', 1)}{path}?{urlencode(query)}"
+    try:
+        return _opened(api, url)
+    except websocket.WebSocketBadStatusException as error:
+        message = _message(error.resp_body or b"") or f"HTTP status {error.status_code}"
+        if error.status_code in (401, 403, 405):
+            raise NotAllowedError(message) from error
+        raise UnusableError(message) from error
+    except (websocket.WebSocketException, OSError) as error:
+        raise UnusableError(f"no connection: {objects.line(error)}") from error
 
 
 def _message(body: bytes) -> str:

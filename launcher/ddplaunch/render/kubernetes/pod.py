@@ -26,6 +26,9 @@ from ddplaunch.spec.targets import Toleration
 GRACE = 90
 """Seconds from SIGTERM to SIGKILL: the supervisor takes evidence, then ends torchrun, then the hub speaks."""
 
+OUTPUTS = "ddplaunch/outputs"
+"""Annotation of the pods, for the launcher: VOLUME/PATH of the folder in which the job gets its own."""
+
 PYTHON, HUB, GATE, TRAINER = "python", "hub", "gate", "trainer"
 
 _TERMINATION = "/dev/termination-log"
@@ -78,6 +81,8 @@ def _pod_annotations(plan: Plan) -> dict[str, str]:
         "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
         "karpenter.sh/do-not-disrupt": "true",
     }
+    if outputs := plan.settings(KubernetesPlan).outputs:
+        found[OUTPUTS] = f"{outputs.volume}/{(outputs.path or '').strip('/')}"
     if options.networks:
         found["k8s.v1.cni.cncf.io/networks"] = ", ".join(options.networks)
     near = options.topology.model_dump() if options.topology else {}
@@ -248,6 +253,7 @@ def _environment(plan: Plan) -> list[dict[str, Any]]:
     node = f"{name}-node-0" if options.jobset else name
     full = f"{node}-{{node}}.{name}.$({Env.NAMESPACE}).svc.{domain}"
     attempt = _field(_label("jobset.sigs.k8s.io/restart-attempt")) if options.jobset else {"value": "0"}
+    kept = [{"name": Env.SUBMISSION, **_submission(plan)}] if plan.job.outputs else []
     return [
         {"name": Env.NODE, **_field(_label("batch.kubernetes.io/job-completion-index"))},
         {"name": Env.KEY, "valueFrom": {"secretKeyRef": _key(name)}},
@@ -258,7 +264,14 @@ def _environment(plan: Plan) -> list[dict[str, Any]]:
         {"name": Env.HUB, "value": f"{full.format(node=0, domain='{domain}')}:{plan.job.gate.port}"},
         {"name": Env.MACHINE, **_field("spec.nodeName")},
         {"name": Env.TERMINATION, "value": _TERMINATION},
+        *kept,
     ]
+
+
+def _submission(plan: Plan) -> dict[str, Any]:
+    """Return what tells the job from all others: the Jobs of a JobSet have each a uid of their own."""
+    jobset = plan.settings(KubernetesPlan).options.jobset
+    return _field(_label("jobset.sigs.k8s.io/jobset-uid" if jobset else "batch.kubernetes.io/controller-uid"))
 
 
 def _key(job: str) -> dict[str, Any]:

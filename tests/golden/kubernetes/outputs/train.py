@@ -1,0 +1,3 @@
+"""Travels with the job."""
+
+print("up")
