@@ -125,7 +125,7 @@ def _outputs(job: Job) -> _Problems:
         hint = "both say where the ranks run: leave one of them out"
         yield "workdir", "workdir with outputs", "one of the two", hint
     script = job["command"][0]
-    if job["launch"] == "torchrun" and not job["source"] and re.fullmatch(r"[^-/].*\.py", script):
+    if job["launch"] == "torchrun" and not job.get("source") and re.fullmatch(r"[^-/].*\.py", script):
         hint = "the ranks run in a new folder: give the full path of a script in the image, or use `source`"
         yield "command[0]", f'"{script}" with outputs', "a full path, or `source`", hint
 

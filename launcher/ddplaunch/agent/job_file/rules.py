@@ -372,7 +372,7 @@ def outputs(job: Job) -> Iterator[Finding]:
         if volume.get("empty_dir"):
             hint = "an empty_dir goes with its node's job"
             yield Finding(paths, f"{volume['name']}, an empty_dir", "a claim or a host_path", hint)
-        if volume["read_only"]:
+        if volume.get("read_only"):
             yield Finding(paths, f"{volume['name']}, which is read_only", "a volume that can be written", "")
     if ".." in (given.get("path") or "").split("/"):
         yield Finding((("outputs", "path"),), "a path with '..'", "a folder on the volume")
