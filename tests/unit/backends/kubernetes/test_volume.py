@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ddplaunch.agent.contract.written import SOURCE_TIME
+from ddplaunch.agent.contract.written import SOURCE_MARK, SOURCE_TIME
 from ddplaunch.backends.kubernetes import volume
 from ddplaunch.backends.kubernetes.queries import ApiState
 
@@ -78,6 +78,7 @@ def _folder(tmp_path: Path) -> Path:
     (work / "folder").symlink_to("out")
     (work / "train.py").write_text("source")
     os.utime(work / "train.py", (SOURCE_TIME, SOURCE_TIME))
+    (work / SOURCE_MARK).touch()
     for node in (0, 11):
         (work.parent / f"node-{node}").touch()
     return work.parent
