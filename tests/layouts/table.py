@@ -52,6 +52,9 @@ class Layout:
     job_file: str = "job.yaml"
     on: tuple[str, ...] = ("local", "slurm", "kubernetes")
 
+    def __str__(self) -> str:
+        return self.name
+
     def lay(self, folder: Path, **more: Any) -> Path:
         """Write everything into a folder; return the job file, with `more` keys."""
         for name, content in self.files.items():

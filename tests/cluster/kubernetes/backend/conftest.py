@@ -14,6 +14,7 @@ from tests.cluster.kubernetes import images
 from tests.cluster.kubernetes.backend.jobs_of_others import Training
 from tests.cluster.kubernetes.cluster import Cluster
 from tests.cluster.kubernetes.jobs import with_torch
+from tests.cluster.kubernetes.settings import SHARED
 
 from ddplaunch.backends.job import Handle, Job
 from ddplaunch.backends.kubernetes.backend import KubernetesBackend
@@ -29,6 +30,23 @@ As = Callable[[dict[str, Any] | None], "Cli"]
 
 SLEEP = "import time\nprint('training', flush=True)\ntime.sleep(600)\n"
 """A program whose ranks go on until somebody ends them."""
+
+
+@pytest.fixture(name="claim")
+def _claim(cluster: Cluster, namespace: str) -> Iterator[str]:
+    """A claim on storage that all machines see."""
+    if not cluster.ours:
+        pytest.skip("needs a folder that all machines see, which only our own have; unset KUBECONFIG")
+    name = f"runs-{namespace}"
+    common = {"storageClassName": "", "accessModes": ["ReadWriteMany"]}
+    path = {"path": f"{SHARED}/{namespace}", "type": "DirectoryOrCreate"}
+    spec = {**common, "capacity": {"storage": "1Gi"}, "hostPath": path}
+    volume = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec}
+    asks = {**common, "volumeName": name, "resources": {"requests": {"storage": "1Gi"}}}
+    claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "runs"}, "spec": asks}
+    cluster.apply(volume, claim, namespace=namespace)
+    yield "runs"
+    cluster.kubectl("delete", "persistentvolume", name, "--wait=false")
 
 
 @pytest.fixture(name="write")

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.cluster.kubernetes.backend.conftest import Cli, Write
 from tests.cluster.kubernetes.cluster import Cluster
-from tests.cluster.kubernetes.settings import SHARED
 
 WRITES = """\
 import os, pathlib, time
@@ -30,23 +28,6 @@ PLAIN: dict[str, Any] = {"launch": "none", "python": "python3", "command": ["pyt
 def wanted(node: int) -> bytes:
     """What that node has written into each of its files."""
     return bytes(range(256)) * 4000 * (node + 1)
-
-
-@pytest.fixture(name="claim")
-def _claim(cluster: Cluster, namespace: str) -> Iterator[str]:
-    """A claim on storage that all machines see."""
-    if not cluster.ours:
-        pytest.skip("needs a folder that all machines see, which only our own have; unset KUBECONFIG")
-    name = f"runs-{namespace}"
-    common = {"storageClassName": "", "accessModes": ["ReadWriteMany"]}
-    path = {"path": f"{SHARED}/{namespace}", "type": "DirectoryOrCreate"}
-    spec = {**common, "capacity": {"storage": "1Gi"}, "hostPath": path}
-    volume = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec}
-    asks = {**common, "volumeName": name, "resources": {"requests": {"storage": "1Gi"}}}
-    claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "runs"}, "spec": asks}
-    cluster.apply(volume, claim, namespace=namespace)
-    yield "runs"
-    cluster.kubectl("delete", "persistentvolume", name, "--wait=false")
 
 
 def has_written(cluster: Cluster, namespace: str, name: str) -> None:
