@@ -87,6 +87,10 @@ def _copied(handle: str, to: Path) -> list[Outputs]:
         with tempfile.TemporaryDirectory(prefix=".ddplaunch-", dir=to) as brought:
             found = api.bring_outputs(handle, Path(brought), lambda found: _refuse_taken(_targets(found, to)))
             _copy(found, to)
+            for each in found:
+                if not each.complete:
+                    folder = printable(each.where or str(each.folder))
+                    sys.stderr.write(f"not all files are among them: there are more in {folder}\n")
             return found
     except OSError as error:
         raise UsageError(
@@ -121,6 +125,9 @@ def _copy(found: Sequence[Outputs], to: Path) -> None:
     try:
         for source, target in files:
             target.parent.mkdir(parents=True, exist_ok=True)
+            if source.is_symlink():  # such as last.pt, which names the newest of several
+                target.symlink_to(source.readlink())
+                continue
             # Under another name until it is whole, so that a copy that is cut off is not taken for the file.
             descriptor, partial = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
             os.close(descriptor)
