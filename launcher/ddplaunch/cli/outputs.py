@@ -87,6 +87,10 @@ def _copied(handle: str, to: Path) -> list[Outputs]:
         with tempfile.TemporaryDirectory(prefix=".ddplaunch-", dir=to) as brought:
             found = api.bring_outputs(handle, Path(brought), lambda found: _refuse_taken(_targets(found, to)))
             _copy(found, to)
+            for each in found:
+                if not each.complete:
+                    folder = printable(each.where or str(each.folder))
+                    sys.stderr.write(f"not all files are among them: there are more in {folder}\n")
             return found
     except OSError as error:
         raise UsageError(

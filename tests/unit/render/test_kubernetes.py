@@ -109,6 +109,28 @@ def test_a_later_submission_differs_by_its_name_alone(case: str) -> None:
     assert first.files == render(plan.make(load(folder / "job.yaml"), "kubernetes", folder)).files
 
 
+@pytest.mark.parametrize(
+    ("jobset", "label"),
+    [(False, "batch.kubernetes.io/controller-uid"), (True, "jobset.sigs.k8s.io/jobset-uid")],
+)
+def test_the_folder_of_outputs_is_named_by_what_stays_the_same(
+    tmp_path: Path, jobset: bool, label: str
+) -> None:
+    """Each Job of a JobSet has another uid, and an attempt must find what the one before has written."""
+    path = tmp_path / "job.yaml"
+    path.write_text(
+        "apiVersion: ddplaunch/v1\nname: kept\nimage: a\ncommand: [/a.py]\noutputs: {volume: runs}\n"
+        "volumes: [{name: runs, mount_path: /runs, claim: runs}]\n"
+        f"kubernetes: {{jobset: {str(jobset).lower()}}}\n"
+    )
+    text = rendered(tmp_path)
+
+    assert 3 == text.count("name: DDPLAUNCH_SUBMISSION")
+    assert 3 == len(re.findall(rf"DDPLAUNCH_SUBMISSION\n[^']*labels\['{re.escape(label)}'\]", text))
+    assert "ddplaunch/outputs: runs/\n" in text
+    assert not any("DDPLAUNCH_SUBMISSION" in rendered(GOLDEN / case) for case in ("digits", "jobset"))
+
+
 def test_a_later_submission_has_room_for_its_number(tmp_path: Path) -> None:
     """A JobSet makes longer names of its pods, and a label holds 63 characters."""
     for jobset, longest in ((False, 50), (True, 63 - len("-node-0-99-xxxxx"))):

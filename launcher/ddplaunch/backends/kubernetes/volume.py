@@ -14,7 +14,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Final, NamedTuple
 
 from ddplaunch.agent.contract import volume
@@ -224,11 +224,16 @@ class _Bytes:
 def _received(stream: _Bytes, copy: Path | None) -> tuple[list[int], _Found]:
     nodes = [int(each) for each in json.loads(stream.line())["nodes"]]
     found = []
+    links: dict[str, str] = {}
     while not isinstance(entry := json.loads(stream.line()), dict):
         name, size, modified, mode, link = entry
-        if copy is not None:
-            _bring(stream, _below(copy, name), modified, mode, link)
+        if link is not None:
+            links[name] = link
+        elif copy is not None:
+            _bring(stream, _below(copy, name), modified, mode)
         found.append(OutputFile(name, size, modified))
+    if copy is not None:
+        _link(copy, links)
     return nodes, _Found(tuple(sorted(found, key=lambda each: each.path)), bool(entry["end"]))
 
 
@@ -239,12 +244,19 @@ def _below(folder: Path, name: str) -> Path:
     return folder / name
 
 
-def _bring(stream: _Bytes, target: Path, modified: float, mode: int, link: str | None) -> None:
-    """Write one file. Links come as they are: none is written through, for the folder is new."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if link is not None:
+def _link(folder: Path, links: dict[str, str]) -> None:
+    """Make the links as they are, when all files are there, so that nothing is written through one."""
+    for name, link in links.items():
+        target = _below(folder, name)
+        if any(above.as_posix() in links for above in PurePosixPath(name).parents):
+            raise ValueError(f"{name!r} lies behind a link")
+        target.parent.mkdir(parents=True, exist_ok=True)
         target.symlink_to(link)
-        return
+
+
+def _bring(stream: _Bytes, target: Path, modified: float, mode: int) -> None:
+    """Write one file."""
+    target.parent.mkdir(parents=True, exist_ok=True)
     digest = hashlib.sha256()
     with target.open("xb") as file:
         for piece in _pieces(stream):

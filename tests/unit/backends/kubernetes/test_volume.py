@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,20 @@ def test_bytes_that_changed_on_the_way_are_no_copy(folder: Path, tmp_path: Path)
 
     with pytest.raises(ValueError, match="came with other bytes"):
         received(data[:at] + b"!" + data[at + 1 :], tmp_path / "here")
+
+
+@pytest.mark.parametrize("last", ["b", None])
+def test_nothing_is_written_through_a_link_from_a_pod(tmp_path: Path, last: str | None) -> None:
+    """Neither a file nor another link."""
+    (tmp_path / "mine").mkdir()
+    lines = [{"nodes": []}, ["a", 1, 0.0, 0o777, f"{tmp_path}/mine"], ["a/x", 1, 0.0, 0o644, last]]
+    data = b"".join(json.dumps(each).encode() + b"\n" for each in lines)
+    if last is None:
+        data += b'1\nx0\n{"sha256": "%s", "fault": ""}\n' % sha256(b"x").hexdigest().encode()
+
+    with pytest.raises((ValueError, FileExistsError)):
+        received(data + b'{"end": true}\n', tmp_path / "here")
+    assert [] == list((tmp_path / "mine").iterdir())
 
 
 @pytest.mark.parametrize("name", ["/etc/x", "../x", "a/../../x"])
