@@ -95,6 +95,7 @@ class Env:
     TERMINATION = "DDPLAUNCH_TERMINATION"  # in a container: the file for its message, see `termination`
     JOB = "DDPLAUNCH_JOB"  # the job's name, for the trainer's own use
     SOURCE = "DDPLAUNCH_SOURCE"  # folder where the job's source was unpacked
+    ENDS_AT = "DDPLAUNCH_ENDS_AT"  # time.time() at which a local job's time limit ends the attempt
     SHARED = "DDPLAUNCH_SHARED"  # a file in `run` of node 0's job folder, which a node sees if it shares that
     WEBHOOK = "DDPLAUNCH_WEBHOOK_"  # and a number: in a pod, a URL of the job file's `notify`
     PY_SPY = "DDPLAUNCH_PY_SPY"  # path of a py-spy that the launcher has brought
@@ -121,6 +122,7 @@ class Files:
     )
     STATUS = "run/status.json"  # JobStatus, replaced whole at every change
     EVENTS = "run/events.jsonl"  # one Event a line
+    SIGNALLED = "run/signalled"  # in words, why the ranks got the plan's signal, once they have
     FAULTY = "run/faulty"  # names of the nodes at fault, one a line, where the job may work without them
     BUNDLE = "run/bundle.zip"  # Bundle, by `bundle_file`, written at every verdict and at the end
     STOP_REQUEST = "stop-request.json"  # StopRequest: who asks for the end, where the folder is shared
@@ -222,6 +224,14 @@ class MetricsPlan:
 
 
 @dataclass(frozen=True)
+class SignalPlan:
+    """A signal for each rank, before the scheduler ends the job."""
+
+    name: str  # "SIGUSR1"
+    before: float  # seconds from it to the end
+
+
+@dataclass(frozen=True)
 class JobPlan:
     """The same file on all nodes of a job; only Env differs between them.
 
@@ -257,6 +267,8 @@ class JobPlan:
     gate: GatePlan = field(default_factory=GatePlan)
     watchdog: WatchdogPlan = field(default_factory=WatchdogPlan)
     resources: ResourcePlan = field(default_factory=ResourcePlan)
+    signal: Optional[SignalPlan] = None
+    time_limit: Optional[float] = None  # seconds of each attempt, where no scheduler counts them
     notify: Optional[list[NotifyPlan]] = None
     metrics: Optional[MetricsPlan] = None
     keep_background: Optional[bool] = None  # what the launch command leaves running goes on after its end
@@ -272,6 +284,11 @@ class JobPlan:
     def retried(self) -> list[int]:
         """Return the exit codes of an attempt after which another one may go well."""
         return [Exit.NODE_AT_FAULT, Exit.HANG] if self.retry_hangs else [Exit.NODE_AT_FAULT]
+
+    @property
+    def retried_after_signal(self) -> list[int]:
+        """Return the same for an attempt whose ranks got the signal: their handlers may end them by any code."""
+        return [Exit.OK, Exit.WORKER_FAILED, Exit.STOPPED, *self.retried]
 
 
 @dataclass(frozen=True)
