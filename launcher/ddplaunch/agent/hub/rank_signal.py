@@ -32,7 +32,8 @@ class RankSignal:
         self._left = 0.0  # seconds from `_due` to the end
         self._sent_at: Optional[float] = None
         self._before = ""  # what comes
-        self._answers: Optional[dict[int, Signalled]] = None  # None: all that is said of it has been said
+        self._answers: dict[int, Signalled] = {}
+        self._said = ""
 
     def end_is_near(self, now: float) -> None:
         """Note that the scheduler is about to end the job. Where it does not say when, that is now."""
@@ -56,7 +57,7 @@ class RankSignal:
         """Send it when it is due, and say who got it."""
         if self._sent_at is None and self._is_due(now):
             self._send(now, f"{max(0.0, self._left):.0f} s before {self._before}")
-        if self._answers is not None and self._sent_at is not None:
+        if self._sent_at is not None:
             waits = self._sessions.keys() - self._answers.keys()
             if not waits or now >= self._sent_at + _ANSWERS:
                 self._report()
@@ -70,8 +71,8 @@ class RankSignal:
             self._look(now)
 
     def answered(self, node: int, answer: Signalled) -> None:
-        if self._answers is not None:
-            self._answers[node] = answer
+        """Note a node's answer, which replaces an earlier one."""
+        self._answers[node] = answer
 
     def gives_time(self, ended: Set[int], now: float) -> bool:
         """Whether ranks may still be in their handlers: nothing but their own launch commands ends them."""
@@ -91,18 +92,20 @@ class RankSignal:
         return now + 1.0 >= self._due
 
     def _send(self, now: float, why: str) -> None:
-        self._sent_at, self._before, self._answers = now, why, {}
+        self._sent_at, self._before = now, why
         # Whoever starts the next attempt reads it, with this hub or without.
         with contextlib.suppress(OSError), open(self._record.path(Files.SIGNALLED), "w") as file:
             file.write(f"{why}\n")
         send_all(self._sessions.values(), SignalRanks())
 
     def _report(self) -> None:
-        assert self._signal is not None and self._answers is not None
+        """Say which ranks have it; again, where ranks have got it since."""
+        assert self._signal is not None
         sent = sum(each.sent for each in self._answers.values())
         deaf = sorted(rank for each in self._answers.values() for rank in each.deaf)
-        self._answers = None
         text = f"sent {self._signal.name[3:]} to {sent} rank{'s' * (sent != 1)}: {self._before}"
         if deaf:
             text += f"; {some('rank', deaf)} {'has' if len(deaf) == 1 else 'have'} no handler for it"
-        self._record.signalled(text)
+        if text != self._said:
+            self._said = text
+            self._record.signalled(text)

@@ -41,6 +41,7 @@ class RankSignal:
         self._again_at = -math.inf  # by somebody who has sent a signal of this number
         self._reported = True
         self._got: set[int] = set()  # processes
+        self._deaf: list[int] = []  # ranks that were said to have no handler
 
     def is_named(self, number: int) -> bool:
         """Whether the job file names this signal for the ranks. MPI's launchers hand on their own copies."""
@@ -79,13 +80,11 @@ class RankSignal:
         if since == -math.inf or self._tracker.launch_exit is not None:
             return
         targets = self._targets()
-        fresh = {pid: number for pid, number in targets.items() if pid not in self._got}
-        for pid, number in fresh.items():
+        for pid in targets.keys() - self._got:
             if signals.is_awaited(pid, self._number):
                 processes.send(pid, self._number)
                 self._got.add(pid)
-                if self._reported:
-                    self._log(f"{self._plan_name} is sent to rank {number}, which has a handler for it now")
+                self._reported = False
         if self._reported:
             return
         deaf = sorted(number for pid, number in targets.items() if pid not in self._got)
@@ -93,10 +92,11 @@ class RankSignal:
         if complete or time.monotonic() - since >= _PATIENCE:
             self._reported = True
             self._report(Signalled(len(targets) - len(deaf), deaf))
-            if deaf:
+            if deaf and deaf != self._deaf:
                 has, them = ("have", "them") if len(deaf) > 1 else ("has", "it")
                 name = self._plan_name
                 self._log(f"{some('rank', deaf)} {has} no handler for {name}, which would only end {them}")
+            self._deaf = deaf
 
     @property
     def _plan_name(self) -> str:
