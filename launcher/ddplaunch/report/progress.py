@@ -175,7 +175,13 @@ def _headline(job: Job, now: float, *, preliminary: bool) -> str:
         if job.state is State.CANCELLED and job.exit_code == Exit.STOPPED and not job.detail:
             why = "by `ddplaunch cancel`"  # else its backend says who it was
         left = f"; {printable(job.lingers)}" if job.lingers else ""
-        return f"{job.state}{took}" + (f": {why}" if why else "") + _signal(job.status) + _checkpoint(job.status) + left
+        return (
+            f"{job.state}{took}"
+            + (f": {why}" if why else "")
+            + _signal(job.status)
+            + _checkpoint(job.status)
+            + left
+        )
     if job.status is None:
         waits = f": {printable(job.detail)}" if job.detail else ""
         return f"{job.state} for {duration(now - job.submitted)}{waits}"

@@ -203,8 +203,8 @@ class Signal(Section):
 
     name: SignalName = Field(
         examples=["USR1"],
-        description="The signal, such as USR1 or SIGUSR1. Each rank gets it once, whatever stands between; a rank "
-        "without a handler for it does not, because it would only die.",
+        description="The signal, such as USR1 or SIGUSR1. Each rank gets it once, whatever stands between; "
+        "a rank without a handler for it does not, because it would only die.",
     )
     before: Seconds = Field(
         examples=["120s"],

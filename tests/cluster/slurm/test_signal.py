@@ -1,4 +1,4 @@
-"""The job file's `signal`: each rank gets it before the time limit, writes its checkpoint, and the job goes on from it."""
+"""The job file's `signal`: ranks get it before the time limit, write a checkpoint, and the job goes on."""
 
 from __future__ import annotations
 
@@ -46,6 +46,7 @@ print("done", flush=True)
 
 
 def submit(cluster: Cluster, work: Path, after: str, **keys: Any) -> Job:
+    """A training on two nodes, whose limit is a minute."""
     values = {
         "nproc_per_node": 2,
         "command": ["program.py", after],
@@ -91,7 +92,7 @@ def test_a_training_that_reaches_its_limit_after_the_signal_comes_back(cluster: 
 
 
 def test_scancel_gives_it_to_the_ranks(cluster: Cluster, work: Path) -> None:
-    """torchrun has no handler for it and would die; and what a user sends is no reason for another attempt."""
+    """torchrun has no handler for it and would die; and what a user sends makes no other attempt follow."""
     job = submit(cluster, work, "0", slurm={})
     job.said("] up at", 4, seconds=60)
     cluster.login(["scancel", "--signal=USR1", str(job.number)])

@@ -287,7 +287,7 @@ class JobPlan:
 
     @property
     def retried_after_signal(self) -> list[int]:
-        """Return the same for an attempt whose ranks got the signal: their handlers may end them by any code."""
+        """Return the same for an attempt whose ranks got the signal, which may end them by any code."""
         return [Exit.OK, Exit.WORKER_FAILED, Exit.STOPPED, *self.retried]
 
 

@@ -242,7 +242,7 @@ class Finished(Message, kind="finished", way=Way.SUPERVISOR_TO_HUB, limit=LONG):
 
 @dataclass(frozen=True)
 class Signalled(Message, kind="signalled", way=Way.SUPERVISOR_TO_HUB):
-    """The answer to `SignalRanks`: how many ranks of the node got the signal, and which have no handler for it."""
+    """Answers `SignalRanks`: how many ranks of the node got the signal, and which have no handler."""
 
     sent: int
     deaf: list[int] = field(default_factory=list)

@@ -49,7 +49,7 @@ class RankSignal:
         return True
 
     def node_stops(self, node: int, now: float) -> None:
-        """Note that a node is being stopped: the ranks of all others get the signal now, where it has it, too."""
+        """Note that a node is being stopped, and its ranks got the signal: so do those of all others."""
         if self._signal is not None and self._sent_at is None and self._platform.stops_single_nodes:
             self._send(now, f"{self._record.node_name(node)} is being stopped")
 

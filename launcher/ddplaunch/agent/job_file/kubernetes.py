@@ -24,7 +24,7 @@ OLDEST_ELASTIC = (1, 31)
 """The first version that has a Job's `successPolicy` switched on."""
 
 SHORTEST_GRACE = 60
-"""Seconds from SIGTERM: for evidence 5, for torchrun's own patience with its workers 30, for the hub's last words 15."""
+"""Seconds from SIGTERM: for evidence 5, for torchrun's patience with its workers 30, for the hub's end 15."""
 
 LABEL = 63
 _DOMAIN = 253
@@ -145,7 +145,9 @@ def _grace(job: Job) -> _Problems:
         return
     wanted = SHORTEST_GRACE + math.ceil(signal["before"])
     if given < wanted:
-        hint = f"signal.before, which is {format_duration(signal['before'])}, and {SHORTEST_GRACE} s for the end"
+        hint = (
+            f"signal.before, which is {format_duration(signal['before'])}, and {SHORTEST_GRACE} s for the end"
+        )
         at = f"{_TEMPLATE}.spec.terminationGracePeriodSeconds"
         yield at, f"{given}", f"{wanted} or more, or leave it out", hint
 

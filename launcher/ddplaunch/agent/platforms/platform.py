@@ -58,7 +58,7 @@ class Platform:
     ends_in: Callable[[], Optional[Ends]] = lambda: None
     """Returns when the scheduler ends the job, as far as it knows now; None where that is not known."""
     stops_single_nodes: bool = False
-    """Whether it ends a job by stopping nodes, each by itself and with a grace period that the job has chosen."""
+    """Whether it ends jobs by stopping nodes, each by itself, with a grace period that the job chooses."""
 
     lost_files: Callable[[str, float], str] = lambda _folder, _since: ""
     """Returns which files written below a folder since then go with this node, in a sentence; "": none."""

@@ -103,7 +103,7 @@ class SignalRelay:
         processes.send(self._place.group_of(launch.pid) if to_group else launch.pid, sent.number)
 
     def is_for_ranks(self, sent: SentSignal) -> bool:
-        """Whether the ranks have no copy of their own, as they have of a signal to all processes of the job."""
+        """Whether the ranks have no copy of their own, as of a signal to all processes of the job."""
         return not self._came_to_all(sent.number)
 
     def forward(self, sent: SentSignal, started: float) -> None:

@@ -160,7 +160,7 @@ def is_caught(pid: int, number: int) -> bool:
 
 
 def is_awaited(pid: int, number: int) -> bool:
-    """Whether the signal does not just end the process: it has a handler, ignores it, or takes it by sigwait."""
+    """Whether the signal does not just end the process, which handles, ignores or blocks it."""
     return is_caught(pid, number) or bool(_mask(pid, "SigBlk:") >> (number - 1) & 1)
 
 
