@@ -149,9 +149,9 @@ def failed(jobs: Jobs, monkeypatch: pytest.MonkeyPatch, *, signalled: bool) -> H
     ends_in(monkeypatch, 60 if signalled else 600)
     hub = jobs.hub(signal=SIGNAL)
     hub.ticks(1)
-    hub.death(1, dead(2, 3))
+    hub.death(1, dead(2, 9.5, 3))
     hub.answers(0, rank(0), rank(1))
-    hub.answers(1, dead(2, 3), rank(3))
+    hub.answers(1, dead(2, 9.5, 3), rank(3))
     hub.fails(1)
     hub.ticks(SETTLE + 2.0)
     return hub

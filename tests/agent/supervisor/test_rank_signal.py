@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -34,6 +36,18 @@ while True:
     time.sleep(0.1)
 """
 """It counts its signals into a file, from when another file is there, if it is told of one."""
+
+
+WAITS = """
+import signal, threading
+numbers = {signal.SIGUSR1}
+signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+print(flush=True)
+thread = threading.Thread(target=signal.sigwait, args=(numbers,))
+thread.start()
+thread.join()
+"""
+"""It ends well once it has the signal."""
 
 
 class Node:
@@ -84,10 +98,11 @@ def test_each_rank_gets_it_once(node: Node) -> None:
     node.starts(1)
 
     node.signal.ask()
+    wait_for(lambda: node.turn() and node.count(0) == node.count(1) == "1")
     node.signal.ask()
     node.turn()
 
-    wait_for(lambda: node.count(0) == node.count(1) == "1")
+    assert ("1", "1") == (node.count(0), node.count(1))
     assert [Signalled(2), Signalled(2)] == node.reports
     assert ([], True) == (node.said, node.signal.asked)
 
@@ -98,7 +113,7 @@ def test_what_a_user_sends_comes_each_time(node: Node) -> None:
     node.starts(1)
     for times in "12":
         node.signal.send_again()
-        wait_for(lambda times=times: node.count(0) == node.count(1) == times)  # type: ignore[misc]
+        wait_for(lambda times=times: node.turn() and node.count(0) == node.count(1) == times)  # type: ignore[misc]
 
     assert not node.signal.asked
 
@@ -120,18 +135,39 @@ def test_a_rank_without_a_handler_lives_on(node: Node, monkeypatch: pytest.Monke
     assert Signalled(2) == node.reports[-1]
 
 
-def test_a_rank_that_waits_for_it_by_sigwait_gets_it(node: Node) -> None:
+def test_a_rank_whose_thread_waits_for_it_gets_it(node: Node) -> None:
     """It has no handler, and is not ended by it either."""
-    words = "import signal, sys; s = {signal.SIGUSR1}; signal.pthread_sigmask(signal.SIG_BLOCK, s); print(flush=True); "
-    program = f"{words}sys.exit(signal.sigwait(s) != signal.SIGUSR1)"
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:
+    with subprocess.Popen([sys.executable, "-c", WAITS], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
         node.tracker.alive.append(SimpleNamespace(program=process.pid, number=0, placeholder=False))
 
         node.signal.ask()
+        wait_for(lambda: node.turn() and process.poll() is not None)
 
-        assert 0 == process.wait(20)
+    assert 0 == process.returncode
+
+
+def test_a_process_that_is_about_to_start_is_left_alone(
+    node: Node, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Between fork and exec it has our handlers; the signal would then end the program that it becomes."""
+    monkeypatch.setattr(rank_signal, "_PATIENCE", 1.0)
+    signal.signal(signal.SIGUSR1, lambda *_: (tmp_path / "hit").touch())
+    pid = os.fork()
+    if pid == 0:
+        time.sleep(60)
+        os._exit(0)
+    try:
+        node.tracker.alive.append(SimpleNamespace(program=pid, number=0, placeholder=False))
+        node.signal.ask()
+        wait_for(lambda: node.turn() and node.reports)
+    finally:
+        signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+    assert ([Signalled(0, [0])], False) == (node.reports, (tmp_path / "hit").exists())
 
 
 def test_a_launcher_that_is_no_rank_gets_none(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,9 +34,9 @@ for step in range(begin + 10) if begin else count():
     if asked and not checkpoint.exists():
         dist.barrier()
         if rank == 0:
-            checkpoint.write_text(str(step))
+            checkpoint.write_text(str(step + 1))
         time.sleep(3)
-        print("got", got, "at step", step, flush=True)
+        print("got", got, "before step", step + 1, flush=True)
         dist.barrier()
         if after.isdecimal():
             sys.exit(int(after))
@@ -62,8 +62,8 @@ def submit(cluster: Cluster, work: Path, after: str, **keys: Any) -> Job:
 def goes_on_from_its_checkpoint(job: Job) -> None:
     """Each of the four ranks got the signal once, and the second attempt begins where the first one ended."""
     first, _, second = job.output.partition("retry 1 of 1")
-    (step,) = set(re.findall(r"got 1 at step (\d+)", first))
-    assert (4, 4) == (first.count("] got "), first.count(f"] got 1 at step {step}")), job.output
+    (step,) = set(re.findall(r"got 1 before step (\d+)", first))
+    assert (4, 4) == (first.count("] got "), first.count(f"] got 1 before step {step}")), job.output
     assert (4, 4) == (second.count(f"] up at step {step}"), second.count("] done")), job.output
 
 
@@ -98,5 +98,5 @@ def test_scancel_gives_it_to_the_ranks(cluster: Cluster, work: Path) -> None:
     cluster.login(["scancel", "--signal=USR1", str(job.number)])
 
     assert ("COMPLETED", "0:0") == (job.ended(90), job.exit_code), job.output
-    assert 4 == job.output.count("] got 1 at step"), job.output
+    assert 4 == job.output.count("] got 1 before step"), job.output
     assert "retry" not in job.output

@@ -7,17 +7,20 @@ that its launcher has started again, may need a moment.
 from __future__ import annotations
 
 import math
+import os
 import time
 from typing import Callable
 
 from ddplaunch.agent.contract import JobPlan
 from ddplaunch.agent.contract.messages import Signalled
 from ddplaunch.agent.supervisor.rank_tracker import RankTracker
-from ddplaunch.agent.system import processes, signals
+from ddplaunch.agent.system import proc, processes, signals
 from ddplaunch.agent.text.ranges import some
 
 _PATIENCE = 5.0
 """Seconds for a rank to set a handler, until it is named as one without. It gets the signal later, too."""
+_STARTS = 0.3
+"""Seconds for a process to become another program. It takes a few milliseconds."""
 _SECOND = 2.0
 """Seconds in which a signal of the same number is the same one, by another way."""
 
@@ -41,6 +44,8 @@ class RankSignal:
         self._again_at = -math.inf  # by somebody who has sent a signal of this number
         self._reported = True
         self._got: set[int] = set()  # processes
+        self._ready_since: dict[int, float] = {}  # processes, and from when they took it
+        self._own = proc.command_line(os.getpid())
         self._deaf: list[int] = []  # ranks that were said to have no handler
 
     def is_named(self, number: int) -> bool:
@@ -81,7 +86,7 @@ class RankSignal:
             return
         targets = self._targets()
         for pid in targets.keys() - self._got:
-            if signals.is_awaited(pid, self._number):
+            if self._is_ready(pid):
                 processes.send(pid, self._number)
                 self._got.add(pid)
                 self._reported = False
@@ -97,6 +102,16 @@ class RankSignal:
                 name = self._plan_name
                 self._log(f"{some('rank', deaf)} {has} no handler for {name}, which would only end {them}")
             self._deaf = deaf
+
+    def _is_ready(self, pid: int) -> bool:
+        """Whether the process takes the signal, and did a moment ago.
+
+        A process that is about to become a rank has the handlers, or the blocked signals, of whoever starts it.
+        """
+        if not signals.is_awaited(pid, self._number) or proc.command_line(pid) == self._own:
+            self._ready_since.pop(pid, None)
+            return False
+        return time.monotonic() - self._ready_since.setdefault(pid, time.monotonic()) >= _STARTS
 
     @property
     def _plan_name(self) -> str:
