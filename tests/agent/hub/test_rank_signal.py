@@ -97,7 +97,7 @@ def test_ranks_without_a_handler_are_named(jobs: Jobs, monkeypatch: pytest.Monke
 
     hub.says(0, "signalled", {"sent": 2})
     hub.ticks(1)
-    assert "sent USR1 to 4 ranks: 60 s before the time limit" == texts(hub)[-1]
+    assert "sent USR1 to 4 ranks: 60 s before the time limit, to 1 of them later" == texts(hub)[-1]
 
 
 def test_it_is_due_when_somebody_says_that_the_end_is_near(jobs: Jobs) -> None:

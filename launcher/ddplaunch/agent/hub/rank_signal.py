@@ -33,6 +33,7 @@ class RankSignal:
         self._sent_at: Optional[float] = None
         self._before = ""  # what comes
         self._answers: dict[int, Signalled] = {}
+        self._first: Optional[int] = None  # how many ranks had it when this was first said
         self._said = ""
 
     def end_is_near(self, now: float) -> None:
@@ -103,7 +104,11 @@ class RankSignal:
         assert self._signal is not None
         sent = sum(each.sent for each in self._answers.values())
         deaf = sorted(rank for each in self._answers.values() for rank in each.deaf)
+        if self._first is None:
+            self._first = sent
         text = f"sent {self._signal.name[3:]} to {sent} rank{'s' * (sent != 1)}: {self._before}"
+        if sent > self._first:
+            text += f", to {sent - self._first} of them later"
         if deaf:
             text += f"; {some('rank', deaf)} {'has' if len(deaf) == 1 else 'have'} no handler for it"
         if text != self._said:

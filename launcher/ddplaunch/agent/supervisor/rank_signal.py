@@ -106,7 +106,7 @@ class RankSignal:
     def _is_ready(self, pid: int) -> bool:
         """Whether the process takes the signal, and did a moment ago.
 
-        A process that is about to become a rank has the handlers, or the blocked signals, of whoever starts it.
+        A process that is about to become a rank has the handlers and the blocked signals of who starts it.
         """
         if not signals.is_awaited(pid, self._number) or proc.command_line(pid) == self._own:
             self._ready_since.pop(pid, None)

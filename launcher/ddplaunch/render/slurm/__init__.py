@@ -64,7 +64,8 @@ warned=$(cat "$folder/run/signalled" 2>/dev/null) # why the ranks had the job fi
 if [ -n "$warned" ] && [[ " @codes@ " == *" $code "* ]]; then
     retried="$retried $code"
     # At its time limit the job comes back, and after `scancel` it does not.
-    [ -z "$stopping" ] || [[ $(scontrol --oneliner show job "$SLURM_JOB_ID") != *" Reason=TimeLimit "* ]] || stopping=''
+    [ -z "$stopping" ] ||
+        [[ $(scontrol --oneliner show job "$SLURM_JOB_ID") != *" Reason=TimeLimit "* ]] || stopping=''
 else
     warned=''
 fi"""
