@@ -170,6 +170,24 @@ def test_other_ranks_have_time_for_their_handlers(jobs: Jobs, monkeypatch: pytes
     assert [Exit.WORKER_FAILED] == [end["exit_code"] for end in hub.wires[0].got("end")]
 
 
+@pytest.mark.parametrize(("signal", "code"), [(SIGNAL, Exit.STOPPED), (None, Exit.WORKER_FAILED)])
+def test_a_handler_may_end_its_rank_by_any_code(jobs: Jobs, signal: SignalPlan | None, code: Exit) -> None:
+    """Where a pod is deleted, ranks elsewhere that end so have not failed: the job is stopped."""
+    hub = jobs.hub(signal=signal, platform="kubernetes")
+    hub.says(1, "stopping", {"why": "SIGTERM"})
+    for _ in range(3):
+        for node in (0, 1):
+            if hub.wires[node].got("collect"):
+                hub.answers(node, dead(0, 9.5, 3), dead(1, 9.5, 3)) if node == 0 else hub.answers(
+                    1, rank(2), rank(3)
+                )
+        hub.death(0, dead(0, 9.5, 3))
+        hub.ticks(3)
+    hub.finish(code, Exit.STOPPED)
+    hub.ticks(20)
+    assert code == hub.handler.closing.exit_code
+
+
 def test_without_the_signal_a_failure_ends_them_at_once(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
     """As for every job."""
     hub = failed(jobs, monkeypatch, signalled=False)

@@ -82,9 +82,9 @@ class RankSignal:
         return now < self._sent_at + self._signal.before * _THEIRS
 
     @property
-    def why(self) -> Optional[str]:
-        """Return why the ranks got the signal; None: they did not."""
-        return None if self._sent_at is None else self._before
+    def given(self) -> bool:
+        """Whether the ranks got the signal, or are about to."""
+        return self._sent_at is not None
 
     def _is_due(self, now: float) -> bool:
         if self._due is None or now < self._due or not self._sessions:

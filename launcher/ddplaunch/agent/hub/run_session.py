@@ -411,7 +411,9 @@ class RunSession:
         evidence = self._all_evidence("death")
         verdicts = judge(evidence, self.record.complain)
         is_stopping = self.ending is not None or self.eviction.begun
-        by_ending = is_stopping and all(verdict.code in BY_ENDING for verdict in verdicts)
+        # A handler may end its rank by any exit code.
+        own_ends = {"rank-failed"} if self.eviction.begun and self.rank_signal.given else set()
+        by_ending = is_stopping and all(verdict.code in BY_ENDING | own_ends for verdict in verdicts)
         stopped = dict.fromkeys(self.eviction.nodes, int(Exit.STOPPED))
         go_on = not self.attempts.is_over({**self.finished, **stopped}, self.liveness.gone)
         if by_ending and self.ending is None and stopped and go_on:

@@ -372,7 +372,7 @@ class Supervisor:
             return
         who, name = self.relay.who(sent), signals.name(sent.number)
         grace = "" if is_patient else f", SIGKILL after {exit_status.STOP_GRACE:.0f} s"
-        warning = self.plan.signal if platforms.named(self.plan.platform).stops_single_nodes else None
+        warning = self.plan.signal if self._stops_single_nodes else None
         first = f"{warning.name}, {warning.before:.0f} s for the ranks, " if warning is not None else ""
         self.log(f"told to stop by {who}: evidence first, then {first}{name}{grace}")
         self.link.report(messages.Stopping(who))
@@ -441,11 +441,18 @@ class Supervisor:
         code = self.stop_code
         if code is None:
             code = exit_status.own_code(self.tracker, self.collector.oom_kills())
+        if code == Exit.WORKER_FAILED and self.rank_signal.asked and self._stops_single_nodes:
+            # Another node is being stopped, and a handler may end its rank by any exit code.
+            code = self.stop_code = Exit.STOPPED
         if code != Exit.OK and self.verdict is None and self.stop_code is None:
             code = self._explained(code)
         elif code == Exit.OK and self.node == 0 and termination.wanted():
             code = self._last_of_all()
         return self._leave(code)
+
+    @property
+    def _stops_single_nodes(self) -> bool:
+        return platforms.named(self.plan.platform).stops_single_nodes
 
     @property
     def _ranks_folder(self) -> str:
