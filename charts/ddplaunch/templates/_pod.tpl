@@ -40,8 +40,7 @@ spec:
 {{- merge $annotations (include "ddplaunch.annotations" . | fromYaml) | toYaml -}}
 {{- end -}}
 
-{{/* 90 seconds from SIGTERM to SIGKILL: the supervisor takes evidence, then ends torchrun, then the hub speaks. With
-     `signal`, its ranks have their time before. */}}
+{{/* 90 s from SIGTERM to SIGKILL: evidence first, then torchrun's end, then the hub's words; before it, `signal`. */}}
 {{- define "ddplaunch.podSpec" -}}
 {{- $options := .Values.kubernetes -}}
 subdomain: {{ .Values.name | quote }}

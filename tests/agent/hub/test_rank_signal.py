@@ -171,7 +171,7 @@ def test_other_ranks_have_time_for_their_handlers(jobs: Jobs, monkeypatch: pytes
 
 
 @pytest.mark.parametrize(("signal", "code"), [(SIGNAL, Exit.STOPPED), (None, Exit.WORKER_FAILED)])
-def test_a_handler_may_end_its_rank_by_any_code(jobs: Jobs, signal: SignalPlan | None, code: Exit) -> None:
+def test_a_handler_may_end_its_rank_by_any_code(jobs: Jobs, signal: SignalPlan | None, code: int) -> None:
     """Where a pod is deleted, ranks elsewhere that end so have not failed: the job is stopped."""
     hub = jobs.hub(signal=signal, platform="kubernetes")
     hub.says(1, "stopping", {"why": "SIGTERM"})

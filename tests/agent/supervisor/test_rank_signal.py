@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from tests.agent.supervisor.conftest import wait_for
@@ -60,7 +60,7 @@ class Node:
         self.reports: list[Signalled] = []
         self.said: list[str] = []
         self.plan = JobPlan("job", 1, 2, [], [], signal=SignalPlan("SIGUSR1", 60.0), **plan)
-        self.signal = RankSignal(self.plan, self.tracker, self.reports.append, self.said.append)
+        self.signal = RankSignal(self.plan, cast(Any, self.tracker), self.reports.append, self.said.append)
 
     def starts(self, number: int, *words: str) -> subprocess.Popen[bytes]:
         """Start a rank."""
