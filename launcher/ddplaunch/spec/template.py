@@ -41,7 +41,7 @@ nproc_per_node: 2
 #  args: [--resume]  # appended to `command` from the second attempt on
 #  dir: /checkpoints/digits  # DDPLAUNCH_RESUME_DIR; by default a folder of the job's own
 
-# A signal for each rank before the time limit, or once a pod is deleted; with `retries` the job then comes back.
+# A signal for each rank before the time limit, or once a pod is deleted; with `retries` the job comes back.
 #signal: {{name: USR1, before: 120s}}
 
 # Variables of every rank. Values are text: quote numbers.
