@@ -104,7 +104,7 @@ def test_each_rank_gets_it_once(node: Node) -> None:
 
     assert ("1", "1") == (node.count(0), node.count(1))
     assert [Signalled(2), Signalled(2)] == node.reports
-    assert ([], True) == (node.said, node.signal.asked)
+    assert ([], True) == (node.said, node.signal.is_due)
 
 
 def test_what_a_user_sends_comes_each_time(node: Node) -> None:
@@ -115,7 +115,7 @@ def test_what_a_user_sends_comes_each_time(node: Node) -> None:
         node.signal.send_again()
         wait_for(lambda times=times: node.turn() and node.count(0) == node.count(1) == times)  # type: ignore[misc]
 
-    assert not node.signal.asked
+    assert not node.signal.is_due
 
 
 def test_a_rank_without_a_handler_lives_on(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,4 +202,4 @@ def test_a_job_without_it_gives_none(node: Node) -> None:
     plain.ask()
     plain.by_the_clock()
 
-    assert ([], False, False) == (node.reports, plain.asked, plain.is_named(signal.SIGUSR1))
+    assert ([], False, False) == (node.reports, plain.is_due, plain.is_named(signal.SIGUSR1))

@@ -118,7 +118,8 @@ def test_what_cannot_be_meant_is_refused(call: Call, folder: Path, words: str, e
 
 def test_a_limit_on_this_machine(call: Call) -> None:
     """It is a key of the job file, as everywhere."""
-    answer = call(*"submit --to local --time 1h --dry-run --save x.yaml -- train.py".split())
+    options = ["--to", "local", "--time", "1h", "--dry-run", "--save", "x.yaml"]
+    answer = call("submit", *options, "--", "train.py")
 
     assert 0 == answer.code, answer.err
     assert 3600.0 == api.load("x.yaml").local.time

@@ -33,8 +33,8 @@ class RankSignal:
         self._sent_at: Optional[float] = None
         self._before = ""  # what comes
         self._answers: dict[int, Signalled] = {}
-        self._first: Optional[int] = None  # how many ranks had it when this was first said
-        self._said = ""
+        self._first: Optional[int] = None  # ranks that had it in the first sentence
+        self._sentence = ""
 
     def end_is_near(self, now: float) -> None:
         """Note that the scheduler is about to end the job. Where it does not say when, that is now."""
@@ -94,7 +94,7 @@ class RankSignal:
 
     def _send(self, now: float, why: str) -> None:
         self._sent_at, self._before = now, why
-        # Whoever starts the next attempt reads it, with this hub or without.
+        # The next attempt depends on it, also when this hub is killed.
         with contextlib.suppress(OSError), open(self._record.path(Files.SIGNALLED), "w") as file:
             file.write(f"{why}\n")
         send_all(self._sessions.values(), SignalRanks())
@@ -111,6 +111,6 @@ class RankSignal:
             text += f", to {sent - self._first} of them later"
         if deaf:
             text += f"; {some('rank', deaf)} {'has' if len(deaf) == 1 else 'have'} no handler for it"
-        if text != self._said:
-            self._said = text
+        if text != self._sentence:
+            self._sentence = text
             self._record.signalled(text)

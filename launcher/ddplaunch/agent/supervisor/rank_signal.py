@@ -40,30 +40,30 @@ class RankSignal:
         self._report = report
         self._log = log
         self._number = signals.number(plan.signal.name) if plan.signal is not None else 0
-        self._asked_at = -math.inf  # by the hub, or by our own stop
-        self._again_at = -math.inf  # by somebody who has sent a signal of this number
+        self._due_since = -math.inf  # by the hub, or by our own stop
+        self._again_at = -math.inf  # when a signal of this number was last sent to the job
         self._reported = True
         self._got: set[int] = set()  # processes
         self._ready_since: dict[int, float] = {}  # processes, and from when they took it
         self._own = proc.command_line(os.getpid())
-        self._deaf: list[int] = []  # ranks that were said to have no handler
+        self._deaf: list[int] = []  # ranks without a handler, as last logged
 
     def is_named(self, number: int) -> bool:
         """Whether the job file names this signal for the ranks. MPI's launchers hand on their own copies."""
         return number == self._number and not self._plan.keepers
 
     @property
-    def asked(self) -> bool:
+    def is_due(self) -> bool:
         """Whether the ranks get the signal since the end is near."""
-        return self._asked_at > -math.inf
+        return self._due_since > -math.inf
 
     def ask(self) -> None:
         """Send it since the end is near: once, however often this is called."""
         if self._plan.signal is None:
             return
-        if not self.asked:
+        if not self.is_due:
             now = time.monotonic()
-            self._asked_at = now
+            self._due_since = now
             if now - self._again_at > _SECOND:
                 self._got.clear()
             self._reported = False
@@ -72,16 +72,16 @@ class RankSignal:
         self.by_the_clock()
 
     def send_again(self) -> None:
-        """Send it, since somebody has sent it to the job: each time."""
+        """Send it, which was sent to the job; every time."""
         now = time.monotonic()
-        if now - self._asked_at > _SECOND:
+        if now - self._due_since > _SECOND:
             self._got.clear()
         self._again_at, self._reported = now, False
         self.by_the_clock()
 
     def by_the_clock(self) -> None:
         """Send it to ranks that have a handler by now."""
-        since = max(self._asked_at, self._again_at)
+        since = max(self._due_since, self._again_at)
         if since == -math.inf or self._tracker.launch_exit is not None:
             return
         targets = self._targets()
@@ -120,6 +120,6 @@ class RankSignal:
     def _targets(self) -> dict[int, int]:
         """Return the ranks' numbers by process. Of a command without ranks, the command itself is one."""
         own = self._plan.nproc_per_node is None
-        found = {rank.program: rank.number for rank in self._tracker.alive if own or not rank.placeholder}
+        ranks = {rank.program: rank.number for rank in self._tracker.alive if own or not rank.placeholder}
         launch = self._tracker.launch
-        return found or ({launch.pid: 0} if own and launch is not None else {})
+        return ranks or ({launch.pid: 0} if own and launch is not None else {})

@@ -441,7 +441,7 @@ class Supervisor:
         code = self.stop_code
         if code is None:
             code = exit_status.own_code(self.tracker, self.collector.oom_kills())
-        if code == Exit.WORKER_FAILED and self.rank_signal.asked and self._stops_single_nodes:
+        if code == Exit.WORKER_FAILED and self.rank_signal.is_due and self._stops_single_nodes:
             # Another node is being stopped, and a handler may end its rank by any exit code.
             code = self.stop_code = Exit.STOPPED
         if code != Exit.OK and self.verdict is None and self.stop_code is None:
@@ -493,7 +493,7 @@ class Supervisor:
         evidence = self.evidence(HASTE, quick=True)
         self.link.report(messages.Evidence(0, evidence))
         self._finish(code)
-        theirs = self.plan.signal.before if self.plan.signal is not None and self.rank_signal.asked else 0.0
+        theirs = self.plan.signal.before if self.plan.signal is not None and self.rank_signal.is_due else 0.0
         self._await_hub(lambda: self.verdict is not None, theirs + exit_status.VERDICT_WAIT)
         if self.verdict is None:
             self.verdict = self.alone.of_end(code, evidence)

@@ -129,7 +129,7 @@ def _settings(job: JobPlan, slurm: SlurmPlan, archives: Mapping[str, bytes]) -> 
 
 
 def _lines(text: str) -> str:
-    """What is nothing for this job leaves no line."""
+    """Return the part as lines: none for an empty one."""
     return f"{text}\n" if text else ""
 
 
