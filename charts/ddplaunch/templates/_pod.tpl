@@ -41,12 +41,12 @@ spec:
 {{- merge $annotations (include "ddplaunch.annotations" . | fromYaml) | toYaml -}}
 {{- end -}}
 
-{{/* 90 seconds from SIGTERM to SIGKILL: the supervisor takes evidence, then ends torchrun, then the hub speaks. */}}
+{{/* 90 s from SIGTERM to SIGKILL: evidence first, then torchrun's end, then the hub's words; before it, `signal`. */}}
 {{- define "ddplaunch.podSpec" -}}
 {{- $options := .Values.kubernetes -}}
 subdomain: {{ .Values.name | quote }}
 restartPolicy: Never
-terminationGracePeriodSeconds: 90
+terminationGracePeriodSeconds: {{ with .Values.signal }}{{ include "ddplaunch.wholeSeconds" .before | int64 | add 90 }}{{ else }}90{{ end }}
 enableServiceLinks: false
 automountServiceAccountToken: false
 {{- $asked := dict

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         Rendezvous,
         Resources,
         Resume,
+        Signal,
         Volume,
         Watchdog,
     )
@@ -101,6 +102,7 @@ __all__ = [
     "Resume",
     "SecretKey",
     "SecretRef",
+    "Signal",
     "Slurm",
     "SourceTooLargeError",
     "SpecError",
@@ -160,6 +162,7 @@ _MODULES: Final = {
         "Rendezvous",
         "Resources",
         "Resume",
+        "Signal",
         "Volume",
         "Watchdog",
     ),

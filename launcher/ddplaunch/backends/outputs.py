@@ -12,12 +12,12 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ddplaunch.agent.contract import Files, JobPlan, written
+from ddplaunch.agent.contract import SOURCE_MARK, Files, JobPlan, written
 from ddplaunch.backends import files
 
 BROUGHT = "outputs"
 """Folder, in the job's own, of what nodes wrote that do not see it: `outputs/node-1`."""
-_LEFT_OUT = ("__pycache__", ".git", written.SOURCE_MARK)
+_LEFT_OUT = ("__pycache__", ".git", SOURCE_MARK)
 _MOST = 200_000
 """Entries of a folder that are looked at. The folder may be anybody's home."""
 _CLOCKS = 2.0
@@ -95,7 +95,7 @@ def is_output(path: Path, status: os.stat_result, mark: float) -> bool:
     `mark`: when the source was complete, as `written.marked` returns it.
     """
     if path.parts[0] == Files.WORK:
-        return path.name != written.SOURCE_MARK and written.is_written(status, mark)
+        return path.name != SOURCE_MARK and written.is_written(status, mark)
     return path.parts[0] in (BROUGHT, Files.RESUME)  # into which only ranks write
 
 

@@ -17,7 +17,7 @@ from ddplaunch.errors import UsageError
 if TYPE_CHECKING:
     from ddplaunch.spec.models import JobSpec
 
-_LIMITS: Final = {"slurm": "time", "kubernetes": "active_deadline"}
+_LIMITS: Final = {"slurm": "time", "kubernetes": "active_deadline", "local": "time"}
 """The key of each target's section for the time that a job may take."""
 _OPTIONS: Final = {
     "name": "name",
@@ -75,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--time",
         metavar="TIME",
-        help="without a file: the job's time limit, such as 90m; none on this machine",
+        help="without a file: the job's time limit, such as 90m",
     )
     group.add_argument(
         "--save", metavar="FILE", help="without a file: write the job file, too; never over another"
@@ -149,7 +149,7 @@ def _limit(args: argparse.Namespace) -> dict[str, Any]:
     if args.to not in _LIMITS:
         raise UsageError(
             f"--time: there is no such limit for --to {args.to}",
-            hint="leave it out; `timeout 2h ddplaunch run -- torchrun …` ends a command here after a time",
+            hint="leave it out",
         )
     return {args.to: {_LIMITS[args.to]: args.time}}
 

@@ -23,6 +23,7 @@ def make(spec: JobSpec) -> TargetPlan:
         hub_port=spec.gate.port,
         source_limit=LOCAL_LIMIT,
         sees_folders=True,
+        time_limit=spec.local.time,
     )
 
 

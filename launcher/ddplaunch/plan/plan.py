@@ -80,6 +80,8 @@ def make(
         job = replace(job, notify=[*(job.notify or []), NotifyPlan(events=True)])
     if made.settles_nodes:
         job = replace(job, min_nodes=None)
+    if made.time_limit is not None:
+        job = replace(job, time_limit=made.time_limit)
     if made.sees_folders and not (spec.source or spec.workdir):
         job = replace(job, workdir=str(base.absolute()))
     missing = _missing_script(spec, made, base, travels)

@@ -90,7 +90,8 @@ def _options(spec: JobSpec) -> Iterator[str]:
     yield "--open-mode=append"  # a requeued job goes on in the same file
     # Without retries a node's failure is shown, not hidden by a second start.
     yield "--requeue" if spec.retries else "--no-requeue"
-    yield f"--signal=B:URG@{_warning(spec.slurm.time)}"
+    before = 0 if spec.signal is None else math.ceil(spec.signal.before)
+    yield f"--signal=B:URG@{max(_warning(spec.slurm.time), before)}"
     yield from spec.slurm.extra
 
 

@@ -25,6 +25,7 @@ class TargetPlan:
     settles_nodes: bool = False  # the scheduler decides how many nodes of a range start, and all of them come
     source_limit: int = LIMIT  # bytes of source that can travel with the job
     keeps_no_files: bool = False  # what its ranks write is gone with the job
+    time_limit: float | None = None  # seconds of each attempt, where no scheduler counts them
     sees_folders: bool = False  # its nodes may see this machine's folders: ranks stand in the job file's own
 
 

@@ -36,6 +36,7 @@ def job_data(job: Job) -> dict[str, Any]:
         "phase": status.get("phase"),
         "since": status.get("since"),
         "waiting_for": status.get("waiting_for", []),
+        "signal": status.get("signal"),
         "nodes": status.get("nodes", []),
         "pace": asdict(job.status.pace) if job.status and job.status.pace else None,
         "verdicts": verdicts_data(known_verdicts(job)),

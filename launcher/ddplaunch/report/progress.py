@@ -148,9 +148,14 @@ def _within(number: int, status: JobStatus | None) -> list[str]:
 
 def _end(status: JobStatus) -> str:
     if status.verdicts:
-        return printable(status.verdicts[0].sentence) + _checkpoint(status)
+        return printable(status.verdicts[0].sentence) + _signal(status) + _checkpoint(status)
     why = ended_by(status.exit_code, status) or "its hub left no result"
-    return why + _checkpoint(status)
+    return why + _signal(status) + _checkpoint(status)
+
+
+def _signal(status: JobStatus | None) -> str:
+    """Return which ranks got the signal of the job file, and why, after a semicolon."""
+    return f"; {printable(status.signal)}" if status is not None and status.signal else ""
 
 
 def _checkpoint(status: JobStatus | None) -> str:
@@ -170,14 +175,20 @@ def _headline(job: Job, now: float, *, preliminary: bool) -> str:
         if job.state is State.CANCELLED and job.exit_code == Exit.STOPPED and not job.detail:
             why = "by `ddplaunch cancel`"  # else its backend says who it was
         left = f"; {printable(job.lingers)}" if job.lingers else ""
-        return f"{job.state}{took}" + (f": {why}" if why else "") + _checkpoint(job.status) + left
+        return (
+            f"{job.state}{took}"
+            + (f": {why}" if why else "")
+            + _signal(job.status)
+            + _checkpoint(job.status)
+            + left
+        )
     if job.status is None:
         waits = f": {printable(job.detail)}" if job.detail else ""
         return f"{job.state} for {duration(now - job.submitted)}{waits}"
     verdict = _preliminary(job.status) if preliminary else None
     more = job.detail or (f"{verdict.sentence}; this may pass" if verdict else "")
     besides = f"; {printable(more)}" if more else ""
-    return f"{_phase_text(job.status, now)}{_waited_for(job.status)}{besides}"
+    return f"{_phase_text(job.status, now)}{_waited_for(job.status)}{besides}{_signal(job.status)}"
 
 
 def _never_began(job: Job) -> bool:

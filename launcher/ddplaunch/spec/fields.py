@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from ddplaunch.agent.job_file.data import SIGNALS
 from ddplaunch.agent.job_file.units import MOST, parse_duration, parse_quantity, parse_slurm_time
 from ddplaunch.spec.document import Unclear
 
@@ -103,6 +104,15 @@ SbatchOption = Annotated[
     str,
     _text(r"^-[^\r\n]+$", "an sbatch option such as --gres=gpu:8, without #SBATCH before it"),
 ]
+SignalName = Annotated[
+    str,
+    _text(
+        f"^((SIG)?({'|'.join(SIGNALS)})|(sig)?({'|'.join(SIGNALS).lower()}))$",
+        f"a signal that a program can handle: {', '.join(SIGNALS)}",
+    ),
+]
+"""A signal by its POSIX name, with or without SIG, in capitals or not."""
+
 GpuType = Annotated[
     str,
     _text(

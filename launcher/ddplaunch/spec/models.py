@@ -10,7 +10,7 @@ from dataclasses import asdict
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, PrivateAttr, ValidationError, create_model, model_validator
+from pydantic import ConfigDict, Field, PrivateAttr, ValidationError, create_model, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from ddplaunch import targets
@@ -34,6 +34,7 @@ from ddplaunch.spec.fields import (
     Port,
     Seconds,
     Section,
+    SignalName,
     Word,
     node_range,
 )
@@ -211,6 +212,23 @@ class Resume(Section):
     )
 
 
+class Signal(Section):
+    """A signal for every rank before the job is ended, so that it can write a checkpoint."""
+
+    model_config = ConfigDict(json_schema_extra={"x-whole": True})
+
+    name: SignalName = Field(
+        examples=["USR1"],
+        description="The signal, such as USR1 or SIGUSR1. Each rank gets it once, whatever stands between; "
+        "a rank without a handler for it does not, because it would only die.",
+    )
+    before: Seconds = Field(
+        examples=["120s"],
+        description="Time from the signal to the end: to the time limit of Slurm (`slurm.time`) or of this "
+        "machine (`local.time`), or, once a pod is deleted, to SIGTERM.",
+    )
+
+
 class JobSpec(Section):
     """A job file: what to train, on how many nodes, and what must hold before and while it runs."""
 
@@ -316,6 +334,13 @@ class JobSpec(Section):
         "each costs `watchdog.kill_after`. A failure of the program itself is never followed by a retry.",
     )
     resume: Resume = Field(default=Resume(), description="How a later attempt finds its checkpoint.")
+    signal: Signal | None = Field(
+        default=None,
+        examples=[{"name": "USR1", "before": "120s"}],
+        description="A signal for the ranks before the job is ended by its time limit, or because a pod is "
+        "deleted. An attempt that ends after it is followed by another, as far as `retries` go. By default "
+        "none, and a time limit is the end.",
+    )
     notify: tuple[Notify, ...] = Field(
         default=(),
         max_length=8,

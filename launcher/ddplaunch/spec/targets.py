@@ -260,4 +260,10 @@ class Slurm(Section):
 
 
 class Local(Section):
-    """Settings of a run on this machine: none, so far."""
+    """Settings of a run on this machine."""
+
+    time: Seconds | None = Field(
+        default=None,
+        examples=["2h"],
+        description="Time limit of each attempt, after which it is ended as by `cancel`; by default none.",
+    )

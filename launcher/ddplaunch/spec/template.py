@@ -41,6 +41,9 @@ nproc_per_node: 2
 #  args: [--resume]  # appended to `command` from the second attempt on
 #  dir: /checkpoints/digits  # DDPLAUNCH_RESUME_DIR; by default a folder of the job's own
 
+# A signal for each rank before the time limit, or once a pod is deleted; with `retries` the job comes back.
+#signal: {{name: USR1, before: 120s}}
+
 # Variables of every rank. Values are text: quote numbers.
 {env}
 #  OMP_NUM_THREADS: "4"
@@ -172,8 +175,9 @@ nproc_per_node: 2
 #    image: registry.example.com/trainer:1.0
 #    mounts: ["/data:/data:ro"]
 
-# What only a run on this machine knows: nothing so far.
-#local: {{}}
+# What only a run on this machine knows.
+#local:
+#  time: 2h  # of each attempt
 """
 
 

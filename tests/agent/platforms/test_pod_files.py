@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ddplaunch.agent.contract.written import SOURCE_MARK, SOURCE_TIME
+from ddplaunch.agent.contract import SOURCE_MARK, SOURCE_TIME
 from ddplaunch.agent.platforms import pod_files
 
 ROOT = "1 0 0:50 / / rw - overlay overlay rw\n"

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ddplaunch.agent.contract import Files, JobPlan, codec
-from ddplaunch.agent.contract.written import SOURCE_MARK
+from ddplaunch.agent.contract import SOURCE_MARK, Files, JobPlan, codec
 from ddplaunch.agent.supervisor import launch
 from ddplaunch.backends import outputs
 from ddplaunch.plan.source import SourceFile

@@ -94,7 +94,6 @@ def test_a_sweep_is_written_as_one(call: Call) -> None:
         ("submit job.yaml --nodes 2", "--nodes is for a job without a file, and job.yaml is one"),
         ("submit job.yaml --save x.yaml", "--save: job.yaml is a job file already"),
         ("submit --to local -- nosuch.py", "command: there is no nosuch.py in "),
-        ("submit --to local --time 1h -- train.py", "--time: there is no such limit for --to local"),
         (
             "submit --to local --save /x/job.yaml -- train.py",
             "--save: /x/job.yaml would lie in another folder",
@@ -115,6 +114,15 @@ def test_what_cannot_be_meant_is_refused(call: Call, folder: Path, words: str, e
     assert error in answer.err
     assert "hint: " in answer.err or ", wanted " in answer.err
     assert not (folder / "x.yaml").exists()
+
+
+def test_a_limit_on_this_machine(call: Call) -> None:
+    """It is a key of the job file, as everywhere."""
+    options = ["--to", "local", "--time", "1h", "--dry-run", "--save", "x.yaml"]
+    answer = call("submit", *options, "--", "train.py")
+
+    assert 0 == answer.code, answer.err
+    assert 3600.0 == api.load("x.yaml").local.time
 
 
 def test_a_command_that_is_refused_leaves_no_file(call: Call, folder: Path) -> None:

@@ -17,8 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.busy import BUSY
 
-from ddplaunch.agent.contract import Exit
-from ddplaunch.agent.contract.written import SOURCE_TIME
+from ddplaunch.agent.contract import SOURCE_TIME, Exit
 from ddplaunch.agent.hook import without_mpi
 from ddplaunch.errors import ExitCode, SourceTooLargeError
 from ddplaunch.plan.source import LIMIT, SourceFile

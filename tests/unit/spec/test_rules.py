@@ -178,6 +178,17 @@ def _paths(text: str) -> list[str]:
             "kubernetes: {tolerations: [{key: a, toleration_seconds: 3, effect: NoExecute}]}",
         ),
         ("slurm: {extra: [--nodes=3]}", "slurm.extra[0]", "slurm: {extra: [--nodefile=x]}"),
+        ("slurm: {extra: ['--signal=USR1@60']}", "slurm.extra[0]", "slurm: {extra: [--signals]}"),
+        (
+            "{signal: {name: USR1, before: 2m}, slurm: {time: 2m}}",
+            "signal.before",
+            "{signal: {name: USR1, before: 2m}, slurm: {time: 3m}}",
+        ),
+        (
+            "{signal: {name: USR1, before: 2m}, local: {time: 60s}}",
+            "signal.before",
+            "{signal: {name: USR1, before: 30s}, local: {time: 60s}}",
+        ),
         ("slurm: {extra: [-N 3]}", "slurm.extra[0]", "slurm: {extra: [--exclusive]}"),
         (
             "slurm: {container: {image: a}}",

@@ -95,6 +95,7 @@ class Env:
     TERMINATION = "DDPLAUNCH_TERMINATION"  # in a container: the file for its message, see `termination`
     JOB = "DDPLAUNCH_JOB"  # the job's name, for the trainer's own use
     SOURCE = "DDPLAUNCH_SOURCE"  # folder where the job's source was unpacked
+    ENDS_AT = "DDPLAUNCH_ENDS_AT"  # time.time() at which a local job's time limit ends the attempt
     SHARED = "DDPLAUNCH_SHARED"  # a file in `run` of node 0's job folder, which a node sees if it shares that
     SUBMISSION = "DDPLAUNCH_SUBMISSION"  # with JobPlan.outputs: what no other submission has, in all attempts
     WEBHOOK = "DDPLAUNCH_WEBHOOK_"  # and a number: in a pod, a URL of the job file's `notify`
@@ -122,6 +123,7 @@ class Files:
     )
     STATUS = "run/status.json"  # JobStatus, replaced whole at every change
     EVENTS = "run/events.jsonl"  # one Event a line
+    SIGNALLED = "run/signalled"  # in words, why the ranks got the plan's signal, once they have
     FAULTY = "run/faulty"  # names of the nodes at fault, one a line, where the job may work without them
     BUNDLE = "run/bundle.zip"  # Bundle, by `bundle_file`, written at every verdict and at the end
     STOP_REQUEST = "stop-request.json"  # StopRequest: who asks for the end, where the folder is shared
@@ -135,6 +137,12 @@ class Files:
     LAUNCH_END = "launch.json"  # LaunchEnd, once the launch command has ended
     OWN = "bundle.zip"  # Bundle, by `bundle_file`, of this node's view alone, where it ended without a hub
 
+
+SOURCE_TIME = 315_619_200
+"""Seconds since the epoch (2 January 1980) at which all files of a job's source seem to be written, so that
+the same source makes the same archive. Zip knows no earlier year."""
+SOURCE_MARK = ".ddplaunch-source"
+"""Name of a file in Files.WORK, written when the source is unpacked: see `contract.written`."""
 
 MESH = "mesh"
 """The check that nodes make together: each tries paths to the others."""
@@ -219,6 +227,14 @@ class MetricsPlan:
 
 
 @dataclass(frozen=True)
+class SignalPlan:
+    """A signal for each rank, before the scheduler ends the job."""
+
+    name: str  # "SIGUSR1"
+    before: float  # seconds from it to the end
+
+
+@dataclass(frozen=True)
 class JobPlan:
     """The same file on all nodes of a job; only Env differs between them.
 
@@ -255,6 +271,8 @@ class JobPlan:
     gate: GatePlan = field(default_factory=GatePlan)
     watchdog: WatchdogPlan = field(default_factory=WatchdogPlan)
     resources: ResourcePlan = field(default_factory=ResourcePlan)
+    signal: Optional[SignalPlan] = None
+    time_limit: Optional[float] = None  # seconds of each attempt, where no scheduler counts them
     notify: Optional[list[NotifyPlan]] = None
     metrics: Optional[MetricsPlan] = None
     keep_background: Optional[bool] = None  # what the launch command leaves running goes on after its end
@@ -270,6 +288,11 @@ class JobPlan:
     def retried(self) -> list[int]:
         """Return the exit codes of an attempt after which another one may go well."""
         return [Exit.NODE_AT_FAULT, Exit.HANG] if self.retry_hangs else [Exit.NODE_AT_FAULT]
+
+    @property
+    def retried_after_signal(self) -> list[int]:
+        """Return the same for an attempt whose ranks got the signal, which may end them by any code."""
+        return [Exit.OK, Exit.WORKER_FAILED, Exit.STOPPED, *self.retried]
 
 
 @dataclass(frozen=True)

@@ -241,6 +241,14 @@ class Finished(Message, kind="finished", way=Way.SUPERVISOR_TO_HUB, limit=LONG):
 
 
 @dataclass(frozen=True)
+class Signalled(Message, kind="signalled", way=Way.SUPERVISOR_TO_HUB):
+    """Answers `SignalRanks`: how many ranks of the node got the signal, and which have no handler."""
+
+    sent: int
+    deaf: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
 class Alive(Message, kind="alive", way=Way.HUB_TO_SUPERVISOR):
     """Shows that the hub lives."""
 
@@ -258,6 +266,11 @@ class Collect(Message, kind="collect", way=Way.HUB_TO_SUPERVISOR):
     why: str
     deadline: float
     dumps: int = 0  # bytes that flight recorders may take, packed
+
+
+@dataclass(frozen=True)
+class SignalRanks(Message, kind="signal-ranks", way=Way.HUB_TO_SUPERVISOR):
+    """Asks for the plan's signal to each rank of the node. It gets it once, however often it is asked for."""
 
 
 @dataclass(frozen=True)

@@ -63,4 +63,5 @@ class JobStatus:
         default_factory=list
     )  # earlier ones with failures, without evidence
     output_lost: str = ""  # of a command in the foreground: what could not be written, and why
+    signal: Optional[str] = None  # a sentence: which ranks got the signal of the job file, and why
     version: int = VERSION

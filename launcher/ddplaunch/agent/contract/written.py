@@ -2,9 +2,9 @@
 
 Asked by the supervisor at the end of the ranks, and by the launcher's `outputs` and `delete`; job.bash asks
 `find` the same. The time of a file alone does not answer it: `shutil.copy2`, with which trainings keep their
-configuration beside the checkpoints, gives the copy the time of the file from the source. So a mark is
-written when the source has been unpacked, before anybody can see the folder. What the kernel has changed
-since then was written by the ranks, whatever time it shows.
+configuration beside the checkpoints, gives the copy the time of the file from the source. So the
+last step of unpacking the source is a mark. Everything that the kernel has changed later is the ranks'
+work, whatever time it shows.
 """
 
 from __future__ import annotations
@@ -12,11 +12,7 @@ from __future__ import annotations
 import os
 import stat
 
-SOURCE_TIME = 315_619_200
-"""Seconds since the epoch (2 January 1980) at which all files of a job's source seem to be written, so that
-the same source makes the same archive. Zip knows no earlier year."""
-SOURCE_MARK = ".ddplaunch-source"
-"""Name of the mark, in the folder of the source."""
+from ddplaunch.agent.contract import SOURCE_MARK, SOURCE_TIME
 
 
 def marked(folder: str) -> float:

@@ -99,6 +99,7 @@ class JobRecord:
         self.launch_attempt = 0  # how often the launch command has started ranks in the place of others
         self.failed_attempts: list[LaunchAttempt] = []  # earlier ones of these, with failures
         self.paces: dict[int, tuple[float, list[RankPace]]] = {}  # by node, and when they came
+        self.signal: Optional[str] = None  # which ranks got the signal of the job file, and why
         self.exit_code: Optional[int] = None
         self.send_message: Callable[[str], None] = _send_nothing  # an Occasion, to whom the job file names
         self.decided: Optional[int] = None  # what `exit_code` will be, once the nodes have ended
@@ -122,6 +123,11 @@ class JobRecord:
         self._events.append(event)
         self._log.write(codec.text(event).encode() + b"\n")
         self.log(f"{time.strftime('%H:%M:%S', time.localtime(event.at))} {event.text}")
+
+    def signalled(self, text: str) -> None:
+        """Record that ranks got the signal of the job file; `text` is one sentence."""
+        self.signal, self._changed = text, True
+        self.event("signal", text)
 
     def log(self, text: str) -> None:
         """Print lines of the hub's log. A closed pipe must not end the job."""
@@ -234,6 +240,7 @@ class JobRecord:
             pace=self._pace(),
             launch_attempt=self.launch_attempt,
             failed_attempts=[dataclasses.replace(each, evidence=None) for each in self.failed_attempts],
+            signal=self.signal,
         )
 
     def _pace(self) -> Optional[JobPace]:

@@ -42,6 +42,7 @@ from ddplaunch.agent.hub.job_record import JobRecord
 from ddplaunch.agent.hub.launch_attempts import LAST, Failure, LaunchAttempts, follows
 from ddplaunch.agent.hub.liveness import Liveness
 from ddplaunch.agent.hub.notices import Notices
+from ddplaunch.agent.hub.rank_signal import RankSignal
 from ddplaunch.agent.hub.recheck import DOUBT, Recheck, is_doubtful
 from ddplaunch.agent.hub.reconnects import Reconnects
 from ddplaunch.agent.hub.run_states import NEXT, RunState
@@ -76,6 +77,7 @@ class RunSession:
         self.ending: Optional[str] = None  # why the job is about to be ended from outside
         self.eviction = Eviction(record.members)
         self.closing = Closing(record, self.sessions)
+        self.rank_signal = RankSignal(plan, record, self.sessions)
 
     def resume(self) -> None:
         """Go on in the place of a hub that was killed, with what it has left in the record."""
@@ -126,6 +128,8 @@ class RunSession:
             self.rounds.add(message.id, self.evidence_store.evidence(node, message.evidence))
         elif isinstance(message, messages.Stopping):
             self._stopping(node, message.why, now)
+        elif isinstance(message, messages.Signalled):
+            self.rank_signal.answered(node, message)
         elif isinstance(message, messages.Finished):
             catalogue.check_end(message.verdicts, message.exit_code)
             self._finished(node, message.exit_code, message.verdicts, now)
@@ -152,6 +156,7 @@ class RunSession:
 
     def _advance(self, now: float) -> None:
         """Do what is due in WATCHING and JUDGING."""
+        self.rank_signal.tick(now)
         self._look_for_missing(now)
         self._look_for_lost(now)
         if (done := self.rounds.finished(now)) is not None:
@@ -161,7 +166,7 @@ class RunSession:
             self.rounds.start(now)
         if self.state == RunState.CLOSING or self._heeds_eviction(now):
             return
-        busy = self.rounds.current is not None or not self.eviction.is_plain(now)
+        busy = self.rounds.current is not None or not self.eviction.is_plain(now) or self._gives_time(now)
         if self.state == RunState.JUDGING:
             if now >= self.judge_at and not busy:
                 self._judge_deaths(now)
@@ -198,6 +203,7 @@ class RunSession:
         self.sessions[node] = session
         self.reconnects.is_back(node)
         self.record.follow(self.finished)
+        self.rank_signal.joined(session, now)
         if self.closing.exit_code is not None:
             session.send(farewell(self.closing.exit_code, self.record.verdicts))
 
@@ -254,6 +260,7 @@ class RunSession:
     def _stopping(self, node: int, how: str, now: float) -> None:
         """Ask for evidence before the ranks end. Eviction.is_plain waits for the other nodes."""
         self.record.event("ending", f"{self.record.node_name(node)} was told to stop: {how}", node)
+        self.rank_signal.node_stops(node, now)
         if self.eviction.stopping(node, how, now):
             self._request("stopping", now)
             who = self._ended_by()
@@ -270,6 +277,8 @@ class RunSession:
         """Report nodes that are being stopped. Once one has ended, end the job and return True."""
         if self.eviction.is_due(now):
             self._report_eviction()
+        if self._gives_time(now):
+            return False
         if Exit.STOPPED not in self.finished.values() or not self.eviction.is_plain(now) or not self._is_over:
             return False
         self.end(Exit.STOPPED, self._present, self._all_evidence("stop"), now)
@@ -289,6 +298,7 @@ class RunSession:
     def _ending(self, session: Session, why: str, now: float) -> None:
         """Ask all nodes for evidence: the client is about to end the job."""
         self.ending = why or "no reason given"
+        self.rank_signal.end_is_near(now)
         self.record.event("ending", f"the job is about to be ended from outside: {self.ending}")
         self._request("ending", now, session)
 
@@ -401,7 +411,9 @@ class RunSession:
         evidence = self._all_evidence("death")
         verdicts = judge(evidence, self.record.complain)
         is_stopping = self.ending is not None or self.eviction.begun
-        by_ending = is_stopping and all(verdict.code in BY_ENDING for verdict in verdicts)
+        # A handler may end its rank by any exit code.
+        own_ends = {"rank-failed"} if self.eviction.begun and self.rank_signal.given else set()
+        by_ending = is_stopping and all(verdict.code in BY_ENDING | own_ends for verdict in verdicts)
         stopped = dict.fromkeys(self.eviction.nodes, int(Exit.STOPPED))
         go_on = not self.attempts.is_over({**self.finished, **stopped}, self.liveness.gone)
         if by_ending and self.ending is None and stopped and go_on:
@@ -417,6 +429,10 @@ class RunSession:
             self.end(code, verdicts, evidence, now)
         else:
             self._let_go_on(verdicts, evidence, now)
+
+    def _gives_time(self, now: float) -> bool:
+        """Whether ranks that got the job file's signal may still write their checkpoints."""
+        return self.rank_signal.gives_time(self.finished.keys() | self.liveness.gone, now)
 
     @property
     def _is_over(self) -> bool:

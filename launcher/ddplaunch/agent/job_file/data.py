@@ -14,6 +14,9 @@ Path = tuple[Union[str, int], ...]
 Problem = tuple[str, str, str, str]
 """Where, what was found, what is wanted, and a hint."""
 
+SIGNALS = ("ALRM", "HUP", "INT", "QUIT", "TERM", "URG", "USR1", "USR2", "XCPU")
+"""Those that a job file may name for its ranks: programs can handle them, and none tells of a crash."""
+
 POD_GATE_TIMEOUT = 600.0
 """Seconds for the gate on Kubernetes by default: nodes pull their images at different speeds."""
 

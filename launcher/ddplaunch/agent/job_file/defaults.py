@@ -14,6 +14,8 @@ UNITS: dict[str, tuple[str, str]] = {
     "kubernetes.active_deadline": ("duration", "a duration such as 10s, 2m or 1h30m"),
     "kubernetes.ttl": ("duration", "a duration such as 10s, 2m or 1h30m"),
     "slurm.time": ("slurm_time", 'a time such as 90m, 12h, "1:30:00" or "2-00:00:00"'),
+    "local.time": ("duration", "a duration such as 10s, 2m or 1h30m"),
+    "signal.before": ("duration", "a duration such as 10s, 2m or 1h30m"),
 }
 """Keys whose texts are numbers of a unit: its parser in `units`, and what a message says is wanted."""
 

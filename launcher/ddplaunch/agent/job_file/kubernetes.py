@@ -6,6 +6,7 @@ wrong with a single value, `plan.kubernetes_limits` finds, and for a Helm chart 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Callable
@@ -22,6 +23,9 @@ OLDEST = (1, 29)
 """The first version that has native sidecars switched on."""
 OLDEST_ELASTIC = (1, 31)
 """The first version that has a Job's `successPolicy` switched on."""
+
+SHORTEST_GRACE = 60
+"""Seconds from SIGTERM: for evidence 5, for torchrun's patience with its workers 30, for the hub's end 15."""
 
 LABEL = 63
 _DOMAIN = 253
@@ -146,6 +150,22 @@ def _deadlines(job: Job) -> _Problems:
         yield "kubernetes.active_deadline", format_duration(deadline), wanted, hint
 
 
+def _grace(job: Job) -> _Problems:
+    """Refuse a grace period that would end before the ranks have had the time that `signal` promises them."""
+    spec = job["kubernetes"]["pod_template"].get("spec")
+    given = spec.get("terminationGracePeriodSeconds") if isinstance(spec, dict) else None
+    signal = job.get("signal")
+    if signal is None or not isinstance(given, int):
+        return
+    wanted = SHORTEST_GRACE + math.ceil(signal["before"])
+    if given < wanted:
+        hint = (
+            f"signal.before, which is {format_duration(signal['before'])}, and {SHORTEST_GRACE} s for the end"
+        )
+        at = f"{_TEMPLATE}.spec.terminationGracePeriodSeconds"
+        yield at, f"{given}", f"{wanted} or more, or leave it out", hint
+
+
 def _version(job: Job) -> _Problems:
     options = job["kubernetes"]
     given = options.get("version")
@@ -217,6 +237,7 @@ _RULES: tuple[Callable[[Job], _Problems], ...] = (
     _outputs,
     _metrics,
     _deadlines,
+    _grace,
     _version,
     _devices,
 )

@@ -14,6 +14,7 @@ from ddplaunch.agent.contract import (
     NotifyPlan,
     Occasion,
     ResourcePlan,
+    SignalPlan,
     WatchdogPlan,
 )
 from ddplaunch.agent.job_file import kubernetes, torchrun
@@ -91,6 +92,7 @@ def make(
             rdma=resources.get("rdma"),
         ),
         metrics=MetricsPlan(metrics["port"], metrics.get("address")) if metrics.get("port") else None,
+        signal=_signal(job.get("signal")),
         notify=[_recipient(*each) for each in enumerate(job["notify"])] or None,
     )
 
@@ -123,6 +125,12 @@ def _secret(name: str, reference: Mapping[str, Any]) -> dict[str, str]:
         return {"file": reference["file"]}
     # The value of a Secret is a variable of the container, under the name that the ranks shall see.
     return {"env": reference.get("env") or name}
+
+
+def _signal(given: Optional[Mapping[str, Any]]) -> Optional[SignalPlan]:
+    if given is None:
+        return None
+    return SignalPlan(f"SIG{given['name'].upper().removeprefix('SIG')}", given["before"])
 
 
 def _recipient(index: int, given: Mapping[str, Any]) -> NotifyPlan:

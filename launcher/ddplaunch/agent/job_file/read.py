@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from functools import reduce
-from operator import getitem
 from typing import Any, NamedTuple
 
 from ddplaunch.agent.contract import JobPlan, Verdict
@@ -39,8 +38,8 @@ def _take_in_units(job: dict[str, Any]) -> Iterator[tuple[str, Problem]]:
     """Make numbers of durations and amounts. A text that is none yields a problem, and 1 stands in for it."""
     for path, (unit, wanted) in UNITS.items():
         *sections, key = path.split(".")
-        holder = reduce(getitem, sections, job)
-        value = holder.get(key)
+        holder: Any = reduce(_below, sections, job)
+        value = _below(holder, key)
         if value is None or value in ("auto", "never"):
             continue
         try:
@@ -51,6 +50,10 @@ def _take_in_units(job: dict[str, Any]) -> Iterator[tuple[str, Problem]]:
             yield path, (path, f'"{value}"' if isinstance(value, str) else f"{value}", wanted, hint)
             number = 1
         holder[key] = number
+
+
+def _below(part: Any, name: str) -> Any:
+    return None if part is None else part.get(name)
 
 
 def _rests_on(paths: tuple[Path, ...], wrong: dict[str, Problem]) -> bool:

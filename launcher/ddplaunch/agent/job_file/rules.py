@@ -45,6 +45,7 @@ _OWNED_SBATCH = {
     "-J": "name",
     "--job-name": "name",
     "--export": "env",
+    "--signal": "signal",
 }
 
 
@@ -378,6 +379,18 @@ def outputs(job: Job) -> Iterator[Finding]:
         yield Finding((("outputs", "path"),), "a path with '..'", "a folder on the volume")
 
 
+def signal_before_limit(job: Job) -> Iterator[Finding]:
+    """Refuse a signal that would be due before the job begins."""
+    before = (job.get("signal") or {}).get("before")
+    for section in ("slurm", "local"):
+        limit = (job.get(section) or {}).get("time")
+        if before is not None and limit is not None and before >= limit:
+            wanted = f"less than {section}.time, which is {format_duration(limit)}"
+            hint = "the ranks get the signal so long before the time limit"
+            paths = (("signal", "before"), (section, "time"))
+            yield Finding(paths, format_duration(before), wanted, hint)
+
+
 def container_has_a_runtime(job: Job) -> Iterator[Finding]:
     """An image that nothing would run."""
     container = job["slurm"]["container"]
@@ -409,6 +422,7 @@ RULES: tuple[Rule, ...] = (
     outputs,
     tolerations,
     sbatch_options,
+    signal_before_limit,
     container_has_a_runtime,
 )
 """Every cross-field rule; a rule that is not here is not asked."""

@@ -108,8 +108,9 @@ def _run(host: Host, attempt: int) -> int:
     try:
         while True:
             code = host.run(attempt)
-            if code not in plan.retried or attempt >= plan.retries or host.stopping:
+            if attempt >= plan.retries or not host.comes_back(code):
                 return code
+            host.renew(f"retry {attempt + 1} of {plan.retries}")
             run = host.path(Files.RUN)
             os.replace(run, f"{run}-{attempt}")
             host.close_logs()
@@ -140,6 +141,8 @@ class Host:
         self.gate_only = gate_only
         self.stopping = False
         self.kill_at: Optional[float] = None
+        self.limit_at = math.inf  # time.monotonic() at which the plan's time limit ends the attempt
+        self.is_at_limit = False  # it is this that ends it
         self.signals = signals
         self.early: list[int] = []  # signals for the command, which came before it was started
         self.pausing = 0.0  # until when the launch commands may stop, by time.monotonic()
@@ -173,6 +176,9 @@ class Host:
         with open(os.open(self.path(Files.KEY), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             file.write(key)
         self.env = {**os.environ, Env.KEY: key, Env.ATTEMPT: str(attempt), Env.TERMINATION: ""}
+        if self.plan.time_limit is not None:
+            self.limit_at = time.monotonic() + self.plan.time_limit
+            self.env[Env.ENDS_AT] = str(time.time() + self.plan.time_limit)
         if self.part is None:  # else the nodes have folders of their own, and none of it in common
             self.env[Env.RESUME_DIR] = self.path(Files.RESUME)
             os.makedirs(self.path(Files.RESUME), exist_ok=True)
@@ -195,6 +201,24 @@ class Host:
         if key_server is not None:
             key_server.process.kill()
         return self._conclude()
+
+    def comes_back(self, code: int) -> bool:
+        """Whether an attempt that has ended so may be followed by another."""
+        if code in self.plan.retried and not self.stopping:
+            return True
+        signalled = os.path.exists(self.path(Files.SIGNALLED)) and code in self.plan.retried_after_signal
+        return signalled and (self.is_at_limit or not self.stopping)
+
+    def renew(self, text: str) -> None:
+        """Get ready for the next attempt, after saying so."""
+        if os.path.exists(self.path(Files.SIGNALLED)):
+            line = f"{time.strftime('%H:%M:%S')} the time limit was near: {text}\n".encode()
+            self._log(self.path(Files.HUB_LOG), line)
+            self._say(line)
+        if self.is_at_limit:
+            self.stopping, self.is_at_limit, self.kill_at = False, False, None
+            with contextlib.suppress(OSError):
+                os.unlink(self.path(Files.STOP_REQUEST))
 
     def _run_nodes(self) -> None:
         for node in self.nodes:
@@ -407,6 +431,8 @@ class Host:
                 self._pass_signal(received.number)
         if self.pausing > time.monotonic():
             self._pause()
+        if time.monotonic() > self.limit_at:
+            self._reach_limit()
         if self.kill_at is not None and time.monotonic() > self.kill_at:
             self.kill_at = None
             end_all()
@@ -429,12 +455,24 @@ class Host:
             if not self._send(number, "run"):
                 self._send(signal.SIGTERM)
         else:
+            self.is_at_limit = False
             if self._is_final() and self.kill_at is None:
                 self.kill_at = time.monotonic() + STOP_GRACE
             if number == signal.SIGINT:
                 hurried = time.monotonic() + HURRIED
                 self.kill_at = hurried if self.kill_at is None else min(self.kill_at, hurried)
             self._send(number, "run")
+
+    def _reach_limit(self) -> None:
+        """End the attempt as a scheduler does."""
+        self.limit_at = math.inf
+        if self.stopping or self._all_ended() or self.plan.time_limit is None:
+            return
+        self.is_at_limit = True
+        who = f"the time limit of {phrases.span(self.plan.time_limit)}"
+        with contextlib.suppress(OSError):  # then it is called a signal
+            codec.write(self.path(Files.STOP_REQUEST), StopRequest(signal.SIGTERM, who, final=True))
+        self._pass_signal(signal.SIGTERM)
 
     def must_stop(self) -> bool:
         """Whether a signal has requested the end, also in the last moments."""

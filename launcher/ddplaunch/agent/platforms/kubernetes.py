@@ -113,6 +113,7 @@ def _post_event(message: dict[str, Any]) -> None:
 KUBERNETES = Platform(
     "kubernetes",
     hints=_HINTS,
+    stops_single_nodes=True,
     # The kubelet starts a hub again; its name may lead to a pod of an earlier job for as long as that ends
     # and name servers remember it; and a new pod's network takes a moment.
     hub_patience={

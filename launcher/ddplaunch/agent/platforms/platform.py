@@ -5,9 +5,20 @@ The plan names the job's scheduler. An unknown name counts as plain machines.
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Callable, Optional
+from typing import Any, Callable, NamedTuple, Optional
+
+from ddplaunch.agent.contract import Env
+
+
+class Ends(NamedTuple):
+    """When the scheduler ends the job, and by what, as a noun: "the time limit"."""
+
+    seconds: float  # from now
+    what: str
 
 
 @dataclass(frozen=True)
@@ -44,6 +55,11 @@ class Platform:
     ended_by: Callable[[], str] = lambda: ""
     """Returns who ends the job that gets SIGTERM now, as a noun: "scancel"; "" where that is not known."""
 
+    ends_in: Callable[[], Optional[Ends]] = lambda: None
+    """Returns when the scheduler ends the job, as far as it knows now; None where that is not known."""
+    stops_single_nodes: bool = False
+    """Whether it ends jobs by stopping nodes, each by itself, with a grace period that the job chooses."""
+
     lost_files: Callable[[str, float], str] = lambda _folder, _since: ""
     """Returns which files written below a folder since then go with this node, in a sentence; "": none."""
 
@@ -52,5 +68,10 @@ class Platform:
         return self.hints.get(kind, otherwise)
 
 
-PLAIN = Platform("")
+def _ends_in() -> Optional[Ends]:
+    at = os.environ.get(Env.ENDS_AT, "")
+    return Ends(float(at) - time.time(), "the time limit") if at else None
+
+
+PLAIN = Platform("", ends_in=_ends_in)
 """Machines without a scheduler."""

@@ -10,7 +10,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 
-from ddplaunch.agent.contract import written
+from ddplaunch.agent.contract import SOURCE_MARK, written
 from ddplaunch.agent.system import mounts, phrases
 
 _MOST = 50_000
@@ -69,7 +69,7 @@ def _files(folder: str) -> Iterator[tuple[str, os.stat_result]]:
             if name not in ("__pycache__", ".git") and _device(os.path.join(above, name)) == device
         ]
         for name in names:
-            if name == written.SOURCE_MARK:
+            if name == SOURCE_MARK:
                 continue
             path = os.path.join(above, name)
             with contextlib.suppress(OSError):  # gone meanwhile

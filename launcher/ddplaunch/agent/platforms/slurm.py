@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import os
 import re
 import subprocess
+import time
 from collections.abc import Mapping
 from typing import Any, Optional
 
-from ddplaunch.agent.platforms.platform import Platform
+from ddplaunch.agent.platforms.platform import Ends, Platform
 from ddplaunch.agent.platforms.slurm_hints import HINTS
 
 NODE = "SLURM_NODEID"
@@ -30,12 +32,28 @@ _ASK = 2.0
 
 def ended_by() -> str:
     """Return who ends this job, by its state. Which user has called scancel only accounting knows, later."""
+    return _ender(_job())
+
+
+def ends_in() -> Optional[Ends]:
+    """Return when Slurm ends this job, by its limit or for another job; None: it does not say."""
+    job = _job()
+    with contextlib.suppress(ValueError):
+        end = datetime.datetime.fromisoformat(job.get("EndTime", "")).timestamp()
+        preempted = job.get("PreemptTime", "None") != "None"
+        what = "a job of higher priority gets its nodes" if preempted else "the time limit"
+        return Ends(end - time.time(), what)
+    return None
+
+
+def _job() -> dict[str, str]:
+    """Return what the controller says of this job; {} where it does not answer."""
     number = os.environ.get("SLURM_JOB_ID", "")
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         words = ["scontrol", "--oneliner", "show", "job", number]
         shown = subprocess.run(words, capture_output=True, text=True, timeout=_ASK) if number else None
-        return _ender(dict(re.findall(r"(?<!\S)(\w+)=(\S*)", shown.stdout))) if shown else ""
-    return ""
+        return dict(re.findall(r"(?<!\S)(\w+)=(\S*)", shown.stdout)) if shown else {}
+    return {}
 
 
 def _ender(job: Mapping[str, str]) -> str:
@@ -63,6 +81,7 @@ SLURM = Platform(
     place="Slurm's comment",
     show=_set_comment,
     ended_by=ended_by,
+    ends_in=ends_in,
 )
 
 

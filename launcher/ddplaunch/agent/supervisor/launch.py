@@ -17,8 +17,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple, Optional, cast
 
 from ddplaunch.agent import hook
-from ddplaunch.agent.contract import Env, Files, JobPlan, RendezvousSettings, codec, volume
-from ddplaunch.agent.contract.written import SOURCE_MARK
+from ddplaunch.agent.contract import SOURCE_MARK, Env, Files, JobPlan, RendezvousSettings, codec, volume
 from ddplaunch.agent.interfaces import nccl, read
 from ddplaunch.agent.system import ports, processes, programs, secrets
 from ddplaunch.agent.text.printable import HintedError

@@ -10,14 +10,14 @@ from dataclasses import replace
 from typing import Callable, Optional, Union
 
 from ddplaunch.agent.contract import codec
-from ddplaunch.agent.contract.messages import Collect, End, Noted, Notice, Way, load
+from ddplaunch.agent.contract.messages import Collect, End, Noted, Notice, SignalRanks, Way, load
 from ddplaunch.agent.diagnosis import catalogue
 from ddplaunch.agent.transport.protocol import Body
 
 _LONGEST = 600.0
 """Seconds, the most that an order may ask for."""
 
-Order = Union[Collect, Notice, End, Noted]
+Order = Union[Collect, Notice, End, Noted, SignalRanks]
 
 
 def read(lines: Iterable[tuple[str, Body]], log: Callable[[str], None]) -> Iterator[Order]:
@@ -42,7 +42,7 @@ def _read(kind: str, body: Body) -> Optional[Order]:
     if isinstance(message, End):
         catalogue.check_end(message.verdicts, message.exit_code)
         return replace(message, grace=_bounded(message.grace))
-    return message if isinstance(message, Noted) else None
+    return message if isinstance(message, (Noted, SignalRanks)) else None
 
 
 def _bounded(seconds: float) -> float:

@@ -102,6 +102,10 @@ class SignalRelay:
         to_group = sent.number == signal.SIGWINCH or (sent if request is None else request).to_group
         processes.send(self._place.group_of(launch.pid) if to_group else launch.pid, sent.number)
 
+    def is_for_ranks(self, sent: SentSignal) -> bool:
+        """Whether the ranks have no copy of their own, as of a signal to all processes of the job."""
+        return not self._came_to_all(sent.number)
+
     def forward(self, sent: SentSignal, started: float) -> None:
         """Pass on a signal that asks for no end. `started`: the launch command's time.monotonic()."""
         if sent.number in signals.PAUSES:

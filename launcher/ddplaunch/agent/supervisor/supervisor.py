@@ -40,6 +40,7 @@ from ddplaunch.agent.supervisor.launchers import HOLD, Launchers, is_dying
 from ddplaunch.agent.supervisor.lookups import Lookups
 from ddplaunch.agent.supervisor.output import Console
 from ddplaunch.agent.supervisor.polling import BEAT, POLL, Poller, wait_for
+from ddplaunch.agent.supervisor.rank_signal import RankSignal
 from ddplaunch.agent.supervisor.rank_tracker import RankTracker
 from ddplaunch.agent.supervisor.ranks import Rank
 from ddplaunch.agent.supervisor.sampling import Sampler
@@ -100,6 +101,7 @@ class Supervisor:
         self.hooks = Hooks(lambda line, message: self.hook_messages.append((line, message)))
         self.tracker = RankTracker(plan, node, place, self.hooks, console, self.redactor)
         self.relay = SignalRelay(place, outer, self.tracker)
+        self.rank_signal = RankSignal(plan, self.tracker, link.send, self.log)
         self.sampler = Sampler()
         self.collector = Collector(node, plan.python, self.hooks, self.sampler, self.meanwhile)
         self.poller = Poller(self.tracker, self.hooks, self.sampler, self.collector)
@@ -115,6 +117,7 @@ class Supervisor:
         self.started = math.inf  # the launch command's time.monotonic()
         self.requested_at = -math.inf  # when a signal last requested the end
         self.kill_at: Optional[float] = None
+        self.pass_at: Optional[tuple[float, reaper.SentSignal]] = None  # a signal to stop, and when it is due
         self.killed = False  # the launch command did not end by itself
         self.dismissed = False  # it was ended without a signal to this node: for a hang, or another node
         self.next_discovery = 0.0
@@ -168,6 +171,9 @@ class Supervisor:
 
     def _by_the_clock(self) -> None:
         now = time.monotonic()
+        self.rank_signal.by_the_clock()
+        if self.pass_at is not None and now >= self.pass_at[0]:
+            self._pass_late()
         if now >= self.next_discovery:
             self.next_discovery = now + (_DISCOVER if self.tracker.ranks else BEAT / 2)
             self.tracker.discover()
@@ -309,6 +315,8 @@ class Supervisor:
             kept = order.why == "stopping" and self.before_stop
             evidence = kept or self.evidence(order.deadline, order.why, order.dumps)
             self.link.send(messages.Evidence(order.id, evidence))
+        if isinstance(order, messages.SignalRanks):
+            self.rank_signal.ask()
         if isinstance(order, (messages.Noted, messages.End)):
             self.noted = True
             self.link.expect_hang_up()
@@ -338,7 +346,10 @@ class Supervisor:
             else:
                 if sent.number == signal.SIGCONT:
                     self.link.woke()
-                self.relay.forward(sent, self.started)
+                if not self.rank_signal.is_named(sent.number):
+                    self.relay.forward(sent, self.started)
+                elif self.relay.is_for_ranks(sent):
+                    self.rank_signal.send_again()
         self.relay.by_the_clock()
 
     def _end_requested(self, sent: reaper.SentSignal) -> None:
@@ -361,19 +372,29 @@ class Supervisor:
             return
         who, name = self.relay.who(sent), signals.name(sent.number)
         grace = "" if is_patient else f", SIGKILL after {exit_status.STOP_GRACE:.0f} s"
-        self.log(f"told to stop by {who}: evidence first, then {name}{grace}")
+        warning = self.plan.signal if self._stops_single_nodes else None
+        first = f"{warning.name}, {warning.before:.0f} s for the ranks, " if warning is not None else ""
+        self.log(f"told to stop by {who}: evidence first, then {first}{name}{grace}")
         self.link.report(messages.Stopping(who))
         self.before_stop = self.evidence(exit_status.STOP_EVIDENCE)
         self.link.report(messages.Evidence(0, self.before_stop))
-        self._stop(Exit.STOPPED, math.inf if is_patient else exit_status.STOP_GRACE, sent)
+        if warning is not None and self.tracker.launch_exit is None:
+            self._begin_stop(Exit.STOPPED, sent)
+            self.pass_at = now + warning.before, sent
+            self.rank_signal.ask()
+        else:
+            self._stop(Exit.STOPPED, math.inf if is_patient else exit_status.STOP_GRACE, sent)
+
+    def _pass_late(self) -> None:
+        """Pass on a signal to stop: the ranks have had their time since the signal of the job file."""
+        assert self.pass_at is not None
+        (_, sent), self.pass_at = self.pass_at, None
+        self._stop(Exit.STOPPED, exit_status.STOP_GRACE, sent)
 
     def _stop(self, code: int, grace: float, sent: Optional[reaper.SentSignal] = None) -> None:
         """Send SIGTERM to the launch command, or pass on a signal; `grace` seconds later SIGKILL to all."""
-        if self.stop_code is None:
-            self.stop_code = code
-            self.dismissed = sent is None
-            self.launchers.stopping = True
-            self.away_since = self.away_since or time.time()
+        self._begin_stop(code, sent)
+        self.pass_at = None
         self.kill_at = time.monotonic() + grace
         launch = self.tracker.launch
         if launch is None:
@@ -387,6 +408,13 @@ class Supervisor:
                 processes.send(self.place.group_of(launch.pid), signal.SIGTERM)
             if sent is None or is_stopped(launch.pid):
                 processes.send(self.place.group_of(launch.pid), signal.SIGCONT)
+
+    def _begin_stop(self, code: int, sent: Optional[reaper.SentSignal]) -> None:
+        if self.stop_code is None:
+            self.stop_code = code
+            self.dismissed = sent is None
+            self.launchers.stopping = True
+            self.away_since = self.away_since or time.time()
 
     # --- the end
 
@@ -413,11 +441,18 @@ class Supervisor:
         code = self.stop_code
         if code is None:
             code = exit_status.own_code(self.tracker, self.collector.oom_kills())
+        if code == Exit.WORKER_FAILED and self.rank_signal.is_due and self._stops_single_nodes:
+            # Another node is being stopped, and a handler may end its rank by any exit code.
+            code = self.stop_code = Exit.STOPPED
         if code != Exit.OK and self.verdict is None and self.stop_code is None:
             code = self._explained(code)
         elif code == Exit.OK and self.node == 0 and termination.wanted():
             code = self._last_of_all()
         return self._leave(code)
+
+    @property
+    def _stops_single_nodes(self) -> bool:
+        return platforms.named(self.plan.platform).stops_single_nodes
 
     @property
     def _ranks_folder(self) -> str:
@@ -458,7 +493,8 @@ class Supervisor:
         evidence = self.evidence(HASTE, quick=True)
         self.link.report(messages.Evidence(0, evidence))
         self._finish(code)
-        self._await_hub(lambda: self.verdict is not None, exit_status.VERDICT_WAIT)
+        theirs = self.plan.signal.before if self.plan.signal is not None and self.rank_signal.is_due else 0.0
+        self._await_hub(lambda: self.verdict is not None, theirs + exit_status.VERDICT_WAIT)
         if self.verdict is None:
             self.verdict = self.alone.of_end(code, evidence)
             self._print_verdicts(self.verdict[1])

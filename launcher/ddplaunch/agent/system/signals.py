@@ -159,6 +159,11 @@ def is_caught(pid: int, number: int) -> bool:
     return has_handler(pid, number) or bool(_mask(pid, "SigIgn:") >> (number - 1) & 1)
 
 
+def is_awaited(pid: int, number: int) -> bool:
+    """Whether the signal does not just end the process, which handles, ignores or blocks it."""
+    return is_caught(pid, number) or bool(_mask(pid, "SigBlk:") >> (number - 1) & 1)
+
+
 def sender(received: Received) -> str:
     """Return who sent it: ` from process 12 (timeout, user alice)`. Empty where it is not known."""
     stat = proc.stat(received.sender) if received.sender else None
@@ -177,6 +182,11 @@ def name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"SIGRTMIN+{number - signal.SIGRTMIN}"
+
+
+def number(name: str) -> int:
+    """Return 10 for SIGUSR1. Raises KeyError."""
+    return signal.Signals[name].value
 
 
 def _is_ancestor(pid: int) -> bool:

@@ -17,8 +17,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, NamedTuple
 
-from ddplaunch.agent.contract import volume
-from ddplaunch.agent.contract.written import SOURCE_TIME
+from ddplaunch.agent.contract import SOURCE_TIME, volume
 from ddplaunch.backends import interrupts
 from ddplaunch.backends.kubernetes import objects, pod_exec, pods
 from ddplaunch.backends.kubernetes.api import Api

@@ -260,7 +260,8 @@ def _read_job(folder: Path) -> Job:
 
 def _why_lost(folder: Path, process: Host | None, *, stopped: bool) -> str:
     if stopped:  # the hub leaves the same exit code when its host was killed and when it was stopped
-        return STOPPED_OUTSIDE
+        asked = files.read_if_valid(StopRequest, folder / Files.STOP_REQUEST)
+        return f"ended by {asked.who}" if asked and asked.final else STOPPED_OUTSIDE
     name = f"its process {process.pid}" if process else "its process"
     what = "the machine was rebooted" if process and process.of_earlier_boot() else f"{name} is gone"
     last = "".join(f"; its last line: {line}" for line in last_lines(folder / store.HOST_LOG, 1))

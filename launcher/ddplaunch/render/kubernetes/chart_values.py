@@ -216,7 +216,7 @@ def _pod_template() -> Schema:
     own = {"properties": {"name": {"enum": _OURS}}}
     containers["items"] |= {"if": own, "then": {"properties": container}}
     spec = _kept(*guard.POD) | {
-        "terminationGracePeriodSeconds": {"type": "integer", "minimum": guard.SHORTEST_GRACE},
+        "terminationGracePeriodSeconds": {"type": "integer", "minimum": kubernetes.SHORTEST_GRACE},
         "containers": containers,
         "initContainers": containers,
         "volumes": _list({"name": {"not": {"enum": list(guard.VOLUMES)}}}),

@@ -6,16 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from ddplaunch.agent.contract import Env
-from ddplaunch.agent.job_file.kubernetes import devices
+from ddplaunch.agent.job_file.kubernetes import SHORTEST_GRACE, devices
 from ddplaunch.plan.kubernetes_limits import FOLDER, REQUIRED
 from ddplaunch.render.kubernetes.overlay import OverlayError, merge
 from ddplaunch.render.kubernetes.pod import GATE, TRAINER
 from ddplaunch.spec.problems import Problem, SpecError
 
 _KEY = "kubernetes.pod_template"
-SHORTEST_GRACE = 60
-"""Seconds: for evidence 5, for torchrun's own patience with its workers 30, for the hub's last words 15."""
-
 _Broken = Iterator[tuple[str, str, str]]
 """Path, what is wanted there, and why."""
 

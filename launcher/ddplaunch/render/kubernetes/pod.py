@@ -58,7 +58,7 @@ def template(plan: Plan, *, gate_only: bool = False) -> dict[str, Any]:
     spec = {
         "subdomain": plan.job.job,
         "restartPolicy": "Never",
-        "terminationGracePeriodSeconds": GRACE,
+        "terminationGracePeriodSeconds": GRACE + warning(plan),
         "enableServiceLinks": False,
         "automountServiceAccountToken": False,
         **{key: value for key, value in asked.items() if value},
@@ -70,6 +70,11 @@ def template(plan: Plan, *, gate_only: bool = False) -> dict[str, Any]:
     }
     pod_labels = {**job_labels(plan), "sidecar.istio.io/inject": "false"}
     return {"metadata": {"labels": pod_labels, "annotations": _pod_annotations(plan)}, "spec": spec}
+
+
+def warning(plan: Plan) -> int:
+    """Return the seconds of the ranks between the job file's signal and SIGTERM."""
+    return math.ceil(plan.job.signal.before) if plan.job.signal is not None else 0
 
 
 def _pod_annotations(plan: Plan) -> dict[str, str]:

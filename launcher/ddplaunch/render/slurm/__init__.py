@@ -59,6 +59,17 @@ export image_path
 # By this the hub knows that a task that ends before it says more has had no container.
 echo ddplaunch-node container >"$folder"/run/gate.log"""
 
+_WARNED = """\
+warned=$(cat "$folder/run/signalled" 2>/dev/null) # why the ranks had the job file's signal
+if [ -n "$warned" ] && [[ " @codes@ " == *" $code "* ]]; then
+    retried="$retried $code"
+    # At its time limit the job comes back, and after `scancel` it does not.
+    [ -z "$stopping" ] ||
+        [[ $(scontrol --oneliner show job "$SLURM_JOB_ID") != *" Reason=TimeLimit "* ]] || stopping=''
+else
+    warned=''
+fi"""
+
 
 def render(plan: Plan, *, gate_only: bool = False) -> Rendered:
     """Return the batch script. Same plan, same bytes."""
@@ -71,11 +82,13 @@ def render(plan: Plan, *, gate_only: bool = False) -> Rendered:
         "title": f"# {_title(plan.job)}: written by ddplaunch.",
         "settings": "\n".join(_settings(plan.job, slurm, archives)),
         "container": "\n".join(_container(slurm)),
+        **_after_signal(plan.job),
         # A line of JSON is never the word that ends it.
         "plan": json.dumps(codec.dump(plan.job), indent=2, ensure_ascii=False),
     }
     template = Path(__file__).with_name("job.bash").read_text("utf-8").replace("@name@", plan.job.job)
-    text = re.sub(r"^#\{(\w+)\}$", lambda match: parts[match[1]], template, flags=re.MULTILINE)
+    # A part that is empty for this job leaves no line.
+    text = re.sub(r"^#\{(\w+)\}\n", lambda match: _lines(parts[match[1]]), template, flags=re.MULTILINE)
     name = f"{plan.job.job}.sbatch"
     content = "\n".join([text, *_payload(archives)]) + "\n"
     command = ("sbatch", name, *(["--gate-only"] if gate_only else []))
@@ -113,6 +126,22 @@ def _settings(job: JobPlan, slurm: SlurmPlan, archives: Mapping[str, bytes]) -> 
     yield f"files=({' '.join(archives)})"
     # Ranks with keepers get a step of their own, while the supervisors' step holds the job's CPUs.
     yield f"run_options=({'--overlap' if job.keepers else ''})"
+
+
+def _lines(text: str) -> str:
+    """Return the part as lines: none for an empty one."""
+    return f"{text}\n" if text else ""
+
+
+def _after_signal(job: JobPlan) -> dict[str, str]:
+    """Return what decides on another attempt where the ranks had the job file's signal."""
+    if job.signal is None:
+        return {"warned": "", "why": ""}
+    codes = " ".join(map(str, job.retried_after_signal))
+    return {
+        "warned": _WARNED.replace("@codes@", codes),
+        "why": f'    [ -z "$warned" ] || why="the ranks had {job.signal.name} $warned"',
+    }
 
 
 def _container(slurm: SlurmPlan) -> Iterator[str]:

@@ -368,10 +368,12 @@ if [ -n "$refused" ]; then
 fi
 
 [ -n "$comment" ] || "${own[@]}" comment --folder "$folder" # the verdict where squeue and sacct show it
+#{warned}
 if [[ " $retried " == *" $code "* ]] && [ "$attempt" -lt "$retries" ] && [ -z "$stopping" ]; then
     faulty=$(cat "$folder"/run*/faulty 2>/dev/null | sort -u | paste -sd, -)
     exclude=$exclude${exclude:+${faulty:+,}}$faulty
     [ "$code" -eq 20 ] && why="a node is at fault" || why="the job hung"
+#{why}
     say "$why: retry $((attempt + 1)) of $retries${exclude:+, without $exclude}"
     trap '' TERM # the requeue ends this script, and the job must not stay held
     scontrol requeuehold "$SLURM_JOB_ID"

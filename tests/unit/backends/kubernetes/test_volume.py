@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ddplaunch.agent.contract.written import SOURCE_MARK, SOURCE_TIME
+from ddplaunch.agent.contract import SOURCE_MARK, SOURCE_TIME
 from ddplaunch.backends.kubernetes import volume
 from ddplaunch.backends.kubernetes.queries import ApiState
 
