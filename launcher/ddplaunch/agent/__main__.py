@@ -38,7 +38,9 @@ if __name__ == "__main__":
         member = loader.get_data(os.path.join(loader.archive, packed.MEMBER))
         sys.meta_path.insert(0, packed.Modules(loader.archive, member))
     from ddplaunch.agent.cli import main
+    from ddplaunch.agent.system.processes import forget_coercion
 
+    forget_coercion()
     code = main()
     if hasattr(code, "die"):  # a signal has ended the user's command
         sys.stdout.flush()

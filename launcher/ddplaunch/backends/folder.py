@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import shutil
 import stat
 import tempfile
@@ -72,7 +73,10 @@ def private_folder() -> Path | None:
 
 
 def has_room(folder: Path) -> bool:
-    """Whether the disk has room for the records of a job. Raises OSError."""
+    """Whether the disk has room for the records of a job, and `ulimit -f` lets them. Raises OSError."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if limit != resource.RLIM_INFINITY and limit < ROOM:
+        return False
     disk = os.statvfs(folder)
     return disk.f_bavail * disk.f_frsize >= ROOM
 

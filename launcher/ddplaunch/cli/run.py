@@ -106,6 +106,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command, and return the exit code."""
+    from ddplaunch.agent.system.processes import forget_coercion
+
+    forget_coercion()
     stops = Stops()
     try:
         return _run(args, stops)

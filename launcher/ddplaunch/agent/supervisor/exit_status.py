@@ -37,13 +37,27 @@ def own_code(tracker: RankTracker, oom_kills: int) -> int:
     return Exit.OUT_OF_MEMORY if killed and oom_kills else Exit.WORKER_FAILED
 
 
-def left_running(pids: Sequence[int], own_command: bool) -> str:
-    """Return a sentence on processes that are ended since their launch command has ended."""
+def awaited(pids: Sequence[int]) -> str:
+    """Return a sentence on processes that are left, and handle SIGTERM."""
+    number, shown = _listed(pids)
+    return (
+        f"the command has ended; waiting up to {STOP_GRACE:.0f} s for {number} with a handler for SIGTERM, "
+        f"which may be saving: {shown}"
+    )
+
+
+def _listed(pids: Sequence[int]) -> tuple[str, str]:
+    """Return how many processes these are, and their command lines."""
     shown = [f"{pid} {proc.command_line(pid)[:_LONGEST]}".strip() for pid in pids[:_SHOWN]]
     more = f" and {len(pids) - _SHOWN} more" if len(pids) > _SHOWN else ""
-    number = f"{len(pids)} process{'es' * (len(pids) > 1)}"
+    return f"{len(pids)} process{'es' * (len(pids) > 1)}", ", ".join(shown) + more
+
+
+def left_running(pids: Sequence[int], own_command: bool) -> str:
+    """Return a sentence on processes that are ended since their launch command has ended."""
+    number, shown = _listed(pids)
     hint = "; `ddplaunch run --keep-background` lets such processes go on" if own_command else ""
-    return f"ended {number} that the command left running: {', '.join(shown)}{more}{hint}"
+    return f"ended {number} that the command left running: {shown}{hint}"
 
 
 def unlaunched(plan: JobPlan, node: int, error: Exception) -> Verdict:

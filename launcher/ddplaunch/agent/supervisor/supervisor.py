@@ -430,9 +430,7 @@ class Supervisor:
             self.evidence(HASTE, quick=True)
         self._end_background()
         self.away_since = self.away_since or time.time()
-        keeps = self.plan.keep_background and self.stop_code is None
-        if not keeps and (left := reaper.end_all(reaper.PATIENCE, self._reap)):
-            self.log(left)
+        self._end_rest()
         self.tracker.finish_output()
         since = time.time() - (time.monotonic() - self.started)
         if lost := platforms.named(self.plan.platform).lost_files(self._ranks_folder, since):
@@ -470,6 +468,35 @@ class Supervisor:
             time.sleep(0.02)
         if left:
             self.log(self.redactor.hide(exit_status.left_running(left, own_command=not self.plan.launch)))
+
+    def _end_rest(self) -> None:
+        """End what the launch command has left, unless that is meant to go on."""
+        if self.plan.keep_background and self.stop_code is None:
+            return
+        self._await_handlers()
+        if left := reaper.end_all(reaper.PATIENCE, self._reap):
+            self.log(left)
+
+    def _await_handlers(self) -> None:
+        """Let processes with a handler of SIGTERM end by themselves after a signal that was passed on.
+
+        It may have come to them as well, from the trap of their shell, or by their group. They may be writing
+        a checkpoint, and another SIGTERM would interrupt that. A second Ctrl-C ends the wait.
+        """
+        if self.kill_at != math.inf:  # the end was asked of us, or is urgent
+            return
+        deadline, said = time.monotonic() + exit_status.STOP_GRACE, False
+        while time.monotonic() < min(deadline, self.kill_at or 0.0):
+            self._reap()
+            left = processes.descendants(os.getpid())
+            saving = [pid for pid in left if signals.has_handler(pid, signal.SIGTERM)]
+            if not saving:
+                return
+            if not said:
+                said = True
+                self.log(exit_status.awaited(saving))
+            self._handle_signals()
+            time.sleep(0.02)
 
     def _keep_launch_end(self, unstarted: Optional[int] = None) -> None:
         """Write how the launch command has ended, for `ddplaunch run`, whose exit code that is.

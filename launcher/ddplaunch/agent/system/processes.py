@@ -100,3 +100,19 @@ def own_command() -> list[str]:
     """Return the words that start this same agent: its archive, or its package."""
     archive = getattr(ddplaunch.agent.__loader__, "archive", None)
     return [sys.executable, "-I", "-S", archive] if archive else [sys.executable, "-m", "ddplaunch.agent"]
+
+
+def forget_coercion() -> None:
+    """Remove what Python itself has put into the environment, so that the user's command does not get it.
+
+    In the C locale it sets LC_CTYPE=C.UTF-8 for its children (PEP 538).
+    """
+    if os.environ.get("LC_CTYPE") not in ("C.UTF-8", "C.utf8", "UTF-8"):
+        return
+    try:
+        with open("/proc/self/environ", "rb") as file:
+            given = file.read().split(b"\0")
+    except OSError:
+        return
+    if not any(each.startswith(b"LC_CTYPE=") for each in given):
+        del os.environ["LC_CTYPE"]
