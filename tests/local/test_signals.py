@@ -34,6 +34,17 @@ print("stands", flush=True)
 while True:
     time.sleep(1)
 """
+SAVES = """
+import os, signal, time
+def save(number, _):
+    print("got", number, flush=True)
+    time.sleep(4)  # another signal would interrupt it, and so would an end after two seconds
+    open("checkpoint", "w").close()
+    os._exit(3)
+signal.signal(signal.SIGTERM, save)
+print("up", flush=True)
+time.sleep(100)
+"""
 TICKS = """
 import time
 for second in range(1000):
@@ -101,6 +112,20 @@ def test_a_signal_that_is_ignored_stays_so(desk: Desk) -> None:
         process.communicate(timeout=BUSY * 60)
 
     assert -signal.SIGINT == process.returncode
+
+
+def test_a_rank_whose_shell_has_ended_may_save(desk: Desk) -> None:
+    """The trap of a batch script has told it, and it is told once."""
+    (desk.folder / "saves.py").write_text(SAVES)
+    script = f'{sys.executable} saves.py & trap "kill $!; exit 5" TERM; wait'
+    with desk.start("run", "--", "bash", "-c", script) as process:
+        until(process, "up")
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=BUSY * 60)
+
+    assert (5, f"got {signal.SIGTERM:d}") == (process.returncode, out.strip()), err
+    assert (desk.folder / "checkpoint").exists(), err
+    assert "waiting up to 30 s for 1 process with a handler for SIGTERM" in " ".join(err.split())
 
 
 def test_cancel_ends_a_job_whose_caller_ignores_sigterm(desk: Desk) -> None:

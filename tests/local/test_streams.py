@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -146,3 +147,23 @@ def test_the_environment_is_the_users(desk: Desk) -> None:
     assert not names & {b"PYTHONUNBUFFERED", b"PET_REDIRECTS", b"PET_LOG_DIR"} - set(
         map(os.fsencode, desk.env)
     )
+
+
+def test_the_command_gets_the_descriptors_that_its_shell_has_opened(desk: Desk) -> None:
+    """Such as `<(command)` and `9>file`."""
+    ours = shlex.join(
+        [sys.executable, "-c", SCRIPT, "run", "--", "sh", "-c", 'cat "$1"; echo more >&9', "sh"]
+    )
+    done = subprocess.run(
+        ["bash", "-c", f"exec 9>nine; {ours} <(echo from a pipe)"],
+        cwd=desk.folder,
+        env=desk.env,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=BUSY * 60,
+    )
+
+    assert (0, "from a pipe\n") == (done.returncode, done.stdout), done.stderr
+    assert "more\n" == (desk.folder / "nine").read_text()

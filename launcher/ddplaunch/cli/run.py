@@ -217,7 +217,7 @@ def _run_plan(
     raw: bool,
     node: int = 0,
 ) -> int:
-    from ddplaunch.agent.system import signals
+    from ddplaunch.agent.system import processes, signals
     from ddplaunch.cli import exits
     from ddplaunch.render import render
 
@@ -228,7 +228,7 @@ def _run_plan(
     rendered = render(plan)
     rendered = dataclasses.replace(rendered, command=(*rendered.command, *arguments_of_host))
     stops.hold()
-    handle, child = backend.start_here(rendered, raw=raw)
+    handle, child = backend.start_here(rendered, raw=raw, kept=processes.inherited())
     # Without `raw` the command runs in a session of its own, where no signal of the terminal reaches it.
 
     ending: list[int] = []

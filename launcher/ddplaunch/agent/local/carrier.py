@@ -45,7 +45,7 @@ class UserStreams(NamedTuple):
     """The descriptors with which the user has started us.
 
     `prefix`: whether each line names its writer; None: it depends on where it goes. `group`: the process
-    group in the foreground of the terminal, for a command that gets it as it is.
+    group in the foreground of the terminal, for a command that gets it as it is. `more`: further descriptors.
     """
 
     stdin: int = 0
@@ -53,6 +53,7 @@ class UserStreams(NamedTuple):
     stderr: int = 2
     prefix: Optional[bool] = None
     group: Optional[int] = None
+    more: tuple[int, ...] = ()
 
 
 class _Source:

@@ -287,7 +287,10 @@ class Host:
         descriptors = [os.dup(streams.stdin), os.dup(out), os.dup(err)]
         if self.carrier is not None:
             self.carrier.handed_over()
-        return ["run", f"--streams={','.join(map(str, descriptors))}", *more], descriptors
+        words = ["run", f"--streams={','.join(map(str, descriptors))}", *more]
+        if streams.more:
+            words.append(f"--descriptors={','.join(map(str, streams.more))}")
+        return words, [*descriptors, *streams.more]
 
     def _where(self) -> str:
         """Return the hub's addresses for this machine. Raises OSError."""

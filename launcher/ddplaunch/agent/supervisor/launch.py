@@ -61,7 +61,7 @@ class LaunchStreams(NamedTuple):
     """Descriptors of the launch command in the foreground, where our own output is no part of the command's.
 
     `carrier`: the socket of the process that shows and keeps what is written there; "": they are the user's.
-    `group`: the process group that the command joins; None: its own.
+    `group`: the process group that the command joins; None: its own. `more`: further ones that it inherits.
     """
 
     stdin: int
@@ -69,6 +69,7 @@ class LaunchStreams(NamedTuple):
     stderr: int
     carrier: str = ""
     group: Optional[int] = None
+    more: tuple[int, ...] = ()
 
     def carry(self, patience: float, **message: object) -> None:
         """Have all that was printed until now be read, within `patience` seconds.
@@ -344,6 +345,7 @@ def start(
                 stdout=file if streams is None else streams.stdout,
                 stderr=subprocess.STDOUT if streams is None else streams.stderr,
                 preexec_fn=tie,
+                pass_fds=streams.more if streams is not None else (),
             )
 
     try:

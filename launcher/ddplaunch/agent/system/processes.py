@@ -102,6 +102,22 @@ def own_command() -> list[str]:
     return [sys.executable, "-I", "-S", archive] if archive else [sys.executable, "-m", "ddplaunch.agent"]
 
 
+def inherited() -> list[int]:
+    """Return the descriptors beside 0, 1 and 2 that we have been given: `<(command)`, `3<file`, make's pipes.
+
+    What Python opens itself is not inherited by others, and none of them.
+    """
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        number = int(name)
+        try:
+            if number > 2 and os.get_inheritable(number):
+                found.append(number)
+        except OSError:  # that of the list itself
+            continue
+    return sorted(found)
+
+
 def forget_coercion() -> None:
     """Remove what Python itself has put into the environment, so that the user's command does not get it.
 

@@ -9,7 +9,7 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from signal import SIGQUIT, SIGTERM
 from typing import TYPE_CHECKING
@@ -79,19 +79,30 @@ class LocalBackend:
             threading.Thread(target=child.wait, name=f"wait for {folder}", daemon=True).start()
         return _handle(folder)
 
-    def start_here(self, rendered: Rendered, *, raw: bool = False) -> tuple[Handle, Child]:
+    def start_here(
+        self, rendered: Rendered, *, raw: bool = False, kept: Sequence[int] = ()
+    ) -> tuple[Handle, Child]:
         """Start the job as a child whose command has this process's streams, and which ends with it.
 
-        `raw`: the command gets them as they are, with the terminal that they may be.
+        `raw`: the command gets them as they are, with the terminal that they may be. `kept`: other
+        descriptors that it gets; they are closed here, so that the other end of a pipe hears of its end.
         """
         more = [f"--die-with-parent={os.getpid()}", "--foreground"]
         if raw:
             more.append(f"--raw={os.getpgrp()}")
+        if {*host.DIGITS} <= {*kept}:
+            kept = [each for each in kept if each != host.STDIN]  # no program has ever had all of them
+        if kept:
+            more.append(f"--descriptors={','.join(map(str, kept))}")
         bound = dataclasses.replace(rendered, command=(*rendered.command, *more))
-        folder, child = self._start(bound, sys.stdout.fileno(), log=False, raw=raw)
+        folder, child = self._start(bound, sys.stdout.fileno(), log=False, raw=raw, kept=kept)
+        for each in kept:
+            os.close(each)
         return _handle(folder), child
 
-    def _start(self, rendered: Rendered, output: int, *, log: bool, raw: bool = False) -> tuple[Path, Child]:
+    def _start(
+        self, rendered: Rendered, output: int, *, log: bool, raw: bool = False, kept: Sequence[int] = ()
+    ) -> tuple[Path, Child]:
         if shutil.which("sh") is None:
             raise ClusterError(
                 "a job on this machine is started by sh, and there is none on PATH",
@@ -106,7 +117,8 @@ class LocalBackend:
                 child = Child(rendered.command, output, file.fileno())
             else:
                 with _stdin(raw=raw) as stdin:
-                    child = Child(rendered.command, output, sys.stderr.fileno(), stdin, own_session=not raw)
+                    errors = sys.stderr.fileno()
+                    child = Child(rendered.command, output, errors, stdin, own_session=not raw, kept=kept)
         try:
             codec.write(str(begun / store.HOST), child.host)
             # A launcher that is killed before this line leaves no job; after it, one whose host is on record.

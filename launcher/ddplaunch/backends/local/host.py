@@ -19,9 +19,10 @@ _START_SCRIPT = (
     'IFS= read -r folder && program=$1 && script=$2 && shift 2 && exec "$program" "$folder/$script" "$@"'
 )
 """The process starts before its job, so that its pid is on record by then. It ends when it gets no folder."""
-_STDIN = 9
-_HERE = f" <&{_STDIN} {_STDIN}<&-"
-"""In the foreground: the pipe gives way to the user's own stdin."""
+DIGITS = range(3, 10)
+STDIN = DIGITS[-1]
+"""Descriptor of the user's own stdin at first, unless the user has another under this number. A shell can
+name those of one digit alone. In the foreground the pipe gives way to it."""
 _POLL = 0.05
 
 
@@ -98,16 +99,19 @@ class Child:
         stdin: int | None = None,
         *,
         own_session: bool = True,
+        kept: Sequence[int] = (),
     ) -> None:
-        """`command`: a program, the name of a script in the job's folder, arguments. `stdin`: the user's."""
+        """`command`: a program, the name of a script in the job's folder, arguments. `stdin`: the user's.
+
+        `kept`: descriptors that it inherits.
+        """
+        at = next((each for each in reversed(DIGITS) if each not in kept), STDIN)
         reading, self._writing = os.pipe()
         # Above the numbers that the child gets, of which none may be overwritten before it was copied.
-        given = [fcntl.fcntl(each, fcntl.F_DUPFD_CLOEXEC, _STDIN + 1) for each in (reading, output, errors)]
+        given = [fcntl.fcntl(each, fcntl.F_DUPFD_CLOEXEC, STDIN + 1) for each in (reading, output, errors)]
         if stdin is not None:
-            given.append(fcntl.fcntl(stdin, fcntl.F_DUPFD_CLOEXEC, _STDIN + 1))
-        streams = [
-            (os.POSIX_SPAWN_DUP2, each, to) for each, to in zip(given, (0, 1, 2, _STDIN), strict=False)
-        ]
+            given.append(fcntl.fcntl(stdin, fcntl.F_DUPFD_CLOEXEC, STDIN + 1))
+        streams = [(os.POSIX_SPAWN_DUP2, each, to) for each, to in zip(given, (0, 1, 2, at), strict=False)]
         # Neither Ctrl-C nor a closing terminal reaches it.
         apart: dict[str, Any] = {"setsid": True} if own_session else {"setpgroup": 0}
         try:
@@ -116,7 +120,7 @@ class Child:
                 [
                     "sh",
                     "-c",
-                    _START_SCRIPT + (_HERE if stdin is not None else ""),
+                    _START_SCRIPT + (f" <&{at} {at}<&-" if stdin is not None else ""),
                     "ddplaunch-host",
                     *command,
                 ],
