@@ -388,7 +388,10 @@ class JobSpec(Section):
         if self._document is not None:
             from ddplaunch.spec import changes, document
 
-            wanted = changes.read_path(path)
+            try:
+                wanted = changes.read_path(path)
+            except ValueError:  # inside of a pod's template, where a container is named in place of a number
+                return {"file": file}
             node, found = document.find(self._document, wanted)
             if found == wanted:
                 at = {"line": node.line, "column": node.column, "option": node.option}

@@ -262,7 +262,9 @@ def test_ranks_stand_on_the_volume_in_a_folder_of_the_job(tmp_path: Path) -> Non
     other.prepare()
 
     assert ["node-0", "node-1", "work"] == sorted(os.listdir(tmp_path / "runs/digits-1f3a9c2d"))
-    assert [".ddplaunch-source", "by-0", "by-1", "train.py"] == sorted(os.listdir(tmp_path / "runs/digits-1f3a9c2d/work"))
+    assert [".ddplaunch-source", "by-0", "by-1", "train.py"] == sorted(
+        os.listdir(tmp_path / "runs/digits-1f3a9c2d/work")
+    )
     assert "changed" == (tmp_path / "runs/digits-1f3a9c2d/work/train.py").read_text()
     assert [] == os.listdir(tmp_path / "runs/digits-2b-bbbb/work")
     assert Env.SOURCE not in environment(PLAN, other, {})
