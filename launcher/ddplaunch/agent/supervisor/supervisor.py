@@ -485,15 +485,15 @@ class Supervisor:
         """
         if self.kill_at != math.inf:  # the end was asked of us, or is urgent
             return
-        deadline, said = time.monotonic() + exit_status.STOP_GRACE, False
+        deadline, logged = time.monotonic() + exit_status.STOP_GRACE, False
         while time.monotonic() < min(deadline, self.kill_at or 0.0):
             self._reap()
             left = processes.descendants(os.getpid())
             saving = [pid for pid in left if signals.has_handler(pid, signal.SIGTERM)]
             if not saving:
                 return
-            if not said:
-                said = True
+            if not logged:
+                logged = True
                 self.log(exit_status.awaited(saving))
             self._handle_signals()
             time.sleep(0.02)

@@ -107,15 +107,15 @@ def inherited() -> list[int]:
 
     What Python opens itself is not inherited by others, and none of them.
     """
-    found = []
+    descriptors = []
     for name in os.listdir("/proc/self/fd"):
         number = int(name)
         try:
             if number > 2 and os.get_inheritable(number):
-                found.append(number)
+                descriptors.append(number)
         except OSError:  # that of the list itself
             continue
-    return sorted(found)
+    return sorted(descriptors)
 
 
 def forget_coercion() -> None:
