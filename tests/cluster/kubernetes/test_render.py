@@ -46,7 +46,7 @@ def pod(objects: list[dict[str, Any]]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_server_takes_every_golden_case(cluster: Cluster, namespace: str, case: str) -> None:
-    """By `--server-side`, every object of it. Plain `apply` copies a manifest into an annotation of 256 KiB."""
+    """By `--server-side`, every object of it: plain `apply` copies all into an annotation of 256 KiB."""
     objects = golden(case)
     kinds = {"Job": "job.batch", "NetworkPolicy": "networkpolicy.networking.k8s.io"}
 
