@@ -17,6 +17,9 @@ ACCOUNT = "service-account"
 VOLUMES = ("ddplaunch", "files", "shm", ACCOUNT)
 """Names of the volumes that a pod has without being asked."""
 
+OUTPUTS = "ddplaunch/outputs"
+"""Annotation of the pods, for the launcher: VOLUME/PATH of the folder in which the job gets its own."""
+
 QUEUED = ("queue_priority", "topology")
 AFFINITY = ("nodeAffinity", "podAffinity", "podAntiAffinity")
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

@@ -42,6 +42,14 @@ def _cluster(session_clusters: list[Cluster]) -> Iterator[Cluster]:
     _empty(cluster)
 
 
+@pytest.fixture(name="apart")
+def _apart(cluster: Cluster, work: Path) -> Iterator[Path]:
+    """A folder of the first node's that the second has, too: another, under the same name."""
+    cluster.run("n2", ["mount", "-t", "tmpfs", "-o", "mode=1777,size=64m", "tmpfs", work])
+    yield work
+    cluster.run("n2", ["umount", "--lazy", work])
+
+
 def _strays(cluster: Cluster) -> dict[str, list[str]]:
     found = {node: list(cluster.processes(node).values()) for node in cluster.nodes}
     return {node: words for node, words in found.items() if words}

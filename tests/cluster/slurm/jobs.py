@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -81,6 +83,12 @@ class Job:
     def up(self) -> None:
         """Wait until the ranks of both nodes run."""
         self.said("] up", 2)
+
+    def kill_supervisor(self, node: str) -> None:
+        """Kill the agent there, and not the shell that has started it."""
+        for pid, words in self.cluster.processes(node).items():
+            if "agent.pyz run" in words and not words.startswith("sh "):
+                os.kill(pid, signal.SIGKILL)
 
     def ended(self, seconds: float = 90.0) -> str:
         """Wait for its end; returns Slurm's state."""

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +21,6 @@ DAILY = [
 ]
 CUT_OFF = ("scancel", "kill -9 of the agent") * 2 + ("time limit",)
 """Each layout is cut off in one of these ways; a minute is Slurm's shortest time limit."""
-
-
-@pytest.fixture(name="apart")
-def _apart(cluster: Cluster, work: Path) -> Iterator[Path]:
-    """A folder under whose name the second node has one of its own."""
-    cluster.run("n2", ["mount", "-t", "tmpfs", "-o", "mode=1777,size=64m", "tmpfs", work])
-    yield work
-    cluster.run("n2", ["umount", "--lazy", work])
 
 
 def submitted(cluster: Cluster, work: Path, layout: Layout, *options: str, **env: str) -> Job:
@@ -64,7 +53,7 @@ def test_what_a_layout_writes_lies_in_the_jobs_folder(cluster: Cluster, work: Pa
 @pytest.mark.parametrize(
     ("layout", "end"),
     [(each, CUT_OFF[number % 5]) for number, each in enumerate(HERE) if "source" in each.keys],
-    ids=lambda each: each.name if isinstance(each, Layout) else each,
+    ids=str,
 )
 def test_what_a_layout_writes_is_brought_when_it_is_cut_off(
     cluster: Cluster, apart: Path, layout: Layout, end: str
@@ -77,9 +66,7 @@ def test_what_a_layout_writes_is_brought_when_it_is_cut_off(
     if end == "scancel":
         cluster.login(["scancel", str(job.number)], cwd=apart)
     if end == "kill -9 of the agent":
-        for pid, words in cluster.processes("n2").items():
-            if "agent.pyz run" in words and not words.startswith("sh "):
-                os.kill(pid, signal.SIGKILL)
+        job.kill_supervisor("n2")
     job.ended(180)
 
     assert [] == wrong(layout, found(job, since)), job.output

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -30,14 +27,6 @@ for step in range(int(sys.argv[1])):
 def written(rank: int) -> bytes:
     """Return what a rank writes."""
     return bytes(range(256)) * 400 * (rank + 1)
-
-
-@pytest.fixture(name="apart")
-def _apart(cluster: Cluster, work: Path) -> Iterator[Path]:
-    """A folder of the first node's that the second has, too: another, under the same name."""
-    cluster.run("n2", ["mount", "-t", "tmpfs", "-o", "mode=1777,size=64m", "tmpfs", work])
-    yield work
-    cluster.run("n2", ["umount", "--lazy", work])
 
 
 def test_what_ranks_write_lies_in_the_jobs_folder(cluster: Cluster, work: Path) -> None:
@@ -69,9 +58,7 @@ def test_what_a_node_wrote_that_shares_no_folder_is_brought(cluster: Cluster, ap
     if end == "scancel":
         cluster.login(["scancel", str(job.number)], cwd=apart)
     if end == "kill -9":
-        for pid, words in cluster.processes("n2").items():
-            if "agent.pyz run" in words and not words.startswith("sh "):
-                os.kill(pid, signal.SIGKILL)
+        job.kill_supervisor("n2")
     job.ended()
 
     assert written(0) == (job.folder / "work/out/model 0.pt").read_bytes()

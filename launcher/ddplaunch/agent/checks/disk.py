@@ -14,6 +14,7 @@ from ddplaunch.agent.system.processes import TMP
 LEAST = 16 << 20
 """Bytes. Logs alone fill less."""
 _PROBE = b"\0" * (1 << 16)
+_MAY_FAIL = "the trainer may not be able to write there"
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
@@ -40,9 +41,6 @@ def check(context: Context) -> CheckResult:
             return _full(context, f"{size(free)} free in {place}", place)
         observed.append(f"{size(free)} free in {place}")
     return passed("disk", ", ".join(observed))
-
-
-_MAY_FAIL = "the trainer may not be able to write there"
 
 
 def _full(context: Context, observed: str, place: str) -> CheckResult:

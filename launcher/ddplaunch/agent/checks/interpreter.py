@@ -94,7 +94,7 @@ def _program(context: Context, facts: dict[str, Any]) -> str:
 
 def _find_module(context: Context, facts: dict[str, Any], name: str) -> None:
     """Raise Lacks when the module is not there, by the interpreter's own answer."""
-    folders = ["", *context.plan.env.get("PYTHONPATH", "").split(os.pathsep)]
+    folders = dict.fromkeys(["", *context.plan.env.get("PYTHONPATH", "").split(os.pathsep)])
     file = name.replace(".", "/")
     there = facts.get("module", True) or any(_travels(context, os.path.join(each, file)) for each in folders)
     if python.module(context.plan) == name and not there:

@@ -2,9 +2,9 @@
 
 Asked by the supervisor at the end of the ranks, and by the launcher's `outputs` and `delete`; job.bash asks
 `find` the same. The time of a file alone does not answer it: `shutil.copy2`, with which trainings keep their
-configuration beside the checkpoints, gives the copy the time of the file from the source. So the
-last step of unpacking the source is a mark. Everything that the kernel has changed later is the ranks'
-work, whatever time it shows.
+configuration beside the checkpoints, gives the copy the time of the file from the source. So the last step of
+unpacking the source is a mark. Everything that the kernel has changed later is the ranks' work, whatever time
+it shows.
 """
 
 from __future__ import annotations

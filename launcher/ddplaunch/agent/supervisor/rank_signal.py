@@ -66,9 +66,7 @@ class RankSignal:
             self._due_since = now
             if now - self._again_at > _SECOND:
                 self._got.clear()
-            self._reported = False
-        elif self._reported:  # the hub has lost the answer
-            self._reported = False
+        self._reported = False  # asked again, the hub has lost the answer
         self.by_the_clock()
 
     def send_again(self) -> None:
@@ -99,7 +97,7 @@ class RankSignal:
             self._report(Signalled(len(targets) - len(deaf), deaf))
             if deaf and deaf != self._deaf:
                 has, them = ("have", "them") if len(deaf) > 1 else ("has", "it")
-                name = self._plan_name
+                name = signals.name(self._number)
                 self._log(f"{some('rank', deaf)} {has} no handler for {name}, which would only end {them}")
             self._deaf = deaf
 
@@ -112,10 +110,6 @@ class RankSignal:
             self._ready_since.pop(pid, None)
             return False
         return time.monotonic() - self._ready_since.setdefault(pid, time.monotonic()) >= _STARTS
-
-    @property
-    def _plan_name(self) -> str:
-        return self._plan.signal.name if self._plan.signal is not None else ""
 
     def _targets(self) -> dict[int, int]:
         """Return the ranks' numbers by process. Of a command without ranks, the command itself is one."""

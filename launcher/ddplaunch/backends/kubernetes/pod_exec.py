@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ssl
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -65,17 +66,9 @@ def execute(
     start is known at once. Its end is not marked, which version 4 of the protocol cannot do: the command
     counts the bytes.
     """
-    import websocket
-
     connection = _connected(api, namespace, pod, container, words, with_input=stdin is not None)
-    try:
+    with _ended(connection, limit):
         return _converse(connection, time.monotonic() + limit, stdin)
-    except websocket.WebSocketTimeoutException as error:
-        raise UnusableError(f"nothing came within {limit:.0f} s") from error
-    except (websocket.WebSocketException, OSError, ValueError) as error:
-        raise UnusableError(f"the connection broke: {objects.line(error)}") from error
-    finally:
-        connection.shutdown()
 
 
 def stream(
@@ -85,11 +78,9 @@ def stream(
 
     Raises NotAllowedError, and UnusableError where it fails, or is silent for so many seconds.
     """
-    import websocket
-
     connection = _connected(api, namespace, pod, container, words, with_errors=True)
     errors = bytearray()
-    try:
+    with _ended(connection, silence):
         connection.settimeout(silence)
         while True:
             opcode, data = connection.recv_data()
@@ -107,8 +98,17 @@ def stream(
                     text = objects.line(errors.decode("utf-8", "replace"))
                     raise UnusableError(text or why or f"the command ended with exit code {code}")
                 return
+
+
+@contextlib.contextmanager
+def _ended(connection: Any, seconds: float) -> Iterator[None]:
+    """Shut a connection down at the end. Raises UnusableError where it breaks, or times out."""
+    import websocket
+
+    try:
+        yield
     except websocket.WebSocketTimeoutException as error:
-        raise UnusableError(f"nothing came within {silence:.0f} s") from error
+        raise UnusableError(f"nothing came within {seconds:.0f} s") from error
     except (websocket.WebSocketException, OSError, ValueError) as error:
         raise UnusableError(f"the connection broke: {objects.line(error)}") from error
     finally:

@@ -25,10 +25,8 @@ from ddplaunch.backends.kubernetes.objects import HUB, TRAINER, Json
 from ddplaunch.backends.kubernetes.queries import ApiState
 from ddplaunch.backends.outputs import OutputFile, Outputs
 from ddplaunch.errors import ClusterError
-from ddplaunch.plan.kubernetes_limits import VOLUMES
+from ddplaunch.plan.kubernetes_limits import OUTPUTS, VOLUMES
 
-ANNOTATION: Final = "ddplaunch/outputs"
-"""Of the pods: VOLUME/PATH of the folder in which the job gets its own; see `render.kubernetes.pod`."""
 _READER: Final = "reader"
 _MOST: Final = 200_000
 """Files that are listed at most."""
@@ -86,9 +84,8 @@ class Place(NamedTuple):
 def place(owner: Json | None) -> Place | None:
     """Return where the job's ranks write; None where its job file names no volume under `outputs`."""
     template = objects.spec(objects.job(owner)).get("template") or {}
-    name, _, path = ((objects.metadata(template).get("annotations") or {}).get(ANNOTATION) or "").partition(
-        "/"
-    )
+    annotations = objects.metadata(template).get("annotations") or {}
+    name, _, path = (annotations.get(OUTPUTS) or "").partition("/")
     spec = objects.spec(template)
     named = [each for each in spec.get("containers") or [] if each.get("name") == TRAINER]
     trainer: Json = named[0] if named else {}

@@ -91,7 +91,7 @@ class LocalBackend:
         if raw:
             more.append(f"--raw={os.getpgrp()}")
         if {*host.DIGITS} <= {*kept}:
-            kept = [each for each in kept if each != host.STDIN]  # no program has ever had all of them
+            kept = [each for each in kept if each != host.STDIN]  # the shell needs one of them for stdin
         if kept:
             more.append(f"--descriptors={','.join(map(str, kept))}")
         bound = dataclasses.replace(rendered, command=(*rendered.command, *more))

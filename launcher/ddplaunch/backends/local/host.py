@@ -103,9 +103,9 @@ class Child:
     ) -> None:
         """`command`: a program, the name of a script in the job's folder, arguments. `stdin`: the user's.
 
-        `kept`: descriptors that it inherits.
+        `kept`: descriptors that it inherits, not all of DIGITS among them.
         """
-        at = next((each for each in reversed(DIGITS) if each not in kept), STDIN)
+        at = next(each for each in reversed(DIGITS) if each not in kept)
         reading, self._writing = os.pipe()
         # Above the numbers that the child gets, of which none may be overwritten before it was copied.
         given = [fcntl.fcntl(each, fcntl.F_DUPFD_CLOEXEC, STDIN + 1) for each in (reading, output, errors)]

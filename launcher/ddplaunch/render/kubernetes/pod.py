@@ -17,7 +17,7 @@ from typing import Any
 from ddplaunch.agent.contract import Env, Files
 from ddplaunch.agent.job_file.units import format_quantity
 from ddplaunch.plan.kubernetes import KubernetesPlan
-from ddplaunch.plan.kubernetes_limits import ACCOUNT, FOLDER, REQUIRED, SHM
+from ddplaunch.plan.kubernetes_limits import ACCOUNT, FOLDER, OUTPUTS, REQUIRED, SHM
 from ddplaunch.plan.plan import Plan
 from ddplaunch.render.kubernetes.labels import job_annotations, job_labels, pod_selector
 from ddplaunch.spec.models import Volume
@@ -25,9 +25,6 @@ from ddplaunch.spec.targets import Toleration
 
 GRACE = 90
 """Seconds from SIGTERM to SIGKILL: the supervisor takes evidence, then ends torchrun, then the hub speaks."""
-
-OUTPUTS = "ddplaunch/outputs"
-"""Annotation of the pods, for the launcher: VOLUME/PATH of the folder in which the job gets its own."""
 
 PYTHON, HUB, GATE, TRAINER = "python", "hub", "gate", "trainer"
 
