@@ -8,7 +8,7 @@ import time
 from ddplaunch.agent.contract import Bundle
 from ddplaunch.backends.job import Job
 from ddplaunch.cli import exits
-from ddplaunch.cli import list as listing
+from ddplaunch.cli import jobs as listing
 from ddplaunch.report import board, html, machine, verdict
 from ddplaunch.report.diagnosis import diagnose
 from ddplaunch.report.paint import Paint

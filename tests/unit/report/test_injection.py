@@ -10,7 +10,7 @@ from tests.unit.report.pages import read
 
 from ddplaunch.agent.contract import JobStatus, NodeStatus
 from ddplaunch.backends.job import State
-from ddplaunch.cli.list import table as jobs_table
+from ddplaunch.cli.jobs import table as jobs_table
 from ddplaunch.report import board, checks, html, verdict
 from ddplaunch.report.diagnosis import Diagnosis
 
