@@ -108,10 +108,10 @@ def diagnose(
     Raises as `status`; UsageError for a file that is no bundle, for `again` without one, for an attempt
     that has left nothing, and for `debug_image` without such pods.
     """
-    from ddplaunch.backends import outside, saved
+    from ddplaunch.backends import foreign_jobs, saved
     from ddplaunch.report.diagnosis import diagnose
 
-    pid, pods = outside.process_named(str(job)), outside.pods_named(str(job))
+    pid, pods = foreign_jobs.process_named(str(job)), foreign_jobs.pods_named(str(job))
     if debug_image and pods is None:
         raise UsageError(
             f"only pods get a debug container, and {job} names none",
@@ -123,7 +123,9 @@ def diagnose(
                 "a job that ddplaunch did not start has no attempts, and no bundle to be judged again",
                 hint=f"`ddplaunch diagnose {shell.word(str(job))}` looks at it now",
             )
-        return diagnose(*(outside.diagnose(pid) if pid is not None else _in_pods(pods or "", debug_image)))
+        return diagnose(
+            *(foreign_jobs.diagnose(pid) if pid is not None else _in_pods(pods or "", debug_image))
+        )
     if isinstance(job, Path) or (isinstance(job, str) and saved.names_file(job)):
         if attempt is not None and launch_attempt is None:
             raise UsageError("only a job has attempts", hint="a bundle is of one: leave out the number")
@@ -147,13 +149,13 @@ def diagnose(
         bundle = backend.collect(handle)
         if launch_attempt is not None:
             return diagnose(*saved.open_launch_attempt(backend.job(handle), bundle, launch_attempt))
-        return diagnose(outside.explained(backend.job(handle), bundle), bundle)
+        return diagnose(foreign_jobs.explained(backend.job(handle), bundle), bundle)
 
 
 def _in_pods(path: str, debug_image: str) -> tuple[Job, Bundle | None]:
-    from ddplaunch.backends.kubernetes import outside
+    from ddplaunch.backends.kubernetes import foreign_evidence
 
-    return outside.diagnose(path, debug_image)
+    return foreign_evidence.diagnose(path, debug_image)
 
 
 def cancel(handle: Handle | str) -> Job:

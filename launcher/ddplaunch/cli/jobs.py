@@ -32,11 +32,11 @@ def job_or_last(text: str | None) -> str:
 
 def job_or_evidence(text: str | None) -> str:
     """Return the path of a bundle, a process, or anybody's pods, as it is, and else what `meant` returns."""
-    from ddplaunch.backends import outside, saved
+    from ddplaunch.backends import foreign_jobs, saved
 
     if text is None:
         return job_or_last(None)
-    is_outside = outside.process_named(text) is not None or outside.pods_named(text) is not None
+    is_outside = foreign_jobs.process_named(text) is not None or foreign_jobs.pods_named(text) is not None
     return text if is_outside or saved.names_file(text) else job_or_last(text)
 
 
