@@ -35,7 +35,6 @@ _NOT_IN_PODS = (
     "slurm",
     "local",
     *_OUTSIDE,
-    "hub/orphaned_job.py",
     "diagnosis/run/mpi.py",  # no job of MPI runs in pods
     "diagnosis/run/mpi_lost.py",
     "supervisor/mpi_wrapper.py",
