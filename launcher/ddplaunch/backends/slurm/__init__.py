@@ -1,13 +1,13 @@
 """Jobs on a Slurm cluster, through the commands that its users have: no daemon, no accounting needed.
 
-`commands` runs them, with time limits. Pure modules: `parse` (the output of the commands), `pending` (why a job
-does not start), `limits` (which job can never start) and `outcomes` (how a job ended). Modules that talk to
-Slurm: `submission` sends a file once, and says why sbatch refused it; `queries` fetches the state of jobs,
-`snapshot` limits how often, and `evidence` fetches the bundle, or looks at a job from outside. `record` keeps
-what this user has sent, and `backend` is the Backend.
+`commands` runs them, with time limits. Pure modules: `parse` (the output of the commands), `pending` (why a
+job does not start), `limits` (which job can never start) and `outcomes` (how a job ended). Modules that
+talk to Slurm: `submission` sends a file once, and says why sbatch refused it; `queries` fetches the state
+of jobs, `snapshot` limits how often, and `evidence` fetches the bundle, or looks at a job from outside.
+`record` keeps what this user has sent, and `backend` is the Backend.
 
-The job's hub writes its status into the job's folder. Slurm's state completes it, and stands alone where this
-machine cannot see the folder.
+The job's hub writes its status into the job's folder. Slurm's state completes it, and stands alone where
+this machine cannot see the folder.
 """
 
 from __future__ import annotations
