@@ -20,7 +20,9 @@ def job(found: Job) -> None:
     """By `list` and `status`."""
     now = time.time()
     _written(
-        listing.table([found], now), board.text(board.of(found, now)), json.dumps(machine.job_data(found))
+        listing.table([found], now),
+        board.board_text(board.make_board(found, now)),
+        json.dumps(machine.job_data(found)),
     )
     exits.of_job(found)
 

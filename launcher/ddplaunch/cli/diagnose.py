@@ -111,11 +111,11 @@ def _diagnose(args: argparse.Namespace) -> int:
 
 
 def _write_pictures(found: Diagnosis, folder: Path) -> None:
-    from ddplaunch.report import gallery
+    from ddplaunch.report import scene
     from ddplaunch.report.pictures import svg
     from ddplaunch.report.scene import Scene
 
-    pictures = gallery.pictures(Scene(found))
+    pictures = scene.make_pictures(Scene(found))
     for picture in pictures:
         output.write_file(folder / f"{picture.name}.svg", svg.alone(picture.svg))
     if not pictures:

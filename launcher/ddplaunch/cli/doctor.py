@@ -106,11 +106,11 @@ def _job(args: argparse.Namespace) -> tuple[JobSpec | None, Profile | None]:
 
 def _print(found: Diagnosis) -> None:
     from ddplaunch.backends.job import State
-    from ddplaunch.report import checks, verdict
+    from ddplaunch.report import gate_results, verdict
 
     paint, width = output.paint(sys.stdout), output.width(sys.stdout)
     if found.bundle is not None:
-        print(checks.checks_text(found.bundle, paint, verdict.node_names(found)))
+        print(gate_results.checks_text(found.bundle, paint, verdict.node_names(found)))
     if found.verdicts or found.job.state is not State.SUCCEEDED:
         print(f"\n{verdict.diagnosis_text(found, paint, width)}")
     else:

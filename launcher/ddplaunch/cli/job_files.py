@@ -392,7 +392,7 @@ def _add_schema_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _schema(args: argparse.Namespace) -> int:
     if args.of == "diagnose":
-        from ddplaunch.report.diagnosis_schema import json_schema
+        from ddplaunch.report.machine import json_schema
     elif args.of == "config":
         from ddplaunch.spec.config import json_schema
     else:

@@ -188,7 +188,7 @@ def _status(args: argparse.Namespace) -> int:
     else:
         from ddplaunch.report import board
 
-        print(board.text(board.of(job, time.time())))
+        print(board.board_text(board.make_board(job, time.time())))
     return exits.of_job(job)
 
 

@@ -51,7 +51,7 @@ def _watch(args: argparse.Namespace) -> int:
                 job = _until_end(job.handle, view)
         else:
             job = watch_until_end(sys.stdout, job.handle)
-    print(board.text(board.of(job, time.time())))
+    print(board.board_text(board.make_board(job, time.time())))
     return exits.of_job(job)
 
 

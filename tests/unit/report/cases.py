@@ -20,11 +20,11 @@ from ddplaunch.agent.contract import (
     RankEvidence,
     Stack,
 )
-from ddplaunch.agent.diagnosis.gate import failed_paths, paths
+from ddplaunch.agent.diagnosis.gate import all_failed, paths
 from ddplaunch.agent.diagnosis.run import decide
 from ddplaunch.agent.hub import mesh_plan
 from ddplaunch.backends.job import State
-from ddplaunch.report import gallery
+from ddplaunch.report import scene
 from ddplaunch.report.diagnosis import Diagnosis
 from ddplaunch.report.pictures import svg
 from ddplaunch.report.scene import Scene
@@ -45,7 +45,7 @@ def case(name: str) -> Diagnosis:
 
 def docs_picture(name: str) -> str:
     """One of PICTURES, as a file of its own."""
-    drawn = gallery.pictures(Scene(case(PICTURES[name])))
+    drawn = scene.make_pictures(Scene(case(PICTURES[name])))
     return svg.alone(next(each for each in drawn if each.name == name).svg)
 
 
@@ -118,7 +118,7 @@ def _cut() -> Diagnosis:
                     MeshResult(node, peer, f"10.0.0.{peer}", 40000 + peer, "responder", "timeout", "", 5.0)
                 )
     names = [each.host for each in check_ins]
-    verdicts = failed_paths.judge(
+    verdicts = all_failed.judge(
         [*mesh, *paths.whole(passed, {each.node: each for each in check_ins})], names, GATE_NODES
     )
     bundle = given.bundle(

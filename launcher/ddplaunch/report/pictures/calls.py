@@ -16,7 +16,7 @@ from ddplaunch.agent.diagnosis.run.job_view import JobView
 from ddplaunch.agent.diagnosis.run.location import IN_MPI, plain
 from ddplaunch.agent.system import phrases
 from ddplaunch.report.pictures import svg
-from ddplaunch.report.pictures.picture import Picture
+from ddplaunch.report.pictures.svg import Picture
 from ddplaunch.report.words import count, some
 
 NAME = "where-ways-part"

@@ -17,7 +17,7 @@ from ddplaunch.agent.diagnosis.run.job_view import JobView
 from ddplaunch.agent.diagnosis.run.location import ELSEWHERE, ENDED, IN_COLLECTIVE, IN_LOADER
 from ddplaunch.agent.system import phrases
 from ddplaunch.report.pictures import svg
-from ddplaunch.report.pictures.picture import Picture
+from ddplaunch.report.pictures.svg import Picture
 from ddplaunch.report.words import count, duration, some
 
 NAME = "ranks-over-time"
