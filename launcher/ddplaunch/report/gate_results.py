@@ -236,7 +236,7 @@ def path_state(results: Sequence[MeshResult]) -> str:
     return max((_path_state_of(result) for result in results), key=list(STATES).index, default=UNTRIED)
 
 
-def all_failed(results: Sequence[MeshResult]) -> bool:
+def has_failed(results: Sequence[MeshResult]) -> bool:
     """Whether one of the results is no way for a job: something of it is lost, or all."""
     return path_state(results) in (PARTLY, REFUSED, SILENT)
 

@@ -20,7 +20,7 @@ from ddplaunch.agent.contract import (
     RankEvidence,
     Stack,
 )
-from ddplaunch.agent.diagnosis.gate import all_failed, paths
+from ddplaunch.agent.diagnosis.gate import failed_paths, paths
 from ddplaunch.agent.diagnosis.run import decide
 from ddplaunch.agent.hub import mesh_plan
 from ddplaunch.backends.job import State
@@ -118,7 +118,7 @@ def _cut() -> Diagnosis:
                     MeshResult(node, peer, f"10.0.0.{peer}", 40000 + peer, "responder", "timeout", "", 5.0)
                 )
     names = [each.host for each in check_ins]
-    verdicts = all_failed.judge(
+    verdicts = failed_paths.judge(
         [*mesh, *paths.whole(passed, {each.node: each for each in check_ins})], names, GATE_NODES
     )
     bundle = given.bundle(

@@ -17,7 +17,7 @@ from ddplaunch.agent.diagnosis.gate import partitions, paths
 from ddplaunch.agent.diagnosis.gate.partitions import Partition
 from ddplaunch.agent.system import phrases
 from ddplaunch.report import gate_results
-from ddplaunch.report.gate_results import OK, STATES, UNTRIED, Cell, all_failed, path_state, tried_paths
+from ddplaunch.report.gate_results import OK, STATES, UNTRIED, Cell, has_failed, path_state, tried_paths
 from ddplaunch.report.pictures import svg
 from ddplaunch.report.pictures.svg import Picture
 from ddplaunch.report.words import count, some
@@ -81,7 +81,7 @@ def picture(bundle: Bundle) -> Picture | None:
 
 def _cuts(cells: Mapping[Cell, Sequence[MeshResult]], nodes: int) -> list[Partition]:
     """Return the fewest cuts that explain the paths that failed."""
-    lost = {cell for cell, results in cells.items() if all_failed(results) and cell[0] != cell[1]}
+    lost = {cell for cell, results in cells.items() if has_failed(results) and cell[0] != cell[1]}
     passed = {cell for cell in cells if cell not in lost and cell[0] != cell[1]}
     return partitions.describe(lost, passed, nodes).partitions if lost else []
 

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from ddplaunch.agent.contract import MeshResult, Outcome
-from ddplaunch.agent.diagnosis.gate import all_failed
+from ddplaunch.agent.diagnosis.gate import failed_paths
 
 Path = tuple[int, int, str]
 
@@ -78,14 +78,14 @@ def between(a: int, b: int, outcome: Outcome) -> dict[Path, Outcome]:
 )
 def test_culprits(bad: dict[Path, Outcome], expected: list[tuple[str, list[int]]]) -> None:
     """One fault is one verdict, on the node that its failed paths share."""
-    found = [(verdict.code, verdict.nodes) for verdict in all_failed.judge(mesh(4, bad))]
+    found = [(verdict.code, verdict.nodes) for verdict in failed_paths.judge(mesh(4, bad))]
 
     assert expected == found
 
 
 def test_a_dropped_port_is_told_with_one_that_answers() -> None:
     """The sentence names the port that is closed and one that is open."""
-    (verdict,) = all_failed.judge(mesh(2, {(1, 0, "master"): "timeout"}))
+    (verdict,) = failed_paths.judge(mesh(2, {(1, 0, "master"): "timeout"}))
 
     assert verdict.sentence == (
         "node 1 -> node 0 (10.0.0.0) port 29500: no answer in 0 s while port 40000 answers: "
@@ -95,7 +95,7 @@ def test_a_dropped_port_is_told_with_one_that_answers() -> None:
 
 def test_many_broken_paths_are_counted_not_listed() -> None:
     """A firewall in front of one node of many breaks many paths; a person reads a few of them."""
-    (verdict,) = all_failed.judge(mesh(32, everything_to(7, 32, "timeout")))
+    (verdict,) = failed_paths.judge(mesh(32, everything_to(7, 32, "timeout")))
 
     assert verdict.nodes == [7]
     assert verdict.sentence == (
@@ -110,7 +110,7 @@ def test_a_node_cut_in_both_directions_among_many() -> None:
     """When one node's every path is dead it alone is named, though each path has two ends."""
     dead = {**everything_to(5, 8, "timeout"), **everything_from(5, 8, "timeout")}
 
-    (verdict,) = all_failed.judge(mesh(8, dead))
+    (verdict,) = failed_paths.judge(mesh(8, dead))
 
     assert (verdict.code, verdict.nodes) == ("port-filtered", [5])
     assert verdict.sentence == (
@@ -127,7 +127,7 @@ def group(sources: range, targets: range, outcome: Outcome) -> dict[Path, Outcom
 
 def test_a_group_that_does_not_reach_another_is_named_as_that() -> None:
     """Both sides stand in the sentence; at fault is the smaller one."""
-    (verdict,) = all_failed.judge(mesh(32, group(range(20, 32), range(20), "timeout")), nodes=32)
+    (verdict,) = failed_paths.judge(mesh(32, group(range(20, 32), range(20), "timeout")), nodes=32)
 
     assert (verdict.code, verdict.nodes) == ("network-one-way", list(range(20, 32)))
     assert verdict.sentence == (
@@ -143,7 +143,7 @@ def test_two_racks_that_are_parted_are_both_named() -> None:
         **group(range(16, 24), range(8, 16), "timeout"),
     }
 
-    (verdict,) = all_failed.judge(mesh(32, parted))
+    (verdict,) = failed_paths.judge(mesh(32, parted))
 
     assert (verdict.code, verdict.nodes) == ("port-filtered", list(range(8, 24)))
     assert verdict.sentence == (
@@ -155,7 +155,7 @@ def test_one_port_that_is_closed_to_many_is_told_with_one_that_answers() -> None
     """Only the master port is dropped: node 0 is reached otherwise, and that is said."""
     closed: dict[Path, Outcome] = {(node, 0, "master"): "timeout" for node in range(1, 32)}
 
-    (verdict,) = all_failed.judge(mesh(32, closed))
+    (verdict,) = failed_paths.judge(mesh(32, closed))
 
     assert (verdict.code, verdict.nodes) == ("port-filtered", [0])
     assert verdict.sentence == (
@@ -170,7 +170,7 @@ def test_where_torch_s_own_ports_are_closed_the_one_that_answers_is_told() -> No
         (r.node, r.peer, r.what): "timeout" for r in mesh(4, {}) if r.what == "responder"
     }
 
-    (verdict,) = all_failed.judge(mesh(4, closed))
+    (verdict,) = failed_paths.judge(mesh(4, closed))
 
     assert verdict.code == "port-filtered"
     assert verdict.sentence == (
@@ -184,7 +184,7 @@ def test_independent_cuts_are_verdicts_of_their_own_up_to_a_few() -> None:
     pairs = [(1, 9), (2, 11), (3, 13), (4, 15), (5, 17), (6, 19)]
     bad = {path: outcome for a, b in pairs for path, outcome in between(a, b, "timeout").items()}
 
-    found = all_failed.judge(mesh(32, bad))
+    found = failed_paths.judge(mesh(32, bad))
 
     assert [list(pair) for pair in pairs[:3]] == [verdict.nodes for verdict in found[:3]]
     assert found[3].nodes == sorted(node for pair in pairs[3:] for node in pair)

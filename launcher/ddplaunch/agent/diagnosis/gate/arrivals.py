@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ddplaunch.agent import platforms
 from ddplaunch.agent.contract import CheckResult, Exit, Status, Verdict
-from ddplaunch.agent.diagnosis.gate import all_failed, hub_unreached
+from ddplaunch.agent.diagnosis.gate import failed_paths, hub_unreached
 from ddplaunch.agent.diagnosis.gate.job_view import GateView
 from ddplaunch.agent.diagnosis.gate.kinds import Kind
 from ddplaunch.agent.diagnosis.rules import entries
@@ -36,7 +36,7 @@ def missing_nodes(view: GateView) -> Iterator[Verdict]:
             "gate",
             nodes=view.stalled,
             facts=["packets larger than the path's MTU vanish, and no ICMP message comes back to say so"],
-            hint=all_failed.MTU_HINT,
+            hint=failed_paths.MTU_HINT,
         )
     unnamed = any(each.check == "service" and each.status == Status.FAIL for each in _of_zero(view))
     if view.missing and not unnamed:  # else another verdict says why no node finds node 0

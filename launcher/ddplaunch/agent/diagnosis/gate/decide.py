@@ -14,10 +14,10 @@ from typing import Callable, TypeVar
 from ddplaunch.agent.contract import Verdict
 from ddplaunch.agent.diagnosis import rule_runner
 from ddplaunch.agent.diagnosis.gate import (
-    all_failed,
     clocks,
     environment,
     failed_checks,
+    failed_paths,
     hardware,
     interfaces,
     ip_families,
@@ -63,5 +63,5 @@ NOTES: tuple[Callable[[GateView], list[str]], ...] = (
     hardware.notes,
     subnets.notes,
     failed_checks.notes,
-    lambda view: all_failed.notes(view.mesh, view.plan.names),
+    lambda view: failed_paths.notes(view.mesh, view.plan.names),
 )

@@ -86,7 +86,7 @@ class _Facts(NamedTuple):
         return f"{len(numbers)} nodes ({', '.join(map(str, sorted(numbers)[:_SPANS]))}, …)"
 
 
-def all_failed(view: GateView) -> list[Verdict]:
+def failed_paths(view: GateView) -> list[Verdict]:
     """Return verdicts on the paths that fail, but for those that do not lead to node 0 at all."""
     failed = [r for r in ip_families.unexplained(view) if not node_names.leads_astray(view, r)]
     if all(result.outcome == "ok" for result in failed):
@@ -298,4 +298,4 @@ def _culprits(fault: _Fault) -> list[int]:
     return sorted(sources if len(sources) < len(targets) and not fault.one_port else targets)
 
 
-RULES = ((Kind.PATH, all_failed),)
+RULES = ((Kind.PATH, failed_paths),)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Optional
 
 from ddplaunch.agent.contract import Exit, SmokeRank, Verdict
-from ddplaunch.agent.diagnosis.gate import all_failed, nccl_log
+from ddplaunch.agent.diagnosis.gate import failed_paths, nccl_log
 from ddplaunch.agent.diagnosis.gate.job_view import GateView
 from ddplaunch.agent.diagnosis.rules import entries
 from ddplaunch.agent.system import phrases, subjects
@@ -163,7 +163,7 @@ def _sums(view: GateView, bad: Sequence[SmokeRank]) -> Iterator[Verdict]:
             ends = {node for node in view.check_ins if address in view.met_at(node)} | {rank.node}
             passes = f"{phrases.size(rank.size)} add up" if rank.size else "connections are made"
             sentence = f"{view.node(rank.node)} -> {address}: {passes}, and nothing larger is confirmed"
-            yield _verdict("mtu-black-hole", sentence, sorted(ends), bad, _MESH_HINT + all_failed.MTU_HINT)
+            yield _verdict("mtu-black-hole", sentence, sorted(ends), bad, _MESH_HINT + failed_paths.MTU_HINT)
 
 
 def _unfit(view: GateView, backend: str, bad: Sequence[SmokeRank], passed: Sequence[str]) -> Verdict:
