@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from ddplaunch.agent.contract import Verdict
-from ddplaunch.agent.diagnosis.run import collectives, devices, ended, call_records, mpi, nccl_ras, waiting
+from ddplaunch.agent.diagnosis.run import call_records, collectives, devices, ended, mpi, nccl_ras, waiting
 from ddplaunch.agent.diagnosis.run.job_view import JobView
 from ddplaunch.agent.diagnosis.run.location import ENDED
 from ddplaunch.agent.text.mentions import filled
