@@ -35,7 +35,6 @@ _NOT_IN_PODS = (
     "slurm",
     "local",
     *_OUTSIDE,
-    "hub/orphaned_job.py",
     "supervisor/mpi_wrapper.py",
     "platforms/hostlist.py",
     "platforms/scheduler_variables.py",

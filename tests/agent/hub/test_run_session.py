@@ -14,10 +14,9 @@ from ddplaunch.agent.contract import Beat, Exit, Ras, Verdict, codec
 from ddplaunch.agent.contract.messages import AskDiagnosis, Finished
 from ddplaunch.agent.diagnosis.run import decide
 from ddplaunch.agent.diagnosis.run.job_view import JobView
-from ddplaunch.agent.hub.evidence_rounds import LATE
-from ddplaunch.agent.hub.launch_attempts import LAST, SETTLE
-from ddplaunch.agent.hub.recheck import DOUBT, LEAVING
-from ddplaunch.agent.hub.run_states import RunState
+from ddplaunch.agent.hub.attempts import DOUBT, LAST, LEAVING, SETTLE
+from ddplaunch.agent.hub.evidence import LATE
+from ddplaunch.agent.hub.run import RunState
 
 
 @pytest.mark.parametrize("state", list(RunState))
