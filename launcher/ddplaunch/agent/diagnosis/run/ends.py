@@ -1,4 +1,4 @@
-"""Rules about ends: ranks that were killed, failed or finished too early, lost nodes, jobs that were ended."""
+"""Rules about ends: ranks that were killed, failed or finished too early, nodes that were lost."""
 
 from __future__ import annotations
 
