@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ddplaunch.agent.contract import Collective, Exited, Frame, Raised, RankEvidence, Stack
 from ddplaunch.agent.diagnosis.run import stacks
-from ddplaunch.agent.diagnosis.run.job_view import JobView
+from ddplaunch.agent.diagnosis.run.view import JobView
 from ddplaunch.agent.system import phrases
 from ddplaunch.report.words import duration
 

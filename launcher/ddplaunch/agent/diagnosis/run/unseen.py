@@ -1,18 +1,16 @@
-"""Rules about ranks of which no stack could be read: by what their threads, sockets and kernel waits show."""
+"""Rules about ranks of which no stack could be read, by what else is seen of them; and `unknown`."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Optional
 
-from ddplaunch.agent.contract import LastActs, Posture, RankEvidence, Verdict
-from ddplaunch.agent.diagnosis.run.job_view import JobView
-from ddplaunch.agent.diagnosis.run.location import SLEEP
-from ddplaunch.agent.diagnosis.run.stages import Stage
-from ddplaunch.agent.diagnosis.run.waiting import CALL_FIRST, KEEP_SHORT, holder_facts, verdict_on
+from ddplaunch.agent.contract import JobEvidence, LastActs, Phase, Posture, RankEvidence, Verdict
+from ddplaunch.agent.diagnosis.run import devices
+from ddplaunch.agent.diagnosis.run.stragglers import CALL_FIRST, KEEP_SHORT, doing, holder_facts, verdict_on
+from ddplaunch.agent.diagnosis.run.view import SLEEP, Found, JobView
 from ddplaunch.agent.system import phrases, subjects
 
-ENTRIES = ()  # the codes are those of `waiting` and `progress`
 _LOOKS = 2.0
 """Wake-ups a second: TORCH_NCCL_BLOCKING_WAIT sleeps a millisecond between two looks at its collective."""
 _RAN_ON = 5.0
@@ -22,12 +20,22 @@ _APART = 0.25
 _LET_TRACE = f"Only a stack shows where: let py-spy trace. {KEEP_SHORT}"
 _POLL = "poll_schedule_timeout"
 
+_LOOK_BELOW = (
+    "All called the same collective: look at the network between the nodes, and at the GPUs (dmesg, Xid)."
+)
+_NO_COMMUNICATOR = (
+    "NCCL has not made its first communicator: for that the ranks connect to one another, on ports of NCCL's "
+    "choosing. NCCL_DEBUG=INFO in the next run shows by which interface (NCCL_SOCKET_IFNAME); with "
+    "`gate: {smoke_test: true}` the gate tries it before the job starts."
+)
+_SEE_MORE = "The bundle holds all that was seen; where py-spy may trace (ptrace), more can be."
 
-def not_connected(view: JobView) -> Optional[Verdict]:
+
+def not_connected(view: JobView) -> Optional[Found]:
     """Return the verdict on ranks that are not where all others meet in init_process_group."""
     late, there = _postures(view, Posture.BEFORE), _postures(view, Posture.INIT)
     has = phrases.one_or(late, "has", "have")
-    return _verdict(
+    return _found(
         view,
         "rank-late-to-init",
         late,
@@ -38,11 +46,11 @@ def not_connected(view: JobView) -> Optional[Verdict]:
     )
 
 
-def in_no_collective(view: JobView) -> Optional[Verdict]:
+def in_no_collective(view: JobView) -> Optional[Found]:
     """Return the verdict on ranks in whose process Gloo does nothing, while it waits in all others."""
     own, there = _postures(view, Posture.OWN), _postures(view, Posture.COLLECTIVE)
     are = phrases.one_or(own, "is", "are")
-    return _verdict(
+    return _found(
         view,
         "rank-in-user-code",
         own,
@@ -53,7 +61,7 @@ def in_no_collective(view: JobView) -> Optional[Verdict]:
     )
 
 
-def sent_nothing(view: JobView) -> Optional[Verdict]:
+def sent_nothing(view: JobView) -> Optional[Found]:
     """Return the verdict on a rank that has run since it last sent something, before all others did.
 
     Each of those has come to a collective of the one group: its main thread has not run since it sent
@@ -72,7 +80,7 @@ def sent_nothing(view: JobView) -> Optional[Verdict]:
     silent = acts[ran_on[0]].sent
     if silent - max(its.sent for its in others.values()) < _APART:
         return None
-    return _verdict(
+    return _found(
         view,
         "rank-in-user-code",
         ran_on,
@@ -88,7 +96,7 @@ def _has_come(its: LastActs) -> bool:
     return its.sent - its.ran < _APART and its.worked - its.ran < _APART
 
 
-def asleep(view: JobView) -> Optional[Verdict]:
+def asleep(view: JobView) -> Optional[Found]:
     """Return the verdict on ranks that sleep for something of their own.
 
     A rank that waits in a collective sleeps for a futex. One that has slept for seconds in a call of the
@@ -112,7 +120,7 @@ def asleep(view: JobView) -> Optional[Verdict]:
     others = [rank for rank in sleeps if sleeps[rank].startswith("futex_")]
     wait = ", ".join(sorted({sleeps[rank] for rank in ranks}))
     sleep, wait_too = phrases.one_or(ranks, "sleeps", "sleep"), phrases.one_or(others, "waits", "wait")
-    return _verdict(
+    return _found(
         view,
         "rank-in-dataloader" if all(sleeps[rank] == _POLL for rank in ranks) else "rank-in-user-code",
         ranks,
@@ -131,10 +139,11 @@ def _has_loaders(rank: RankEvidence) -> bool:
 def runs_on(view: JobView) -> Optional[Verdict]:
     """Return the verdict on ranks that run outside of collectives while the others have waited for long."""
     found = in_no_collective(view) or sent_nothing(view)
+    verdict = None if found is None else found.verdict
     patience = view.evidence.notice_after
-    if found is None or any(view.ranks[rank].still_for < patience for rank in found.victims):
+    if verdict is None or any(view.ranks[rank].still_for < patience for rank in verdict.victims):
         return None
-    return replace(found, code="slow", sentence=f"not known to hang: {found.sentence}")
+    return replace(verdict, code="slow", sentence=f"not known to hang: {verdict.sentence}")
 
 
 def _postures(view: JobView, posture: str) -> list[int]:
@@ -145,9 +154,9 @@ def _postures(view: JobView, posture: str) -> list[int]:
     ]
 
 
-def _verdict(
+def _found(
     view: JobView, code: str, ranks: list[int], victims: list[int], sentence: str, hint: str
-) -> Optional[Verdict]:
+) -> Optional[Found]:
     """Return the verdict; None where these are not all ranks, or one at fault may wait for another of them.
 
     Those sleep in different places.
@@ -157,13 +166,86 @@ def _verdict(
     if len({its.wchan for rank in ranks if (its := view.ranks[rank].process) is not None}) > 1:
         return None
     found = verdict_on(view, code, ranks, sentence, holder_facts(view, ranks), hint, 0.6)
-    return replace(found, victims=victims)
+    return Found(replace(found, victims=victims), ranks)
 
 
-RULES = (
-    (Stage.STRAGGLER, not_connected),
-    (Stage.STRAGGLER, asleep),
-    (Stage.STRAGGLER, in_no_collective),
-    (Stage.STRAGGLER, sent_nothing),
-    (Stage.SLOW, runs_on),
-)
+# --- the last rule
+
+
+def unknown(view: JobView) -> Verdict:
+    """Return the verdict that the evidence does not decide: where all ranks stand, and what is missing."""
+    locations = view.groups_of_ranks(view.alive)
+    missing = [f"{view.node(node)} did not answer" for node in unexplained(view.evidence)]
+    missing += sorted(
+        {f"{view.node(node.node)}: {text}" for node in view.nodes.values() for text in node.missing}
+    )
+    missing += [
+        f"the stack of rank {number}" for number, rank in view.ranks.items() if rank.alive and not rank.stacks
+    ]
+    if view.absent or view.unseen:
+        missing.append(f"any word of {subjects.ranks([*view.absent, *view.unseen])}")
+    hidden = [rank for rank in view.stragglers if view.waiting and view.behind(rank)]
+    if hidden:
+        verb = phrases.one_or(hidden, "is", "are")
+        where = f"{subjects.ranks(hidden)} {verb} behind the others, but where, no stack shows"
+    elif len(locations) == 1 and view.waiting:
+        verb = phrases.one_or(view.alive, "waits", "wait")
+        where = f"{_all(view)} {verb} in {next(iter(locations))} and nothing moves"
+    elif locations:
+        groups = (f"{subjects.ranks(group)} in {location}" for location, group in list(locations.items())[:4])
+        where = f"nothing moves: {'; '.join(groups)}"
+    elif view.ranks:
+        where = f"{subjects.ranks(view.ranks)} ended, and none by a fault of its own that is known"
+    else:
+        where = "no word of any rank has come" if view.evidence.silent else "no rank has been seen"
+    return view.verdict(
+        code="unknown",
+        sentence=f"{where}; missing: {', '.join(missing) or 'kernel log, network and GPU state'}",
+        ranks=hidden,
+        victims=[rank for rank in view.waiting if hidden],
+        confidence=0.3 if hidden else 0.0,
+        facts=[
+            *(f"{subjects.ranks(group)}: {location}" for location, group in locations.items()),
+            *view.counts(),
+            *_oddities(view),
+            *devices.gpu_facts(view, view.nodes),
+        ],
+        hint=_where_to_look(view),
+    )
+
+
+def unexplained(evidence: JobEvidence) -> list[int]:
+    """Return the silent nodes for whose silence nothing in the evidence is a reason."""
+    explained = [each.node for each in evidence.evidence if each.missing and not each.ranks]
+    return [node for node in evidence.silent if node not in explained]
+
+
+def _where_to_look(view: JobView) -> str:
+    alike = len(view.groups_of_ranks(view.alive)) == 1 and bool(view.blocked) and _all_seen(view)
+    ranks = [view.ranks[rank] for rank in view.alive]
+    if alike and all(rank.backend == "nccl" and not rank.collectives for rank in ranks):
+        return _NO_COMMUNICATOR
+    return _LOOK_BELOW if alike else _SEE_MORE
+
+
+def _oddities(view: JobView) -> list[str]:
+    """Return facts that no rule reads: stopped processes, and launchers that have started no rank."""
+    found = [
+        f"rank {number} is {doing(rank.process)}"
+        for number, rank in view.ranks.items()
+        if rank.process is not None and rank.process.state in ("D", "T", "t")
+    ]
+    for number, node in view.nodes.items():
+        if not node.ranks and node.phase != Phase.ENDED and number not in view.evidence.silent:
+            found.append(f"{view.node(number)} has started no worker yet")
+            found += [f"{view.node(number)}: {phrases.clipped(line)}" for line in node.launch_output[-2:]]
+    return found
+
+
+def _all_seen(view: JobView) -> bool:
+    """Whether every rank of the job was looked at; a rank that was not may have called something else."""
+    return not view.evidence.silent and view.alive == view.world
+
+
+def _all(view: JobView) -> str:
+    return "all ranks" if _all_seen(view) and len(view.world) > 1 else subjects.ranks(view.alive)
