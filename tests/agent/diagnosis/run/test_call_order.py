@@ -58,6 +58,16 @@ def test_a_collective_that_is_left_out_in_a_round() -> None:
     assert "all_reduce (train.py:14)" in verdict.hint
 
 
+def test_a_call_from_a_line_that_the_others_do_not_come_to() -> None:
+    """All go on for many rounds; the rank that made the call is behind, and the others wait at the end."""
+    verdict = only(hung("aaaadaaaaaa", "aaaaaaaaaaz", "aaaaaaaaaaz"))
+
+    assert ("collective-skipped", [0], [1, 2]) == (verdict.code, verdict.ranks, verdict.victims)
+    assert (
+        "rank 0 has called reduce (train.py:18) once more than the others, and is 1 call behind them since"
+    ) == verdict.sentence
+
+
 def test_each_node_has_a_copy_of_the_program() -> None:
     """Lines are compared as lines of one program, wherever a node has unpacked it."""
     here = hung("abcabcab", "abcabcab", "abcabcac")
@@ -188,6 +198,19 @@ def test_a_rank_that_has_left_the_loop() -> None:
         "are still in it, in all_reduce 9 (train.py:14)"
     ) == verdict.sentence
     assert "Join" in verdict.hint
+
+
+def test_calls_that_parted_in_an_earlier_round_accuse_nobody_of_leaving_the_loop() -> None:
+    """Rank 0 made a call more, long ago: it is still in the loop, and rank 1 waits behind it."""
+    more, less = caller(0, "aaaadaaaaaa"), caller(1, "aaaaaaaaaaz")
+    ranks = [
+        replace(in_loop(0, "all_reduce", 40, 14), calls=more.calls, collectives=more.collectives),
+        replace(in_loop(1, "barrier", 40, 16), calls=less.calls, collectives=less.collectives),
+    ]
+    verdict = only(uneven(*ranks))
+
+    assert ("collective-mismatch", [0, 1]) == (verdict.code, verdict.ranks)
+    assert 0.7 >= verdict.confidence
 
 
 def test_of_two_the_one_behind_the_loop_is_named() -> None:

@@ -107,6 +107,9 @@ def _step(mine: Calls, normal: Calls, number: int, since: bool) -> Optional[_Ste
             if _agreed(mine, normal, number, shift) >= enough:
                 left = normal.get(number) if since and shift > 0 else None
                 return _Step(number, shift, since, left, mine.get(number))
+        # Calls of its own in between, from a line that the others do not come to: from then on it is behind.
+        if since and _agreed(mine, normal, number + ahead, -ahead) >= 2:
+            return _Step(number, -ahead, since, None, mine.get(number))
     return _in_rounds(mine, normal, number) if since else None
 
 
@@ -215,7 +218,7 @@ def loop_left(view: JobView) -> Optional[Verdict]:
     A loop around both, in any function on the way, would leave open who is a round ahead.
     """
     mismatch = collectives.find(view)
-    if mismatch is None or view.unseen:
+    if mismatch is None or view.unseen or _parted_earlier(view, mismatch.group):
         return None
     ranks = sorted(rank for camp in mismatch.camps.values() for rank in camp)
     there = [
@@ -235,6 +238,29 @@ def loop_left(view: JobView) -> Optional[Verdict]:
         if len(loops) == 1 and None not in loops and len(mismatch.camps) == 2:
             return _left_verdict(view, mismatch, camp, others, str(loops.pop()))
     return None
+
+
+def _parted_earlier(view: JobView, group: str) -> bool:
+    """Whether lines differ before the ranks' last calls, and the next ones do too.
+
+    Then the calls have parted there, and whoever seems to be out of the loop may be one call ahead since. At
+    one call alone a root may have a line of its own.
+    """
+    calls = [_of(view, rank, group) for rank in view.members.get(group, view.world) if rank in view.ranks]
+    calls = [its for its in calls if its and _lined(its)]
+    if not calls:
+        return False
+    apart = [
+        len({_line(its[number]) for its in calls}) > 1
+        for number in range(max(min(its) for its in calls), min(max(its) for its in calls))
+    ]
+    return any(one and next_one for one, next_one in zip(apart, apart[1:]))
+
+
+def _from_the_start(view: JobView, group: str) -> bool:
+    """Whether the calls of the group are known since the first one, so that no earlier one can differ."""
+    members = [rank for rank in view.members.get(group, view.world) if rank in view.ranks]
+    return all(min(_of(view, rank, group), default=0) == 1 for rank in members)
 
 
 def _way_in(view: JobView, rank: int) -> list[Frame]:
@@ -270,7 +296,8 @@ def _left_verdict(
         f"{view.locations[others[0]]}",
         ranks=ranks,
         victims=view.victims_of(ranks),
-        confidence=0.9,
+        # A call that a rank made more, or less, before what is known would look the same.
+        confidence=0.9 if _from_the_start(view, mismatch.group) else 0.75,
         facts=mismatch.facts,
         hint=_UNEVEN,
     )

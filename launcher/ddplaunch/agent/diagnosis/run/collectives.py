@@ -272,8 +272,13 @@ def _minority(camps: list[list[int]], unseen: int = 0) -> list[int]:
 def _newcomers(
     camps: list[list[int]], calls: dict[int, Collective], before: dict[int, Collective]
 ) -> list[int]:
-    """Return the ranks that changed the shape, where groups of equal size differ in shape alone."""
+    """Return the ranks that changed the shape, where groups of equal size differ in shape alone.
+
+    Only from one line on are shapes expected to stay: DDP sends each parameter once, each of its own shape.
+    """
     if len({plain(call.op) for call in calls.values()}) > 1 or not before.keys() >= calls.keys():
+        return []
+    if any(not call.frames or call.frames[:1] != before[rank].frames[:1] for rank, call in calls.items()):
         return []
     changed = [ranks for ranks in camps if any(calls[rank].sizes != before[rank].sizes for rank in ranks)]
     comparable = len({str(before[rank].sizes) for rank in calls}) == 1
