@@ -12,12 +12,14 @@ from tests.agent.diagnosis.run.build_blocked import call
 
 from ddplaunch.agent.contract import Collective, Frame, JobEvidence, RankEvidence, Stack
 from ddplaunch.agent.diagnosis.run.decide import judge
+from ddplaunch.agent.evidence.ring import sequences
 
 LINES = {
     "a": ("all_reduce", 12),
     "b": ("all_reduce", 14),
     "c": ("broadcast", 16),
     "d": ("reduce", 18),
+    "e": ("broadcast", 17),
     "z": ("barrier", 20),
 }
 
@@ -66,6 +68,35 @@ def test_a_call_from_a_line_that_the_others_do_not_come_to() -> None:
     assert (
         "rank 0 has called reduce (train.py:18) once more than the others, and is 1 call behind them since"
     ) == verdict.sentence
+
+
+def long_ago(evidence: JobEvidence) -> JobEvidence:
+    """The same job: of all but the last two calls of a rank only their lines are known."""
+    (node,) = evidence.evidence
+    ranks = [replace(each, calls=each.calls[-2:], sequences=sequences(each.calls)) for each in node.ranks]
+    return replace(evidence, evidence=[replace(node, ranks=ranks)])
+
+
+def test_where_ranks_have_parted_may_lie_hundreds_of_calls_back() -> None:
+    verdict = only(long_ago(hung("aaaad" + 200 * "a", 204 * "a" + "z", 204 * "a" + "z")))
+
+    assert ("collective-skipped", [0]) == (verdict.code, verdict.ranks)
+    assert "rank 0 has called reduce (train.py:18) once more" in verdict.sentence
+
+
+def test_a_root_with_a_line_of_its_own_hides_no_later_call() -> None:
+    """The ranks come together again after it; rank 2 has left out line 14 much later."""
+    rounds = 5 * "dab"
+    verdict = only(hung("c" + rounds + "dab", "e" + rounds + "dab", "e" + rounds + "dad"))
+
+    assert ("collective-skipped", [2]) == (verdict.code, verdict.ranks)
+
+
+def test_a_root_with_a_line_of_its_own_has_made_no_call_more() -> None:
+    """It is in a loop that the others have left: who had more rounds is open, and no call is accused."""
+    found = judge(hung("aacaaaaaaaa", "aaeaaaaaaaz", "aaeaaaaaaaz"))
+
+    assert all("once more" not in verdict.sentence for verdict in found)
 
 
 def test_each_node_has_a_copy_of_the_program() -> None:

@@ -1,12 +1,17 @@
 """collective-skipped: a rank passed by a collective, and what it calls since are not the others' calls.
 
-The hook's ring has the user's line of each call. Ranks whose lines differ at one number need not be wrong: a
-root may have a line of its own. Out of step is a rank whose calls are those of the others, but for some that
-it left out or made twice; or one that has left a loop in which the others still are.
+The hook's ring has the user's line of each call. The calls of all ranks of a group are laid side by side by
+their numbers, and looked at from the oldest that is known of all: where the lines part for the first time,
+and stay apart, the ranks have parted, however far back that is. What they stand in now is only what came of
+it. Ranks whose lines differ at one number need not be wrong: a root may have a line of its own.
+
+Out of step is a rank whose calls are those of the others, but for some that it left out, made twice or made
+in between; or one that has left a loop in which the others still are.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Optional
 
@@ -18,6 +23,8 @@ from ddplaunch.agent.system import phrases, subjects
 
 _FARTHEST = 3
 """Collectives that a rank may be ahead of the others, or behind."""
+_OF_A_ROOT = re.compile(r"(broadcast|scatter|gather|reduce)(_object_list|_object)?")
+"""Calls that one rank may make from a line of its own, as the root."""
 _LONG = 4
 """Calls that must agree where it is not known when the rank came out of step."""
 _UNEVEN = (
@@ -40,6 +47,8 @@ class _Step:
     since: bool  # it was in step before
     left_out: Optional[Collective] = None
     now: Optional[Collective] = None
+    own_line: bool = False  # the others did not come to the line of `now`
+    certain: bool = True  # else `now` may be the call that the others made there from another line
 
 
 def collective_skipped(view: JobView) -> Optional[Verdict]:
@@ -70,6 +79,8 @@ def _out_of_step(view: JobView, group: str) -> dict[int, _Step]:
             continue
         most = max(camps.values(), key=len)
         if 2 * len(most) <= len(members):
+            if _agree_at(calls, number + 1):
+                continue
             return {}
         normal = max((calls[rank] for rank in most), key=max)
         steps = {
@@ -78,8 +89,16 @@ def _out_of_step(view: JobView, group: str) -> dict[int, _Step]:
             for rank in ranks
             if ranks is not most
         }
-        return {rank: step for rank, step in steps.items() if step is not None}
+        found = {rank: step for rank, step in steps.items() if step is not None}
+        if found or not _agree_at(calls, number + 1):
+            return found
+        # They are together again: a root, or a branch, has a line of its own for the same call.
     return {}
+
+
+def _agree_at(calls: dict[int, Calls], number: int) -> bool:
+    lines = {_line(its[number]) for its in calls.values() if number in its}
+    return len(lines) == 1
 
 
 def _step(mine: Calls, normal: Calls, number: int, since: bool) -> Optional[_Step]:
@@ -99,8 +118,10 @@ def _step(mine: Calls, normal: Calls, number: int, since: bool) -> Optional[_Ste
                 left = normal.get(number) if since and shift > 0 else None
                 return _Step(number, shift, since, left, mine.get(number))
         # Calls of its own in between, from a line that the others do not come to: from then on it is behind.
-        if since and _agreed(mine, normal, number + ahead, -ahead) >= 2:
-            return _Step(number, -ahead, since, None, mine.get(number))
+        own = mine.get(number)
+        as_root = own is not None and not apart and _OF_A_ROOT.fullmatch(plain(own.op))
+        if since and not as_root and _agreed(mine, normal, number + ahead, -ahead) >= 2:
+            return _Step(number, -ahead, since, None, own, own_line=True, certain=apart)
     return _in_rounds(mine, normal, number) if since else None
 
 
@@ -157,6 +178,11 @@ def _verdict(view: JobView, group: str, found: dict[int, _Step]) -> Verdict:
             f"{is_} {count} behind them since"
         )
         hint = f"Look for a repetition around {_described(step.now)} that depends on the rank or on its data."
+        if step.own_line:
+            hint = (
+                f"The others did not come to {_described(step.now)} there: look for the branch around it, which "
+                "depends on the rank or on its data."
+            )
     else:
         sentence = (
             f"{subjects.ranks(ranks)} {is_} {count} out of step with the others since an earlier round: "
@@ -176,14 +202,26 @@ def _verdict(view: JobView, group: str, found: dict[int, _Step]) -> Verdict:
         sentence=sentence,
         ranks=ranks,
         victims=view.victims_of(ranks),
-        confidence=0.95 if step.since else 0.85,
+        confidence=0.8 if not step.certain else 0.95 if step.since else 0.85,
         facts=[*facts, *view.counts()],
         hint=hint,
     )
 
 
 def _of(view: JobView, rank: int, group: str) -> Calls:
-    return {call.seq: call for call in view.ranks[rank].calls if call.group == group and not call.p2p}
+    """Return the calls of the group: the last ones whole, earlier ones as far as their lines are known."""
+    evidence = view.ranks[rank]
+    calls = {
+        each.first + place: Collective(
+            group, each.first + place, each.sites[site].op, frames=[each.sites[site].line]
+        )
+        for each in evidence.sequences
+        if each.group == group
+        for place, site in enumerate(each.calls)
+        if 0 <= site < len(each.sites)
+    }
+    calls.update({call.seq: call for call in evidence.calls if call.group == group and not call.p2p})
+    return calls
 
 
 def _lined(calls: Calls) -> bool:
