@@ -180,8 +180,8 @@ def _verdict(view: JobView, group: str, found: dict[int, _Step]) -> Verdict:
         hint = f"Look for a repetition around {_described(step.now)} that depends on the rank or on its data."
         if step.own_line:
             hint = (
-                f"The others did not come to {_described(step.now)} there: look for the branch around it, which "
-                "depends on the rank or on its data."
+                f"The others did not come to {_described(step.now)} there: look for the branch around it, "
+                "which depends on the rank or on its data."
             )
     else:
         sentence = (
