@@ -90,8 +90,9 @@ import os, sys, zipimport
 archive = sys.argv[1]
 member = zipimport.zipimporter(archive)
 sys.path.insert(0, archive)
-import packed
-sys.meta_path.insert(0, packed.Modules(archive, member.get_data(os.path.join(archive, packed.MEMBER))))
+import archive as modules
+modules.read(archive, member.get_data(os.path.join(archive, modules.MEMBER)))
+sys.meta_path.insert(0, modules.Module)
 from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
 assert CATALOGUE.__class__.part.__code__.co_filename.startswith(archive)
 print(len(CATALOGUE), "rank-moonstruck" in CATALOGUE)
@@ -143,7 +144,7 @@ def test_a_verdict_is_one_module_and_its_page(copy: Path, tmp_path: Path) -> Non
         PAGE.format(code="rank-moonstruck", meaning="A rank waits for the moon")
     )
     archive = tmp_path / "agent.pyz"
-    archive.write_bytes(agent_archive.packed("agent.pyz", copy / "ddplaunch"))
+    archive.write_bytes(agent_archive.packed(copy / "ddplaunch"))
 
     assert [
         f"rank-moonstruck the moon is up {Exit.HANG}",
