@@ -15,7 +15,7 @@ elif signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
     signal.signal(signal.SIGINT, lambda *_: os._exit(60))  # else a traceback of the present import
 
 
-def refuse(reason):  # type: ignore[no-untyped-def]
+def refuse(reason):  # type: (str) -> None
     """End the process with a sentence."""
     sys.stderr.write(
         "error: ddplaunch's agent cannot run on %s: %s\n\n"

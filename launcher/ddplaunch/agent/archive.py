@@ -1,7 +1,8 @@
 """Imports the agent's modules from `agent.pyz`, where this file lies beside the entry, which alone uses it.
 
-Python reads modules from a zip file by itself, but compressed one by one they take 1.8 times the room, and the
-agent has to fit into a ConfigMap and into a Helm release. So they are compressed as one, and unpacked into memory.
+Python reads modules from a zip file by itself, but compressed one by one they take 1.8 times the room, and
+the agent has to fit into a ConfigMap and, twice, into a Helm release. So they are compressed together, and
+unpacked into memory.
 """
 
 from __future__ import annotations

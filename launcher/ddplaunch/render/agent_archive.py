@@ -1,8 +1,8 @@
 """Packs the agent: once for a wheel, and in a checkout whenever a source of the agent has changed.
 
-`agent.pyz` is a zip file of three members: the entry, which Python runs, `agent/archive.py`, which imports all
-other modules, and these, compressed together. The same sources give the same bytes: no times, owners or modes of
-the machine go in.
+`agent.pyz` is a zip file of three members: the entry, which Python runs, `agent/archive.py`, which imports
+all other modules, and these, compressed together. The same sources give the same bytes: no times, owners or
+modes of the machine go in.
 """
 
 from __future__ import annotations
