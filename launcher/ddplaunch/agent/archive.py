@@ -33,13 +33,6 @@ class Module(SourceFileLoader):
                 return spec_from_file_location(name, path, loader=cls(name, path))
         return None
 
-    @classmethod
-    def submodules(cls, package: str) -> list[str]:
-        """Return the names of the modules in a package, without those of packages in it."""
-        folder = os.path.join(cls.archive, *package.split("."), "")
-        names = [path[len(folder) : -len(".py")] for path in cls.sources if path.startswith(folder)]
-        return [name for name in names if "/" not in name and name != "__init__"]
-
     def get_data(self, path: str) -> bytes:
         """Return a file of the archive, by a path as in `__file__`. Raises OSError."""
         try:

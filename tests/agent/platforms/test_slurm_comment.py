@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ddplaunch.agent.contract import JobPlan, Occasion, Verdict
-from ddplaunch.agent.hub import message
+from ddplaunch.agent.hub import notify
 from ddplaunch.agent.platforms.slurm_comment import comment
 
 PLAN = JobPlan("digits", 2, 4, [], ["train.py"], platform="slurm")
@@ -14,7 +14,7 @@ HANG = Verdict("rank-missing", "rank 3 is not in all_reduce", "run", nodes=[0], 
 
 def made(occasion: str, *verdicts: Verdict) -> dict[str, Any]:
     """Return the message."""
-    return message.of(occasion, PLAN, 0, "slurm://7", verdicts, None, 86400.5)
+    return notify.compose(occasion, PLAN, 0, "slurm://7", verdicts, None, 86400.5)
 
 
 def test_a_comment_says_what_holds_now() -> None:
