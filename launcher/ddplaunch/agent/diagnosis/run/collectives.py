@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from ddplaunch.agent.contract import Collective, Frame, RankEvidence, Verdict
+from ddplaunch.agent.diagnosis import confidence as sure
 from ddplaunch.agent.diagnosis.run import blocked, causes, stacks
 from ddplaunch.agent.diagnosis.run.view import BACKWARD, JobView, plain
 from ddplaunch.agent.system import phrases, subjects
@@ -80,17 +81,19 @@ def _mismatch_verdict(view: JobView, mismatch: Mismatch) -> Verdict:
         sentence=(f"at collective {mismatch.number} " if mismatch.number else "") + _contrast(mismatch),
         ranks=mismatch.culprits,
         victims=view.victims_of(mismatch.culprits),
-        confidence=(0.97 if mismatch.number else 0.8)
-        if not mismatch.tie
-        else 0.7
-        if mismatch.culprits
-        else 0.5,
+        confidence=_confidence(mismatch),
         facts=[
             *mismatch.facts,
             f"process group {mismatch.group!r}; known of {mismatch.involved} of {len(view.world)} ranks",
         ],
         hint=_HINT,
     )
+
+
+def _confidence(mismatch: Mismatch) -> float:
+    if mismatch.tie:
+        return sure.CALLS_IN_A_TIE if mismatch.culprits else sure.CALLS_WITHOUT_CULPRIT
+    return sure.NUMBERED_CALLS if mismatch.number else sure.CALLS_BY_STACKS
 
 
 def mismatch_in_words(view: JobView) -> Optional[Verdict]:
@@ -111,7 +114,7 @@ def mismatch_in_words(view: JobView) -> Optional[Verdict]:
         sentence=f"{subjects.ranks(speakers)} ended because the ranks called different collectives; which "
         "rank differs was not recorded",
         where="run",
-        confidence=0.5,
+        confidence=sure.CALLS_WITHOUT_CULPRIT,
         facts=[f"rank {rank} said: {phrases.clipped(text, 400)}" for rank, text in sorted(reports.items())],
         hint=f"{_HINT} TORCH_DISTRIBUTED_DEBUG=DETAIL makes torch compare the calls before it starts them.",
     )
@@ -457,7 +460,7 @@ def _skip_verdict(view: JobView, group: str, found: dict[int, _Step]) -> Verdict
         sentence=sentence,
         ranks=ranks,
         victims=view.victims_of(ranks),
-        confidence=0.95 if step.since else 0.85,
+        confidence=sure.OUT_OF_STEP_SINCE if step.since else sure.OUT_OF_STEP,
         facts=[*facts, *view.counts()],
         hint=hint,
     )
@@ -545,7 +548,7 @@ def _left_verdict(
         f"{view.locations[others[0]]}",
         ranks=ranks,
         victims=view.victims_of(ranks),
-        confidence=0.9,
+        confidence=sure.LOOP_LEFT,
         facts=mismatch.facts,
         hint=_UNEVEN,
     )

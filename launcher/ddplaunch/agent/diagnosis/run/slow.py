@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, Optional
 
 from ddplaunch.agent.contract import RankEvidence, Verdict
+from ddplaunch.agent.diagnosis import confidence as sure
 from ddplaunch.agent.diagnosis.run import pace, stacks
 from ddplaunch.agent.diagnosis.run.stragglers import starved
 from ddplaunch.agent.diagnosis.run.view import IN_LOADER, JobView, plain
@@ -66,7 +67,7 @@ def slow(view: JobView) -> Optional[Verdict]:
         sentence=f"not hung: {measure}{'; ' if parts else ''}{'; '.join(parts)}",
         ranks=slowest,
         victims=victims,
-        confidence=0.8,
+        confidence=sure.SLOW,
         facts=[*(pace_fact(view, rank) for rank in view.alive[:8]), *_throttled(view), *view.counts()],
         hint=_MORE_CPUS if hungry else _advice(view, slowest),
     )
@@ -162,7 +163,7 @@ def slow_broadcast(view: JobView) -> Optional[Verdict]:
         sentence=f"not hung: {_sender(view.ranks[ranks[0]])} broadcasts parameters{sent} at "
         f"{phrases.size(rate)}/s{progress}",
         where="run",
-        confidence=0.9,
+        confidence=sure.BROADCASTING,
         facts=[
             *view.whereabouts(ranks),
             *(
