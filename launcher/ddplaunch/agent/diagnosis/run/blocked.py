@@ -213,6 +213,10 @@ def find_circle(waits: Mapping[int, Sequence[int]]) -> list[int]:
     """Return ranks of which each waits for the next, and the last for the first; empty: there is no circle.
 
     `waits`: rank -> the ranks without which it cannot go on. It begins with the smallest of its ranks.
+
+    A search in depth, with its path on a list: a chain of waits may be as long as the job has ranks, and a
+    function that calls itself would be out of stack. A rank from which no circle was found is passed by when
+    another leads to it, so each wait is looked at once.
     """
     passed: set[int] = set()
     for first in sorted(waits):

@@ -301,6 +301,13 @@ def _contrast(mismatch: Mismatch) -> str:
 # The hook's ring has the user's line of each call. Ranks whose lines differ at one number need not be
 # wrong: a root may have a line of its own. Out of step is a rank whose calls are those of the others, but
 # for some that it left out or made twice; or one that has left a loop in which the others still are.
+#
+# The first number at which lines differ is searched, and a majority of the group that agrees there. Each
+# other rank's calls from there on are laid over the majority's, shifted by one to three either way: a shift
+# at which all lines agree says how many calls were left out, or made twice. Comparing numbers alone would
+# call a rank that is one ahead wrong at every call after it. A shift needs several calls that agree, since
+# in a loop with one call any shift fits; where the others are stuck, and there are no later calls to
+# compare, their rounds before tell what would come next.
 
 
 _FARTHEST = 3

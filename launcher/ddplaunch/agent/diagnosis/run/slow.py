@@ -21,7 +21,12 @@ BUSY = 4.0
 
 
 def quiet_for(stuck_for: float, still_for: float, waits: bool, busy: float = BUSY) -> float:
-    """Seconds of patience that a rank has used up: since real progress when it waits, else since it moved."""
+    """Seconds of patience that a rank has used up: since real progress when it waits, else since it moved.
+
+    A rank that waits may burn a core in its library's loop, so CPU proves nothing of it. One in its own code
+    that burns CPU may compute, and gets `busy` times the patience without any progress; without a limit a
+    rank that loops for ever would never count as hanging.
+    """
     return stuck_for if waits else max(still_for, stuck_for / busy)
 
 
