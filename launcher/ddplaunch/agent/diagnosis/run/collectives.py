@@ -224,12 +224,11 @@ def _differing(view: JobView, source: Source, failed_too: bool) -> Optional[Mism
         calls = _at(source, group, number)
         camps = _camps(calls)
         if len(camps) > 1:
-            before = _at(source, group, number - 1)
             members = view.members.get(group, view.world)
             unseen = [rank for rank in view.unseen if rank in members]
             silent = [rank for rank in view.alive if rank in members and rank not in source]
             both = [] if unseen or silent else sorted(calls)  # the call of one of those would decide
-            culprits = _minority(camps, len(unseen)) or _newcomers(camps, calls, before) or both
+            culprits = _minority(camps, len(unseen)) or _newcomers(camps, calls, source) or both
             reports = _labelled(view, calls, sorted(camps, key=lambda ranks: ranks[0] not in culprits))
             return Mismatch(group, number, reports, culprits)
     return None
@@ -262,21 +261,29 @@ def _minority(camps: list[list[int]], unseen: int = 0) -> list[int]:
     return sorted(rank for ranks in camps[1:] for rank in ranks)
 
 
-def _newcomers(
-    camps: list[list[int]], calls: dict[int, Collective], before: dict[int, Collective]
-) -> list[int]:
+def _newcomers(camps: list[list[int]], calls: dict[int, Collective], source: Source) -> list[int]:
     """Return the ranks that changed the shape, where groups of equal size differ in shape alone.
 
-    Only from one line on are shapes expected to stay: DDP sends each parameter once, each of its own shape.
+    The line must have sent one and the same shape on all ranks before: DDP, and a loop over parameters, send
+    each parameter once, each of its own shape. There the models may differ, and nobody has changed anything.
     """
-    if len({plain(call.op) for call in calls.values()}) > 1 or not before.keys() >= calls.keys():
+    if len({plain(call.op) for call in calls.values()}) > 1:
         return []
-    if any(not call.frames or call.frames[:1] != before[rank].frames[:1] for rank, call in calls.items()):
+    before = {
+        rank: [
+            str(each.sizes)
+            for each in source[rank]
+            if each.group == call.group
+            and each.seq < call.seq
+            and call.frames
+            and each.frames[:1] == call.frames[:1]
+        ]
+        for rank, call in calls.items()
+    }
+    if len({shape for shapes in before.values() for shape in shapes}) != 1 or not all(before.values()):
         return []
-    changed = [ranks for ranks in camps if any(calls[rank].sizes != before[rank].sizes for rank in ranks)]
-    comparable = len({str(before[rank].sizes) for rank in calls}) == 1
-    few = comparable and len(changed) < len(camps)
-    return sorted(rank for ranks in changed for rank in ranks) if few else []
+    changed = [ranks for ranks in camps if any(str(calls[rank].sizes) != before[rank][-1] for rank in ranks)]
+    return sorted(rank for ranks in changed for rank in ranks) if len(changed) < len(camps) else []
 
 
 def _labelled(view: JobView, calls: dict[int, Collective], camps: list[list[int]]) -> dict[str, list[int]]:
