@@ -168,7 +168,7 @@ def test_a_hub_that_is_started_again_knows_who_was_left_out(job: Job) -> None:
     elastic.leave_out(job.record, {1}, [Verdict("node-missing", "node 1 never came", "gate", nodes=[1])])
     job.record.save()
     later = JobRecord(job.plan, str(job.folder / "later"), 0)
-    left = recovery.left(job.plan, str(job.folder), 0)
+    left = recovery.read_left(job.plan, str(job.folder), 0)
     assert left is not None
     recovery.restore(later, left)
     later.close()

@@ -84,7 +84,7 @@ def test_it_is_told_anew_of_another_node_or_after_it_had_passed(record: JobRecor
 
 def test_it_names_the_machine_of_a_pod(record: JobRecord) -> None:
     """People read it in the hub's log, where nobody adds anything."""
-    record.node(1, host="d-1 on worker2")
+    record.update_node(1, host="d-1 on worker2")
     one, zero = (subjects.node(node, ["d-0", "d-1"]) for node in (1, 0))
     verdict = Verdict("port-filtered", f"{one} -> {zero}: no answer", "gate", nodes=[1])
     PreliminaryVerdicts(record).publish([verdict])

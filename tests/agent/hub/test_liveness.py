@@ -194,7 +194,7 @@ class Trial:
 
     def come(self, *nodes: int) -> None:
         for node in nodes:
-            self.supervisor_join.joined(node, NAMES[node], self.now)
+            self.supervisor_join.note_joined(node, NAMES[node], self.now)
 
     def after(self, seconds: float) -> list[tuple[str, list[int], bool]]:
         """Code, nodes and certainty of all that is said in this time."""
@@ -268,7 +268,7 @@ def test_nobody_comes_as_long_as_the_scheduler_starts_nobody(trial: Trial) -> No
 def test_ranks_that_run_have_met_the_others(trial: Trial) -> None:
     """Then it is only the line to the hub that is missing."""
     trial.come(0, 2)
-    trial.record.node(0, phase=Phase.INIT)
+    trial.record.update_node(0, phase=Phase.INIT)
 
     assert [("node-missing", [1], False)] == trial.after(2 * GIVEN_UP)
 
@@ -303,7 +303,7 @@ def test_all_tasks_have_ended(trial: Trial) -> None:
 def test_a_node_that_the_job_does_not_have(trial: Trial) -> None:
     """Whoever claims its place is dropped."""
     with pytest.raises(codec.ContractError, match="node 3 joins a job of 3 nodes"):
-        trial.supervisor_join.joined(3, "n4", trial.now)
+        trial.supervisor_join.note_joined(3, "n4", trial.now)
 
 
 def test_the_others_hear_of_it_and_are_ended(hub: Hub) -> None:

@@ -171,9 +171,9 @@ def test_all_that_cry_are_told_of_when_the_first_one_gives_up(trial: Trial) -> N
 def test_an_announcement_without_a_check_in(trial: Trial, gone: bool, codes: list[str]) -> None:
     """A black hole has swallowed it, unless its sender is gone: it was refused, or killed."""
     trial.comes(0)
-    trial.view.announced(1)
+    trial.view.note_announced(1)
     if gone:
-        trial.view.silenced(1)
+        trial.view.note_silenced(1)
 
     assert codes == trial.after(2 * STALL)
 
@@ -184,14 +184,14 @@ def test_who_is_told_to_stop_is_alone_only_after_a_moment(trial: Trial) -> None:
         trial.comes(node)
     assert not trial.view.is_ending()
     for node in (1, 2):
-        trial.view.left(node)
-        trial.view.stopped(node)
+        trial.view.note_left(node)
+        trial.view.note_stopped(node)
         trial.now += 0.6 * TOGETHER
         assert (node == 1) == trial.view.is_ending()
     trial.now -= TOGETHER
     assert trial.view.is_ending()
     assert ([1, 2], [1, 2]) == (trial.view.view().vanished, trial.view.view().stopped)
     trial.comes(1)
-    trial.view.lost(0)
+    trial.view.note_lost(0)
     assert not trial.view.is_ending()
     assert ([0, 2], [2]) == (trial.view.view().vanished, trial.view.view().stopped)

@@ -269,13 +269,13 @@ def test_a_hub_that_is_killed_knows_who_waits(job: Job) -> None:
     job.passes(TIMEOUT)
     job.comes(2)
     job.record.save()
-    found = recovery.left(job.plan, str(job.folder), 0)
+    found = recovery.read_left(job.plan, str(job.folder), 0)
     assert found is not None
     later = JobRecord(job.plan, str(job.folder / "later"), 0)
     recovery.restore(later, found)
     later.close()
 
-    assert ({0, 1}, 0) == (later.members, recovery.regroups(job.plan, str(job.folder), 0))
+    assert ({0, 1}, 0) == (later.members, recovery.count_regroups(job.plan, str(job.folder), 0))
 
 
 def test_a_hub_that_is_killed_between_two_attempts_begins_the_next(job: Job) -> None:
@@ -285,10 +285,10 @@ def test_a_hub_that_is_killed_between_two_attempts_begins_the_next(job: Job) -> 
     job.passes(COMPANY + 1)
     job.ends_attempt()
 
-    assert 1 == recovery.regroups(job.plan, str(job.folder), 0)
+    assert 1 == recovery.count_regroups(job.plan, str(job.folder), 0)
     job.again()
-    assert 1 == recovery.regroups(job.plan, str(job.folder), 0)
-    assert recovery.left(job.plan, str(job.folder), 1) is None
+    assert 1 == recovery.count_regroups(job.plan, str(job.folder), 0)
+    assert recovery.read_left(job.plan, str(job.folder), 1) is None
 
 
 def test_a_rank_that_fails_in_the_pause_ends_no_job(job: Job) -> None:

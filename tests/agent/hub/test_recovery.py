@@ -26,7 +26,7 @@ ALL = [beat(number, 1) for number in range(4)]
 def killed(hub: Hub, *back: int) -> None:
     """Put another hub in its place, to which the nodes `back` come."""
     hub.record.save()
-    found = recovery.left(hub.plan, str(Path(hub.record.path("run")).parent), 0)
+    found = recovery.read_left(hub.plan, str(Path(hub.record.path("run")).parent), 0)
     assert found is not None
     hub.record.close()
     hub.record = JobRecord(hub.plan, str(Path(hub.record.path("run")).parent), 0)
@@ -131,7 +131,7 @@ def test_a_gate_that_was_not_passed_begins_again(tmp_path: Path) -> None:
     record.save()
     record.close()
 
-    assert recovery.left(plan, str(tmp_path), 0) is None
+    assert recovery.read_left(plan, str(tmp_path), 0) is None
 
 
 def test_another_attempt_is_not_gone_on_with(hub: Hub) -> None:
@@ -140,9 +140,9 @@ def test_another_attempt_is_not_gone_on_with(hub: Hub) -> None:
     hub.record.save()
     folder = str(Path(hub.record.path("run")).parent)
 
-    assert recovery.left(hub.plan, folder, 0) is not None
-    assert recovery.left(hub.plan, folder, 1) is None
-    assert recovery.left(dataclasses.replace(hub.plan, job="other"), folder, 0) is None
+    assert recovery.read_left(hub.plan, folder, 0) is not None
+    assert recovery.read_left(hub.plan, folder, 1) is None
+    assert recovery.read_left(dataclasses.replace(hub.plan, job="other"), folder, 0) is None
 
 
 def test_a_verdict_of_the_gate_stands(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_a_verdict_of_the_gate_stands(tmp_path: Path) -> None:
     record.decide(Exit.MISCONFIGURED)
     record.save()
     record.close()
-    found = recovery.left(plan, str(tmp_path), 0)
+    found = recovery.read_left(plan, str(tmp_path), 0)
     assert found is not None
     again, now = JobRecord(plan, str(tmp_path), 0), [0.0]
     recovery.restore(again, found)

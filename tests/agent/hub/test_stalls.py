@@ -54,7 +54,7 @@ def run(
     for second in range(start, start + seconds):
         for node, beats in ranks(second).items():
             watch.add(Beat(node, "running", float(second), beats), float(second))
-        if watch.moving_again(second + 0.1):
+        if watch.is_moving_again(second + 0.1):
             said.append((second, "moving again"))
         why = watch.decide(second + 0.1)
         if why is not None:
@@ -412,16 +412,16 @@ def calls(hub: Hub, node: int, rank: RankEvidence) -> None:
 def test_a_look_waits_for_the_peers() -> None:
     """Each word is given a moment for more, and a stream of them no more than CALLS_LATEST seconds."""
     heard = InitCalls()
-    assert not heard.due(100.0)
+    assert not heard.take_due(100.0)
 
-    heard.called(100.0)
-    assert not heard.due(100.0 + CALLS_SETTLE - 0.1)
-    assert heard.due(100.0 + CALLS_SETTLE)
-    assert not heard.due(100.0 + CALLS_SETTLE + 1)
+    heard.note_call(100.0)
+    assert not heard.take_due(100.0 + CALLS_SETTLE - 0.1)
+    assert heard.take_due(100.0 + CALLS_SETTLE)
+    assert not heard.take_due(100.0 + CALLS_SETTLE + 1)
 
     for step in range(40):
-        heard.called(200.0 + step / 10)
-    assert heard.due(200.0 + CALLS_LATEST)
+        heard.note_call(200.0 + step / 10)
+    assert heard.take_due(200.0 + CALLS_LATEST)
 
 
 def test_an_overridden_rendezvous_is_told_at_the_call(hub: Hub) -> None:

@@ -55,7 +55,7 @@ class LaunchAttempts:
         """Return the nodes that have not followed into the present attempt yet."""
         return self._behind
 
-    def has_new_ranks(self, node: int, count: int) -> bool:
+    def note_attempt(self, node: int, count: int) -> bool:
         """Note a heartbeat's count of attempts. Returns whether the node has started other ranks since."""
         known = self._counts.setdefault(node, count if self._resumed else 0)
         self._counts[node] = max(known, count)
@@ -70,17 +70,17 @@ class LaunchAttempts:
         """Let the node's new ranks join the present attempt."""
         self._behind.discard(node)
 
-    def died(self, now: float) -> None:
+    def note_death(self, now: float) -> None:
         """Note a death that is to be judged."""
         self.first_death = now if self.first_death is None else self.first_death
 
-    def settled(self, now: float) -> float:
+    def settles_at(self, now: float) -> float:
         """Return from when on the deaths may be judged."""
         return max(now, (now if self.first_death is None else self.first_death) + SETTLE)
 
     # ------------------------------------------------- whether the others can go on
 
-    def needs(self, node: int, least: Optional[int]) -> None:
+    def note_least_nodes(self, node: int, least: Optional[int]) -> None:
         """Note with how few nodes this node's torchrun goes on, where its agents decide that."""
         if least is not None:
             self._least[node] = least
@@ -97,13 +97,13 @@ class LaunchAttempts:
             return False
         return not left or not self._least or len(left) < min(self._least.values())
 
-    def are_sent_away(self, evidence: JobEvidence) -> bool:
+    def is_sending_away(self, evidence: JobEvidence) -> bool:
         """Whether torchrun's agents may have ended all ranks that are dead: they go on with other nodes."""
         ends = [rank.exit for node in evidence.evidence for rank in node.ranks if rank.exit is not None]
         return bool(self._least) and all(end.by_us or end.signal == signal.SIGTERM for end in ends)
 
 
-def follows(evidence: JobEvidence) -> str:
+def announced_restart(evidence: JobEvidence) -> str:
     """Return what torchrun says that it does about a death: "torchrun starts again (attempt 2 of 3)", or "".
 
     The environment of a worker has how often torchrun has started its workers again, and how often it may.
@@ -136,7 +136,7 @@ class Recheck:
         self._since: Optional[float] = None
         self._past: list[Verdict] = []
 
-    def begin_round(self, past: list[Verdict]) -> None:
+    def begin_attempt(self, past: list[Verdict]) -> None:
         """Note the verdicts on workers that others replace: they explain nothing of what comes."""
         self._since, self._past = None, past
 
@@ -144,11 +144,11 @@ class Recheck:
         """Whether these are the verdicts on workers that others have replaced."""
         return bool(verdicts) and verdicts is self._past
 
-    def surer(self, verdicts: list[Verdict], before: list[Verdict]) -> list[Verdict]:
+    def pick_surer(self, verdicts: list[Verdict], before: list[Verdict]) -> list[Verdict]:
         """Return the verdicts, or where these are doubtful those `before`, if they are of the same round."""
         return before if before and not self.is_past(before) and is_doubtful(verdicts) else verdicts
 
-    def lasts(self, verdicts: list[Verdict], evidence: JobEvidence, now: float) -> bool:
+    def is_undecided(self, verdicts: list[Verdict], evidence: JobEvidence, now: float) -> bool:
         """Whether to judge again, DOUBT seconds from now."""
         since = now if self._since is None else self._since
         patience = LEAVING if _somebody_leaves(evidence) else DOUBT

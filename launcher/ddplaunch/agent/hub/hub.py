@@ -95,8 +95,8 @@ def main(
     in_container = termination.wanted()
     # A container is always started again whole, and finds the folder as it was.
     again = again or in_container
-    regroups = recovery.regroups(plan, folder, attempt) if again else 0
-    left = recovery.left(plan, folder, attempt + regroups) if again else None
+    regroups = recovery.count_regroups(plan, folder, attempt) if again else 0
+    left = recovery.read_left(plan, folder, attempt + regroups) if again else None
     record, notifier = _record(plan, folder, attempt, regroups)
     files = _raise_file_limit()
     if refused:
@@ -107,7 +107,7 @@ def main(
         try:
             listener = _listen(record, attempt, key, place)
         except OSError as error:
-            _cannot_listen(record, place.port, error)
+            _judge_cannot_listen(record, place.port, error)
         else:
             connections = files - _OWN_FILES
             serving = Serving(plan, record, notifier, listener, connections, attempt, key, place, gate_only)
@@ -124,7 +124,7 @@ def main(
 
 def _record(plan: JobPlan, folder: str, attempt: int, regroups: int) -> tuple[JobRecord, Notifier]:
     """Return the record of an attempt, and the notifier that sends news of it to the user."""
-    before = recovery.last_status(folder) if regroups else None
+    before = recovery.read_status(folder) if regroups else None
     record = JobRecord(plan, folder, attempt, regroups)
     recovery.restore_members(record, before)
     notifier = Notifier(record, handle(plan, folder, os.environ), plan.notify or [])
@@ -162,7 +162,7 @@ class Serving(NamedTuple):
     ) -> int:
         """Serve one attempt in this process. Returns its exit code, REGROUP where the next one follows."""
         if again:
-            left = recovery.left(self.plan, folder, self.record.attempt)
+            left = recovery.read_left(self.plan, folder, self.record.attempt)
         asyncio.run(self.run(stop, left, alive))
         return _print_result(self.record, self.notifier)
 
@@ -191,16 +191,16 @@ class Serving(NamedTuple):
             recovery.restore(record, left)
             gates.resume()
             run.resume()
-        exporter = Exporter(record, lambda: run.watch.since_progress(run.clock()))
+        exporter = Exporter(record, lambda: run.stalls.since_progress(run.clock()))
         await exporter.start()
         back = " again" if left is not None else ""
-        record.event("phase", f"the hub of {plan.job} listens{back} on {shown} port {port}, for {size}")
+        record.add_event("phase", f"the hub of {plan.job} listens{back} on {shown} port {port}, for {size}")
         try:
             codec.replace(record.path(Files.HUB_ADDRESS), endpoints.spell(where) + "\n")
             codec.write(record.path(Files.HUB), {"host": shown, "port": port, "pid": os.getpid()})
         except OSError as error:
             if left is None:
-                _cannot_write_address(record, error)
+                _judge_cannot_write_address(record, error)
                 return
 
         def over() -> bool:
@@ -217,7 +217,7 @@ class Serving(NamedTuple):
 
 def _is_calm(run: RunSession) -> bool:
     """Whether all members train, and nothing is due within a second."""
-    ends = run.finished or run.deliberates or run.ending is not None or run.eviction.begun
+    ends = run.finished or run.is_deliberating or run.ending is not None or run.eviction.has_begun
     return run.state == RunState.WATCHING and run.record.members == run.sessions.keys() and not ends
 
 
@@ -233,7 +233,7 @@ async def _obey(stop: StopSignals, server: Server, run: RunSession, record: JobR
     since = time.monotonic()
     while not (termination.wanted() and time.monotonic() > since + LAST):
         await asyncio.sleep(2 * TICK)  # the sessions' own end comes first
-        if not server.sessions and not run.deliberates:
+        if not server.sessions and not run.is_deliberating:
             break  # no node is left to send anything
     record.end(Exit.STOPPED if run.closing.exit_code is None else run.closing.exit_code)
 
@@ -293,11 +293,11 @@ def _listen(record: JobRecord, attempt: int, key: bytes, place: ListenAddress) -
         if not announced:
             announced, holder = True, holder_of_port(place.port)
             by = f", held by {holder.text}" if holder else ""
-            record.event("waiting", f"waiting for port {place.port}{by}")
+            record.add_event("waiting", f"waiting for port {place.port}{by}")
         time.sleep(_PAUSE)
 
 
-def _cannot_listen(record: JobRecord, port: Optional[int], error: OSError) -> None:
+def _judge_cannot_listen(record: JobRecord, port: Optional[int], error: OSError) -> None:
     """Judge a hub that cannot listen: the whole job's verdict, for no node can reach it."""
     if error.errno != errno.EADDRINUSE or port is None:
         where = f"port {port}" if port else "any port"
@@ -310,7 +310,7 @@ def _cannot_listen(record: JobRecord, port: Optional[int], error: OSError) -> No
     _give_up(record, result.code, f"{result.observed}; the gate needs it", hint, facts)
 
 
-def _cannot_write_address(record: JobRecord, error: OSError) -> None:
+def _judge_cannot_write_address(record: JobRecord, error: OSError) -> None:
     """Judge a hub that cannot write its address: no node would find it."""
     sentence = f"the hub cannot write {record.path(Files.HUB_ADDRESS)}: {error.strerror}"
     hint = "`df -h` and `df -i` of that folder on node 0: make room there, or give the job another folder"
@@ -325,8 +325,8 @@ def _give_up(record: JobRecord, code: str, sentence: str, hint: str, facts: Sequ
 def _end(record: JobRecord, verdicts: Sequence[Verdict]) -> None:
     """End the job with `verdicts` before any node has checked in."""
     for verdict in verdicts:
-        record.event("verdict", f"{verdict.code}: {verdict.sentence}", 0)
-    record.judge(list(verdicts))
+        record.add_event("verdict", f"{verdict.code}: {verdict.sentence}", 0)
+    record.set_verdicts(list(verdicts))
     record.end(catalogue.exit_code(verdicts[0]))
 
 
@@ -340,7 +340,7 @@ def _print_result(record: JobRecord, notifier: Notifier) -> int:
         names = physical_host.names(record.plan.names, physical_host.known(record.nodes.values()))
         record.log("\n".join(verdict_text.block(record.verdicts, True, names)))
     what = "attempt" if record.exit_code == REGROUP else "job"
-    record.event("end", f"the {what} {phrases.ended(record.exit_code)}")
+    record.add_event("end", f"the {what} {phrases.ended(record.exit_code)}")
     text = bundle_file.as_text(record.save(), _PRINTED_DUMPS)
     lines = [text[start : start + _COLUMNS] for start in range(0, len(text), _COLUMNS)]
     record.log("\n".join([Marks.BUNDLE, *lines, Marks.BUNDLE_END]))

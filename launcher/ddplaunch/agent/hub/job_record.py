@@ -117,17 +117,17 @@ class JobRecord:
 
     # ---------------------------------------------------------------- what the sessions write
 
-    def event(self, kind: str, text: str, node: Optional[int] = None, rank: Optional[int] = None) -> None:
+    def add_event(self, kind: str, text: str, node: Optional[int] = None, rank: Optional[int] = None) -> None:
         """Record an event and log it. `text` is one sentence for the user."""
         event = Event(time.time(), kind, printable(text), node, rank)
         self._events.append(event)
         self._log.write(codec.text(event).encode() + b"\n")
         self.log(f"{time.strftime('%H:%M:%S', time.localtime(event.at))} {event.text}")
 
-    def signalled(self, text: str) -> None:
+    def note_signal(self, text: str) -> None:
         """Record that ranks got the signal of the job file; `text` is one sentence."""
         self.signal, self._changed = text, True
-        self.event("signal", text)
+        self.add_event("signal", text)
 
     def log(self, text: str) -> None:
         """Print lines of the hub's log. A closed pipe must not end the job."""
@@ -147,7 +147,7 @@ class JobRecord:
         if phase != self.phase:
             self.phase, self.since, self._changed = phase, time.time(), True
 
-    def follow(self, but: Container[int]) -> None:
+    def follow_nodes(self, but: Container[int]) -> None:
         """Set the job's phase to the earliest of its nodes, `but` for those that have ended.
 
         After the release it is never back at the gate, although some nodes have not joined yet.
@@ -157,7 +157,7 @@ class JobRecord:
             least: PhaseName = Phase.RENDEZVOUS if self.gate_passed else Phase.STARTING
             self.enter(max(least, min(running, key=Phase.ORDER.index), key=Phase.ORDER.index))
 
-    def node(self, node: int, **changes: Any) -> None:
+    def update_node(self, node: int, **changes: Any) -> None:
         """Change fields of a node's NodeStatus; `since` follows the phase."""
         old = self.nodes[node]
         if changes.get("phase", old.phase) != old.phase:
@@ -166,12 +166,12 @@ class JobRecord:
         if new != old:
             self.nodes[node], self._changed = new, True
 
-    def beat(self, beat: Beat, waits: Optional[NodeWait]) -> None:
+    def note_beat(self, beat: Beat, waits: Optional[NodeWait]) -> None:
         """Note a node's heartbeat. The pace changes all the time, and writes no file by itself."""
         old = self.nodes[beat.node].waits
         if waits and old and abs(waits.since - old.since) < _SAME:
             waits = dataclasses.replace(waits, since=old.since)
-        self.node(beat.node, phase=beat.phase, detail="", waits=waits)
+        self.update_node(beat.node, phase=beat.phase, detail="", waits=waits)
         if beat.paces:
             self.paces[beat.node] = time.monotonic(), beat.paces
 
@@ -186,7 +186,7 @@ class JobRecord:
         self._events.clear()
         self._events.extend(events)
 
-    def judge(self, verdicts: list[Verdict], evidence: Optional[JobEvidence] = None) -> None:
+    def set_verdicts(self, verdicts: list[Verdict], evidence: Optional[JobEvidence] = None) -> None:
         """Replace the verdicts and their evidence; write the bundle at once."""
         self.verdicts = list(verdicts)
         self.evidence = evidence or self.evidence
@@ -196,13 +196,13 @@ class JobRecord:
         """Count the attempts within the launch command."""
         self.launch_attempt, self._changed = self.launch_attempt + 1, True
 
-    def outlived(self, verdicts: list[Verdict], evidence: JobEvidence) -> None:
+    def keep_failed_attempt(self, verdicts: list[Verdict], evidence: JobEvidence) -> None:
         """Keep the failure of the present attempt within the launch command, which goes on, or ends well."""
-        kept = LaunchAttempt(self.launch_attempt, time.time(), self.placed(verdicts), evidence)
+        kept = LaunchAttempt(self.launch_attempt, time.time(), self.with_machines(verdicts), evidence)
         self.failed_attempts = [*self.failed_attempts, kept][-KEPT_FAILED:]
         self.save()
 
-    def placed(self, verdicts: list[Verdict]) -> list[Verdict]:
+    def with_machines(self, verdicts: list[Verdict]) -> list[Verdict]:
         """Return the verdicts with the machines of the pods that they name, where they are known."""
         machines = physical_host.known(self.nodes.values())
         return [verdict.on(machines) for verdict in verdicts]

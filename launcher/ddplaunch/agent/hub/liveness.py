@@ -83,35 +83,35 @@ class Liveness:
         """Return the nodes that have been given up. None of them comes back."""
         return {number for number, node in self._nodes.items() if node.gone}
 
-    def how(self, number: int) -> str:
+    def describe(self, number: int) -> str:
         """Return what a silent node does, for the log."""
         frozen = self._nodes[number].frozen
         return "is silent, while its kernel answers" if frozen else "does not answer any more"
 
-    def joined(self, number: int, session: Session, now: float) -> None:
+    def note_joined(self, number: int, session: Session, now: float) -> None:
         old = self._nodes.get(number)
         self._nodes[number] = fresh = _Node(session, now, time.time())
         if old is not None:
             fresh.completed, fresh.silent, fresh.gone = old.completed, old.silent, old.gone
 
-    def missed(self, number: int, now: float) -> None:
+    def note_missed(self, number: int, now: float) -> None:
         """Note a node of an earlier hub that has not reconnected to this one."""
         self._nodes[number] = _Node(None, now, time.time(), closed=now, silent=True)
 
-    def received(self, number: int, now: float, completed: int = 0) -> None:
+    def note_message(self, number: int, now: float, completed: int = 0) -> None:
         """Note that the node has sent something; `completed`: collectives of all its ranks."""
         node = self._nodes.get(number)
         if node is not None:
             node.received, node.received_at, node.pinged, node.first_ping = now, time.time(), None, None
             node.completed = max(node.completed, completed)
 
-    def closed(self, number: int, session: Session, now: float) -> None:
+    def note_closed(self, number: int, session: Session, now: float) -> None:
         """Note that the node's connection is gone, without a farewell."""
         node = self._nodes.get(number)
         if node is not None and node.session is session:
             node.closed = now
 
-    def finished(self, number: int) -> None:
+    def forget(self, number: int) -> None:
         """Forget a node that has ended in order."""
         self._nodes.pop(number, None)
 
@@ -129,7 +129,7 @@ class Liveness:
                 continue
             if node.closed is None:
                 self._ping(node, now)
-                mute = _owes(node, now)
+                mute = _owes_acknowledgement(node, now)
                 node.frozen = not mute and self._is_mute(node, now) and (node.silent or is_missed())
                 silent = mute or node.frozen
                 if silent != node.silent:
@@ -162,7 +162,7 @@ class Liveness:
             node.session.send(Ping())
 
 
-def _owes(node: _Node, now: float) -> bool:
+def _owes_acknowledgement(node: _Node, now: float) -> bool:
     if node.session is None or node.pinged is None or now - node.pinged < UNCONFIRMED:
         return False
     return node.session.unconfirmed() >= UNCONFIRMED
@@ -184,10 +184,10 @@ class Reconnects:
         self.missing = set(nodes)
         self._until = now + RECONNECT
 
-    def is_back(self, node: int) -> None:
+    def note_back(self, node: int) -> None:
         self.missing.discard(node)
 
-    def waits(self, now: float) -> bool:
+    def is_waiting(self, now: float) -> bool:
         """Whether to wait for the nodes in `missing`."""
         return bool(self.missing) and now < self._until
 
@@ -233,7 +233,7 @@ class SupervisorJoin:
         """Note the nodes that had joined an earlier hub."""
         self._here, self._last = set(here), now
 
-    def joined(self, node: int, host: str, now: float) -> None:
+    def note_joined(self, node: int, host: str, now: float) -> None:
         """Note that the node's supervisor has joined.
 
         Raises ContractError for a node that the job does not have, and before the release. A hub that was
@@ -243,15 +243,15 @@ class SupervisorJoin:
             raise codec.ContractError(f"node {node} joins a job of {self._plan.nodes} nodes")
         if self._record.check_ins and self._record.agreed is None:
             raise codec.ContractError(f"node {node} joins before the release")
-        self._record.node(node, host=host, phase=Phase.RENDEZVOUS)
+        self._record.update_node(node, host=host, phase=Phase.RENDEZVOUS)
         if node in self._here:
             return
         self._here.add(node)
         self._last = now
         if self._reported and not self._missing():
-            self._record.event("notice", "all nodes have started their ranks after all")
+            self._record.add_event("notice", "all nodes have started their ranks after all")
             self._record.wait_for([])
-            self._record.judge([])
+            self._record.set_verdicts([])
 
     def look(self, now: float) -> Optional[JoinFault]:
         """Return the fault to report now, and whether it ends the job; None: no fault."""

@@ -92,7 +92,7 @@ def encode(message: dict[str, Any], form: str) -> bytes:
     return json.dumps(body).encode()
 
 
-SIGN = 2.0
+ALIVE_EVERY = 2.0
 """Seconds between two Alive messages to every supervisor: without them it detects stalls by itself."""
 
 STARTS = 300.0
@@ -106,12 +106,12 @@ class Notices:
         self._record = record
         self._sessions = sessions
         self._given: list[object] = []  # codes and ranks of the notices so far, until one is withdrawn
-        self._signed = float("-inf")
+        self._alive_sent = float("-inf")
 
-    def sign(self, now: float) -> None:
+    def send_alive(self, now: float) -> None:
         """Send Alive to all nodes when it is due; `now` is the monotonic clock."""
-        if now - self._signed >= SIGN:
-            self._signed = now
+        if now - self._alive_sent >= ALIVE_EVERY:
+            self._alive_sent = now
             send_all(self._sessions.values(), Alive())
 
     def give(
@@ -129,19 +129,21 @@ class Notices:
         notice = [(verdict.code, verdict.ranks) for verdict in verdicts]
         if notice == [("unknown", [])] and 0 < launching_for < STARTS:
             span = phrases.span(launching_for)
-            self._record.event("waiting", f"waiting for the ranks to start: none has been seen for {span}")
+            self._record.add_event(
+                "waiting", f"waiting for the ranks to start: none has been seen for {span}"
+            )
             return
         if not verdicts or notice in self._given or self._record.exit_code is not None:
             return
         self._given.append(notice)
-        verdicts = self._record.placed(verdicts)
+        verdicts = self._record.with_machines(verdicts)
         if deadline_text:
             verdicts = [replace(verdicts[0], facts=[*verdicts[0].facts, deadline_text]), *verdicts[1:]]
         for verdict in verdicts:
-            self._record.event("notice", f"{verdict.code}: {verdict.sentence}")
+            self._record.add_event("notice", f"{verdict.code}: {verdict.sentence}")
         if all(verdict.code.startswith("slow") for verdict in verdicts):
             return  # no alarm
-        self._record.judge(verdicts, evidence)
+        self._record.set_verdicts(verdicts, evidence)
         self._record.send_message(Occasion.NOTICE)
         send_all(self._sessions.values(), Notice(verdicts, evidence.why))
 
@@ -153,7 +155,7 @@ class Notices:
         """Clear the verdicts: the job is well again. Returns whether there were any."""
         known = self._record.verdicts
         self._given.clear()
-        self._record.judge([])
+        self._record.set_verdicts([])
         if known:
             self._record.send_message(Occasion.WITHDRAWN)
         return bool(known)

@@ -41,9 +41,9 @@ class Left(NamedTuple):
     events: list[Event]
 
 
-def regroups(plan: JobPlan, folder: str, attempt: int) -> int:
+def count_regroups(plan: JobPlan, folder: str, attempt: int) -> int:
     """Return how often newcomers were let in so far, by the files of an earlier hub."""
-    before = last_status(folder)
+    before = read_status(folder)
     if before is None or before.job != plan.job or not plan.newcomers:
         return 0
     return max(0, before.attempt - attempt) + (before.exit_code == REGROUP)
@@ -56,7 +56,7 @@ def restore_members(record: JobRecord, before: Optional[JobStatus]) -> None:
     out = _left_out(before)
     record.members -= out
     for node in out:
-        record.node(node, phase=Phase.ENDED, detail=LEFT_OUT)
+        record.update_node(node, phase=Phase.ENDED, detail=LEFT_OUT)
     record.newcomers |= _waiting(before)
 
 
@@ -68,7 +68,7 @@ def _waiting(status: JobStatus) -> set[int]:
     return {each.node for each in status.nodes if each.detail == WAITS}
 
 
-def last_status(folder: str) -> Optional[JobStatus]:
+def read_status(folder: str) -> Optional[JobStatus]:
     """Return the last status of an earlier hub, of whatever attempt; None where there is none."""
     try:
         return codec.read(JobStatus, os.path.join(folder, Files.STATUS))
@@ -76,9 +76,9 @@ def last_status(folder: str) -> Optional[JobStatus]:
         return None
 
 
-def left(plan: JobPlan, folder: str, attempt: int) -> Optional[Left]:
+def read_left(plan: JobPlan, folder: str, attempt: int) -> Optional[Left]:
     """Return the files of an earlier hub of this attempt; None where the new one begins at the gate."""
-    last = last_status(folder)
+    last = read_status(folder)
     try:
         bundle = bundle_file.read(os.path.join(folder, Files.BUNDLE))
     except (OSError, codec.ContractError):

@@ -43,7 +43,7 @@ worlds, whose ranks never wait for one another, it is the patience itself."""
 AGE = 2.0
 """A beat's age counts as quiet up to so many seconds: a starved supervisor's silence is no hang."""
 FRESH = 3.0
-"""Seconds without a beat after which a node counts as silent in `waits_for_silent`."""
+"""Seconds without a beat after which a node counts as silent in `is_waiting_for_silent`."""
 SILENT = 30.0
 """Seconds without a beat after which a node no longer keeps the others from being judged."""
 LAUNCH = 60.0
@@ -122,7 +122,7 @@ class StallDetector:
             return "apart" if apart else "asked"
         return None
 
-    def moving_again(self, now: float) -> bool:
+    def is_moving_again(self, now: float) -> bool:
         """Whether the job has moved since the last notice; true once. Such a pause raises the patience.
 
         It has when a rank has done something since, and a collective was completed or no rank waits any more
@@ -242,7 +242,7 @@ class StallDetector:
             if rank.alive
         ]
 
-    def waits_for_silent(self, now: float) -> bool:
+    def is_waiting_for_silent(self, now: float) -> bool:
         """Whether the nodes that send beats have only waited, for `patience`: they wait for silent ones."""
         fresh = [each for each in self._last.values() if now - each.at < FRESH]
         quiets = [quiet for each in fresh for quiet in self._quiets(each, now, True)]
@@ -319,7 +319,7 @@ def _quiet(rank: RankBeat, age: float, waited_for: bool) -> float:
     return quiet_for(rank.stuck_for + age, rank.still_for + age, rank.waits, busy)
 
 
-def waits(beat: Beat, now: float) -> Optional[NodeWait]:
+def node_wait(beat: Beat, now: float) -> Optional[NodeWait]:
     """Return which ranks of the node have waited for QUIET seconds; None: none. `now`: since the epoch."""
     living = [rank for rank in beat.ranks if rank.alive]
     waiting = [rank for rank in living if rank.waits and rank.stuck_for >= QUIET]
@@ -344,12 +344,12 @@ class InitCalls:
         self._first: Optional[float] = None
         self._last = 0.0
 
-    def called(self, now: float) -> None:
+    def note_call(self, now: float) -> None:
         """Note a rank's call."""
         self._first = now if self._first is None else self._first
         self._last = now
 
-    def due(self, now: float) -> bool:
+    def take_due(self, now: float) -> bool:
         """Whether to compare the calls now; true once for all that have been reported."""
         if self._first is None or now < min(self._last + CALLS_SETTLE, self._first + CALLS_LATEST):
             return False

@@ -33,19 +33,19 @@ class Eviction:
         self._since: Optional[float] = None
         self.noticed = False  # the others have a notice of it
 
-    def stopping(self, node: int, how: str, now: float) -> bool:
+    def note_stopping(self, node: int, how: str, now: float) -> bool:
         """Note that `node` is being stopped. Returns whether it is the first."""
         first = self._since is None
         self._since = now if self._since is None else self._since
         self._stopping.setdefault(node, how)
         return first
 
-    def ended(self, node: int) -> None:
+    def note_ended(self, node: int) -> None:
         """Note that `node` has ended."""
         self._ended.add(node)
 
     @property
-    def begun(self) -> bool:
+    def has_begun(self) -> bool:
         """Whether any node is being stopped."""
         return self._since is not None
 
@@ -59,14 +59,14 @@ class Eviction:
         """Return the signal or command that stopped the first of them."""
         return next(iter(self._stopping.values()), "")
 
-    def is_plain(self, now: float) -> bool:
+    def is_settled(self, now: float) -> bool:
         """Whether it is known by now which nodes are being stopped: all, or those noted so far."""
         known = self._members <= self._stopping.keys() | self._ended
         return self._since is None or known or now >= self._since + TOGETHER
 
     def is_due(self, now: float) -> bool:
         """Whether the others need a notice."""
-        return bool(self.nodes) and not self.noticed and self.is_plain(now)
+        return bool(self.nodes) and not self.noticed and self.is_settled(now)
 
 
 _ANSWERS = 10.0
@@ -92,7 +92,7 @@ class RankSignal:
         self._first: Optional[int] = None  # ranks that had it in the first sentence
         self._sentence = ""
 
-    def end_is_near(self, now: float) -> None:
+    def expect_end(self, now: float) -> None:
         """Note that the scheduler is about to end the job. Where it does not say when, that is now."""
         if not self._look(now) and self._signal is not None and self._sent_at is None:
             self._due, self._left, self._before = now, self._signal.before, "the end"
@@ -105,7 +105,7 @@ class RankSignal:
         self._left, self._before = min(ends.seconds, self._signal.before), ends.what
         return True
 
-    def node_stops(self, node: int, now: float) -> None:
+    def note_stopping(self, node: int, now: float) -> None:
         """Note that a node is being stopped, and its ranks got the signal: so do those of all others."""
         if self._signal is not None and self._sent_at is None and self._platform.stops_single_nodes:
             self._send(now, f"{self._record.node_name(node)} is being stopped")
@@ -119,7 +119,7 @@ class RankSignal:
             if not waits or now >= self._sent_at + _ANSWERS:
                 self._report()
 
-    def joined(self, session: Session, now: float) -> None:
+    def note_joined(self, session: Session, now: float) -> None:
         """Have a node send it that comes, or comes back, when the others have it."""
         if self._sent_at is not None:
             session.send(SignalRanks())
@@ -127,18 +127,18 @@ class RankSignal:
             self._has_looked = True
             self._look(now)
 
-    def answered(self, node: int, answer: Signalled) -> None:
+    def note_answer(self, node: int, answer: Signalled) -> None:
         """Note a node's answer, which replaces an earlier one."""
         self._answers[node] = answer
 
-    def gives_time(self, ended: Set[int], now: float) -> bool:
+    def has_time_left(self, ended: Set[int], now: float) -> bool:
         """Whether ranks may still be in their handlers: nothing but their own launch commands ends them."""
         if self._signal is None or self._sent_at is None or self._record.members <= ended:
             return False
         return now < self._sent_at + self._signal.before * _THEIRS
 
     @property
-    def given(self) -> bool:
+    def is_given(self) -> bool:
         """Whether the ranks got the signal, or are about to."""
         return self._sent_at is not None
 
@@ -169,4 +169,4 @@ class RankSignal:
             text += f"; {some('rank', deaf)} {'has' if len(deaf) == 1 else 'have'} no handler for it"
         if text != self._sentence:
             self._sentence = text
-            self._record.signalled(text)
+            self._record.note_signal(text)
