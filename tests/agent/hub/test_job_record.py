@@ -142,10 +142,10 @@ def test_a_job_does_not_go_back_to_a_gate_that_it_has_passed(record: JobRecord) 
     """A node is released, and another has started its ranks before that one says a word."""
     record.update_node(0, phase=Phase.RENDEZVOUS)
     record.update_node(1, phase=Phase.GATE)
-    record.follow_nodes(())
+    record.follow_nodes()
     at_gate = record.phase
     record.gate_passed = True
-    record.follow_nodes(())
+    record.follow_nodes()
 
     assert [Phase.GATE, Phase.RENDEZVOUS] == [at_gate, record.phase]
 

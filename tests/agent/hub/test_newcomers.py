@@ -258,10 +258,10 @@ def test_a_supervisor_of_an_earlier_attempt_is_sent_to_the_gate(job: Job) -> Non
     job.at_gate(0, Unbound())
     job.joins(1, regroups=0)
     assert [REGROUP] == job.ended_by
-    assert {} == job.run.sessions
+    assert set() == job.run.sessions.nodes
     job.joins(0, regroups=1)
 
-    assert [0] == [*job.run.sessions]
+    assert [0] == [*job.run.sessions.nodes]
 
 
 def test_a_hub_that_is_killed_knows_who_waits(job: Job) -> None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from ddplaunch.agent.contract import Exit, JobEvidence, Phase, Verdict
+from ddplaunch.agent.hub.job_record import JobRecord
 
 SETTLE = 1.0
 """Seconds after the first death for reports from other nodes, so that the first cause is known."""
@@ -35,10 +36,10 @@ class Failure:
 
 
 class LaunchAttempts:
-    """`now` is the monotonic clock. `members`: the job's nodes; the caller's own set, which changes."""
+    """`now` is the monotonic clock."""
 
-    def __init__(self, members: Set[int]) -> None:
-        self._members = members
+    def __init__(self, record: JobRecord) -> None:
+        self._record = record
         self._counts: dict[int, int] = {}  # attempts that each node has reported
         self._behind: set[int] = set()
         self._least: dict[int, int] = {}
@@ -63,7 +64,7 @@ class LaunchAttempts:
 
     def begin(self, node: int) -> None:
         """Begin the next attempt with the new ranks of this node."""
-        self._behind = set(self._members) - {node}
+        self._behind = set(self._record.members) - {node}
         self.first_death, self.failure = None, None
 
     def follow(self, node: int) -> None:
@@ -92,7 +93,7 @@ class LaunchAttempts:
         `codes`: of the nodes that have ended; `gone`: nodes that are lost.
         """
         out = {node for node, code in codes.items() if code != Exit.OK} | gone
-        left = self._members - out
+        left = self._record.members - out
         if not out:
             return False
         return not left or not self._least or len(left) < min(self._least.values())

@@ -9,7 +9,7 @@ from ddplaunch.agent.contract import REGROUP, Exit, JobEvidence, Verdict
 from ddplaunch.agent.contract.messages import END_GRACE, End, Noted
 from ddplaunch.agent.diagnosis import catalogue
 from ddplaunch.agent.hub.job_record import JobRecord
-from ddplaunch.agent.hub.server import Session, send_all
+from ddplaunch.agent.hub.server import NodeSessions, Session
 
 CHECKPOINT = 30.0
 """Seconds the ranks have between SIGTERM and SIGKILL at REGROUP: they may write a checkpoint."""
@@ -38,9 +38,9 @@ UNWRITTEN = 1.0
 
 
 class Closing:
-    """One end and one reason for all nodes. `sessions`: the caller's mapping; `now`: the monotonic clock."""
+    """One end and one reason for all nodes. `now`: the monotonic clock."""
 
-    def __init__(self, record: JobRecord, sessions: Mapping[int, Session]) -> None:
+    def __init__(self, record: JobRecord, sessions: NodeSessions) -> None:
         self.exit_code: Optional[int] = None
         self.leave_at = 0.0  # once `exit_code` is set: when the hub ends, even with nodes left
         self._record = record
@@ -72,7 +72,7 @@ class Closing:
         self._send_end(self.exit_code)
 
     def _send_end(self, code: int) -> None:
-        send_all(self._sessions.values(), farewell(code, self._record.verdicts))
+        self._sessions.send_to_all(farewell(code, self._record.verdicts))
 
     def note_leaving(self, session: Session, checkpoint: str, now: float) -> None:
         """Note a node that has finished. It leaves once our files show it: no later hub must wait for it."""

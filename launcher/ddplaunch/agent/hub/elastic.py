@@ -192,7 +192,7 @@ class Newcomers:
         busy = (
             record.verdicts or run.rounds.current or run.ending or run.eviction.has_begun or run.liveness.lost
         )
-        all_here = record.members <= run.sessions.keys() and not run.finished
+        all_here = record.members <= run.sessions.nodes and not record.finished
         return run.state == RunState.WATCHING and all_here and not busy
 
     def _turn_away(self, node: int) -> None:

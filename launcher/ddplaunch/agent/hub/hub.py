@@ -217,8 +217,8 @@ class Serving(NamedTuple):
 
 def _is_calm(run: RunSession) -> bool:
     """Whether all members train, and nothing is due within a second."""
-    ends = run.finished or run.is_deliberating or run.ending is not None or run.eviction.has_begun
-    return run.state == RunState.WATCHING and run.record.members == run.sessions.keys() and not ends
+    ends = run.record.finished or run.is_deliberating or run.ending is not None or run.eviction.has_begun
+    return run.state == RunState.WATCHING and run.record.members == run.sessions.nodes and not ends
 
 
 async def _obey(stop: StopSignals, server: Server, run: RunSession, record: JobRecord) -> None:

@@ -13,7 +13,7 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Callable, Optional
 
 from ddplaunch.agent.contract import (
@@ -83,6 +83,7 @@ class JobRecord:
             n: NodeStatus(n, subjects.name(n, plan.names), since=self.started) for n in range(plan.nodes)
         }
         self.members = set(self.nodes)  # the nodes that the job goes on with
+        self.finished: dict[int, int] = {}  # exit codes of the nodes whose launch commands have ended
         self.waiting_for: list[int] = []
         self.check_ins: dict[int, CheckIn] = {}
         self.mesh: list[MeshResult] = []
@@ -147,12 +148,12 @@ class JobRecord:
         if phase != self.phase:
             self.phase, self.since, self._changed = phase, time.time(), True
 
-    def follow_nodes(self, but: Container[int]) -> None:
-        """Set the job's phase to the earliest of its nodes, `but` for those that have ended.
+    def follow_nodes(self) -> None:
+        """Set the job's phase to the earliest of its nodes that have not finished.
 
         After the release it is never back at the gate, although some nodes have not joined yet.
         """
-        running = [self.nodes[number].phase for number in self.members if number not in but]
+        running = [self.nodes[number].phase for number in self.members - self.finished.keys()]
         if running:
             least: PhaseName = Phase.RENDEZVOUS if self.gate_passed else Phase.STARTING
             self.enter(max(least, min(running, key=Phase.ORDER.index), key=Phase.ORDER.index))
@@ -165,6 +166,12 @@ class JobRecord:
         new = dataclasses.replace(old, **changes)
         if new != old:
             self.nodes[node], self._changed = new, True
+
+    def note_finished(self, node: int, exit_code: int) -> None:
+        """Note that the node's launch command has ended, by a code of `contract.Exit`."""
+        self.finished[node] = exit_code
+        self.update_node(node, phase=Phase.ENDED, exit_code=exit_code, detail="", waits=None)
+        self.follow_nodes()
 
     def note_beat(self, beat: Beat, waits: Optional[NodeWait]) -> None:
         """Note a node's heartbeat. The pace changes all the time, and writes no file by itself."""

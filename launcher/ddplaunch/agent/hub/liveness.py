@@ -33,6 +33,8 @@ CLOSED = 5.0
 """Seconds for a supervisor to reconnect after its connection was closed: a living one does so at once."""
 GONE = 60.0
 """Seconds of silence after which the node is given up. One whose kernel answers has until `kill_after`."""
+RECONNECT = 35.0
+"""Seconds for the nodes of an earlier hub to come back: supervisors pause up to thirty between two calls."""
 SLEPT = 2.0
 """Seconds between two looks after which the hub itself was frozen: all nodes get their time again."""
 
@@ -68,6 +70,8 @@ class Liveness:
         self._notice_after = watchdog.notice_after
         self._kill_after = float("inf") if watchdog.kill_after is None else watchdog.kill_after
         self._looked = float("inf")
+        self._awaited: set[int] = set()  # of an earlier hub, until they join this one
+        self._awaited_until = 0.0
 
     @property
     def lost(self) -> list[Lost]:
@@ -93,10 +97,19 @@ class Liveness:
         self._nodes[number] = fresh = _Node(session, now, time.time())
         if old is not None:
             fresh.completed, fresh.silent, fresh.gone = old.completed, old.silent, old.gone
+        self._awaited.discard(number)
 
-    def note_missed(self, number: int, now: float) -> None:
-        """Note a node of an earlier hub that has not reconnected to this one."""
-        self._nodes[number] = _Node(None, now, time.time(), closed=now, silent=True)
+    def expect(self, nodes: Iterable[int], now: float) -> None:
+        """Wait for these nodes, which were connected to the hub that this one replaces."""
+        self._awaited, self._awaited_until = set(nodes), now + RECONNECT
+
+    def is_waiting(self, now: float) -> bool:
+        """Whether nodes of an earlier hub may still come back.
+
+        They report what has happened meanwhile. Until then the hub judges nothing, for a verdict on half of
+        the job may name the wrong rank.
+        """
+        return bool(self._awaited) and now < self._awaited_until
 
     def note_message(self, number: int, now: float, completed: int = 0) -> None:
         """Note that the node has sent something; `completed`: collectives of all its ranks."""
@@ -114,6 +127,7 @@ class Liveness:
     def forget(self, number: int) -> None:
         """Forget a node that has ended in order."""
         self._nodes.pop(number, None)
+        self._awaited.discard(number)
 
     def look(self, now: float, is_missed: Callable[[], bool] = lambda: False) -> Changes:
         """Return the nodes whose state has changed. `is_missed`: do all others wait for silent nodes?"""
@@ -123,6 +137,9 @@ class Liveness:
                 if not node.silent:
                     node.pinged = node.first_ping = None
         self._looked = now
+        for number in self._awaited:  # they have not come back in time
+            self._nodes[number] = _Node(None, now, time.time(), closed=now, silent=True)
+        self._awaited.clear()
         changes = Changes([], [], [], slept)
         for number, node in self._nodes.items():
             if node.gone:
@@ -166,35 +183,6 @@ def _owes_acknowledgement(node: _Node, now: float) -> bool:
     if node.session is None or node.pinged is None or now - node.pinged < UNCONFIRMED:
         return False
     return node.session.unconfirmed() >= UNCONFIRMED
-
-
-RECONNECT = 35.0
-"""Seconds for all to come back: a supervisor pauses up to thirty between two calls."""
-
-
-class Reconnects:
-    """`now` is the monotonic clock."""
-
-    def __init__(self) -> None:
-        self.missing: set[int] = set()
-        self._until = 0.0
-
-    def expect(self, nodes: Iterable[int], now: float) -> None:
-        """Wait for these nodes, which were connected."""
-        self.missing = set(nodes)
-        self._until = now + RECONNECT
-
-    def note_back(self, node: int) -> None:
-        self.missing.discard(node)
-
-    def is_waiting(self, now: float) -> bool:
-        """Whether to wait for the nodes in `missing`."""
-        return bool(self.missing) and now < self._until
-
-    def give_up(self) -> set[int]:
-        """Stop waiting. Returns the nodes that did not come back in time."""
-        late, self.missing = self.missing, set()
-        return late
 
 
 LATE = 10.0

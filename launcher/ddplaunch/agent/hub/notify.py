@@ -14,7 +14,7 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Optional
 
@@ -22,7 +22,7 @@ from ddplaunch.agent import platforms
 from ddplaunch.agent.contract import Exit, JobEvidence, JobPlan, NotifyPlan, Occasion, Verdict
 from ddplaunch.agent.contract.messages import Alive, Notice
 from ddplaunch.agent.hub.job_record import JobRecord
-from ddplaunch.agent.hub.server import Session, send_all
+from ddplaunch.agent.hub.server import NodeSessions
 from ddplaunch.agent.platforms import Platform
 from ddplaunch.agent.system import phrases, secrets
 from ddplaunch.agent.system.delivery import UndeliveredError, post, run
@@ -100,9 +100,9 @@ STARTS = 300.0
 
 
 class Notices:
-    """Sends notices. `sessions`: the nodes to send to; the caller's own mapping, which changes."""
+    """Sends notices to all nodes that are connected."""
 
-    def __init__(self, record: JobRecord, sessions: Mapping[int, Session]) -> None:
+    def __init__(self, record: JobRecord, sessions: NodeSessions) -> None:
         self._record = record
         self._sessions = sessions
         self._given: list[object] = []  # codes and ranks of the notices so far, until one is withdrawn
@@ -112,7 +112,7 @@ class Notices:
         """Send Alive to all nodes when it is due; `now` is the monotonic clock."""
         if now - self._alive_sent >= ALIVE_EVERY:
             self._alive_sent = now
-            send_all(self._sessions.values(), Alive())
+            self._sessions.send_to_all(Alive())
 
     def give(
         self,
@@ -145,7 +145,7 @@ class Notices:
             return  # no alarm
         self._record.set_verdicts(verdicts, evidence)
         self._record.send_message(Occasion.NOTICE)
-        send_all(self._sessions.values(), Notice(verdicts, evidence.why))
+        self._sessions.send_to_all(Notice(verdicts, evidence.why))
 
     def forget(self) -> None:
         """Let the next notice be sent, even if it equals the last."""

@@ -96,6 +96,7 @@ def restore(record: JobRecord, state: Left) -> None:
     status, bundle = state.status, state.bundle
     record.started, record.phase, record.since = status.started, status.phase, status.since
     record.nodes.update({node.node: node for node in status.nodes if node.node in record.nodes})
+    record.finished = {n: node.exit_code for n, node in record.nodes.items() if node.exit_code is not None}
     record.members -= _left_out(status) | _waiting(status)
     record.gate_passed, record.decided = status.gate_passed, status.decided
     record.exit_code = status.exit_code

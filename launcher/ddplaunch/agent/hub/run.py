@@ -47,9 +47,9 @@ from ddplaunch.agent.hub.attempts import (
 from ddplaunch.agent.hub.closing import BACK_TO_GATE, Closing, exit_code, farewell
 from ddplaunch.agent.hub.evidence import COLLECT, EvidenceRound, EvidenceRounds, EvidenceStore, dump_room
 from ddplaunch.agent.hub.job_record import JobRecord
-from ddplaunch.agent.hub.liveness import Liveness, Reconnects, SupervisorJoin
+from ddplaunch.agent.hub.liveness import Liveness, SupervisorJoin
 from ddplaunch.agent.hub.notify import Notices
-from ddplaunch.agent.hub.server import Session
+from ddplaunch.agent.hub.server import NodeSessions, Session
 from ddplaunch.agent.hub.stalls import InitCalls, StallDetector, node_wait
 from ddplaunch.agent.hub.stopping import BY_ENDING, Eviction, RankSignal
 
@@ -80,32 +80,29 @@ class RunSession:
         self.clock = clock
         self.stalls = StallDetector(plan.watchdog, record.members)
         self.evidence_store = EvidenceStore(record)
-        self.sessions: dict[int, Session] = {}
-        self.finished: dict[int, int] = {}
+        self.sessions = NodeSessions()
         self.supervisor_join = SupervisorJoin(record)
         self.liveness = Liveness(plan.watchdog)
         self.rounds = EvidenceRounds(self._collect)
         self.state = RunState.WATCHING
         self.judge_at = 0.0  # in JUDGING: when the deaths reported so far are judged
         self.recheck = Recheck()
-        self.attempts = LaunchAttempts(record.members)
+        self.attempts = LaunchAttempts(record)
         self.init_calls = InitCalls()
         self.notices = Notices(record, self.sessions)
-        self.reconnects = Reconnects()
         self.ending: Optional[str] = None  # why the job is about to be ended from outside
-        self.eviction = Eviction(record.members)
+        self.eviction = Eviction(record)
         self.closing = Closing(record, self.sessions)
         self.rank_signal = RankSignal(plan, record, self.sessions)
 
     def resume(self) -> None:
         """Go on in the place of a hub that was killed, with what it has left in the record."""
         now, nodes = self.clock(), self.record.nodes
-        self.finished.update({n: each.exit_code for n, each in nodes.items() if each.exit_code is not None})
         here = {n for n in self.record.members if nodes[n].phase not in (Phase.STARTING, Phase.GATE)}
-        for node in self.finished:
+        for node in self.record.finished:
             self.stalls.forget(node, now)
         self.supervisor_join.resume(here, now)
-        self.reconnects.expect(here - self.finished.keys(), now)
+        self.liveness.expect(here - self.record.finished.keys(), now)
         self.attempts.resume()
         if here and self.closing.resume(now):  # without `here` the gate ends the job
             self._enter(RunState.CLOSING)
@@ -155,21 +152,19 @@ class RunSession:
 
     async def lost(self, session: Session) -> None:
         self.closing.forget(session)
-        if session.node is not None and self.sessions.get(session.node) is session:
-            del self.sessions[session.node]
-            if session.node not in self.finished:
-                self.liveness.note_closed(session.node, session, self.clock())
-                text = f"{self.record.node_name(session.node)} has closed its connection"
-                self.record.add_event("lost", text, session.node)
+        node = session.node
+        if self.sessions.remove(session) and node is not None and node not in self.record.finished:
+            self.liveness.note_closed(node, session, self.clock())
+            self.record.add_event("lost", f"{self.record.node_name(node)} has closed its connection", node)
 
     async def tick(self, now: float) -> None:
         self.closing.let_leavers_go(now)
         self.notices.send_alive(now)
-        if self.record.exit_code is not None or self.reconnects.is_waiting(now):
+        if self.record.exit_code is not None or self.liveness.is_waiting(now):
             return
         if self.state != RunState.CLOSING:
             self._advance(now)
-        elif now >= self.closing.leave_at or self._answering_nodes() <= self.finished.keys():
+        elif now >= self.closing.leave_at or self._answering_nodes() <= self.record.finished.keys():
             self.record.end(self.closing.exit_code or 0)
 
     def _advance(self, now: float) -> None:
@@ -205,7 +200,7 @@ class RunSession:
     @property
     def is_deliberating(self) -> bool:
         """Whether a verdict is still to come, although all nodes may have left."""
-        waits = bool(self.liveness.lost) or self.reconnects.is_waiting(self.clock())
+        waits = bool(self.liveness.lost) or self.liveness.is_waiting(self.clock())
         return waits or self.state == RunState.JUDGING or self.rounds.current is not None
 
     # ---------------------------------------------------------------- messages
@@ -215,14 +210,13 @@ class RunSession:
         if join.regroups != self.record.regroups:  # it has missed the end of an earlier attempt
             session.send(BACK_TO_GATE)
             return
-        if node not in self.finished:
+        if node not in self.record.finished:
             self.supervisor_join.note_joined(node, join.host, now)
             self.liveness.note_joined(node, session, now)
         self.evidence_store.note_clock(node, join.at)
         session.node = node
-        self.sessions[node] = session
-        self.reconnects.note_back(node)
-        self.record.follow_nodes(self.finished)
+        self.sessions.add(node, session)
+        self.record.follow_nodes()
         self.rank_signal.note_joined(session, now)
         if self.closing.exit_code is not None:
             session.send(farewell(self.closing.exit_code, self.record.verdicts))
@@ -230,7 +224,7 @@ class RunSession:
     def _take_heartbeat(self, node: int, heartbeat: messages.Heartbeat, now: float) -> None:
         beat = heartbeat.beat
         self.evidence_store.note_beat(node, beat)
-        if beat.node in self.finished or beat.node in self.liveness.gone:
+        if beat.node in self.record.finished or beat.node in self.liveness.gone:
             return
         self.liveness.note_message(beat.node, now, sum(rank.completed for rank in beat.ranks))
         self.attempts.note_least_nodes(node, beat.least_nodes)
@@ -240,7 +234,7 @@ class RunSession:
             self.stalls.add(beat, now)
         # Ranks that are being ended move again, and are not what the others wait for.
         self.record.note_beat(beat, node_wait(beat, time.time()) if self.closing.exit_code is None else None)
-        self.record.follow_nodes(self.finished)
+        self.record.follow_nodes()
 
     def _take_death(self, node: int, ended: messages.RankEnded, now: float) -> None:
         if self.evidence_store.is_known(node, ended.rank) or self.rounds.set_aside_crash(node, ended):
@@ -257,14 +251,11 @@ class RunSession:
 
     def _take_finished(self, node: int, exit_code: int, verdicts: list[Verdict], now: float) -> None:
         self.liveness.forget(node)
-        if node in self.finished:
+        if node in self.record.finished:
             return  # it repeats a message that it may have lost
-        self.finished[node] = exit_code
         self.rounds.excuse(node)
-        self.eviction.note_ended(node)
         self.stalls.forget(node, now)
-        self.record.update_node(node, phase=Phase.ENDED, exit_code=exit_code, detail="", waits=None)
-        self.record.follow_nodes(self.finished)
+        self.record.note_finished(node, exit_code)
         if self.state == RunState.CLOSING:
             return
         if exit_code == Exit.STOPPED:
@@ -300,7 +291,7 @@ class RunSession:
         if self._ranks_have_time(now):
             return False
         if (
-            Exit.STOPPED not in self.finished.values()
+            Exit.STOPPED not in self.record.finished.values()
             or not self.eviction.is_settled(now)
             or not self._is_over
         ):
@@ -332,13 +323,11 @@ class RunSession:
             return
         verdicts, evidence = fault.verdicts, self._gather_evidence("joining")
         if fault.certain:
-            self.end(exit_code(verdicts, self.finished), verdicts, evidence, now)
+            self.end(exit_code(verdicts, self.record.finished), verdicts, evidence, now)
         else:
             self.notices.give(verdicts, evidence)
 
     def _look_for_lost(self, now: float) -> None:
-        for node in self.reconnects.give_up():
-            self.liveness.note_missed(node, now)
         silent, back, gone, slept = self.liveness.look(now, lambda: self.stalls.is_waiting_for_silent(now))
         if slept:
             self.stalls.wake(now)
@@ -377,9 +366,9 @@ class RunSession:
             self._answer([client], self.record.evidence, self.record.verdicts)
 
     def _collect(self, wanted: EvidenceRound) -> set[int]:
-        nodes = self._answering_nodes() - self.finished.keys()
+        nodes = self._answering_nodes() - self.record.finished.keys()
         for node, room in dump_room(nodes, self.record.verdicts, self.record.evidence).items():
-            self.sessions[node].send(messages.Collect(wanted.id, wanted.why, COLLECT, room))
+            self.sessions.send(node, messages.Collect(wanted.id, wanted.why, COLLECT, room))
         return nodes
 
     def _settle(self, done: EvidenceRound, now: float) -> None:
@@ -441,7 +430,7 @@ class RunSession:
         own_ends = {"rank-failed"} if self.eviction.has_begun and self.rank_signal.is_given else set()
         by_ending = is_stopping and all(verdict.code in BY_ENDING | own_ends for verdict in verdicts)
         stopped = dict.fromkeys(self.eviction.nodes, int(Exit.STOPPED))
-        go_on = not self.attempts.is_over({**self.finished, **stopped}, self.liveness.gone)
+        go_on = not self.attempts.is_over({**self.record.finished, **stopped}, self.liveness.gone)
         if by_ending and self.ending is None and stopped and go_on:
             self._enter(RunState.WATCHING)  # torchrun's agents can do without the nodes that are stopped
         elif by_ending:
@@ -451,23 +440,23 @@ class RunSession:
             self._request("death", now)
         elif self._is_over:
             verdicts = self.recheck.pick_surer(verdicts, self._earlier_verdicts)
-            code = Exit.NODE_AT_FAULT if self.liveness.lost else exit_code(verdicts, self.finished)
+            code = Exit.NODE_AT_FAULT if self.liveness.lost else exit_code(verdicts, self.record.finished)
             self.end(code, verdicts, evidence, now)
         else:
             self._let_go_on(verdicts, evidence, now)
 
     def _ranks_have_time(self, now: float) -> bool:
         """Whether ranks that got the job file's signal may still write their checkpoints."""
-        return self.rank_signal.has_time_left(self.finished.keys() | self.liveness.gone, now)
+        return self.rank_signal.has_time_left(self.liveness.gone, now)
 
     @property
     def _is_over(self) -> bool:
         """Whether a launch command has ended with a failure, and the others cannot go on without it."""
-        return self.attempts.is_over(self.finished, self.liveness.gone)
+        return self.attempts.is_over(self.record.finished, self.liveness.gone)
 
     @property
     def _have_all_ended(self) -> bool:
-        return self.record.members <= self.finished.keys() | self.liveness.gone
+        return self.record.members <= self.record.finished.keys() | self.liveness.gone
 
     @property
     def _verdicts_are_past(self) -> bool:
@@ -496,12 +485,12 @@ class RunSession:
             failure.due, failure.noticed = known.due, known.noticed
         self.attempts.failure = failure
         then = announced_restart(evidence)
-        failed = {node: code for node, code in self.finished.items() if code != Exit.OK}
+        failed = {node: code for node, code in self.record.finished.items() if code != Exit.OK}
         if failed or self.liveness.gone:
             then = then or "the other nodes go on"
-        for node in failed.keys() & self.sessions.keys():
+        for node in failed.keys() & self.sessions.nodes:
             # It waits for its verdict, and the others may go on for days.
-            self.sessions[node].send(farewell(failed[node], verdicts))
+            self.sessions.send(node, farewell(failed[node], verdicts))
         if then and not self._have_all_ended:
             self._notice(failure, then)
 
@@ -540,14 +529,14 @@ class RunSession:
         self.recheck.begin_attempt(self.record.verdicts)
         self.notices.forget()
         self.stalls = StallDetector(self.plan.watchdog, self.record.members)
-        for out in self.finished.keys() | self.liveness.gone:
+        for out in self.record.finished.keys() | self.liveness.gone:
             self.stalls.forget(out, now)
         self.init_calls = InitCalls()
 
     def _conclude(self) -> None:
         """End a job whose launch commands have all ended, and at least one of them well."""
         self._enter(RunState.CLOSING)
-        codes, gone = set(self.finished.values()), bool(self.liveness.gone)
+        codes, gone = set(self.record.finished.values()), bool(self.liveness.gone)
         if Exit.OK in codes and not self._is_over:
             codes, gone = {Exit.OK}, False
         failure = self.attempts.failure
@@ -562,4 +551,4 @@ class RunSession:
 
     def _answering_nodes(self) -> set[int]:
         """Return the connected nodes that are not given up."""
-        return set(self.sessions) - {lost.node for lost in self.liveness.lost}
+        return self.sessions.nodes - {lost.node for lost in self.liveness.lost}

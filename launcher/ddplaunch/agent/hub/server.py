@@ -14,7 +14,7 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence, Set
 from typing import Any, Callable, Optional, Protocol
 
 from ddplaunch.agent.contract import messages
@@ -185,6 +185,33 @@ def send_all(sessions: Iterable[Session], message: Message) -> None:
     text = _encoded(message)
     for session in sessions:
         session.send_encoded(text)
+
+
+class NodeSessions:
+    """The sessions of the connected supervisors. Where a node has joined again, its last session counts."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[int, Session] = {}
+
+    @property
+    def nodes(self) -> Set[int]:
+        return self._sessions.keys()
+
+    def add(self, node: int, session: Session) -> None:
+        self._sessions[node] = session
+
+    def remove(self, session: Session) -> bool:
+        """Remove a session that has ended. Returns whether it was still that of its node."""
+        if session.node is None or self._sessions.get(session.node) is not session:
+            return False
+        del self._sessions[session.node]
+        return True
+
+    def send(self, node: int, message: Message) -> None:
+        self._sessions[node].send(message)
+
+    def send_to_all(self, message: Message) -> None:
+        send_all(self._sessions.values(), message)
 
 
 class Server:

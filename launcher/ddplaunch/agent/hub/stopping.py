@@ -7,14 +7,14 @@ cancelled gets SIGTERM on all nodes at nearly the same time.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Set
+from collections.abc import Set
 from typing import Optional
 
 from ddplaunch.agent import platforms
 from ddplaunch.agent.contract import Files, JobPlan
 from ddplaunch.agent.contract.messages import Signalled, SignalRanks
 from ddplaunch.agent.hub.job_record import JobRecord
-from ddplaunch.agent.hub.server import Session, send_all
+from ddplaunch.agent.hub.server import NodeSessions, Session
 from ddplaunch.agent.text.ranges import some
 
 BY_ENDING = frozenset(["node-evicted", "rank-killed", "launch-failed", "network-lost", "unknown"])
@@ -26,10 +26,9 @@ TOGETHER = 5.0
 class Eviction:
     """The nodes that are being stopped. Times are the monotonic clock."""
 
-    def __init__(self, members: Set[int]) -> None:
-        self._members = members  # the job's nodes; the caller's own set, which changes
+    def __init__(self, record: JobRecord) -> None:
+        self._record = record
         self._stopping: dict[int, str] = {}  # node -> by what
-        self._ended: set[int] = set()
         self._since: Optional[float] = None
         self.noticed = False  # the others have a notice of it
 
@@ -40,10 +39,6 @@ class Eviction:
         self._stopping.setdefault(node, how)
         return first
 
-    def note_ended(self, node: int) -> None:
-        """Note that `node` has ended."""
-        self._ended.add(node)
-
     @property
     def has_begun(self) -> bool:
         """Whether any node is being stopped."""
@@ -52,7 +47,7 @@ class Eviction:
     @property
     def nodes(self) -> list[int]:
         """Return the nodes that got SIGTERM while others did not; empty when all got it, or none."""
-        return sorted(self._stopping) if len(self._stopping) < len(self._members) else []
+        return sorted(self._stopping) if len(self._stopping) < len(self._record.members) else []
 
     @property
     def how(self) -> str:
@@ -61,7 +56,7 @@ class Eviction:
 
     def is_settled(self, now: float) -> bool:
         """Whether it is known by now which nodes are being stopped: all, or those noted so far."""
-        known = self._members <= self._stopping.keys() | self._ended
+        known = self._record.members <= self._stopping.keys() | self._record.finished.keys()
         return self._since is None or known or now >= self._since + TOGETHER
 
     def is_due(self, now: float) -> bool:
@@ -76,9 +71,9 @@ _THEIRS = 0.75
 
 
 class RankSignal:
-    """The signal of one attempt. `sessions`: the caller's own mapping; `now`: the monotonic clock."""
+    """The signal of one attempt. `now`: the monotonic clock."""
 
-    def __init__(self, plan: JobPlan, record: JobRecord, sessions: Mapping[int, Session]) -> None:
+    def __init__(self, plan: JobPlan, record: JobRecord, sessions: NodeSessions) -> None:
         self._signal = plan.signal
         self._platform = platforms.named(plan.platform)
         self._record = record
@@ -115,7 +110,7 @@ class RankSignal:
         if self._sent_at is None and self._is_due(now):
             self._send(now, f"{max(0.0, self._left):.0f} s before {self._before}")
         if self._sent_at is not None:
-            waits = self._sessions.keys() - self._answers.keys()
+            waits = self._sessions.nodes - self._answers.keys()
             if not waits or now >= self._sent_at + _ANSWERS:
                 self._report()
 
@@ -131,9 +126,13 @@ class RankSignal:
         """Note a node's answer, which replaces an earlier one."""
         self._answers[node] = answer
 
-    def has_time_left(self, ended: Set[int], now: float) -> bool:
+    def has_time_left(self, gone: Set[int], now: float) -> bool:
         """Whether ranks may still be in their handlers: nothing but their own launch commands ends them."""
-        if self._signal is None or self._sent_at is None or self._record.members <= ended:
+        if (
+            self._signal is None
+            or self._sent_at is None
+            or self._record.members <= gone | self._record.finished.keys()
+        ):
             return False
         return now < self._sent_at + self._signal.before * _THEIRS
 
@@ -143,7 +142,7 @@ class RankSignal:
         return self._sent_at is not None
 
     def _is_due(self, now: float) -> bool:
-        if self._due is None or now < self._due or not self._sessions:
+        if self._due is None or now < self._due or not self._sessions.nodes:
             return False
         self._look(now)  # the limit may have been extended
         return now + 1.0 >= self._due
@@ -153,7 +152,7 @@ class RankSignal:
         # The next attempt depends on it, also when this hub is killed.
         with contextlib.suppress(OSError), open(self._record.path(Files.SIGNALLED), "w") as file:
             file.write(f"{why}\n")
-        send_all(self._sessions.values(), SignalRanks())
+        self._sessions.send_to_all(SignalRanks())
 
     def _report(self) -> None:
         """Say which ranks have it; again, where ranks have got it since."""
