@@ -22,7 +22,7 @@ from ddplaunch.agent.hub.stalls import (
     TORCH_FIRST,
     InitCalls,
     StallDetector,
-    waits,
+    node_wait,
 )
 
 PLAN = WatchdogPlan(notice_after=10.0, kill_after=60.0)
@@ -362,14 +362,14 @@ def test_the_status_has_since_when_which_ranks_of_a_node_wait() -> None:
         rank(3, 90.0, waits=True, alive=False),
     ]
 
-    assert NodeWait(988.0, [0, 1], [2]) == waits(Beat(0, "running", 5.0, beats), 1000.0)
-    assert NodeWait(988.0, [0, 1]) == waits(Beat(0, "running", 5.0, beats[:2]), 1000.0)
+    assert NodeWait(988.0, [0, 1], [2]) == node_wait(Beat(0, "running", 5.0, beats), 1000.0)
+    assert NodeWait(988.0, [0, 1]) == node_wait(Beat(0, "running", 5.0, beats[:2]), 1000.0)
 
 
 def test_a_short_wait_is_none() -> None:
     """As each step has: the status would change all the time."""
-    assert None is waits(Beat(0, "running", 5.0, [rank(0, 2.9, waits=True), rank(1)]), 1000.0)
-    assert None is waits(Beat(0, "running", 5.0, [rank(0, 60.0), rank(1)]), 1000.0)
+    assert None is node_wait(Beat(0, "running", 5.0, [rank(0, 2.9, waits=True), rank(1)]), 1000.0)
+    assert None is node_wait(Beat(0, "running", 5.0, [rank(0, 60.0), rank(1)]), 1000.0)
 
 
 def test_communicators_of_nccl_take_their_time() -> None:
