@@ -21,7 +21,7 @@ from ddplaunch.agent.checks.context import Context
 from ddplaunch.agent.contract import VERSION, JobPlan, NodeEvidence, RendezvousSettings, Verdict, codec
 from ddplaunch.agent.contract.messages import Message
 from ddplaunch.agent.gate.gate import Gate
-from ddplaunch.agent.gate.reach import HubUnreachedError
+from ddplaunch.agent.gate.hub_connection import HubUnreachedError
 from ddplaunch.agent.join import munge
 from ddplaunch.agent.supervisor import orders
 from ddplaunch.agent.supervisor.hub_link import HubLink

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from tests.agent.interfaces.hosts import ALIAS, ENP, ETH, ETH6, IDLE, LO6, LOCAL6, address, host
 
-from ddplaunch.agent.interfaces import gloo
-from ddplaunch.agent.interfaces.facts import HostFacts
+from ddplaunch.agent.interfaces import predict
+from ddplaunch.agent.interfaces.predict import HostFacts
 
 LO = address("lo", "127.0.0.1/8")
 
@@ -33,7 +33,7 @@ def test_gloo_takes_whole_names_in_the_lists_order(value: str, expected: list[ob
     """No prefix, no operator; an interface need not run; one wrong name is an error."""
     facts = host(ETH, ALIAS, ENP, IDLE, ETH6, GLOO_SOCKET_IFNAME=value, names={"": []})
 
-    assert expected == gloo.gloo(facts).addresses
+    assert expected == predict.gloo(facts).addresses
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_unset_the_hosts_own_name_decides(resolved: list[str], bindable: list[st
     """The first address that can be bound; without one, loopback."""
     facts = host(ETH, LO6, ETH6, LOCAL6, name="n1", names={"n1": resolved}, bindable=bindable)
 
-    assert [expected] * 2 == [str(gloo.gloo(facts)), str(gloo.tensorpipe(facts))]
+    assert [expected] * 2 == [str(predict.gloo(facts)), str(predict.tensorpipe(facts))]
 
 
 def test_a_host_name_of_64_letters_is_too_long_for_gloo() -> None:
@@ -63,10 +63,10 @@ def test_a_host_name_of_64_letters_is_too_long_for_gloo() -> None:
     named = replace(facts, environment={"GLOO_SOCKET_IFNAME": "eth0"})
 
     assert ([], "this host's name has 64 letters, more than torch can hold: set GLOO_SOCKET_IFNAME") == (
-        gloo.gloo(facts).addresses,
-        gloo.gloo(facts).why,
+        predict.gloo(facts).addresses,
+        predict.gloo(facts).why,
     )
-    assert [[ETH]] * 2 == [gloo.gloo(named).addresses, gloo.tensorpipe(facts).addresses]
+    assert [[ETH]] * 2 == [predict.gloo(named).addresses, predict.tensorpipe(facts).addresses]
 
 
 def test_an_address_that_no_interface_has() -> None:
@@ -74,13 +74,15 @@ def test_an_address_that_no_interface_has() -> None:
     facts = HostFacts([], name="n1", names={"n1": ["10.9.9.9"]}, bindable=["10.9.9.9", "127.0.0.1"])
     nameless = replace(facts, names={"n1": []})
 
-    assert ["none", "- 10.9.9.9"] == [str(gloo.gloo(facts)), str(gloo.tensorpipe(facts))]
-    assert ["none", "- 127.0.0.1"] == [str(gloo.gloo(nameless)), str(gloo.tensorpipe(nameless))]
+    assert ["none", "- 10.9.9.9"] == [str(predict.gloo(facts)), str(predict.tensorpipe(facts))]
+    assert ["none", "- 127.0.0.1"] == [str(predict.gloo(nameless)), str(predict.tensorpipe(nameless))]
 
 
 def test_one_letter_does_not_count_for_gloo() -> None:
     """As if it were not set, and said so."""
-    choice = gloo.gloo(host(ETH, GLOO_SOCKET_IFNAME="e", name="n1", names={"n1": []}, bindable=["127.0.0.1"]))
+    choice = predict.gloo(
+        host(ETH, GLOO_SOCKET_IFNAME="e", name="n1", names={"n1": []}, bindable=["127.0.0.1"])
+    )
 
     assert ("lo 127.0.0.1", True) == (str(choice), choice.why.startswith("GLOO_SOCKET_IFNAME=e is too short"))
 
@@ -92,7 +94,7 @@ def test_tensorpipe_takes_one_name_that_runs_or_loopback(name: str, expected: ob
     """A wrong name is no error: peers are given loopback."""
     facts = replace(host(ETH, IDLE, TP_SOCKET_IFNAME=name), bindable=["127.0.0.1"])
 
-    assert [expected] == gloo.tensorpipe(facts).addresses
+    assert [expected] == predict.tensorpipe(facts).addresses
 
 
 @pytest.mark.parametrize(
@@ -109,4 +111,4 @@ def test_tensorpipe_takes_one_name_that_runs_or_loopback(name: str, expected: ob
 )
 def test_of_two_ranks_the_higher_address_connects(own: str, peer: str, expected: bool) -> None:
     """The lower one listens."""
-    assert expected == gloo.connects(own, peer)
+    assert expected == predict.gloo_connects(own, peer)

@@ -20,17 +20,17 @@ from tests.agent.interfaces.hosts import (
     host,
 )
 
-from ddplaunch.agent.interfaces import nccl
-from ddplaunch.agent.interfaces.facts import Address, HostFacts
+from ddplaunch.agent.interfaces import predict
+from ddplaunch.agent.interfaces.predict import Address, HostFacts
 
 OLD, NEW = (2, 27, 7), (2, 30, 7)
 LO = address("lo", "127.0.0.1/8")
 OTHER6 = address("veth7", "fe80::7/64")
 
 
-def taken(facts: HostFacts, release: nccl.Version = NEW) -> str:
+def taken(facts: HostFacts, release: predict.Version = NEW) -> str:
     """The interface of the bootstrap, and why it is none."""
-    choice = nccl.bootstrap(facts, release)
+    choice = predict.nccl_bootstrap(facts, release)
     return str(choice) if choice.addresses else choice.why
 
 
@@ -121,7 +121,7 @@ def test_since_2_28_virbr_comes_last() -> None:
 
 
 @pytest.mark.parametrize("release", [OLD, NEW])
-def test_with_a_comm_id_its_subnet_decides(release: nccl.Version) -> None:
+def test_with_a_comm_id_its_subnet_decides(release: predict.Version) -> None:
     """NCCL_SOCKET_IFNAME is not asked, nor whether the interface runs."""
     facts = host(ETH, IDLE, ENP, NCCL_COMM_ID="172.17.3.4:29500", NCCL_SOCKET_IFNAME="eth0")
     facts.names["172.17.3.4"] = ["172.17.3.4"]
@@ -156,20 +156,20 @@ def test_a_host_name_of_64_letters_is_cut_since_2_30() -> None:
     cut, name = 63 * "n", 64 * "n"
     facts = host(ETH, ENP, NCCL_COMM_ID=f"{name}:29500", names={cut: ["10.0.2.9"], name: ["10.0.0.9"]})
 
-    assert ["", cut] == [nccl.comm_id_name(facts, release) for release in (OLD, NEW)]
+    assert ["", cut] == [predict.comm_id_name(facts, release) for release in (OLD, NEW)]
     assert taken(facts, OLD).endswith("gives no address")
     assert str(ENP) == taken(facts, NEW)
 
 
 @pytest.mark.parametrize(("release", "expected"), [((2, 26, 2), [ETH, ENP]), ((2, 27, 3), []), (NEW, [])])
 def test_since_2_27_data_too_fails_where_the_comm_id_has_no_address(
-    release: nccl.Version, expected: list[Address]
+    release: predict.Version, expected: list[Address]
 ) -> None:
     """Before, it was left out of account; where NCCL_SOCKET_IFNAME is set it still is."""
     facts = host(ETH, ENP, NCCL_COMM_ID="nowhere:29500")
     named = replace(facts, environment={**facts.environment, "NCCL_SOCKET_IFNAME": "en"})
 
-    assert [expected, [ENP]] == [nccl.sockets(each, release).addresses for each in (facts, named)]
+    assert [expected, [ENP]] == [predict.nccl_sockets(each, release).addresses for each in (facts, named)]
 
 
 @pytest.mark.parametrize("value", ["", "x", "nowhere:29500", "[fd00::9", ":29500", "fd00::9:29500"])
@@ -182,23 +182,23 @@ def test_data_goes_by_sixteen_interfaces_at_most() -> None:
     """Each with its first address; an alias is an interface of its own."""
     many = [address(f"eth{place}", f"10.9.{place}.1/24") for place in range(20)]
 
-    assert many[:16] == nccl.sockets(host(*many), NEW).addresses
-    assert [ETH, ALIAS, ENP] == nccl.sockets(host(ETH, ALIAS, ENP, ETH6), NEW).addresses
+    assert many[:16] == predict.nccl_sockets(host(*many), NEW).addresses
+    assert [ETH, ALIAS, ENP] == predict.nccl_sockets(host(ETH, ALIAS, ENP, ETH6), NEW).addresses
 
 
 def test_without_a_bootstrap_interface_in_the_subnet_data_goes_by_others() -> None:
     """For data the subnet of NCCL_COMM_ID is a hint only, after ib."""
     outside = host(ETH, ENP, NCCL_COMM_ID="[fd99::1]:29500")
 
-    assert [ETH, ENP] == nccl.sockets(outside, NEW).addresses
-    assert [IB] == nccl.sockets(host(ETH, IB, NCCL_COMM_ID="[fd99::1]:29500"), NEW).addresses
+    assert [ETH, ENP] == predict.nccl_sockets(outside, NEW).addresses
+    assert [IB] == predict.nccl_sockets(host(ETH, IB, NCCL_COMM_ID="[fd99::1]:29500"), NEW).addresses
 
 
 @pytest.mark.parametrize(
     ("release", "expected"),
     [((2, 18, 1), "home"), ((2, 23, 4), "other"), ((2, 29, 7), "other"), ((2, 30, 3), "other")],
 )
-def test_which_file_is_read_depends_on_the_version(release: nccl.Version, expected: str) -> None:
+def test_which_file_is_read_depends_on_the_version(release: predict.Version, expected: str) -> None:
     """NCCL_CONF_FILE since 2.23."""
     facts = host(
         *(address(name, "10.0.0.5/24") for name in ("system", "home", "other")),
@@ -212,7 +212,7 @@ def test_which_file_is_read_depends_on_the_version(release: nccl.Version, expect
     )
 
     assert f"{expected} 10.0.0.5" == taken(facts, release)
-    assert "/" in nccl.bootstrap(facts, release).why, "it says in which file it stands"
+    assert "/" in predict.nccl_bootstrap(facts, release).why, "it says in which file it stands"
 
 
 def test_since_2_30_the_users_file_lies_where_home_says() -> None:
@@ -245,7 +245,7 @@ def test_the_environment_is_stronger_than_any_file() -> None:
         (f"NCCL_SOCKET_IFNAME=^lo,{1016 * ','}ethernet\n", NEW, ENP),  # of which three letters are read
     ],
 )
-def test_lines_of_a_file(text: str, release: nccl.Version, expected: Address) -> None:
+def test_lines_of_a_file(text: str, release: predict.Version, expected: Address) -> None:
     """Nothing is trimmed; the first line wins; of a value 1023 bytes are read, and none after a NUL."""
     assert str(expected) == taken(host(ETH, ENP, files={"/etc/nccl.conf": text}), release)
 
@@ -259,11 +259,16 @@ def test_before_2_30_a_windows_line_end_belongs_to_the_value() -> None:
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("2.27.5", (2, 27, 5)), ("2.26.2.post1", (2, 26, 2)), ("", nccl.NEWEST), ("nonsense", nccl.NEWEST)],
+    [
+        ("2.27.5", (2, 27, 5)),
+        ("2.26.2.post1", (2, 26, 2)),
+        ("", predict.NEWEST),
+        ("nonsense", predict.NEWEST),
+    ],
 )
-def test_a_version_nobody_knows_is_the_newest(text: str, expected: nccl.Version) -> None:
+def test_a_version_nobody_knows_is_the_newest(text: str, expected: predict.Version) -> None:
     """As packages spell it."""
-    assert expected == nccl.version(text)
+    assert expected == predict.nccl_version(text)
 
 
 @pytest.mark.parametrize(
@@ -290,4 +295,4 @@ def test_peers_must_reach_the_bootstrap_and_what_carries_data(
     """Which is all of its sockets' interfaces, unless RDMA or a plugin does it."""
     facts = host(DOCKER, ETH, ENP, OTHER6, **environment)
 
-    assert expected == nccl.reached(facts, NEW, rdma).addresses
+    assert expected == predict.nccl_reached(facts, NEW, rdma).addresses

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple, Optional, cast
 
 from ddplaunch.agent import hook
 from ddplaunch.agent.contract import SOURCE_MARK, Env, Files, JobPlan, RendezvousSettings, codec, volume
-from ddplaunch.agent.interfaces import nccl, read
+from ddplaunch.agent.interfaces import predict, read
 from ddplaunch.agent.system import ports, processes, programs, secrets
 from ddplaunch.agent.text.printable import HintedError
 
@@ -261,7 +261,7 @@ def environment(
         # foreground a command writes to the user's streams, as often as it does without us.
         defaults.update(PET_REDIRECTS="3", PET_LOG_DIR=place.ranks, PYTHONUNBUFFERED="1")
     defaults.update(_homeless(place))
-    ras = read.settings(env, nccl.NEWEST)
+    ras = read.settings(env, predict.NEWEST)
     if "NCCL_RAS_ADDR" not in ras and ras.get("NCCL_RAS_ENABLE") != "0":
         # All ranks of this node share it. Ranks of two jobs on the usual one would answer for each other.
         seed = f"{plan.job} {attempt} ras {node}".encode()

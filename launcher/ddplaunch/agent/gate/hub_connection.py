@@ -1,4 +1,8 @@
-"""Connects to the hub, and waits out failures that may pass: a hub or a name that does not exist yet."""
+"""Connects to the hub, and waits out failures that may pass: a hub or a name that does not exist yet.
+
+The gate calls it once, and again when the connection is lost. It opens no other connection, and blames
+the hub's address alone: what is wrong with the hub itself the hub's own verdict says.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +62,7 @@ class _Failure:
         return self.before if brief and self.before else self
 
 
-class Reach:
+class HubConnection:
     """Connects to the hub of one job from one node.
 
     While it waits, it passes lines to `log`, and the verdict so far with its seconds to `report`. `dead`
