@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ddplaunch.agent.contract import SOURCE_MARK, Files, JobPlan, written
+from ddplaunch.agent.contract import SOURCE_MARK, Files, JobPlan, work_folder
 from ddplaunch.backends import files
 
 BROUGHT = "outputs"
@@ -92,22 +92,22 @@ def of_job(folder: Path, submitted: float, besides: Collection[Path] = ()) -> li
 def is_output(path: Path, status: os.stat_result, mark: float) -> bool:
     """Return whether what lies at `path`, below a job's own folder, is an output, not part of the job itself.
 
-    `mark`: when the source was complete, as `written.marked` returns it.
+    `mark`: when the source was complete, as `work_folder.read_source_mark` returns it.
     """
     if path.parts[0] == Files.WORK:
-        return path.name != SOURCE_MARK and written.is_written(status, mark)
+        return path.name != SOURCE_MARK and work_folder.is_written(status, mark)
     return path.parts[0] in (BROUGHT, Files.RESUME)  # into which only ranks write
 
 
 def _below(folder: Path, since: float | None = None, besides: Collection[Path] = ()) -> Outputs:
     """Return what ranks have written below a folder; with `since`, what was written there from then on."""
     found, entries = [], 0
-    mark = written.marked(str(folder))
+    mark = work_folder.read_source_mark(str(folder))
     for path, status in _walk(folder, besides):
         entries += 1
         if entries > _MOST:
             break
-        if written.is_written(status, mark) and (
+        if work_folder.is_written(status, mark) and (
             since is None or max(status.st_mtime, status.st_ctime) >= since
         ):
             found.append(OutputFile(str(path.relative_to(folder)), status.st_size, status.st_mtime))

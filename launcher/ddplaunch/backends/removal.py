@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from ddplaunch.agent.contract import Files, written
+from ddplaunch.agent.contract import Files, work_folder
 from ddplaunch.backends import outputs
 from ddplaunch.backends.job import Remains
 from ddplaunch.errors import ClusterError
@@ -30,7 +30,7 @@ def counted(*paths: Path) -> Remains:
         if not stat.S_ISDIR(own.st_mode):
             found += Remains(files=1, size=own.st_size)
             continue
-        mark = written.marked(str(path / Files.WORK))
+        mark = work_folder.read_source_mark(str(path / Files.WORK))
         for below, entry in _below(path, own.st_dev):
             its = Remains(files=1, size=entry.st_size)
             if outputs.is_output(below, entry, mark):

@@ -25,7 +25,7 @@ _PACKERS = [
     Path(__file__).with_name(f"{name}.py")
     for name in ("agent_archive", "minify", "private_names", "short_names", "used_imports")
 ]
-_JOIN = ("key", "launchers", "munge", "prepare", "run", "spot")
+_JOIN = ("key", "run", "spot")
 _NO_MPI = "hook/without_mpi.py"
 _OUTSIDE = ("outside", "diagnosis/run/unseen_stacks.py")
 """Modules that look at jobs which other launchers have started."""

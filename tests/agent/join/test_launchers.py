@@ -11,8 +11,7 @@ import pytest
 from tests import deepspeed_build
 
 from ddplaunch.agent.checks.command_line import starts
-from ddplaunch.agent.join.launchers import node_options
-from ddplaunch.agent.join.spot import CannotJoinError, Options, Spot, elsewhere, find
+from ddplaunch.agent.join.spot import CannotJoinError, Options, Spot, elsewhere, find, node_options
 
 ACCELERATE = (
     "accelerate launch --multi_gpu --num_machines 2 --machine_rank 1 --main_process_ip n0 "

@@ -37,12 +37,12 @@ from ddplaunch.agent.contract.evidence import Stack as Stack
 from ddplaunch.agent.contract.evidence import Stand as Stand
 from ddplaunch.agent.contract.evidence import Wait as Wait
 from ddplaunch.agent.contract.evidence import Xid as Xid
-from ddplaunch.agent.contract.heartbeat import Beat as Beat
-from ddplaunch.agent.contract.heartbeat import RankBeat as RankBeat
+from ddplaunch.agent.contract.status import Beat as Beat
 from ddplaunch.agent.contract.status import JobStatus as JobStatus
 from ddplaunch.agent.contract.status import LaunchAttempt as LaunchAttempt
 from ddplaunch.agent.contract.status import NodeStatus as NodeStatus
 from ddplaunch.agent.contract.status import NodeWait as NodeWait
+from ddplaunch.agent.contract.status import RankBeat as RankBeat
 from ddplaunch.agent.contract.verdict import Verdict as Verdict
 from ddplaunch.agent.contract.words import VERSION as VERSION
 from ddplaunch.agent.contract.words import Marks as Marks

@@ -1,5 +1,4 @@
-"""One node's gate: its checks, its connection to the hub, the paths to its peers, then the release or a
-verdict.
+"""One node at the gate: its checks, its way to the hub, the paths to its peers, then release or verdict.
 
 Run by `agent gate` before the launch command, once on each node. It leaves `Files.AGREED` for the node's
 supervisor, also on a disk that has filled up meanwhile. It decides nothing about other nodes: the hub

@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple, Optional, cast
 
 from ddplaunch.agent import hook
-from ddplaunch.agent.contract import SOURCE_MARK, Env, Files, JobPlan, RendezvousSettings, codec, volume
+from ddplaunch.agent.contract import SOURCE_MARK, Env, Files, JobPlan, RendezvousSettings, codec, work_folder
 from ddplaunch.agent.interfaces import predict, read
 from ddplaunch.agent.system import ports, processes, programs, secrets
 from ddplaunch.agent.text.printable import HintedError
@@ -101,7 +101,7 @@ class LaunchContext:
         self.launch_log = os.path.join(self.node, Files.LAUNCH_LOG)
         self.hook = os.path.join(self.node, "hook")
         self.work = (
-            os.path.join(on_volume, volume.WORK)
+            os.path.join(on_volume, work_folder.WORK)
             if on_volume
             else shared_work(folder) or os.path.join(folder, Files.WORK)
         )
@@ -131,7 +131,7 @@ class LaunchContext:
         """Make the job's folder on the volume, and leave this node's name there. Raises LaunchError."""
         try:
             os.makedirs(self.on_volume, exist_ok=True)
-            with open(os.path.join(self.on_volume, volume.NODE.format(node=self.number)), "ab"):
+            with open(os.path.join(self.on_volume, work_folder.NODE.format(node=self.number)), "ab"):
                 pass
         except OSError as error:
             raise LaunchError(
@@ -178,7 +178,7 @@ def on_volume(plan: JobPlan, own: Mapping[str, str]) -> str:
 
     `own` is the agent's environment.
     """
-    return volume.folder(plan.outputs or "", plan.job, own.get(Env.SUBMISSION, ""))
+    return work_folder.job_folder(plan.outputs or "", plan.job, own.get(Env.SUBMISSION, ""))
 
 
 def shared_work(folder: str) -> str:
