@@ -256,7 +256,6 @@ class JobPlan:
     master_port: Optional[int] = None  # None: chosen at run time outside the ephemeral range
     mpi: bool = False  # the ranks speak MPI, so that torch's own libraries count for nothing
     keepers: Optional[bool] = None  # `launch` runs on node 0 alone, and starts all ranks through {keeper}
-    max_restarts: int = 0
     min_nodes: Optional[int] = None  # the job starts with so many of its nodes, node 0 among them; None: all
     newcomers: Optional[bool] = None  # nodes that come while it runs are let in; None: they are turned away
     retries: int = 0  # attempts after the first
