@@ -205,7 +205,7 @@ def test_the_clock_of_a_node_does_not_decide_who_was_first(hub: Hub) -> None:
     later = dead(3, 6, code=1, raised=[replace(then, at=then.at - 3600)])
     assert later.exit is not None
     later = replace(later, exit=replace(later.exit, at=later.exit.at - 3600))
-    hub.handler.evidence_store._clocks.add(0, NOW, NOW)
+    hub.handler.evidence_store._clocks.note(0, NOW, NOW)
     hub.handler.evidence_store._clocks._ahead[1] = -3600.0
     hub.death(0, first)
     hub.death(1, later)

@@ -22,6 +22,10 @@ SETTLE = 1.0
 LAST = 3.0
 """Seconds that a launch command has to end over a failure, before there is a notice: with its end comes the
 verdict, and a notice of the same would repeat it."""
+DOUBT = 2.0
+"""Seconds until the next judgement."""
+LEAVING = 20.0
+"""Seconds for which to judge again while a living rank is finalizing: its exit status is still missing."""
 
 
 @dataclass
@@ -44,7 +48,10 @@ class LaunchAttempts:
         self._behind: set[int] = set()
         self._least: dict[int, int] = {}
         self._resumed = False
+        self._past_verdicts: list[Verdict] = []  # on ranks that others have replaced
+        self._doubt_since: Optional[float] = None
         self.first_death: Optional[float] = None  # in the present attempt
+        self.judge_at = 0.0  # when the deaths reported so far are judged
         self.failure: Optional[Failure] = None
 
     def resume(self) -> None:
@@ -65,6 +72,7 @@ class LaunchAttempts:
     def begin(self, node: int) -> None:
         """Begin the next attempt with the new ranks of this node."""
         self._behind = set(self._record.members) - {node}
+        self._past_verdicts, self._doubt_since = self._record.verdicts, None
         self.first_death, self.failure = None, None
 
     def follow(self, node: int) -> None:
@@ -79,7 +87,38 @@ class LaunchAttempts:
         """Return from when on the deaths may be judged."""
         return max(now, (now if self.first_death is None else self.first_death) + SETTLE)
 
-    # ------------------------------------------------- whether the others can go on
+    # ---------------------------------------------------------------- verdicts on it
+
+    @property
+    def has_past_verdicts(self) -> bool:
+        """Whether the job's verdicts are still those of an earlier attempt: they explain nothing now."""
+        verdicts = self._record.verdicts
+        return bool(verdicts) and verdicts is self._past_verdicts
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """Return the job's verdicts, but for those of an earlier attempt."""
+        return [] if self.has_past_verdicts else self._record.verdicts
+
+    def pick_surer(self, verdicts: list[Verdict]) -> list[Verdict]:
+        """Return the verdicts, or where these are doubtful those that the attempt has had before."""
+        before = self.verdicts if self.failure is None else self.failure.verdicts
+        return before if before and is_doubtful(verdicts) else verdicts
+
+    def put_off_judgement(self, verdicts: list[Verdict], evidence: JobEvidence, now: float) -> bool:
+        """Judge again in DOUBT seconds, where the verdicts are doubtful and more may become known.
+
+        Returns False when it was put off for long enough, or there is no doubt.
+        """
+        since = now if self._doubt_since is None else self._doubt_since
+        patience = LEAVING if _is_some_rank_leaving(evidence) else DOUBT
+        if not is_doubtful(verdicts) or now - since >= patience:
+            self._doubt_since = None
+            return False
+        self._doubt_since, self.judge_at = since, now + DOUBT
+        return True
+
+    # ---------------------------------------------------------------- whether the others can go on
 
     def note_least_nodes(self, node: int, least: Optional[int]) -> None:
         """Note with how few nodes this node's torchrun goes on, where its agents decide that."""
@@ -104,6 +143,11 @@ class LaunchAttempts:
         return bool(self._least) and all(end.by_us or end.signal == signal.SIGTERM for end in ends)
 
 
+def is_doubtful(verdicts: list[Verdict]) -> bool:
+    """Whether no verdict has a confidence of a half or more."""
+    return not verdicts or max(verdict.confidence for verdict in verdicts) < 0.5
+
+
 def announced_restart(evidence: JobEvidence) -> str:
     """Return what torchrun says that it does about a death: "torchrun starts again (attempt 2 of 3)", or "".
 
@@ -119,45 +163,7 @@ def announced_restart(evidence: JobEvidence) -> str:
     return f"torchrun starts again (attempt {restart + 2} of {most + 1})" if restart < most else ""
 
 
-DOUBT = 2.0
-"""Seconds until the next judgement."""
-LEAVING = 20.0
-"""Seconds for which to judge again while a living rank is finalizing: its exit status is still missing."""
-
-
-def is_doubtful(verdicts: list[Verdict]) -> bool:
-    """Whether no verdict has a confidence of a half or more."""
-    return not verdicts or max(verdict.confidence for verdict in verdicts) < 0.5
-
-
-class Recheck:
-    """`now` is the monotonic clock."""
-
-    def __init__(self) -> None:
-        self._since: Optional[float] = None
-        self._past: list[Verdict] = []
-
-    def begin_attempt(self, past: list[Verdict]) -> None:
-        """Note the verdicts on workers that others replace: they explain nothing of what comes."""
-        self._since, self._past = None, past
-
-    def is_past(self, verdicts: list[Verdict]) -> bool:
-        """Whether these are the verdicts on workers that others have replaced."""
-        return bool(verdicts) and verdicts is self._past
-
-    def pick_surer(self, verdicts: list[Verdict], before: list[Verdict]) -> list[Verdict]:
-        """Return the verdicts, or where these are doubtful those `before`, if they are of the same round."""
-        return before if before and not self.is_past(before) and is_doubtful(verdicts) else verdicts
-
-    def is_undecided(self, verdicts: list[Verdict], evidence: JobEvidence, now: float) -> bool:
-        """Whether to judge again, DOUBT seconds from now."""
-        since = now if self._since is None else self._since
-        patience = LEAVING if _somebody_leaves(evidence) else DOUBT
-        self._since = since if is_doubtful(verdicts) and now - since < patience else None
-        return self._since is not None
-
-
-def _somebody_leaves(evidence: JobEvidence) -> bool:
+def _is_some_rank_leaving(evidence: JobEvidence) -> bool:
     return any(
         rank.alive and rank.phase == Phase.FINALIZING for node in evidence.evidence for rank in node.ranks
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Callable, Optional
 
@@ -67,7 +67,7 @@ class EvidenceRound:
 class EvidenceRounds:
     """One round after the other. `collect` sends the request to all nodes it can reach, and returns them."""
 
-    def __init__(self, collect: Callable[[EvidenceRound], set[int]]) -> None:
+    def __init__(self, collect: Callable[[EvidenceRound], Set[int]]) -> None:
         self._collect = collect
         self._queue: list[EvidenceRound] = []
         self._last = 0
@@ -84,7 +84,7 @@ class EvidenceRounds:
         if self._queue and self.current is None:
             self.current = self._queue.pop(0)
             self.current.deadline = now + LATE
-            self.current.wanted = self._collect(self.current)
+            self.current.wanted = set(self._collect(self.current))
 
     def add(self, number: int, evidence: NodeEvidence) -> None:
         """Take a node's evidence. Number 0: unrequested; in a round it counts as the answer."""

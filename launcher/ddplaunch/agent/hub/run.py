@@ -36,11 +36,9 @@ from ddplaunch.agent.diagnosis.run.causes import complaint
 from ddplaunch.agent.diagnosis.run.decide import computing_for, is_odd_start, judge, never_meet, nothing_moves
 from ddplaunch.agent.diagnosis.run.progress import node_evicted
 from ddplaunch.agent.hub.attempts import (
-    DOUBT,
     LAST,
     Failure,
     LaunchAttempts,
-    Recheck,
     announced_restart,
     is_doubtful,
 )
@@ -50,7 +48,7 @@ from ddplaunch.agent.hub.job_record import JobRecord
 from ddplaunch.agent.hub.liveness import Liveness, SupervisorJoin
 from ddplaunch.agent.hub.notify import Notices
 from ddplaunch.agent.hub.server import NodeSessions, Session
-from ddplaunch.agent.hub.stalls import InitCalls, StallDetector, node_wait
+from ddplaunch.agent.hub.stalls import StallDetector, node_wait
 from ddplaunch.agent.hub.stopping import BY_ENDING, Eviction, RankSignal
 
 
@@ -85,10 +83,7 @@ class RunSession:
         self.liveness = Liveness(plan.watchdog)
         self.rounds = EvidenceRounds(self._collect)
         self.state = RunState.WATCHING
-        self.judge_at = 0.0  # in JUDGING: when the deaths reported so far are judged
-        self.recheck = Recheck()
         self.attempts = LaunchAttempts(record)
-        self.init_calls = InitCalls()
         self.notices = Notices(record, self.sessions)
         self.ending: Optional[str] = None  # why the job is about to be ended from outside
         self.eviction = Eviction(record)
@@ -136,7 +131,7 @@ class RunSession:
             self._take_heartbeat(node, message, now)
         elif isinstance(message, messages.RendezvousCalled):
             self.evidence_store.add_rendezvous_call(node, message.rank)
-            self.init_calls.note_call(now)
+            self.stalls.init_calls.note_call(now)
         elif isinstance(message, messages.RankEnded):
             self._take_death(node, message, now)
         elif isinstance(message, messages.Evidence):
@@ -183,7 +178,7 @@ class RunSession:
             self.rounds.current is not None or not self.eviction.is_settled(now) or self._ranks_have_time(now)
         )
         if self.state == RunState.JUDGING:
-            if now >= self.judge_at and not busy:
+            if now >= self.attempts.judge_at and not busy:
                 self._judge_deaths(now)
         elif self._have_all_ended and not busy:
             self._conclude()
@@ -296,7 +291,7 @@ class RunSession:
             or not self._is_over
         ):
             return False
-        self.end(Exit.STOPPED, self._present_verdicts, self._gather_evidence("stop"), now)
+        self.end(Exit.STOPPED, self.attempts.verdicts, self._gather_evidence("stop"), now)
         return True
 
     def _expect_verdict(self, now: float, anew: bool = True) -> None:
@@ -306,7 +301,7 @@ class RunSession:
         """
         if self.state == RunState.WATCHING:
             self._enter(RunState.JUDGING)
-            self.judge_at = self.attempts.settles_at(now)
+            self.attempts.judge_at = self.attempts.settles_at(now)
             if anew or self.attempts.failure is None or is_doubtful(self.attempts.failure.verdicts):
                 self._request("death", now)
 
@@ -347,13 +342,15 @@ class RunSession:
             self._expect_verdict(now)
 
     def _watch_ranks(self, now: float) -> None:
-        moves = self.stalls.is_moving_again(now) or (self._verdicts_are_past and self.stalls.completed() > 0)
+        moves = self.stalls.is_moving_again(now) or (
+            self.attempts.has_past_verdicts and self.stalls.completed() > 0
+        )
         if moves and self.notices.withdraw():
             self.record.add_event("notice", "the job is moving again")
         failure = self.attempts.failure
         if failure is not None and now >= failure.due:
             self._notice(failure, "the launch command goes on")
-        odd = self.init_calls.take_due(now) and is_odd_start(self._gather_evidence("call"))
+        odd = self.stalls.init_calls.take_due(now) and is_odd_start(self._gather_evidence("call"))
         if (why := "call" if odd else self.stalls.decide(now)) is not None:
             self._request(why, now)
 
@@ -365,7 +362,7 @@ class RunSession:
         elif client is not None:
             self._answer([client], self.record.evidence, self.record.verdicts)
 
-    def _collect(self, wanted: EvidenceRound) -> set[int]:
+    def _collect(self, wanted: EvidenceRound) -> Set[int]:
         nodes = self._answering_nodes() - self.record.finished.keys()
         for node, room in dump_room(nodes, self.record.verdicts, self.record.evidence).items():
             self.sessions.send(node, messages.Collect(wanted.id, wanted.why, COLLECT, room))
@@ -384,14 +381,14 @@ class RunSession:
             self.notices.give(judge(evidence, self.record.complain), evidence, launching_for, deadline_text)
         elif done.why == "deadline":
             # A rank that failed may leave the others, or itself, hanging: its failure is what happened.
-            verdicts = self.recheck.pick_surer(judge(evidence, self.record.complain), self._earlier_verdicts)
+            verdicts = self.attempts.pick_surer(judge(evidence, self.record.complain))
             code = catalogue.exit_code(verdicts[0]) if verdicts else Exit.HANG
             self.end(code, verdicts, evidence, now)
         elif done.why == "stop":
-            self.end(Exit.STOPPED, self._present_verdicts, evidence, now)
+            self.end(Exit.STOPPED, self.attempts.verdicts, evidence, now)
         elif done.why == "ending":
             self._report_ending(evidence)
-            self._answer(done.clients, evidence, self._present_verdicts)
+            self._answer(done.clients, evidence, self.attempts.verdicts)
         elif done.why == "asked":
             verdicts = judge(evidence, self.record.complain)
             self._answer(done.clients, evidence, verdicts)
@@ -417,7 +414,7 @@ class RunSession:
     def _report_eviction(self) -> None:
         """Report the eviction, unless there is a verdict already."""
         self.eviction.noticed = True
-        if self._present_verdicts or self.ending is not None:
+        if self.attempts.verdicts or self.ending is not None:
             return
         evidence = self._gather_evidence("stopping")
         self.notices.give([node_evicted(evidence, self.eviction.how, evicted=self.eviction.nodes)], evidence)
@@ -434,12 +431,11 @@ class RunSession:
         if by_ending and self.ending is None and stopped and go_on:
             self._enter(RunState.WATCHING)  # torchrun's agents can do without the nodes that are stopped
         elif by_ending:
-            self.end(Exit.STOPPED, self._present_verdicts, evidence, now)
-        elif not self._have_all_ended and self.recheck.is_undecided(verdicts, evidence, now):
-            self.judge_at = now + DOUBT
+            self.end(Exit.STOPPED, self.attempts.verdicts, evidence, now)
+        elif not self._have_all_ended and self.attempts.put_off_judgement(verdicts, evidence, now):
             self._request("death", now)
         elif self._is_over:
-            verdicts = self.recheck.pick_surer(verdicts, self._earlier_verdicts)
+            verdicts = self.attempts.pick_surer(verdicts)
             code = Exit.NODE_AT_FAULT if self.liveness.lost else exit_code(verdicts, self.record.finished)
             self.end(code, verdicts, evidence, now)
         else:
@@ -458,27 +454,11 @@ class RunSession:
     def _have_all_ended(self) -> bool:
         return self.record.members <= self.record.finished.keys() | self.liveness.gone
 
-    @property
-    def _verdicts_are_past(self) -> bool:
-        """Whether the job's verdicts are still those of an earlier attempt."""
-        return self.recheck.is_past(self.record.verdicts)
-
-    @property
-    def _present_verdicts(self) -> list[Verdict]:
-        """Return the job's verdicts, but for those of an earlier attempt."""
-        return [] if self._verdicts_are_past else self.record.verdicts
-
-    @property
-    def _earlier_verdicts(self) -> list[Verdict]:
-        """Return the verdicts on the present attempt so far."""
-        failure = self.attempts.failure
-        return self.record.verdicts if failure is None else failure.verdicts
-
     def _let_go_on(self, verdicts: list[Verdict], evidence: JobEvidence, now: float) -> None:
         """Leave it to the launch commands what becomes of the deaths."""
         self._enter(RunState.WATCHING)
         known = self.attempts.failure
-        verdicts = self.recheck.pick_surer(verdicts, self._earlier_verdicts)
+        verdicts = self.attempts.pick_surer(verdicts)
         due, by_agents = self.attempts.settles_at(now) + LAST, self.attempts.is_sending_away(evidence)
         failure = Failure(verdicts, evidence, due, by_agents)
         if known is not None:
@@ -526,12 +506,10 @@ class RunSession:
         number = f"{self.record.attempt}.{self.record.launch_attempt}"
         self.record.add_event("attempt", f"the launch command has started ranks again: attempt {number}")
         self.attempts.begin(node)
-        self.recheck.begin_attempt(self.record.verdicts)
         self.notices.forget()
         self.stalls = StallDetector(self.plan.watchdog, self.record.members)
         for out in self.record.finished.keys() | self.liveness.gone:
             self.stalls.forget(out, now)
-        self.init_calls = InitCalls()
 
     def _conclude(self) -> None:
         """End a job whose launch commands have all ended, and at least one of them well."""
@@ -549,6 +527,6 @@ class RunSession:
         self.closing.begin(code, verdicts, evidence, now)
         self._answer(self.rounds.give_up(), self.record.evidence, self.record.verdicts)
 
-    def _answering_nodes(self) -> set[int]:
+    def _answering_nodes(self) -> Set[int]:
         """Return the connected nodes that are not given up."""
         return self.sessions.nodes - {lost.node for lost in self.liveness.lost}

@@ -79,6 +79,7 @@ class StallDetector:
         self._killing = False
         self._looked_at = float("-inf")  # when a long wait was last looked at
         self._not_before = float("-inf")
+        self.init_calls = InitCalls()
 
     def add(self, beat: Beat, now: float) -> None:
         old = self._last.get(beat.node)
