@@ -27,7 +27,7 @@ _PACKERS = [
 ]
 _JOIN = ("key", "run", "spot")
 _NO_MPI = "hook/without_mpi.py"
-_OUTSIDE = ("outside", "diagnosis/run/unseen_stacks.py")
+_OUTSIDE = ("outside",)
 """Modules that look at jobs which other launchers have started."""
 _HOOK = "/hook/"
 """Modules whose functions users see in the stacks of their own processes: they keep their names."""
@@ -35,8 +35,6 @@ _NOT_IN_PODS = (
     "slurm",
     "local",
     *_OUTSIDE,
-    "diagnosis/run/mpi.py",  # no job of MPI runs in pods
-    "diagnosis/run/mpi_lost.py",
     "supervisor/mpi_wrapper.py",
     "platforms/hostlist.py",
     "platforms/scheduler_variables.py",
