@@ -84,7 +84,7 @@ class LaunchAttempts:
         self.first_death = now if self.first_death is None else self.first_death
 
     def settles_at(self, now: float) -> float:
-        """Return from when on the deaths may be judged."""
+        """Return the earliest time at which the deaths may be judged."""
         return max(now, (now if self.first_death is None else self.first_death) + SETTLE)
 
     # ---------------------------------------------------------------- verdicts on it
@@ -121,7 +121,7 @@ class LaunchAttempts:
     # ---------------------------------------------------------------- whether the others can go on
 
     def note_least_nodes(self, node: int, least: Optional[int]) -> None:
-        """Note with how few nodes this node's torchrun goes on, where its agents decide that."""
+        """Note the fewest nodes with which this node's torchrun goes on; None: it decides nothing."""
         if least is not None:
             self._least[node] = least
 
@@ -149,7 +149,7 @@ def is_doubtful(verdicts: list[Verdict]) -> bool:
 
 
 def announced_restart(evidence: JobEvidence) -> str:
-    """Return what torchrun says that it does about a death: "torchrun starts again (attempt 2 of 3)", or "".
+    """Return "torchrun starts again (attempt 2 of 3)" where torchrun will restart its ranks; "" elsewhere.
 
     The environment of a worker has how often torchrun has started its workers again, and how often it may.
     """

@@ -38,7 +38,7 @@ UNWRITTEN = 1.0
 
 
 class Closing:
-    """One end and one reason for all nodes. `now`: the monotonic clock."""
+    """Ends the job for all nodes by one exit code and one reason. `now`: the monotonic clock."""
 
     def __init__(self, record: JobRecord, sessions: NodeSessions) -> None:
         self.exit_code: Optional[int] = None

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 ALL = "all nodes"
 LEFT_OUT = "the job goes on without it"
 WAITS = "waits until the job lets it in"
-"""Details of nodes that are not the job's. A later hub knows them by these."""
+"""Details in the status of nodes that are not the job's: a later hub recognises them by these."""
 
 
 def dispensable(verdicts: Sequence[Verdict], record: JobRecord) -> set[int]:
-    """Return the nodes without which no verdict is left; empty where the job ends: it needs them.
+    """Return the nodes without which no verdict would be left; none where the job cannot do without them.
 
     A node that differs from node 0, or does not reach it, goes; node 0 has the hub and torchrun's store. Of
     two nodes with a broken path between them the newcomer goes, if one is: the job ran without it.
@@ -79,7 +79,7 @@ def too_late_answer(record: JobRecord, node: int) -> Judged:
 COMPANY = 5.0
 """Seconds after a newcomer in which others may come, to be let in together."""
 _REMIND_EVERY = 3.0
-"""Seconds between two words to a gate that waits."""
+"""Seconds between two messages to a gate that waits."""
 
 
 class _Newcomer(NamedTuple):
@@ -132,7 +132,7 @@ class Newcomers:
         return True
 
     def _turn_away_unfit(self, now: float) -> None:
-        """Turn those away that could not join. A fault that may pass is given its time."""
+        """Turn away newcomers that could not join. A fault that may pass is given its time."""
         if self._gates is None or not self._gates.has_released:
             return
         for node in sorted(self._unjudged):

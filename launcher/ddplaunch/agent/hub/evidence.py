@@ -46,7 +46,7 @@ SKEW = 1.0
 
 @dataclass
 class EvidenceRound:
-    """`wanted`: the nodes that got the request; `clients`: the control sessions that wait for the answer."""
+    """One request to all nodes. `wanted`: those that got it; `clients`: sessions that wait for the bundle."""
 
     id: int
     why: str
@@ -58,7 +58,7 @@ class EvidenceRound:
 
     @property
     def own_crashes(self) -> list[tuple[int, RankEnded]]:
-        """Return the kept deaths that no question to NCCL has caused: node 0, which asks, has answered."""
+        """Return the deaths set aside that our question to NCCL has not caused: node 0, which asks, lives."""
         node = self.got.get(0)
         excused = node is None or node.ras or any(text.startswith("NCCL RAS:") for text in node.missing)
         return [] if excused else self.crashes
@@ -255,7 +255,7 @@ class EvidenceStore:
         return shared
 
     def _shared(self, rank: RankEvidence) -> RankEvidence:
-        """Return it with one list of members for each group, which all its ranks share: it may be long."""
+        """Return the evidence with one list of members per group, shared by all ranks: it may be long."""
         known = self._members
         groups = [
             replace(each, ranks=known.setdefault(tuple(each.ranks), each.ranks)) for each in rank.groups

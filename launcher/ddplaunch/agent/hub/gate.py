@@ -218,7 +218,7 @@ class GateSession:
             self._record.links[str(session.node)] = {**message.links, **links}
 
     def _take_leave(self, session: Session) -> None:
-        """Take leave of a gate that was stopped from outside. The job ends when the last one leaves."""
+        """Let go of a gate that was stopped from outside. The job ends when the last one has left."""
         node = session.node
         if node is not None and self._gates.get(node) is session:
             del self._gates[node]
@@ -289,7 +289,7 @@ class GateSession:
             session.send(messages.Mesh([*tasks[node], *more]))
 
     def _note(self, kind: str) -> None:
-        """Print notes for the user on a job that can run, each once."""
+        """Log notes on a job that can run all the same, each once."""
         for note in self._known_notes():
             if note not in self._noted:
                 self._noted.add(note)
@@ -356,7 +356,7 @@ class GateSession:
 
     def _linger_after_verdict(self, now: float) -> None:
         assert self._end is not None
-        # Gates that an earlier hub has not sent the verdict are about to call.
+        # After a restart, gates that have not heard the verdict are about to call.
         if now > self._end[0] or not (self._audience or self._resumed):
             self._record.end(self._end[1])
 
@@ -442,7 +442,10 @@ class GateSession:
 
 
 class PreliminaryVerdicts:
-    """Keeps the record's verdicts for as long as the gate waits."""
+    """Verdicts by which the job would end if nothing changed, published while they may still pass.
+
+    So the user reads within seconds what is wrong, and the job still has its minute to recover.
+    """
 
     def __init__(self, record: JobRecord) -> None:
         self._record = record

@@ -97,7 +97,7 @@ def main(
     again = again or in_container
     regroups = recovery.count_regroups(plan, folder, attempt) if again else 0
     left = recovery.read_left(plan, folder, attempt + regroups) if again else None
-    record, notifier = _record(plan, folder, attempt, regroups)
+    record, notifier = _make_record(plan, folder, attempt, regroups)
     files = _raise_file_limit()
     if refused:
         _end(record, refused)
@@ -115,14 +115,14 @@ def main(
                 while (
                     code := process.run_and_restart(partial(serving.begin, stop, folder, left), stop)
                 ) == REGROUP:
-                    record, notifier = _record(plan, folder, attempt, serving.record.regroups + 1)
+                    record, notifier = _make_record(plan, folder, attempt, serving.record.regroups + 1)
                     serving, left = serving._replace(record=record, notifier=notifier), None
-            return _stay(stop) if in_container else code
+            return _wait_for_signal(stop) if in_container else code
     code = _print_result(record, notifier)
-    return _stay(stop) if in_container else code
+    return _wait_for_signal(stop) if in_container else code
 
 
-def _record(plan: JobPlan, folder: str, attempt: int, regroups: int) -> tuple[JobRecord, Notifier]:
+def _make_record(plan: JobPlan, folder: str, attempt: int, regroups: int) -> tuple[JobRecord, Notifier]:
     """Return the record of an attempt, and the notifier that sends news of it to the user."""
     before = recovery.read_status(folder) if regroups else None
     record = JobRecord(plan, folder, attempt, regroups)
@@ -132,15 +132,15 @@ def _record(plan: JobPlan, folder: str, attempt: int, regroups: int) -> tuple[Jo
     return record, notifier
 
 
-def _stay(stop: StopSignals) -> int:
-    """Keep the container alive until a signal ends it. Returns Exit.OK."""
+def _wait_for_signal(stop: StopSignals) -> int:
+    """Keep the container alive until a signal ends it: a sidecar that ends is started again."""
     reap_children()
     stop.wait()
     return Exit.OK
 
 
 class Serving(NamedTuple):
-    """State that a hub process needs to serve: the same for the first one and for its replacements."""
+    """All that a hub process needs to serve, the first one as well as its replacements."""
 
     plan: JobPlan
     record: JobRecord
@@ -182,9 +182,9 @@ class Serving(NamedTuple):
             job=plan.job,
             refused=record.refused,
         )
-        stopper = asyncio.get_running_loop().create_task(_obey(stop, server, run, record))
+        stopper = asyncio.get_running_loop().create_task(_stop_on_signal(stop, server, run, record))
         port = ports.number(self.listener)
-        where = [Endpoint(each, port) for each in _places(self.place)]
+        where = [Endpoint(each, port) for each in _own_places(self.place)]
         shown = where[0].host
         size = f"{plan.nodes} node{'s' * (plan.nodes > 1)}"
         if left is not None:
@@ -221,13 +221,13 @@ def _is_calm(run: RunSession) -> bool:
     return run.state == RunState.WATCHING and run.record.members == run.sessions.nodes and not ends
 
 
-async def _obey(stop: StopSignals, server: Server, run: RunSession, record: JobRecord) -> None:
-    """Let the sessions end the job, in a pod within LAST. Evidence comes first, also at a second signal."""
+async def _stop_on_signal(stop: StopSignals, server: Server, run: RunSession, record: JobRecord) -> None:
+    """At a signal, have the sessions end the job; in a pod within LAST seconds. Evidence comes first."""
     loop, given = asyncio.get_running_loop(), asyncio.Event()
     stop.on_signal = lambda: loop.call_soon_threadsafe(given.set)
     if not stop.given:
         await given.wait()
-    # A container that is killed as a whole: its end came before the signal, and may not be read yet.
+    # When a whole container is killed, its connection ends just before the signal comes: read that first.
     await asyncio.sleep(TICK)
     await server.stop("SIGTERM")
     since = time.monotonic()
@@ -238,7 +238,7 @@ async def _obey(stop: StopSignals, server: Server, run: RunSession, record: JobR
     record.end(Exit.STOPPED if run.closing.exit_code is None else run.closing.exit_code)
 
 
-def _places(place: ListenAddress) -> list[str]:
+def _own_places(place: ListenAddress) -> list[str]:
     """Return names and addresses under which others may reach this machine, in the order to try them."""
     if place.host not in (None, "", "0.0.0.0", "::"):
         return [place.host]

@@ -65,11 +65,11 @@ KEPT_EVENTS = 2000
 
 
 def _send_nothing(_: str) -> None:
-    """Stand for a job file without recipients."""
+    """Do nothing: the job file names nobody to send messages to."""
 
 
 class JobRecord:
-    """The state of one job. `end` sets `exit_code`, and the hub stops serving when it is set."""
+    """The state of one job, whose only owner this is. Once `exit_code` is set, the hub stops serving."""
 
     def __init__(self, plan: JobPlan, folder: str, attempt: int, regroups: int = 0) -> None:
         self.plan = plan
@@ -93,7 +93,7 @@ class JobRecord:
         self.agreed: Optional[RendezvousSettings] = None
         self.gate_passed = False
         self.gate_seconds: Optional[float] = (
-            None  # that it took; None also where an earlier hub has passed it
+            None  # from opening to release; None: not yet, or under an earlier hub
         )
         self.evidence: Optional[JobEvidence] = None
         self.verdicts: list[Verdict] = []
@@ -102,7 +102,7 @@ class JobRecord:
         self.paces: dict[int, tuple[float, list[RankPace]]] = {}  # by node, and when they came
         self.signal: Optional[str] = None  # which ranks got the signal of the job file, and why
         self.exit_code: Optional[int] = None
-        self.send_message: Callable[[str], None] = _send_nothing  # an Occasion, to whom the job file names
+        self.send_message: Callable[[str], None] = _send_nothing  # takes an Occasion
         self.decided: Optional[int] = None  # what `exit_code` will be, once the nodes have ended
         self._folder = folder
         self._events: deque[Event] = deque(maxlen=KEPT_EVENTS)
@@ -131,14 +131,14 @@ class JobRecord:
         self.add_event("signal", text)
 
     def log(self, text: str) -> None:
-        """Print lines of the hub's log. A closed pipe must not end the job."""
+        """Print lines to the hub's log. A closed pipe must not end the job."""
         try:
             print(printable(text, lines=True), flush=True)
         except (OSError, ValueError):
             sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - open for life
 
     def complain(self, text: str) -> None:
-        """Log each text once: a failure tends to repeat."""
+        """Log a complaint, unless the same text was logged before: failures tend to repeat."""
         if text not in self._complaints:
             self._complaints.add(text)
             self.log(text)
@@ -204,7 +204,7 @@ class JobRecord:
         self.launch_attempt, self._changed = self.launch_attempt + 1, True
 
     def keep_failed_attempt(self, verdicts: list[Verdict], evidence: JobEvidence) -> None:
-        """Keep the failure of the present attempt within the launch command, which goes on, or ends well."""
+        """Keep what failed in the present attempt of the launch command, which goes on or has ended well."""
         kept = LaunchAttempt(self.launch_attempt, time.time(), self.with_machines(verdicts), evidence)
         self.failed_attempts = [*self.failed_attempts, kept][-KEPT_FAILED:]
         self.save()
@@ -215,7 +215,7 @@ class JobRecord:
         return [verdict.on(machines) for verdict in verdicts]
 
     def decide(self, exit_code: int) -> None:
-        """Note the exit code with which the job will end. The next `judge` writes it."""
+        """Note the exit code with which the job will end. The next `set_verdicts` writes it."""
         self.decided, self._changed = exit_code, True
 
     def end(self, exit_code: int) -> None:

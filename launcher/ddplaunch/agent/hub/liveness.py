@@ -36,7 +36,7 @@ GONE = 60.0
 RECONNECT = 35.0
 """Seconds for the nodes of an earlier hub to come back: supervisors pause up to thirty between two calls."""
 SLEPT = 2.0
-"""Seconds between two looks after which the hub itself was frozen: all nodes get their time again."""
+"""Seconds between two looks from which we know that the hub itself was frozen: patience begins anew."""
 
 
 class Changes(NamedTuple):
@@ -63,7 +63,7 @@ class _Node:
 
 
 class Liveness:
-    """The joined nodes, until they finish: alive, silent or gone. Times are the session's monotonic clock."""
+    """The joined nodes, until they finish: alive, silent or gone. Times are the monotonic clock."""
 
     def __init__(self, watchdog: WatchdogPlan) -> None:
         self._nodes: dict[int, _Node] = {}
@@ -119,7 +119,7 @@ class Liveness:
             node.completed = max(node.completed, completed)
 
     def note_closed(self, number: int, session: Session, now: float) -> None:
-        """Note that the node's connection is gone, without a farewell."""
+        """Note that the node's connection has ended without its last message."""
         node = self._nodes.get(number)
         if node is not None and node.session is session:
             node.closed = now
@@ -130,7 +130,7 @@ class Liveness:
         self._awaited.discard(number)
 
     def look(self, now: float, is_missed: Callable[[], bool] = lambda: False) -> Changes:
-        """Return the nodes whose state has changed. `is_missed`: do all others wait for silent nodes?"""
+        """Return the nodes whose state has changed. `is_missed`: whether all others wait for them."""
         slept = now - self._looked >= SLEPT
         if slept:
             for node in self._nodes.values():
@@ -205,7 +205,7 @@ class JoinFault(NamedTuple):
 
 
 class SupervisorJoin:
-    """Times are the monotonic clock."""
+    """The supervisors that have joined after the release, and the verdicts on those that have not."""
 
     def __init__(self, record: JobRecord) -> None:
         self._record = record

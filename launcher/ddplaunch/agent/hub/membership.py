@@ -57,7 +57,7 @@ class CheckIns(NamedTuple):
 
 
 class Membership:
-    """Check-ins of one job. Times are the monotonic clock."""
+    """The check-ins of one job, and what is certain by them. Times are the monotonic clock."""
 
     def __init__(self, plan: JobPlan, record: JobRecord, clock: Callable[[], float]) -> None:
         self._plan = plan
@@ -102,7 +102,7 @@ class Membership:
         self._record.add_event("check-in", f"{check_in.host} also claims to be {name}", check_in.node)
 
     def is_stray(self, check_in: CheckIn, is_held: bool) -> bool:
-        """Whether the job has no such node, or another living process is that node, and holds its place."""
+        """Whether the job has no such node, or another living process already is that node."""
         present = self._record.check_ins.get(check_in.node)
         if not 0 <= check_in.node < self._plan.nodes:
             return True
@@ -265,7 +265,7 @@ class Membership:
         )
 
     def waiting_message(self, state: CheckIns, now: float, gates: int) -> Optional[Waiting]:
-        """Return what to tell so many gates of whom they wait for; None: they know."""
+        """Return the list of what the gates wait for, when it is due again; `gates`: how many get it."""
         if now - self._sent < max(_WAITING_EVERY, gates / _EASY):
             return None
         self._sent = now
@@ -291,7 +291,7 @@ class Membership:
         return rules.judge(view, self._record.complain)
 
     def _passing(self, now: float, others: bool) -> Held:
-        """Return failures that may still pass. `others`: more nodes are awaited; patience is free."""
+        """Return failures that may still pass. `others`: other nodes are awaited, so waiting is free."""
         if now > self.deadline:
             return {}
         return {

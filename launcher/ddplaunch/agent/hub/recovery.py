@@ -34,7 +34,7 @@ from ddplaunch.agent.hub.job_record import KEPT_EVENTS, JobRecord
 
 
 class Left(NamedTuple):
-    """The files of one attempt."""
+    """What the last hub of an attempt left in its files."""
 
     status: JobStatus
     bundle: Bundle
@@ -50,7 +50,7 @@ def count_regroups(plan: JobPlan, folder: str, attempt: int) -> int:
 
 
 def restore_members(record: JobRecord, before: Optional[JobStatus]) -> None:
-    """Set who is awaited after a regroup: those of the attempt before, and the newcomers at its gate."""
+    """After a regroup, await the nodes of the attempt before and the newcomers at its gate."""
     if before is None or not record.regroups:
         return
     out = _left_out(before)
@@ -121,7 +121,7 @@ def _events(path: str, since: float) -> list[Event]:
     for line in last:
         try:
             event = codec.load(Event, json.loads(line))
-        except ValueError:  # a ContractError is one; the last line may be cut
+        except ValueError:  # the last line may be cut off
             continue
         if event.at >= since:
             events.append(event)
@@ -171,7 +171,7 @@ def gather_bundle(plan: JobPlan, folder: str) -> Optional[Bundle]:
 
 
 def _without_victims(bundles: list[Bundle]) -> list[Bundle]:
-    """Return the bundles without nodes whose ranks failed because another node had ended its own as hung."""
+    """Drop the bundles of nodes whose ranks failed only because another node had ended its own as hung."""
     hung = [each.evidence.at for each in bundles if each.evidence and each.evidence.why == "deadline"]
     return [each for each in bundles if _failed_at(each) <= min(hung, default=math.inf)]
 

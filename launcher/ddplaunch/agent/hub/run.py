@@ -121,7 +121,7 @@ class RunSession:
             raise codec.ContractError(f"{message.kind} from a client that has not joined")
         else:
             self._take_from_node(session, session.node, message, now)
-        if not isinstance(message, messages.Heartbeat):  # of which a thousand nodes send a thousand a second
+        if not isinstance(message, messages.Heartbeat):  # a thousand nodes send a thousand of those a second
             # An exception is left to the next tick: here it would drop the client that sent this message.
             with contextlib.suppress(Exception):
                 await self.tick(now)
@@ -163,7 +163,7 @@ class RunSession:
             self.record.end(self.closing.exit_code or 0)
 
     def _advance(self, now: float) -> None:
-        """Do what is due in WATCHING and JUDGING."""
+        """Do what is due in WATCHING and JUDGING, at every tick."""
         self.rank_signal.tick(now)
         self._look_for_missing(now)
         self._look_for_lost(now)
@@ -264,7 +264,7 @@ class RunSession:
             self.end(Exit.OK, [], None, now)
 
     def _take_stopping(self, node: int, how: str, now: float) -> None:
-        """Ask for evidence before the ranks end. Eviction.is_settled waits for the other nodes."""
+        """Ask for evidence before the ranks end. Whether other nodes follow is known once it `is_settled`."""
         self.record.add_event("ending", f"{self.record.node_name(node)} was told to stop: {how}", node)
         self.rank_signal.note_stopping(node, now)
         if self.eviction.note_stopping(node, how, now):
@@ -369,7 +369,7 @@ class RunSession:
         return nodes
 
     def _settle(self, done: EvidenceRound, now: float) -> None:
-        """Act on a finished round. Deaths are judged by their own time."""
+        """Act on a finished round of evidence, by its reason. Deaths are judged later, at `judge_at`."""
         evidence = self._gather_evidence(done.why, done)
         if done.why in ("still", "deadline") and not nothing_moves(evidence):
             self.stalls.stand_down(now, at_least=computing_for(evidence))
@@ -455,7 +455,7 @@ class RunSession:
         return self.record.members <= self.record.finished.keys() | self.liveness.gone
 
     def _let_go_on(self, verdicts: list[Verdict], evidence: JobEvidence, now: float) -> None:
-        """Leave it to the launch commands what becomes of the deaths."""
+        """Leave it to the launch commands to go on after the deaths, or to end."""
         self._enter(RunState.WATCHING)
         known = self.attempts.failure
         verdicts = self.attempts.pick_surer(verdicts)
@@ -491,7 +491,7 @@ class RunSession:
         self.evidence_store.forget_ranks(beat.node, {rank.pid for rank in beat.ranks})
 
     def _begin_attempt(self, node: int, now: float) -> None:
-        """Begin the next attempt within the launch command: for the stall detector, too."""
+        """Begin the next attempt within the launch command: what was known of stalls counts no more."""
         if self.attempts.first_death is not None:
             if self.state == RunState.JUDGING:
                 evidence = self._gather_evidence("death")

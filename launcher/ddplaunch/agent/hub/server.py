@@ -255,7 +255,7 @@ class NodeSessions:
 
 
 class Server:
-    """Accepts on `listener`, proves clients, and hands their messages to the handlers."""
+    """Accepts clients, authenticates them, and hands their messages to the handlers."""
 
     def __init__(
         self,
@@ -282,7 +282,7 @@ class Server:
         self._handlers = handlers
         self._log = log
         self._complaints: set[str] = set()
-        self._refusals: set[str] = set()  # apart, so that a port scanner drowns no other complaint
+        self._refusals: set[str] = set()  # apart: a port scanner must not use up the others
         self._unauthenticated: UnauthenticatedConnections[Authentication] = UnauthenticatedConnections()
         self._tasks: set[asyncio.Task[None]] = set()
         self._writers: set[asyncio.StreamWriter] = set()
@@ -309,7 +309,7 @@ class Server:
             server.close()
 
     async def _rest(self) -> None:
-        """Wait for a calm job's next tick, or for what may end the calm."""
+        """Wait for a calm job's next tick, or for a message that may end the calm."""
         self._stirred = asyncio.get_running_loop().create_future()
         await asyncio.wait([self._stirred], timeout=_CALM_TICK)
         self._stirred = None
@@ -351,7 +351,7 @@ class Server:
     def _prove(self, authentication: Authentication, line: bytes, more: bytes) -> None:
         try:
             answer, ours = authentication.handshake.answer(line)
-        except Exception:  # no input of a stranger may end the hub
+        except Exception:  # whatever a stranger sends, the hub goes on
             self._complain(f"an error while serving a client:\n{traceback.format_exc()}")
             authentication.shut()
             return
@@ -360,7 +360,7 @@ class Server:
             task = asyncio.get_running_loop().create_task(
                 self._client(*_streams(authentication.transport, more), authentication)
             )
-            self._tasks.add(task)  # the loop itself keeps no hold of it
+            self._tasks.add(task)  # else it could be collected while it runs
             task.add_done_callback(self._tasks.discard)
         else:
             authentication.transport.close()

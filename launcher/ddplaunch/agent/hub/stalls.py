@@ -66,7 +66,7 @@ class StallDetector:
     """Takes every beat, and decides at every tick. Times are seconds on the hub's own clock."""
 
     def __init__(self, plan: WatchdogPlan, members: Set[int]) -> None:
-        """Start to watch `members`: the caller's own set, which changes."""
+        """Start to watch. `members`: the job's nodes, a set that its owner may change meanwhile."""
         self.patience = plan.notice_after
         self._notice_after = plan.notice_after
         self._kill_after = plan.kill_after
@@ -159,7 +159,7 @@ class StallDetector:
         self._not_before = now + max(self.patience / 2, at_least)
 
     def wake(self, now: float) -> None:
-        """Give all ranks their time again: the hub itself was frozen, and got no beats."""
+        """Restart the patience with all ranks: the hub itself was frozen, and got no beats."""
         self._changed = now
 
     def quiet_for(self, now: float) -> Optional[float]:
@@ -339,7 +339,11 @@ CALLS_LATEST = 3.0
 
 
 class InitCalls:
-    """`now` is the monotonic clock."""
+    """Ranks that have just called init_process_group: when to compare their calls.
+
+    A node reports a rank's call, and once more when it has looked up the call's address. All reports are
+    judged together within seconds, long before init_process_group times out. `now` is the monotonic clock.
+    """
 
     def __init__(self) -> None:
         self._first: Optional[float] = None

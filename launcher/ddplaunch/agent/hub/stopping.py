@@ -18,13 +18,13 @@ from ddplaunch.agent.hub.server import NodeSessions, Session
 from ddplaunch.agent.text.ranges import some
 
 BY_ENDING = frozenset(["node-evicted", "rank-killed", "launch-failed", "network-lost", "unknown"])
-"""What ranks and nodes look like that are being ended from outside."""
+"""Verdicts on ranks and nodes that may only show that they are being ended from outside."""
 TOGETHER = 5.0
 """Seconds in which SIGTERM reaches all nodes of a job that is ended as a whole, on busy machines too."""
 
 
 class Eviction:
-    """The nodes that are being stopped. Times are the monotonic clock."""
+    """The nodes that are being stopped from outside. Times are the monotonic clock."""
 
     def __init__(self, record: JobRecord) -> None:
         self._record = record
@@ -71,7 +71,12 @@ _THEIRS = 0.75
 
 
 class RankSignal:
-    """The signal of one attempt. `now`: the monotonic clock."""
+    """The job file's signal to the ranks, once per attempt: when it is due, who has it, how long they have.
+
+    The scheduler is asked for the end when the first node joins and once more when the signal is due. Under
+    Slurm that is `scontrol`, for which the whole hub waits, at most the two seconds of `platforms.slurm`: too
+    short for any node to count as silent, and rarer than a thread would be worth.
+    """
 
     def __init__(self, plan: JobPlan, record: JobRecord, sessions: NodeSessions) -> None:
         self._signal = plan.signal
@@ -106,7 +111,7 @@ class RankSignal:
             self._send(now, f"{self._record.node_name(node)} is being stopped")
 
     def tick(self, now: float) -> None:
-        """Send it when it is due, and say who got it."""
+        """Send the signal when it is due, and report who got it."""
         if self._sent_at is None and self._is_due(now):
             self._send(now, f"{max(0.0, self._left):.0f} s before {self._before}")
         if self._sent_at is not None:
@@ -115,7 +120,7 @@ class RankSignal:
                 self._report()
 
     def note_joined(self, session: Session, now: float) -> None:
-        """Have a node send it that comes, or comes back, when the others have it."""
+        """Have a node that joins late, or again, send the signal that the others got."""
         if self._sent_at is not None:
             session.send(SignalRanks())
         elif not self._has_looked:
@@ -155,7 +160,7 @@ class RankSignal:
         self._sessions.send_to_all(SignalRanks())
 
     def _report(self) -> None:
-        """Say which ranks have it; again, where ranks have got it since."""
+        """Report which ranks have the signal; again, when more have got it since."""
         assert self._signal is not None
         sent = sum(each.sent for each in self._answers.values())
         deaf = sorted(rank for each in self._answers.values() for rank in each.deaf)
