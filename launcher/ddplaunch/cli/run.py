@@ -304,7 +304,7 @@ def _prepare(args: argparse.Namespace, command: list[str], watchdog: WatchdogPla
 def _note_other_nodes(command: list[str]) -> None:
     from ddplaunch.agent.join import spot
 
-    nodes = spot.elsewhere(command, os.environ)
+    nodes = spot.nodes_of_command(command, os.environ)
     if nodes is not None:
         _say(
             f"this is one of {nodes.value} nodes ({nodes.source}); the ranks of the others are not watched: "

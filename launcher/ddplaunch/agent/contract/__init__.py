@@ -142,7 +142,7 @@ SOURCE_TIME = 315_619_200
 """Seconds since the epoch (2 January 1980) at which all files of a job's source seem to be written, so that
 the same source makes the same archive. Zip knows no earlier year."""
 SOURCE_MARK = ".ddplaunch-source"
-"""Name of a file in Files.WORK, written when the source is unpacked: see `contract.written`."""
+"""Name of a file in Files.WORK, written when the source is unpacked: see `contract.work_folder`."""
 
 MESH = "mesh"
 """The check that nodes make together: each tries paths to the others."""

@@ -124,7 +124,7 @@ def main(
 ) -> int:
     """Pass the gate. Returns `Exit.OK` when this node may start; then `Files.AGREED` is in its folder.
 
-    `ran`: so did its ranks until now.
+    `ran`: its ranks ran until now, and go back to the gate.
     """
     for number in signals.FORWARDED - signals.CRASHES - signals.PAUSES:
         if signal.getsignal(number) is not signal.SIG_IGN:

@@ -163,7 +163,7 @@ class HubConnection:
             kind = "gone"
         if kind == "not-found" and self._own_record().status == dns.RESOLVED:
             kind = "absent"
-        where, own = self._addresses(address), endpoints.own()
+        where, own = self._addresses(address), endpoints.own_addresses()
         if kind == "unreachable" and own and not set(map(family, own)) & set(map(family, where)):
             kind = "family"
         verdict = hub_unreached.unreached(
@@ -206,7 +206,7 @@ class HubConnection:
             except StrangerError as error:
                 kind, detail = self._kind_of_stranger(address, error.greeting, deadline)
             except RefusedError as error:
-                kind, detail = self._refused(error), str(error)
+                kind, detail = self._kind_of_refusal(error), str(error)
             if before is not None and kind in ("unanswered", "timeout") and patience - begun < _CALL:
                 continue  # the deadline cut it short: the failure before is the real one
             if before is not None and before.kind == kind:
@@ -218,7 +218,7 @@ class HubConnection:
                 self.nameless = time.monotonic() - since
         return None
 
-    def _refused(self, error: RefusedError) -> str:
+    def _kind_of_refusal(self, error: RefusedError) -> str:
         if error.why != "key":
             return "stranger"
         if self._twin is not None and error.job == self._twin:

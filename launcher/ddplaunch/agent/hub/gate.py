@@ -84,7 +84,7 @@ _READ_LOG_EVERY = 0.5
 class GateSession:
     """Sessions of gates, from `here` to `release` or `verdict`."""
 
-    takes = messages.of(Way.GATE_TO_HUB)
+    takes = messages.by_way(Way.GATE_TO_HUB)
 
     def __init__(
         self,

@@ -196,7 +196,7 @@ class Serving(NamedTuple):
         back = " again" if left is not None else ""
         record.add_event("phase", f"the hub of {plan.job} listens{back} on {shown} port {port}, for {size}")
         try:
-            codec.replace(record.path(Files.HUB_ADDRESS), endpoints.spell(where) + "\n")
+            codec.replace(record.path(Files.HUB_ADDRESS), endpoints.to_text(where) + "\n")
             codec.write(record.path(Files.HUB), {"host": shown, "port": port, "pid": os.getpid()})
         except OSError as error:
             if left is None:
@@ -249,7 +249,7 @@ def _own_places(place: ListenAddress) -> list[str]:
     except (UnknownNameError, UnansweredNameError):
         known = []
     # Addresses of the name come before the bridges of containers, which other machines have as well.
-    own = sorted(endpoints.own(), key=lambda address: address not in known)
+    own = sorted(endpoints.own_addresses(), key=lambda address: address not in known)
     return list(dict.fromkeys([place.name, *own]))
 
 

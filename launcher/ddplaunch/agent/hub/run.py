@@ -70,7 +70,7 @@ NEXT: Mapping[RunState, Set[RunState]] = {
 class RunSession:
     """Handles supervisors from `join` to `finished`, and requests of the command line meanwhile."""
 
-    takes = (*messages.of(Way.SUPERVISOR_TO_HUB), messages.AskDiagnosis, messages.Ending)
+    takes = (*messages.by_way(Way.SUPERVISOR_TO_HUB), messages.AskDiagnosis, messages.Ending)
 
     def __init__(self, plan: JobPlan, record: JobRecord, clock: Callable[[], float] = time.monotonic) -> None:
         self.plan = plan

@@ -90,7 +90,7 @@ def prepare(
 
 
 def _full_name() -> str:
-    """Return this pod's full name, POD.SERVICE.NAMESPACE.svc.DOMAIN, which stands in its /etc/hosts."""
+    """Return this pod's full name, POD.SERVICE.NAMESPACE.svc.DOMAIN, as its /etc/hosts has it."""
     name = socket.gethostname()
     try:
         with open("/etc/hosts", encoding="utf-8", errors="replace") as file:
@@ -106,7 +106,7 @@ loses the others, and never above the failing node's: srun ends with the highest
 
 
 def exit_code_of(command: Sequence[str], folder: str, node: int, code: int) -> Optional[int]:
-    """Return the exit code that the command of this node has brought about.
+    """Return the exit code with which this node's command would have ended without us.
 
     `code`: the agent's for the job. None: it was not started, or did not end by itself.
     """

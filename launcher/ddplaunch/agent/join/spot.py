@@ -136,7 +136,7 @@ def find(options: Options, command: Sequence[str], environment: Mapping[str, str
     return _Search(options, command, environment, host).spot()
 
 
-def elsewhere(command: Sequence[str], environment: Mapping[str, str]) -> Optional[Fact]:
+def nodes_of_command(command: Sequence[str], environment: Mapping[str, str]) -> Optional[Fact]:
     """Return the number of nodes of this command, with its source; None where it is 1 or unknown."""
     search = _Search(Options(), command, environment, "")
     fact = next(filter(None, search.node_counts()), None)
