@@ -56,8 +56,7 @@ def test_the_status_is_there_from_the_start(record: JobRecord) -> None:
     assert [0, 1] == [node.node for node in found.nodes]
 
 
-def test_a_node_that_never_comes_is_called_as_its_scheduler_calls_it(tmp_path: Path) -> None:
-    """Its number alone sends nobody to the machine."""
+def test_a_node_that_never_comes_has_the_name_that_the_scheduler_gives_it(tmp_path: Path) -> None:
     record = JobRecord(dataclasses.replace(PLAN, names=["n1", "n7"]), str(tmp_path), attempt=0)
     assert ["n1", "n7"] == [node.host for node in status(record).nodes]
     record.update_node(1, host="n7.example")
@@ -65,8 +64,9 @@ def test_a_node_that_never_comes_is_called_as_its_scheduler_calls_it(tmp_path: P
     record.close()
 
 
-def test_changes_follow_the_throttle(record: JobRecord, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A patient flush waits its time, and then writes the last state; an impatient one writes now."""
+def test_a_patient_flush_waits_its_time_and_writes_the_last_state(
+    record: JobRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
     record.flush()
     record.enter(Phase.GATE)
     record.flush(patient=True)
@@ -190,10 +190,9 @@ def test_the_bundle_keeps_the_newest_events(record: JobRecord, monkeypatch: pyte
     assert events[-1].text == str(record_module.KEPT_EVENTS + 9)
 
 
-def test_a_log_that_nobody_reads_does_not_end_the_job(
+def test_a_closed_standard_output_does_not_end_the_job(
     record: JobRecord, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A closed standard output is survived."""
     closed = open("/dev/null", "w")  # noqa: SIM115 - closed on the next line
     closed.close()
     monkeypatch.setattr(sys, "stdout", closed)
@@ -204,10 +203,9 @@ def test_a_log_that_nobody_reads_does_not_end_the_job(
     assert len(record.bundle().events) == 2
 
 
-def test_a_folder_that_goes_away_does_not_end_the_job(
+def test_a_folder_that_vanishes_does_not_end_the_job_and_is_complained_about_once(
     record: JobRecord, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What cannot be written is told once, each time kept for the next, and written when that works again."""
     shutil.rmtree(tmp_path)
     for phase in (Phase.GATE, Phase.RUNNING):
         record.add_event("phase", f"now {phase}")

@@ -28,9 +28,9 @@ from ddplaunch.agent.contract import (
 )
 from ddplaunch.agent.contract.bundle_file import MOST_DUMPS
 from ddplaunch.agent.contract.messages import RankEnded
-from ddplaunch.agent.hub.job_record import JobRecord
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # the supervisor uses this module too, and needs neither
+    from ddplaunch.agent.hub.job_record import JobRecord
     from ddplaunch.agent.hub.server import Session
 
 COLLECT = 3.0
