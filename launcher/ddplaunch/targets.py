@@ -70,7 +70,7 @@ LOCAL: Final = Target(
 SLURM: Final = Target(
     "slurm",
     section="ddplaunch.spec.targets:Slurm",
-    problems="ddplaunch.plan.slurm_limits:problems",
+    problems="ddplaunch.plan.slurm:problems",
     plan="ddplaunch.plan.slurm:make",
     render="ddplaunch.render.slurm:render",
     connect="ddplaunch.backends.slurm.backend:connect",

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from ddplaunch.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
+    from ddplaunch.inject import Settings
     from ddplaunch.inject.change import Changed
-    from ddplaunch.inject.settings import Settings
 
 _MAX_BYTES = 2**20
 
@@ -72,8 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command, and return the exit code."""
-    from ddplaunch.inject import change
-    from ddplaunch.inject.settings import Settings
+    from ddplaunch.inject import Settings, change
 
     name = "<stdin>" if args.file == "-" else args.file
     text = _read(args.file, name)
