@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final
 
-from ddplaunch.agent.job_file.data import POD_GATE_TIMEOUT
+from ddplaunch.agent.job_file.rules import POD_GATE_TIMEOUT
 from ddplaunch.errors import UsageError
 
 GROUP: Final = "ddplaunch.targets"
