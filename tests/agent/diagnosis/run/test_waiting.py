@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from tests.agent.diagnosis.build import (
     LOADER,
     NOW,
@@ -257,17 +258,40 @@ def test_shapes_and_types_must_agree_too() -> None:
     assert "unknown" == only(job(*roots)).code
 
 
+def at_line(line: int, entry: Collective) -> Collective:
+    """The call as it is recorded with the user's line."""
+    return replace(entry, frames=[Frame("step", "/job/train.py", line)])
+
+
 def test_a_tie_in_shape_is_broken_by_who_changed_it() -> None:
-    """Of two ranks that agreed before, the one that now comes with another size is at fault."""
-    before = [call(16, "all_reduce", [16], done=True)]
+    """Of two ranks that agreed at that line before, the one that comes with another size is at fault."""
+    before = [at_line(30, call(16, "all_reduce", [16], done=True))]
     verdict = only(
         job(
-            rank(0, collectives=[*before, call(17, "all_reduce", [64])]),
-            rank(1, collectives=[*before, call(17, "all_reduce", [16])]),
+            rank(0, collectives=[*before, at_line(30, call(17, "all_reduce", [64]))]),
+            rank(1, collectives=[*before, at_line(30, call(17, "all_reduce", [16]))]),
         )
     )
 
     assert ("collective-mismatch", [0], [1]) == (verdict.code, verdict.ranks, verdict.victims)
+
+
+@pytest.mark.parametrize("line", [29, 30])  # a loop over parameters sends them from one line, DDP from none
+def test_a_shape_that_changes_with_each_call_breaks_no_tie(line: int) -> None:
+    """Where two models differ, each parameter has its own shape: neither rank has changed anything."""
+    before = [
+        at_line(line, call(15, "broadcast", [8, 4], done=True)),
+        at_line(line, call(16, "broadcast", [16], done=True)),
+    ]
+    verdict = only(
+        job(
+            rank(0, collectives=[*before, at_line(30, call(17, "broadcast", [64]))]),
+            rank(1, collectives=[*before, at_line(30, call(17, "broadcast", [16]))]),
+        )
+    )
+
+    assert ("collective-mismatch", [0, 1]) == (verdict.code, verdict.ranks)
+    assert 0.7 >= verdict.confidence
 
 
 def test_exception_swallowed_by_a_rank_out_of_step() -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from ddplaunch.agent.contract import Collective, Frame, RankEvidence, Verdict
+from ddplaunch.agent.diagnosis import confidence as sure
 from ddplaunch.agent.diagnosis.run import blocked, causes, stacks
 from ddplaunch.agent.diagnosis.run.view import BACKWARD, JobView, plain
 from ddplaunch.agent.system import phrases, subjects
@@ -80,17 +81,19 @@ def _mismatch_verdict(view: JobView, mismatch: Mismatch) -> Verdict:
         sentence=(f"at collective {mismatch.number} " if mismatch.number else "") + _contrast(mismatch),
         ranks=mismatch.culprits,
         victims=view.victims_of(mismatch.culprits),
-        confidence=(0.97 if mismatch.number else 0.8)
-        if not mismatch.tie
-        else 0.7
-        if mismatch.culprits
-        else 0.5,
+        confidence=_confidence(mismatch),
         facts=[
             *mismatch.facts,
             f"process group {mismatch.group!r}; known of {mismatch.involved} of {len(view.world)} ranks",
         ],
         hint=_HINT,
     )
+
+
+def _confidence(mismatch: Mismatch) -> float:
+    if mismatch.tie:
+        return sure.CALLS_IN_A_TIE if mismatch.culprits else sure.CALLS_WITHOUT_CULPRIT
+    return sure.NUMBERED_CALLS if mismatch.number else sure.CALLS_BY_STACKS
 
 
 def mismatch_in_words(view: JobView) -> Optional[Verdict]:
@@ -111,7 +114,7 @@ def mismatch_in_words(view: JobView) -> Optional[Verdict]:
         sentence=f"{subjects.ranks(speakers)} ended because the ranks called different collectives; which "
         "rank differs was not recorded",
         where="run",
-        confidence=0.5,
+        confidence=sure.CALLS_WITHOUT_CULPRIT,
         facts=[f"rank {rank} said: {phrases.clipped(text, 400)}" for rank, text in sorted(reports.items())],
         hint=f"{_HINT} TORCH_DISTRIBUTED_DEBUG=DETAIL makes torch compare the calls before it starts them.",
     )
@@ -221,12 +224,11 @@ def _differing(view: JobView, source: Source, failed_too: bool) -> Optional[Mism
         calls = _at(source, group, number)
         camps = _camps(calls)
         if len(camps) > 1:
-            before = _at(source, group, number - 1)
             members = view.members.get(group, view.world)
             unseen = [rank for rank in view.unseen if rank in members]
             silent = [rank for rank in view.alive if rank in members and rank not in source]
             both = [] if unseen or silent else sorted(calls)  # the call of one of those would decide
-            culprits = _minority(camps, len(unseen)) or _newcomers(camps, calls, before) or both
+            culprits = _minority(camps, len(unseen)) or _newcomers(camps, calls, source) or both
             reports = _labelled(view, calls, sorted(camps, key=lambda ranks: ranks[0] not in culprits))
             return Mismatch(group, number, reports, culprits)
     return None
@@ -259,16 +261,29 @@ def _minority(camps: list[list[int]], unseen: int = 0) -> list[int]:
     return sorted(rank for ranks in camps[1:] for rank in ranks)
 
 
-def _newcomers(
-    camps: list[list[int]], calls: dict[int, Collective], before: dict[int, Collective]
-) -> list[int]:
-    """Return the ranks that changed the shape, where groups of equal size differ in shape alone."""
-    if len({plain(call.op) for call in calls.values()}) > 1 or not before.keys() >= calls.keys():
+def _newcomers(camps: list[list[int]], calls: dict[int, Collective], source: Source) -> list[int]:
+    """Return the ranks that changed the shape, where groups of equal size differ in shape alone.
+
+    The line must have sent one and the same shape on all ranks before: DDP, and a loop over parameters, send
+    each parameter once, each of its own shape. There the models may differ, and nobody has changed anything.
+    """
+    if len({plain(call.op) for call in calls.values()}) > 1:
         return []
-    changed = [ranks for ranks in camps if any(calls[rank].sizes != before[rank].sizes for rank in ranks)]
-    comparable = len({str(before[rank].sizes) for rank in calls}) == 1
-    few = comparable and len(changed) < len(camps)
-    return sorted(rank for ranks in changed for rank in ranks) if few else []
+    before = {
+        rank: [
+            str(each.sizes)
+            for each in source[rank]
+            if each.group == call.group
+            and each.seq < call.seq
+            and call.frames
+            and each.frames[:1] == call.frames[:1]
+        ]
+        for rank, call in calls.items()
+    }
+    if len({shape for shapes in before.values() for shape in shapes}) != 1 or not all(before.values()):
+        return []
+    changed = [ranks for ranks in camps if any(str(calls[rank].sizes) != before[rank][-1] for rank in ranks)]
+    return sorted(rank for ranks in changed for rank in ranks) if len(changed) < len(camps) else []
 
 
 def _labelled(view: JobView, calls: dict[int, Collective], camps: list[list[int]]) -> dict[str, list[int]]:
@@ -295,13 +310,25 @@ def _contrast(mismatch: Mismatch) -> str:
 
 # --- collective-skipped: a rank passed by a collective, and is out of step since
 #
-# The hook's ring has the user's line of each call. Ranks whose lines differ at one number need not be
-# wrong: a root may have a line of its own. Out of step is a rank whose calls are those of the others, but
-# for some that it left out or made twice; or one that has left a loop in which the others still are.
+# The hook's ring has the user's line of each call. The calls of all ranks of a group are laid side by side by
+# their numbers, and looked at from the oldest that is known of all: where the lines part for the first time,
+# and stay apart, the ranks have parted, however far back that is. What they stand in now is only what came of
+# it. Ranks whose lines differ at one number need not be wrong: a root may have a line of its own.
+#
+# Out of step is a rank whose calls are those of the others, but for some that it left out, made twice or made
+# in between; or one that has left a loop in which the others still are.
+#
+# Each other rank's calls from there on are laid over the majority's, shifted by a few either way: a shift
+# at which all lines agree says how many calls were left out, or made twice. Comparing numbers alone would
+# call a rank that is one ahead wrong at every call after it. A shift needs several calls that agree, since
+# in a loop with one call any shift fits; where the others are stuck, and there are no later calls to
+# compare, their rounds before tell what would come next.
 
 
 _FARTHEST = 3
 """Collectives that a rank may be ahead of the others, or behind."""
+_ROOTED = re.compile(r"(broadcast|scatter|gather|reduce)(_object_list|_object)?")
+"""Calls that one rank may make from a line of its own, as the root."""
 _LONG = 4
 """Calls that must agree where it is not known when the rank came out of step."""
 _UNEVEN = (
@@ -324,6 +351,8 @@ class _Step:
     since: bool  # it was in step before
     left_out: Optional[Collective] = None
     now: Optional[Collective] = None
+    own_line: bool = False  # the others did not come to the line of `now`
+    certain: bool = True  # else `now` may be the call that the others made there from another line
 
 
 def collective_skipped(view: JobView) -> Optional[Verdict]:
@@ -354,6 +383,8 @@ def _out_of_step(view: JobView, group: str) -> dict[int, _Step]:
             continue
         most = max(camps.values(), key=len)
         if 2 * len(most) <= len(members):
+            if _agree_at(calls, number + 1):
+                continue
             return {}
         normal = max((calls[rank] for rank in most), key=max)
         steps = {
@@ -362,8 +393,16 @@ def _out_of_step(view: JobView, group: str) -> dict[int, _Step]:
             for rank in ranks
             if ranks is not most
         }
-        return {rank: step for rank, step in steps.items() if step is not None}
+        found = {rank: step for rank, step in steps.items() if step is not None}
+        if found or not _agree_at(calls, number + 1):
+            return found
+        # They are together again: a root, or a branch, has a line of its own for the same call.
     return {}
+
+
+def _agree_at(calls: dict[int, Calls], number: int) -> bool:
+    lines = {_line(its[number]) for its in calls.values() if number in its}
+    return len(lines) == 1
 
 
 def _step(mine: Calls, normal: Calls, number: int, since: bool) -> Optional[_Step]:
@@ -382,6 +421,11 @@ def _step(mine: Calls, normal: Calls, number: int, since: bool) -> Optional[_Ste
             if _agreed(mine, normal, number, shift) >= enough:
                 left = normal.get(number) if since and shift > 0 else None
                 return _Step(number, shift, since, left, mine.get(number))
+        # Calls of its own in between, from a line that the others do not come to: from then on it is behind.
+        own = mine.get(number)
+        as_root = own is not None and not apart and _ROOTED.fullmatch(plain(own.op))
+        if since and not as_root and _agreed(mine, normal, number + ahead, -ahead) >= 2:
+            return _Step(number, -ahead, since, None, own, own_line=True, certain=apart)
     return _in_rounds(mine, normal, number) if since else None
 
 
@@ -438,6 +482,11 @@ def _skip_verdict(view: JobView, group: str, found: dict[int, _Step]) -> Verdict
             f"{is_} {count} behind them since"
         )
         hint = f"Look for a repetition around {_described(step.now)} that depends on the rank or on its data."
+        if step.own_line:
+            hint = (
+                f"The others did not come to {_described(step.now)} there: look for the branch around it, "
+                "which depends on the rank or on its data."
+            )
     else:
         sentence = (
             f"{subjects.ranks(ranks)} {is_} {count} out of step with the others since an earlier round: "
@@ -457,14 +506,30 @@ def _skip_verdict(view: JobView, group: str, found: dict[int, _Step]) -> Verdict
         sentence=sentence,
         ranks=ranks,
         victims=view.victims_of(ranks),
-        confidence=0.95 if step.since else 0.85,
+        confidence=sure.OUT_OF_STEP_SINCE
+        if step.certain and step.since
+        else sure.OUT_OF_STEP
+        if step.certain
+        else sure.OUT_OF_STEP_PERHAPS,
         facts=[*facts, *view.counts()],
         hint=hint,
     )
 
 
 def _calls_of(view: JobView, rank: int, group: str) -> Calls:
-    return {call.seq: call for call in view.ranks[rank].calls if call.group == group and not call.p2p}
+    """Return the calls of the group: the last ones whole, earlier ones as far as their lines are known."""
+    evidence = view.ranks[rank]
+    calls = {
+        each.first + place: Collective(
+            group, each.first + place, each.sites[site].op, frames=[each.sites[site].line]
+        )
+        for each in evidence.sequences
+        if each.group == group
+        for place, site in enumerate(each.calls)
+        if 0 <= site < len(each.sites)
+    }
+    calls.update({call.seq: call for call in evidence.calls if call.group == group and not call.p2p})
+    return calls
 
 
 def _lined(calls: Calls) -> bool:
@@ -490,7 +555,7 @@ def loop_left(view: JobView) -> Optional[Verdict]:
     A loop around both, in any function on the way, would leave open who is a round ahead.
     """
     mismatch = find_mismatch(view)
-    if mismatch is None or view.unseen:
+    if mismatch is None or view.unseen or _parted_earlier(view, mismatch.group):
         return None
     ranks = sorted(rank for camp in mismatch.camps.values() for rank in camp)
     there = [
@@ -510,6 +575,31 @@ def loop_left(view: JobView) -> Optional[Verdict]:
         if len(loops) == 1 and None not in loops and len(mismatch.camps) == 2:
             return _left_verdict(view, mismatch, camp, others, str(loops.pop()))
     return None
+
+
+def _parted_earlier(view: JobView, group: str) -> bool:
+    """Whether lines differ before the ranks' last calls, and the next ones do too.
+
+    Then the calls have parted there, and whoever seems to be out of the loop may be one call ahead since. At
+    one call alone a root may have a line of its own.
+    """
+    calls = [
+        _calls_of(view, rank, group) for rank in view.members.get(group, view.world) if rank in view.ranks
+    ]
+    calls = [its for its in calls if its and _lined(its)]
+    if not calls:
+        return False
+    apart = [
+        len({_line(its[number]) for its in calls}) > 1
+        for number in range(max(min(its) for its in calls), min(max(its) for its in calls))
+    ]
+    return any(one and next_one for one, next_one in zip(apart, apart[1:]))
+
+
+def _from_the_start(view: JobView, group: str) -> bool:
+    """Whether the calls of the group are known since the first one, so that no earlier one can differ."""
+    members = [rank for rank in view.members.get(group, view.world) if rank in view.ranks]
+    return all(min(_calls_of(view, rank, group), default=0) == 1 for rank in members)
 
 
 def _way_in(view: JobView, rank: int) -> list[Frame]:
@@ -545,7 +635,7 @@ def _left_verdict(
         f"{view.locations[others[0]]}",
         ranks=ranks,
         victims=view.victims_of(ranks),
-        confidence=0.9,
+        confidence=sure.LOOP_LEFT if _from_the_start(view, mismatch.group) else sure.LOOP_LEFT_PERHAPS,
         facts=mismatch.facts,
         hint=_UNEVEN,
     )
