@@ -1,0 +1,252 @@
+"""Programs in Python that run the agent on another machine from memory: no file is written there."""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+import sys
+import time
+import zlib
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from ddplaunch.agent.contract import Bundle, Env, JobEvidence, NodeEvidence, codec
+from ddplaunch.agent.diagnosis.run import decide, stacks
+from ddplaunch.agent.evidence import py_spy
+from ddplaunch.agent.system.phrases import count
+from ddplaunch.backends import files
+from ddplaunch.backends.job import PROCESS, Handle, Job, State
+from ddplaunch.errors import NotFoundError, UsageError
+
+_BEGIN: Final = """
+import os, sys
+if sys.version_info < (3, 9):
+    sys.exit("its python3 is %d.%d, and the agent needs 3.9" % sys.version_info[:2])
+try:
+    with open("/proc/self/oom_score_adj", "w") as file:
+        file.write("1000")
+except OSError:
+    pass
+
+def in_memory(data):
+    if hasattr(os, "memfd_create"):
+        number = os.memfd_create("ddplaunch", 0)
+    else:
+        import ctypes
+        system_call = {"x86_64": 319, "aarch64": 279}[os.uname().machine]
+        number = ctypes.CDLL(None).syscall(system_call, b"ddplaunch", 0)
+    with open(number, "wb", closefd=False) as file:
+        file.write(data)
+    return f"/proc/{os.getpid()}/fd/{number}"
+"""
+"""Where memory runs out meanwhile, the kernel ends this process and no rank, unless it ends whole containers.
+
+A Python that was built for a C library before 2.27, as conda's are, has no memfd_create.
+"""
+_END: Final = """
+agent = in_memory(sys.stdin.buffer.read(int(sys.argv.pop(1))))
+os.execv(sys.executable, [sys.executable, "-I", "-S", agent, *sys.argv[1:]])
+"""
+AGENT: Final = _BEGIN + _END
+"""A program that reads the agent from stdin and runs it. Its first argument: the agent's size in bytes."""
+READY: Final = "ready."
+"""Begins the line for which the agent is held back: it is no base64."""
+WANTED: Final = "py-spy"
+_PY_SPY: Final = f"""
+import shutil, zlib
+size, machine = int(sys.argv.pop(1)), sys.argv.pop(1)
+is_wanted = machine == os.uname().machine and not shutil.which("py-spy")
+print({READY!r}, {WANTED!r} if is_wanted else "", flush=True)
+if is_wanted:
+    os.environ[{Env.PY_SPY!r}] = in_memory(zlib.decompress(sys.stdin.buffer.read(size)))
+"""
+AGENT_WITH_PY_SPY: Final = _BEGIN + _PY_SPY + _END
+"""Takes the words of a `PySpy` before those of AGENT. Prints READY, and WANTED if it reads py-spy first."""
+_MACHINES: Final = {62: "x86_64", 183: "aarch64"}
+"""The name that uname has for a machine, by its number in the header of an ELF file (elf.h)."""
+
+
+class PySpy(NamedTuple):
+    """Compressed program, and the kind of machine that can run it, "" for none."""
+
+    packed: bytes
+    machine: str
+
+    @property
+    def words(self) -> list[str]:
+        """Return what stands for it among the arguments of AGENT_WITH_PY_SPY."""
+        return [str(len(self.packed)), self.machine]
+
+
+def own_py_spy() -> str | None:
+    """Return the path of the py-spy on this machine; None without one."""
+    return py_spy.find(sys.executable)
+
+
+def packed_py_spy() -> PySpy:
+    """Return this machine's py-spy, as it travels; empty without one for Linux."""
+    path = own_py_spy()
+    if path is None:
+        return PySpy(b"", "")
+    program = Path(path).read_bytes()
+    number = int.from_bytes(program[18:20], sys.byteorder)
+    machine = _MACHINES.get(number, "") if program.startswith(b"\x7fELF") else ""
+    return PySpy(zlib.compress(program) if machine else b"", machine)
+
+
+def environment_with_py_spy() -> dict[str, str]:
+    """Return this process' environment, with the path of its py-spy for machines that see the same files."""
+    return {**os.environ, Env.PY_SPY: own_py_spy() or ""}
+
+
+_PID: Final = re.compile(r"pid:(?://)?(\d{1,10})")
+_LONGEST: Final = 80
+"""Characters of a job's name."""
+_BLIND: Final = (
+    "stacks need py-spy on the machine of the ranks (`pip install py-spy`) and the right to trace: run this "
+    "as root there, or have root set the sysctl kernel.yama.ptrace_scope to 0. A program that calls "
+    "torch.distributed.debug.start_debug_server() needs neither"
+)
+_BLIND_IN_PODS: Final = (
+    "stacks need the right to trace, which a container of `--debug-image IMAGE` has, and the ranks' user "
+    "where the nodes' sysctl kernel.yama.ptrace_scope is 0; and py-spy, in the image or on a machine of "
+    "their kind from which this is run"
+)
+_NONE_IN_PODS: Final = (
+    "to see ranks of another user than their container's takes the right to trace, which a container of "
+    "`--debug-image IMAGE` has"
+)
+_BLIND_BESIDE_THEM: Final = (
+    "stacks need py-spy, in the debug image or on a machine of the pods' kind from which this is run, and "
+    "nodes whose sysctl kernel.yama.ptrace_scope is below 3"
+)
+_UNCOUNTED: Final = (
+    "from outside no call of torch.distributed can be counted: started by `ddplaunch run -- COMMAND`, the "
+    "job records them next time; so does a program that calls torch.distributed.debug.start_debug_server()"
+)
+
+
+def process_named(text: str) -> int | None:
+    """Return the process that the argument of a command names, `pid:1234`; None: it names a job."""
+    match = _PID.fullmatch(text)
+    return int(match[1]) if match else None
+
+
+def pods_named(text: str) -> str | None:
+    """Return what stands after kubernetes:// where that names pods of anybody's; None: it names a job.
+
+    An object that owns them, as in kubernetes://NAMESPACE/KIND/NAME, or labels behind a `?`.
+    """
+    scheme, _, path = text.partition("://")
+    return path if scheme == "kubernetes" and ("?" in path or path.count("/") > 1) else None
+
+
+def diagnose(pid: int) -> tuple[Job, Bundle]:
+    """Return the job to which a process of this machine belongs, and the evidence of its ranks here.
+
+    Raises NotFoundError without that process, and UsageError when it belongs to no job with ranks.
+    """
+    from ddplaunch.agent.outside import find_ranks, spawned
+    from ddplaunch.agent.outside.look import evidence_of
+
+    tree = find_ranks.processes()
+    if pid not in tree.table:
+        raise NotFoundError(
+            f"there is no process {pid} on this machine",
+            hint="name the torchrun, the mpirun, or any rank of the job: `pgrep -af torchrun` shows them",
+        )
+    try:
+        found = find_ranks.of_process(pid, tree)
+        if not found.members:
+            found = spawned.of_process(pid, tree)
+    except find_ranks.NoRanksError as error:
+        raise UsageError(str(error), hint=error.hint) from error
+    if not found.members:
+        raise UsageError(
+            f"process {pid} ({short_name(tree.table[pid].command)}) has started no rank that can be seen",
+            hint="torchrun and mpirun give numbers to their ranks by the environment, and those of mp.spawn "
+            "are seen by py-spy alone; run this as the user of the job, or as root",
+        )
+    name = short_name(tree.table[pid].command)
+    made = bundle(name, find_ranks.started(pid), [evidence_of(0, found)])
+    return explained(Job(Handle(PROCESS, str(pid)), State.RUNNING, made.started, name), made), made
+
+
+def short_name(command: str) -> str:
+    """Return 'python train.py' of a command line, without its arguments: they may hold what is secret."""
+    program, *words = command.split() or [""]
+    script = next((word for word in words if word.endswith(".py") and not word.startswith("-")), "")
+    return " ".join(filter(None, [program.rpartition("/")[2], script.rpartition("/")[2]]))[:_LONGEST]
+
+
+def unpacked(text: str, node: int) -> NodeEvidence | None:
+    """Return the evidence that `agent.pyz look` has printed; None where it is not whole."""
+    try:
+        data = files.inflate(base64.b64decode("".join(text.split()), validate=True))
+        return replace(files.load(NodeEvidence, data), node=node)
+    except (ValueError, codec.ContractError):
+        return None
+
+
+def bundle(
+    name: str,
+    started: float,
+    nodes: Sequence[NodeEvidence],
+    silent: Sequence[int] = (),
+    names: Sequence[str] = (),
+) -> Bundle:
+    """Return the evidence of the nodes, judged. `silent`: those that gave none.
+
+    `names`: of all nodes, in order; without them, the hosts' names where all have answered.
+    """
+    from ddplaunch.agent.outside.look import NOTICE_AFTER
+
+    answered = {each.node for each in nodes}
+    evidence = JobEvidence(
+        job=name,
+        nodes=len(answered.union(silent)),
+        world_size=None,  # ranks that were not found may run on other machines
+        why="asked",
+        at=time.time(),
+        evidence=list(nodes),
+        silent=list(silent),
+        notice_after=NOTICE_AFTER,
+        names=list(names) or ([] if silent else [each.host for each in nodes]),
+    )
+    return Bundle(
+        job=name,
+        attempt=0,
+        nodes=evidence.nodes,
+        nproc_per_node=None,
+        started=started,
+        written=evidence.at,
+        evidence=evidence,
+        verdicts=decide.judge(evidence),
+    )
+
+
+def explained(job: Job, bundle: Bundle | None, in_debug_container: bool = False) -> Job:
+    """Return a job that was looked at from outside with what that has shown, and what would show more.
+
+    Any other job is returned as it is: its hub has left a status, and events.
+    """
+    evidence = bundle.evidence if bundle else None
+    if bundle is None or evidence is None or bundle.events or job.status is not None or job.state.ended:
+        return job
+    ranks = [rank for node in evidence.evidence for rank in node.ranks if rank.alive]
+    detail = "" if bundle.verdicts else f"{count(len(ranks), 'rank')} seen, and nothing shows that they hang"
+    in_pods = job.handle.target == "kubernetes" and not in_debug_container
+    if in_pods and not ranks:
+        hint = _NONE_IN_PODS
+    elif all(rank.stacks for rank in ranks):
+        in_mpi = any(stacks.mpi_function(stacks.main(rank.stacks)) for rank in ranks)
+        counted = bool(ranks) and all(rank.groups for rank in ranks)
+        hint = "" if in_mpi or counted else _UNCOUNTED  # MPI's calls are counted nowhere
+    elif in_pods:
+        hint = _BLIND_IN_PODS
+    else:
+        hint = _BLIND_BESIDE_THEM if in_debug_container else _BLIND
+    return replace(job, detail=detail, hint=hint)
