@@ -298,7 +298,7 @@ def _refuse_file(command: Sequence[str]) -> None:
     if name.endswith(".py"):
         raise UsageError(
             f"{name} is not a command: a launcher starts its ranks",
-            hint=f"put the launcher first: ddplaunch run -- torchrun --nproc-per-node=2 {shell.line(command)}",
+            hint=f"put one first: ddplaunch run -- torchrun --nproc-per-node=2 {shell.line(command)}",
         )
 
 

@@ -14,7 +14,7 @@ from tests.unit.cli.conftest import Call
         (["job.yaml"], "to submit a job file: ddplaunch submit job.yaml"),
         (
             ["train.py", "--lr", "0.1"],
-            "put the launcher first: ddplaunch run -- torchrun --nproc-per-node=2 train.py --lr 0.1",
+            "put one first: ddplaunch run -- torchrun --nproc-per-node=2 train.py --lr 0.1",
         ),
     ],
 )
