@@ -10,7 +10,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 
-from ddplaunch.agent.contract import SOURCE_MARK, written
+from ddplaunch.agent.contract import SOURCE_MARK, work_folder
 from ddplaunch.agent.system import mounts, phrases
 
 _MOST = 50_000
@@ -26,12 +26,12 @@ def gone(folder: str, since: float, table: str = "/proc/self/mountinfo") -> str:
     """
     if folder == "/" or not _goes(folder, table):
         return ""
-    mark = written.marked(folder)
+    mark = work_folder.read_source_mark(folder)
     count, size, newest, newest_at = 0, 0, "", 0.0
     for entries, (path, status) in enumerate(_files(folder)):
         if entries >= _MOST:
             break
-        if max(status.st_mtime, status.st_ctime) < since or not written.is_written(status, mark):
+        if max(status.st_mtime, status.st_ctime) < since or not work_folder.is_written(status, mark):
             continue
         count += 1
         size += status.st_size

@@ -107,6 +107,7 @@ def rendezvous(message: dict[str, Any]) -> Rendezvous:
         settings=settings,
         script=str(message["script"]),
         agent_store=bool(message.get("agent_store")),
+        given_world=message.get("given_world"),
     )
 
 
