@@ -55,7 +55,7 @@ def test_a_plan_has_its_target_already() -> None:
     for function in (api.render, api.submit):
         with pytest.raises(api.UsageError, match="digits-0 is already planned for slurm"):
             function(plan, "local")
-    with pytest.raises(api.UsageError, match="digits-0 is planned already"):
+    with pytest.raises(api.UsageError, match="digits-0 is already planned"):
         api.submit(plan, after=["slurm://7"])
     with pytest.raises(api.UsageError, match="these jobs are planned for local and slurm"):
         api.submit_all([plan, other])
