@@ -23,7 +23,7 @@ from ddplaunch.agent.contract.messages import Message
 from ddplaunch.agent.gate.gate import Gate
 from ddplaunch.agent.gate.reach import HubUnreachedError
 from ddplaunch.agent.join import munge
-from ddplaunch.agent.supervisor import orders
+from ddplaunch.agent.supervisor import hub_link
 from ddplaunch.agent.supervisor.hub_link import HubLink
 from ddplaunch.agent.supervisor.rank_tracker import RankTracker
 from ddplaunch.agent.supervisor.supervisor import Supervisor
@@ -145,7 +145,7 @@ def _answered(connection: socket.socket) -> None:
 def _supervisor(kind: str, body: Any) -> None:
     if isinstance(body, dict):  # the channel lets nothing else through
         supervisor = _Supervisor()
-        for order in orders.read([(kind, body)], supervisor.log):
+        for order in hub_link.read_orders([(kind, body)], supervisor.log):
             supervisor._obey(order)
 
 

@@ -73,9 +73,9 @@ def _call(arguments: argparse.Namespace, folder: str) -> int:
     plan = dataclasses.replace(plan, names=places.names(plan, os.environ))
     attempt = _number(Env.ATTEMPT, 0)
     if arguments.verb == "rank":
-        from ddplaunch.agent.supervisor import mpi_wrapper
+        from ddplaunch.agent.supervisor import mpi_keeper
 
-        return mpi_wrapper.main(plan, folder, arguments.words[1:])
+        return mpi_keeper.main(plan, folder, arguments.words[1:])
     if arguments.verb == "local":
         return _local(arguments, plan, folder, attempt)
     key = (os.environ.get(Env.KEY) or os.environ.get(Env.UID, "")).encode()

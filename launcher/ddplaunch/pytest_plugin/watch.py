@@ -18,13 +18,12 @@ from typing import Any
 from ddplaunch.agent.contract import Env, NodeEvidence, RankEvidence, WatchdogPlan
 from ddplaunch.agent.diagnosis import verdict_text
 from ddplaunch.agent.supervisor import rank_evidence
-from ddplaunch.agent.supervisor.candidates import Candidates
 from ddplaunch.agent.supervisor.collector import Collector, Look
-from ddplaunch.agent.supervisor.heartbeats import beat
+from ddplaunch.agent.supervisor.heartbeats import Poller, build_beat, wait_for
 from ddplaunch.agent.supervisor.hooks import HookMessage, Hooks, Line
 from ddplaunch.agent.supervisor.launch import LaunchContext, with_hook
 from ddplaunch.agent.supervisor.output import Console
-from ddplaunch.agent.supervisor.polling import Poller, wait_for
+from ddplaunch.agent.supervisor.rank_roles import Candidates
 from ddplaunch.agent.supervisor.rank_tracker import RankTracker
 from ddplaunch.agent.supervisor.sampling import Sampler
 from ddplaunch.agent.supervisor.without_hub import WithoutHub
@@ -138,7 +137,7 @@ class Watch:
             poller.sample()
             if not any(not rank.placeholder for rank in tracker.alive):
                 alone = WithoutHub(self._plan, self._place, 0, 0)
-            elif alone.must_end(beat(0, tracker), math.inf):
+            elif alone.must_end(build_beat(0, tracker), math.inf):
                 look = Look(time.monotonic() + _EVIDENCE)
                 evidence = collector.node(list(tracker.ranks), tracker.phase, look, None, [])
                 judged = alone.of_hang(evidence)
@@ -168,7 +167,7 @@ class Watch:
                 rank.passes()
             if "raised" in message:
                 if rank is not None:
-                    rank.add(rank_evidence.raised(message["raised"], handled=False))
+                    rank.add(rank_evidence.exception_from(message["raised"], handled=False))
                 line.send(b"go")
 
     def _end_children(self, tracker: RankTracker) -> None:

@@ -38,7 +38,7 @@ _NOT_IN_PODS = (
     "hub/orphaned_job.py",
     "diagnosis/run/mpi.py",  # no job of MPI runs in pods
     "diagnosis/run/mpi_lost.py",
-    "supervisor/mpi_wrapper.py",
+    "supervisor/mpi_keeper.py",
     "platforms/hostlist.py",
     "platforms/scheduler_variables.py",
     "platforms/slurm_comment.py",

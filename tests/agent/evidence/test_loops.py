@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ddplaunch.agent.evidence import loops
+from ddplaunch.agent.evidence import source_lines
 
 PROGRAM = """
 for epoch in range(3):
@@ -31,7 +31,7 @@ def test_each_loop_has_its_lines(tmp_path: Path) -> None:
     path = tmp_path / "train.py"
     path.write_text(PROGRAM)
 
-    assert [[2, 8], [3, 6], [11, 12]] == loops.of(str(path), time.time() + 1)
+    assert [[2, 8], [3, 6], [11, 12]] == source_lines.read_loops(str(path), time.time() + 1)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_what_is_no_program_is_unknown(text: str, tmp_path: Path) -> None:
     path = tmp_path / "train.py"
     path.write_text(text)
 
-    assert loops.of(str(path), time.time() + 1) is None
+    assert source_lines.read_loops(str(path), time.time() + 1) is None
 
 
 def test_a_file_that_was_changed_since_is_not_what_runs(tmp_path: Path) -> None:
@@ -54,9 +54,9 @@ def test_a_file_that_was_changed_since_is_not_what_runs(tmp_path: Path) -> None:
     os.utime(path, (1000, 1000))
 
     assert (True, None, None) == (
-        bool(loops.of(str(path), 1001)),
-        loops.of(str(path), 999),
-        loops.of(str(tmp_path / "none.py"), 1001),
+        bool(source_lines.read_loops(str(path), 1001)),
+        source_lines.read_loops(str(path), 999),
+        source_lines.read_loops(str(tmp_path / "none.py"), 1001),
     )
 
 
@@ -65,4 +65,4 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "train.py"
     os.mkfifo(path)
 
-    assert loops.of(str(path), time.time() + 1) is None
+    assert source_lines.read_loops(str(path), time.time() + 1) is None

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ddplaunch.agent.contract import Frame, Stack
-from ddplaunch.agent.evidence import mpi_stacks
+from ddplaunch.agent.evidence import stacks
 
 SOURCE = """\
 comm.Barrier()
@@ -21,8 +21,8 @@ print(total)
 
 def function(path: str, line: int, ready: bool = True) -> str:
     """The innermost frame's name, of a main thread that stands there."""
-    stacks = [Stack("MainThread", True, [Frame("main", path, line)]), Stack("other", False, [])]
-    (main, other) = mpi_stacks.with_function(stacks, ready)
+    threads = [Stack("MainThread", True, [Frame("main", path, line)]), Stack("other", False, [])]
+    (main, other) = stacks.with_mpi_function(threads, ready)
     assert Stack("other", False, []) == other
     return main.frames[0].name
 

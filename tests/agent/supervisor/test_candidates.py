@@ -6,8 +6,7 @@ import subprocess
 from types import SimpleNamespace
 from typing import Any
 
-from ddplaunch.agent.supervisor.candidates import Candidates
-from ddplaunch.agent.supervisor.rank_roles import Candidate
+from ddplaunch.agent.supervisor.rank_roles import Candidate, Candidates
 
 
 def test_a_loaders_workers_are_dropped_with_their_end_and_ranks_are_kept() -> None:

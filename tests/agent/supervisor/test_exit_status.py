@@ -8,7 +8,7 @@ import os
 import pytest
 
 from ddplaunch.agent.contract import JobPlan
-from ddplaunch.agent.supervisor.exit_status import unlaunched
+from ddplaunch.agent.supervisor.ends import unlaunched_verdict
 
 PLAN = JobPlan("trial", 1, 1, [], ["train.py"], names=["n1"])
 
@@ -19,7 +19,7 @@ PLAN = JobPlan("trial", 1, 1, [], ["train.py"], names=["n1"])
 )
 def test_a_full_disk_is_no_fault_of_the_image(number: int, code: str) -> None:
     """Files of the job that cannot be written for want of room; what is not there is the image's affair."""
-    verdict = unlaunched(PLAN, 0, OSError(number, os.strerror(number), "/var/job/source"))
+    verdict = unlaunched_verdict(PLAN, 0, OSError(number, os.strerror(number), "/var/job/source"))
 
     assert (code, [0]) == (verdict.code, verdict.nodes)
     assert os.strerror(number) in verdict.sentence

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from tests.agent.supervisor.conftest import wait_for
 
-from ddplaunch.agent.supervisor import launchers
-from ddplaunch.agent.supervisor.launchers import Launchers
+from ddplaunch.agent.supervisor import ends
+from ddplaunch.agent.supervisor.ends import Launchers
 from ddplaunch.agent.supervisor.ranks import Rank
 from ddplaunch.agent.system import proc
 
@@ -69,7 +69,7 @@ def test_a_launcher_is_held_until_the_evidence_is_there(python: Family) -> None:
 
 def test_a_launcher_is_held_for_a_second_at_most(python: Family, monkeypatch: pytest.MonkeyPatch) -> None:
     """However long the evidence takes, and over however many of its ranks it might be held."""
-    monkeypatch.setattr(launchers, "HOLD", 0.2)
+    monkeypatch.setattr(ends, "HOLD", 0.2)
     held = Launchers()
     held.hold(python.rank)
 

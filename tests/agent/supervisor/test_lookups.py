@@ -9,21 +9,21 @@ import pytest
 from tests.few_threads import refuse_threads
 
 from ddplaunch.agent.contract import Rendezvous
-from ddplaunch.agent.supervisor import lookups
+from ddplaunch.agent.supervisor import rendezvous
 from ddplaunch.agent.supervisor.ranks import Rank
 
 
 def test_ranks_that_go_to_one_place_share_a_look_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each gets what was found, but for one that has called again meanwhile."""
     looked: list[Rendezvous] = []
-    real = lookups.looked_up
+    real = rendezvous.look_up
 
     def counted(made: Rendezvous) -> Rendezvous:
         looked.append(made)
         return real(made)
 
-    monkeypatch.setattr(lookups, "looked_up", counted)
-    asked = lookups.Lookups()
+    monkeypatch.setattr(rendezvous, "look_up", counted)
+    asked = rendezvous.Lookups()
     ranks = [Rank(number, number, os.getpid()) for number in range(4)]
     for rank, address in zip(ranks, ("localhost", "localhost", "127.0.0.1", "localhost")):
         rank.rendezvous = Rendezvous(at=1.0 + rank.number, method="env", address=address, port=1)
@@ -45,7 +45,7 @@ def test_ranks_that_go_to_one_place_share_a_look_up(monkeypatch: pytest.MonkeyPa
 def test_ranks_that_have_used_up_all_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is known of where one goes, and the supervisor goes on."""
     refuse_threads(monkeypatch)
-    asked, rank = lookups.Lookups(), Rank(0, 0, os.getpid())
+    asked, rank = rendezvous.Lookups(), Rank(0, 0, os.getpid())
     made = rank.rendezvous = Rendezvous(at=1.0, method="env", address="localhost", port=1)
     asked.begin(rank)
 

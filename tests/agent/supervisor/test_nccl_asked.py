@@ -17,7 +17,7 @@ from tests.ports import own_port
 
 from ddplaunch.agent.contract import Exited, NodeEvidence
 from ddplaunch.agent.supervisor.collector import Collector, Look
-from ddplaunch.agent.supervisor.progress import Progress
+from ddplaunch.agent.supervisor.rank_progress import Progress
 from ddplaunch.agent.supervisor.ranks import Rank
 from ddplaunch.agent.supervisor.sampling import Sampler
 

@@ -12,9 +12,9 @@ from typing import Any, cast
 import pytest
 from tests.busy import BUSY
 
-from ddplaunch.agent.supervisor import polling
+from ddplaunch.agent.supervisor import heartbeats
+from ddplaunch.agent.supervisor.heartbeats import Poller
 from ddplaunch.agent.supervisor.hooks import Hooks
-from ddplaunch.agent.supervisor.polling import Poller
 from ddplaunch.agent.supervisor.ranks import Rank
 from ddplaunch.agent.supervisor.sampling import Sampler
 
@@ -22,7 +22,7 @@ from ddplaunch.agent.supervisor.sampling import Sampler
 @pytest.fixture(name="program")
 def _program(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
     """A rank's end of its line, and the poller that asks it."""
-    monkeypatch.setattr(polling, "_MOMENT", 0.0)
+    monkeypatch.setattr(heartbeats, "_MOMENT", 0.0)
     hooks = Hooks(lambda line, message: None)
     with closing(hooks), socket.socket(socket.AF_UNIX) as end:
         end.connect("\0" + hooks.name)

@@ -9,7 +9,7 @@ import pytest
 from tests.agent.supervisor.samples import C10D, IN_COLLECTIVE, LOADER, Clock, location
 
 from ddplaunch.agent.contract import Frame
-from ddplaunch.agent.supervisor.progress import SUSPICION
+from ddplaunch.agent.supervisor.rank_progress import SUSPICION
 from ddplaunch.agent.system.proc import MainIo, Usage
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ddplaunch.agent.supervisor.rank_roles import Candidate, Numbers, view
+from ddplaunch.agent.supervisor.rank_roles import Candidate, Numbers, assign_roles
 
 LAUNCHER, PARENT = 10, 20
 
@@ -25,7 +25,9 @@ def child(pid: int, place: int, rank: int | None = None, world: int = 4, by_torc
 
 def ranks(candidates: list[Candidate]) -> list[tuple[int, int, int | None, str]]:
     """(pid, rank, world size, where the number comes from) of each member."""
-    return [(each.pid, each.rank, each.world_size, each.numbered_by) for each in view(candidates).members]
+    return [
+        (each.pid, each.rank, each.world_size, each.numbered_by) for each in assign_roles(candidates).members
+    ]
 
 
 def test_torchruns_workers_are_ranks_before_they_call() -> None:
@@ -46,7 +48,7 @@ def test_mp_spawns_children_are_the_ranks_and_their_parent_is_none() -> None:
     expected = [(40 + number, number, 4, "call") for number in range(4)]
 
     assert expected == ranks(children)
-    below_torchrun = view([Candidate(PARENT, (LAUNCHER,), environment=Numbers(0, 0, 1)), *children])
+    below_torchrun = assign_roles([Candidate(PARENT, (LAUNCHER,), environment=Numbers(0, 0, 1)), *children])
     assert expected == [(m.pid, m.rank, m.world_size, m.numbered_by) for m in below_torchrun.members]
     assert frozenset([PARENT]) == below_torchrun.launchers
 
@@ -85,7 +87,7 @@ def test_a_logger_beside_the_ranks_has_no_number_of_theirs() -> None:
 def test_a_rank_inside_a_shell_script_ends_with_the_script() -> None:
     """The outermost process with the number is what torchrun waits for; the Python in it computes."""
     python = Candidate(35, (31, LAUNCHER), environment=Numbers(0, 0, 2), call=Numbers(0, None, 2))
-    (member,) = view([worker(31, 0), python]).members
+    (member,) = assign_roles([worker(31, 0), python]).members
 
     assert (31, 35) == (member.pid, member.program)
 

@@ -17,8 +17,8 @@ from tests.agent.supervisor.conftest import wait_for
 
 from ddplaunch.agent.contract import JobPlan, SignalPlan
 from ddplaunch.agent.contract.messages import Signalled
-from ddplaunch.agent.supervisor import rank_signal
-from ddplaunch.agent.supervisor.rank_signal import RankSignal
+from ddplaunch.agent.supervisor import signal_relay
+from ddplaunch.agent.supervisor.signal_relay import RankSignal
 
 COUNTS = """
 import pathlib, signal, sys, time
@@ -120,7 +120,7 @@ def test_what_a_user_sends_comes_each_time(node: Node) -> None:
 
 def test_a_rank_without_a_handler_lives_on(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is named, and gets the signal when it has a handler."""
-    monkeypatch.setattr(rank_signal, "_PATIENCE", 0.3)
+    monkeypatch.setattr(signal_relay, "_HANDLER_PATIENCE", 0.3)
     node.starts(0)
     late = node.starts(1, str(node.folder / "begin"))
     node.signal.ask()
@@ -152,7 +152,7 @@ def test_a_process_that_is_about_to_start_is_left_alone(
     node: Node, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Between fork and exec it has our handlers; the signal would then end the program that it becomes."""
-    monkeypatch.setattr(rank_signal, "_PATIENCE", 1.0)
+    monkeypatch.setattr(signal_relay, "_HANDLER_PATIENCE", 1.0)
     signal.signal(signal.SIGUSR1, lambda *_: (tmp_path / "hit").touch())
     pid = os.fork()
     if pid == 0:
@@ -172,7 +172,7 @@ def test_a_process_that_is_about_to_start_is_left_alone(
 
 def test_a_launcher_that_is_no_rank_gets_none(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """torchrun, of which no rank is known yet."""
-    monkeypatch.setattr(rank_signal, "_PATIENCE", 0.1)
+    monkeypatch.setattr(signal_relay, "_HANDLER_PATIENCE", 0.1)
     launcher = node.starts(0)
     node.tracker.alive[0].placeholder = True
     node.tracker.launch = launcher

@@ -12,7 +12,7 @@ import pytest
 from tests.busy import BUSY
 
 from ddplaunch.agent.contract import Exited, Frame, Phase, Raised, Rendezvous
-from ddplaunch.agent.supervisor import ranks
+from ddplaunch.agent.supervisor import rank_roles
 from ddplaunch.agent.supervisor.rank_roles import Numbers
 from ddplaunch.agent.supervisor.ranks import Rank
 from ddplaunch.agent.system import proc
@@ -135,10 +135,10 @@ def test_ranks_are_found_below_others_and_not_below_themselves() -> None:
         deadline = time.monotonic() + BUSY * 10
         found: list[int] = []
         while not (found and proc.children(found[0])) and time.monotonic() < deadline:
-            found = ranks.find([launcher.pid], set())
+            found = rank_roles.find_numbered([launcher.pid], set())
         (pid,) = found
-        assert ranks.numbers_of(pid) == Numbers(2, 1)
-        assert ranks.find([launcher.pid], {pid}) == []
+        assert rank_roles.numbers_of(pid) == Numbers(2, 1)
+        assert rank_roles.find_numbered([launcher.pid], {pid}) == []
     finally:
         os.killpg(launcher.pid, signal.SIGKILL)
         launcher.wait()
@@ -152,7 +152,7 @@ def test_what_a_rank_has_started_is_no_rank_though_it_outlives_it() -> None:
         subprocess.Popen(["cat"], stdin=subprocess.PIPE, env=numbers) as worker,
         subprocess.Popen(["cat"], stdin=subprocess.PIPE, env={**numbers, **marks}) as tracker,
     ):
-        assert [worker.pid] == ranks.find([worker.pid, tracker.pid], set())
+        assert [worker.pid] == rank_roles.find_numbered([worker.pid, tracker.pid], set())
 
 
 def test_a_rank_is_out_of_init_as_soon_as_its_call_has_returned(rank: Rank) -> None:

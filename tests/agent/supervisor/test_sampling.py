@@ -18,7 +18,7 @@ from tests.agent.gate.jobs import wait_for
 from ddplaunch.agent.contract import Frame
 from ddplaunch.agent.supervisor import sampling
 from ddplaunch.agent.supervisor.hooks import Line
-from ddplaunch.agent.supervisor.progress import Progress, Sample
+from ddplaunch.agent.supervisor.rank_progress import Progress, Sample
 from ddplaunch.agent.supervisor.ranks import Rank
 from ddplaunch.agent.supervisor.sampling import Sampler, count, family
 from ddplaunch.agent.system import proc

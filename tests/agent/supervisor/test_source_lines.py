@@ -11,7 +11,8 @@ import pytest
 from tests.few_threads import refuse_threads
 
 from ddplaunch.agent.contract import Frame, RankEvidence, Stack
-from ddplaunch.agent.supervisor.source_lines import SourceLines, line
+from ddplaunch.agent.evidence.source_lines import SourceLines, line
+from ddplaunch.agent.supervisor.collector import named_frames
 
 NOW = time.time()
 
@@ -31,9 +32,9 @@ def test_the_innermost_line_and_the_users_own(monkeypatch: pytest.MonkeyPatch, t
     inner, user = Frame("wait", "threading.py", 1), Frame("step", f"{tmp_path}/train.py", 3)
     rank = evidence(inner, user, Frame("main", "train.py", 1))
 
-    found = SourceLines().of([rank])
+    found = SourceLines().read(named_frames([rank]))
     assert {"threading.py:1": "waiter.acquire()", f"{tmp_path}/train.py:3": "with lock:"} == found
-    assert {} == SourceLines().of([replace(rank, alive=False)])
+    assert {} == SourceLines().read(named_frames([replace(rank, alive=False)]))
 
 
 def test_ranks_that_have_used_up_all_threads(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -43,9 +44,9 @@ def test_ranks_that_have_used_up_all_threads(monkeypatch: pytest.MonkeyPatch, tm
     rank, lines = evidence(Frame("main", f"{tmp_path}/train.py", 1)), SourceLines()
     with monkeypatch.context() as patch:
         refuse_threads(patch)
-        assert {} == lines.of([rank])
+        assert {} == lines.read(named_frames([rank]))
 
-    assert {f"{tmp_path}/train.py:1": "step()"} == lines.of([rank])
+    assert {f"{tmp_path}/train.py:1": "step()"} == lines.read(named_frames([rank]))
 
 
 POLLS = """\
@@ -77,7 +78,7 @@ def test_a_sleep_is_shown_with_the_begin_of_its_loop(tmp_path: Path, number: int
     path.write_text(POLLS)
     os.utime(path, (0, 0))
 
-    assert {f"{path}:{number}": text} == SourceLines().of([evidence(Frame("poll", str(path), number))])
+    assert {f"{path}:{number}": text} == SourceLines().read({(Frame("poll", str(path), number), os.getpid())})
 
 
 def test_a_long_line_is_cut_and_made_printable(tmp_path: Path) -> None:
@@ -119,6 +120,9 @@ def test_storage_that_does_not_answer_is_asked_once(monkeypatch: pytest.MonkeyPa
     lines = SourceLines()
     lines._stuck = True  # no test can make a file system that hangs
 
-    here = [evidence(Frame("f", __file__, 1))]
-    assert ({}, {}) == (lines.of(here), lines.loops(here, NOW + 3600))
-    assert [__file__] == list(SourceLines().loops(here, NOW + 3600))
+    here = {__file__: os.getpid()}
+    assert ({}, {}) == (
+        lines.read({(Frame("f", __file__, 1), os.getpid())}),
+        lines.find_loops(here, NOW + 3600),
+    )
+    assert [__file__] == list(SourceLines().find_loops(here, NOW + 3600))

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from ddplaunch.agent.supervisor.rank_progress import Steps
 from ddplaunch.agent.supervisor.ranks import Rank
-from ddplaunch.agent.supervisor.steps import Steps
 
 
 def answer(called: int, entries: int = 0, backend: str = "nccl", word: str = "count") -> dict[str, Any]:

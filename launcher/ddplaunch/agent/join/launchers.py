@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Optional
 
 from ddplaunch.agent.platforms.scheduler_variables import Fact
-from ddplaunch.agent.supervisor import torchrun_options
+from ddplaunch.agent.supervisor import launch_options
 
 
 class _Launcher(NamedTuple):
@@ -66,7 +66,7 @@ _STARTS = (
 
 def node_options(command: Sequence[str]) -> dict[str, Fact]:
     """Return the options of the command line by torchrun's name for each; a switch is ""."""
-    options = torchrun_options.options(command)
+    options = launch_options.torchrun_options(command)
     if options is not None:
         return {
             name: Fact(value, f"torchrun's --{name.replace('_', '-')}={value}")
@@ -76,7 +76,7 @@ def node_options(command: Sequence[str]) -> dict[str, Fact]:
     if other is None:
         return {}
     launcher, words = other
-    given = torchrun_options.read(words, launcher.switches)
+    given = launch_options.read_options(words, launcher.switches)
     return {
         torchruns: Fact(given[own], f"{launcher.name}'s --{own}={given[own]}")
         for own, torchruns in launcher.meanings.items()

@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Callable, NamedTuple, Optional
 
-from ddplaunch.agent.supervisor import ranks
+from ddplaunch.agent.supervisor import rank_roles
 from ddplaunch.agent.supervisor.rank_roles import ENVIRONMENT, Member
 from ddplaunch.agent.system import proc
 from ddplaunch.agent.text.printable import HintedError
@@ -144,7 +144,7 @@ class _Claims:
 
     def __init__(self, tree: Tree, of_mpi: bool, names: Sequence[str]) -> None:
         self._tree, self._of_mpi = tree, of_mpi
-        numbers = {pid: ranks.numbers_in(each.environment, of_mpi) for pid, each in tree.table.items()}
+        numbers = {pid: rank_roles.numbers_in(each.environment, of_mpi) for pid, each in tree.table.items()}
         known = {
             pid: each
             for pid, each in numbers.items()

@@ -1,16 +1,31 @@
-"""The connection to the hub. Training goes on without it, while the supervisor reconnects.
+"""The connection to the hub: reports to it, and its orders. Training goes on without it.
 
-The hub may have been replaced after it was killed: on every connection the lasting reports are sent again.
+While the hub is away the supervisor calls it again. It may have been replaced after it was killed: on every
+connection the lasting reports are sent again. A damaged message of the hub must not end the training: it is
+logged and left out.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Hashable, Iterator, Sequence
-from typing import Any, Callable, Optional
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Callable, Optional, Union
 
-from ddplaunch.agent.contract.messages import Join, Message
+from ddplaunch.agent.contract import codec
+from ddplaunch.agent.contract.messages import (
+    Collect,
+    End,
+    Join,
+    Message,
+    Noted,
+    Notice,
+    SignalRanks,
+    Way,
+    load,
+)
+from ddplaunch.agent.diagnosis import catalogue
 from ddplaunch.agent.platforms import physical_host, termination
 from ddplaunch.agent.text.redact import NO_SECRETS, Redactor
 from ddplaunch.agent.transport.endpoints import Endpoint
@@ -175,3 +190,40 @@ class HubLink:
         if not self._lost:
             self._log(f"{why}; the training goes on, and this node calls it again")
         self._lost = True
+
+
+# --- orders
+
+_LONGEST_WAIT = 600.0
+"""Seconds, the most that an order may ask for."""
+
+Order = Union[Collect, Notice, End, Noted, SignalRanks]
+
+
+def read_orders(lines: Iterable[tuple[str, Body]], log: Callable[[str], None]) -> Iterator[Order]:
+    """Yield the orders among kinds and bodies; `log` gets a sentence about each that cannot be read."""
+    for kind, body in lines:
+        try:
+            order = _read_order(kind, body)
+        except codec.ContractError as error:
+            log(f"cannot read the hub's message {kind[:40]!r}: {error}")
+        else:
+            if order is not None:
+                yield order
+
+
+def _read_order(kind: str, body: Body) -> Optional[Order]:
+    message = load(kind, body, Way.HUB_TO_SUPERVISOR)
+    if isinstance(message, Collect):
+        return replace(message, deadline=_bounded(message.deadline))
+    if isinstance(message, Notice):
+        catalogue.check_end(message.verdicts)
+        return message
+    if isinstance(message, End):
+        catalogue.check_end(message.verdicts, message.exit_code)
+        return replace(message, grace=_bounded(message.grace))
+    return message if isinstance(message, (Noted, SignalRanks)) else None
+
+
+def _bounded(seconds: float) -> float:
+    return min(max(seconds, 0.0), _LONGEST_WAIT)

@@ -10,13 +10,11 @@ from typing import Any, Optional
 
 from ddplaunch.agent.contract import Exited, JobPlan, Phase, PhaseName
 from ddplaunch.agent.evidence import mp_spawn, mpirun, torchrun
-from ddplaunch.agent.supervisor import rank_evidence, ranks, torchrun_options
-from ddplaunch.agent.supervisor.candidates import Candidates, ancestors
+from ddplaunch.agent.supervisor import launch_options, rank_evidence, ranks
 from ddplaunch.agent.supervisor.hooks import HookMessage, Hooks, Line
 from ddplaunch.agent.supervisor.launch import LaunchContext
-from ddplaunch.agent.supervisor.output import Console
-from ddplaunch.agent.supervisor.rank_logs import RankLogs
-from ddplaunch.agent.supervisor.rank_roles import ENVIRONMENT, Member
+from ddplaunch.agent.supervisor.output import Console, RankLogs
+from ddplaunch.agent.supervisor.rank_roles import ENVIRONMENT, Candidates, Member, ancestors
 from ddplaunch.agent.supervisor.ranks import Rank
 from ddplaunch.agent.system import proc, processes
 from ddplaunch.agent.text.redact import NO_SECRETS, Redactor
@@ -82,7 +80,7 @@ class RankTracker:
         """Watch a launch command that was started just now."""
         self.launch, self._launch_end = launch, [processes.open_pid(launch.pid)]
 
-    def ends(self) -> list[Optional[int]]:
+    def end_descriptors(self) -> list[Optional[int]]:
         """Return descriptors, readable once a rank or the launch command ended; None: before Linux 5.3."""
         return [*self._launch_end, *(rank.fileno() for rank in self.alive)]
 
@@ -108,7 +106,7 @@ class RankTracker:
 
     def meet(self, line: Line, message: dict[str, Any]) -> Optional[Rank]:
         """Note a process's call of init_process_group. Returns its rank, if it is one."""
-        rendezvous = rank_evidence.rendezvous(message)
+        rendezvous = rank_evidence.rendezvous_from(message)
         if not self._plan.keepers:
             self.candidates.called(line, rendezvous.rank, rendezvous.world_size)
             self._review(line.pid)
@@ -189,7 +187,7 @@ class RankTracker:
         for line, message in received:
             rank = self.rank_of(line)
             if rank is not None and "raised" in message:
-                rank.add(rank_evidence.raised(message["raised"], handled=False))
+                rank.add(rank_evidence.exception_from(message["raised"], handled=False))
 
     def ended(self) -> list[Rank]:
         """Return ranks that have ended since the last call; note the end of the launch command."""
@@ -202,7 +200,7 @@ class RankTracker:
             if self.launch is not None and self.launch.pid == rank.pid and self.launch.returncode is not None:
                 rank.learn_exit(self.launch.returncode)
         if self.launch is None and self._plan.keepers and self._all_have_ended():
-            code = int(any(ranks.bad(rank.exit) for rank in self.ranks))
+            code = int(any(ranks.is_bad_end(rank.exit) for rank in self.ranks))
             self.launch_exit = Exited(time.time(), code, by_us=self.dismissed)
         return ended
 
@@ -238,7 +236,7 @@ class RankTracker:
 
     def _look_at_launcher(self, pid: int) -> None:
         words = proc.text(pid, "cmdline").split("\0")
-        least = torchrun_options.least_nodes(words, proc.environment(pid))
+        least = launch_options.least_nodes(words, proc.environment(pid))
         self.least_nodes = self.least_nodes if least is None else least
 
     def _predecessors(self, member: Member) -> list[Rank]:

@@ -8,10 +8,10 @@ from collections.abc import Container, Iterable
 from typing import Any, NamedTuple, Optional
 
 from ddplaunch.agent.contract import Frame, Process
-from ddplaunch.agent.diagnosis.run import stacks
-from ddplaunch.agent.evidence import cgroup, flight, mpi_stacks, ring
+from ddplaunch.agent.diagnosis.run import stacks as reading
+from ddplaunch.agent.evidence import cgroup, flight, ring, stacks
 from ddplaunch.agent.supervisor.hooks import Line
-from ddplaunch.agent.supervisor.progress import Sample
+from ddplaunch.agent.supervisor.rank_progress import Sample
 from ddplaunch.agent.supervisor.ranks import Rank
 from ddplaunch.agent.system import proc, tcp
 
@@ -317,8 +317,8 @@ def _stand(
     if answer is None or not answer.get("initialized"):
         return None
     if frames is not None:
-        kind = "loader" if stacks.in_loader(frames) else "collective" if stacks.collective(frames) else ""
-        site = stacks.loader_caller(frames) if kind == "loader" else stacks.user_frame(frames)
+        kind = "loader" if reading.in_loader(frames) else "collective" if reading.collective(frames) else ""
+        site = reading.loader_caller(frames) if kind == "loader" else reading.user_frame(frames)
     elif answer.get("place"):
         kind, name, file, line = answer["place"]
         site = Frame(str(name), str(file), int(line)) if file else None
@@ -335,7 +335,7 @@ def _is_mute_in_mpi(rank: Rank) -> bool:
     """Whether MPI probably holds the GIL: mpi4py does in MPI_Init, and while it duplicates a communicator."""
     line = rank.line
     return (
-        line is not None and line.silent_for >= _MUTE and proc.maps_library(rank.program, mpi_stacks.LIBRARY)
+        line is not None and line.silent_for >= _MUTE and proc.maps_library(rank.program, stacks.MPI_LIBRARY)
     )
 
 

@@ -30,22 +30,19 @@ from ddplaunch.agent.contract.bundle_file import MOST_DUMPS
 from ddplaunch.agent.diagnosis import verdict_text
 from ddplaunch.agent.hub.ending import GRACE
 from ddplaunch.agent.platforms import termination
-from ddplaunch.agent.supervisor import checkpoint, exit_status, orders, rank_evidence, ranks, reaper
+from ddplaunch.agent.supervisor import ends, hub_link, rank_evidence, ranks, reaper
 from ddplaunch.agent.supervisor.collector import Collector, Look
-from ddplaunch.agent.supervisor.heartbeats import beat
+from ddplaunch.agent.supervisor.ends import HOLD, Launchers, is_dying
+from ddplaunch.agent.supervisor.heartbeats import BEAT, POLL, Poller, build_beat, wait_for
 from ddplaunch.agent.supervisor.hooks import HookMessage, Hooks, Line
 from ddplaunch.agent.supervisor.hub_link import HubLink
-from ddplaunch.agent.supervisor.launch import LaunchContext, LaunchError, LaunchStreams, on_volume
-from ddplaunch.agent.supervisor.launchers import HOLD, Launchers, is_dying
-from ddplaunch.agent.supervisor.lookups import Lookups
+from ddplaunch.agent.supervisor.launch import LaunchContext, LaunchError, LaunchStreams, start, volume_folder
 from ddplaunch.agent.supervisor.output import Console
-from ddplaunch.agent.supervisor.polling import BEAT, POLL, Poller, wait_for
-from ddplaunch.agent.supervisor.rank_signal import RankSignal
 from ddplaunch.agent.supervisor.rank_tracker import RankTracker
 from ddplaunch.agent.supervisor.ranks import Rank
+from ddplaunch.agent.supervisor.rendezvous import Lookups
 from ddplaunch.agent.supervisor.sampling import Sampler
-from ddplaunch.agent.supervisor.signal_relay import SignalRelay, is_stopped
-from ddplaunch.agent.supervisor.start import start
+from ddplaunch.agent.supervisor.signal_relay import RankSignal, SignalRelay, is_stopped
 from ddplaunch.agent.supervisor.without_hub import WithoutHub
 from ddplaunch.agent.system import processes, secrets, signals
 from ddplaunch.agent.transport.endpoints import Endpoint
@@ -70,7 +67,7 @@ def main(
     """
 
     def inside(outer: reaper.Outer) -> int:
-        place = LaunchContext(folder, node, streams, on_volume(plan, os.environ))
+        place = LaunchContext(folder, node, streams, volume_folder(plan, os.environ))
         redactor = secrets.redactor(plan.hidden, os.environ)
         console = Console(sys.stdout.fileno(), redactor)
         log, regroups = partial(console.log, f"{node}/ddplaunch"), place.regroups
@@ -134,7 +131,7 @@ class Supervisor:
             hint = getattr(error, "hint", "")
             self.log(f"error: {error}" + (f"\n\nhint: {hint}" if hint else ""))
             self._keep_launch_end(getattr(error, "status", None))
-            self.verdict = Exit.MISCONFIGURED, [exit_status.unlaunched(self.plan, self.node, error)]
+            self.verdict = Exit.MISCONFIGURED, [ends.unlaunched_verdict(self.plan, self.node, error)]
             self._finish(*self.verdict)
             return self._leave(Exit.MISCONFIGURED)
         self.started = time.monotonic()
@@ -153,9 +150,11 @@ class Supervisor:
         time.sleep(POLL)
 
     def _turn(self) -> None:
-        ends = self.tracker.ends()
-        is_calm = self.tracker.logs.are_calm() and None not in ends and self.away_since is None
-        self.poller.wait([self.hooks.fileno(), self.link.fileno(), self.relay.fileno(), *ends], is_calm)
+        descriptors = self.tracker.end_descriptors()
+        is_calm = self.tracker.logs.are_calm() and None not in descriptors and self.away_since is None
+        self.poller.wait(
+            [self.hooks.fileno(), self.link.fileno(), self.relay.fileno(), *descriptors], is_calm
+        )
         self.collector.watch()
         # A hook connects before its program prints: output up to here is of processes that are known below.
         self.tracker.logs.launch.mark()
@@ -164,7 +163,7 @@ class Supervisor:
         self._take_hook_messages()
         self._handle_ends()
         self._handle_signals()
-        for order in orders.read(self.link.received(), self.log):
+        for order in hub_link.read_orders(self.link.received(), self.log):
             self._obey(order)
         self.tracker.logs.read()
         self._by_the_clock()
@@ -197,8 +196,8 @@ class Supervisor:
         self.poller.sample()
         self._follow_attempts()
         for rank in self.lookups.finished():
-            self.link.send(messages.RendezvousCalled(rank_evidence.so_far(rank)))
-        own = beat(self.node, self.tracker)
+            self.link.send(messages.RendezvousCalled(rank_evidence.evidence_so_far(rank)))
+        own = build_beat(self.node, self.tracker)
         self.link.send(messages.Heartbeat(own))
         if self.verdict is None and self.stop_code is None and self.alone.must_end(own, self.link.down_for):
             self._end_alone()
@@ -228,7 +227,7 @@ class Supervisor:
         for rank in self.tracker.ended():
             self.fresh_ends.append(rank)
             missed = self.tracker.alive and (not self.in_trouble or any(map(is_dying, self.tracker.alive)))
-            if ranks.bad(rank.exit) and missed and rank in self.tracker.ranks:
+            if ranks.is_bad_end(rank.exit) and missed and rank in self.tracker.ranks:
                 self.launchers.hold(rank)
 
     def meanwhile(self) -> None:
@@ -265,7 +264,7 @@ class Supervisor:
         self._follow_attempts()
         if rank is not None:
             self.lookups.begin(rank)
-            self.link.send(messages.RendezvousCalled(rank_evidence.so_far(rank)))
+            self.link.send(messages.RendezvousCalled(rank_evidence.evidence_so_far(rank)))
 
     def _follow_attempts(self) -> None:
         """Tell the hub at once that the launch command has started other ranks in the place of ended ones.
@@ -282,7 +281,7 @@ class Supervisor:
         self.launchers.begin_attempt()
         self.alone.begin_attempt()
         self.link.forget(messages.RankEnded)
-        self.link.send(messages.Heartbeat(beat(self.node, self.tracker)))
+        self.link.send(messages.Heartbeat(build_beat(self.node, self.tracker)))
 
     def _in_trouble(self) -> None:
         """Collect evidence at the first exception or bad end of an attempt, before others react to it."""
@@ -301,15 +300,15 @@ class Supervisor:
             self.tracker.logs.read_all()
             rank.excuse(self.away_since)
             is_present = rank in self.tracker.ranks
-            if ranks.bad(rank.exit) and self.stop_code is None and is_present and self.tracker.alive:
+            if ranks.is_bad_end(rank.exit) and self.stop_code is None and is_present and self.tracker.alive:
                 self._in_trouble()
                 self.away_since = self.away_since or time.time()
             if not rank.placeholder:
-                self.link.report(messages.RankEnded(rank_evidence.so_far(rank)), rank.pid)
+                self.link.report(messages.RankEnded(rank_evidence.evidence_so_far(rank)), rank.pid)
 
     # --- orders
 
-    def _obey(self, order: orders.Order) -> None:
+    def _obey(self, order: hub_link.Order) -> None:
         if isinstance(order, messages.Collect):
             # The signal to stop came before the order: by now the ranks may be on their way out.
             kept = order.why == "stopping" and self.before_stop
@@ -363,33 +362,33 @@ class Supervisor:
         if self.stop_code is not None:
             self.stop_code = Exit.STOPPED if self.stop_code == REGROUP else self.stop_code
             if is_final and self.kill_at in (None, math.inf):
-                self.kill_at = now + exit_status.STOP_GRACE
+                self.kill_at = now + ends.STOP_GRACE
             # Slurm sends SIGTERM twice at a time limit, and that counts as one.
             if sent.number == signal.SIGINT or is_patient:
                 self.relay.pass_on(sent)
-            if sent.number == signal.SIGINT and now - before < exit_status.STOP_GRACE:
-                self.kill_at = now + exit_status.HURRIED
+            if sent.number == signal.SIGINT and now - before < ends.STOP_GRACE:
+                self.kill_at = now + ends.HURRIED
             return
         who, name = self.relay.who(sent), signals.name(sent.number)
-        grace = "" if is_patient else f", SIGKILL after {exit_status.STOP_GRACE:.0f} s"
+        grace = "" if is_patient else f", SIGKILL after {ends.STOP_GRACE:.0f} s"
         warning = self.plan.signal if self._stops_single_nodes else None
         first = f"{warning.name}, {warning.before:.0f} s for the ranks, " if warning is not None else ""
         self.log(f"told to stop by {who}: evidence first, then {first}{name}{grace}")
         self.link.report(messages.Stopping(who))
-        self.before_stop = self.evidence(exit_status.STOP_EVIDENCE)
+        self.before_stop = self.evidence(ends.STOP_EVIDENCE)
         self.link.report(messages.Evidence(0, self.before_stop))
         if warning is not None and self.tracker.launch_exit is None:
             self._begin_stop(Exit.STOPPED, sent)
             self.pass_at = now + warning.before, sent
             self.rank_signal.ask()
         else:
-            self._stop(Exit.STOPPED, math.inf if is_patient else exit_status.STOP_GRACE, sent)
+            self._stop(Exit.STOPPED, math.inf if is_patient else ends.STOP_GRACE, sent)
 
     def _pass_late(self) -> None:
         """Pass on a signal to stop: the ranks have had their time since the signal of the job file."""
         assert self.pass_at is not None
         (_, sent), self.pass_at = self.pass_at, None
-        self._stop(Exit.STOPPED, exit_status.STOP_GRACE, sent)
+        self._stop(Exit.STOPPED, ends.STOP_GRACE, sent)
 
     def _stop(self, code: int, grace: float, sent: Optional[reaper.SentSignal] = None) -> None:
         """Send SIGTERM to the launch command, or pass on a signal; `grace` seconds later SIGKILL to all."""
@@ -438,7 +437,7 @@ class Supervisor:
         self._handle_ends()
         code = self.stop_code
         if code is None:
-            code = exit_status.own_code(self.tracker, self.collector.oom_kills())
+            code = ends.node_exit_code(self.tracker, self.collector.oom_kills())
         if code == Exit.WORKER_FAILED and self.rank_signal.is_due and self._stops_single_nodes:
             # Another node is being stopped, and a handler may end its rank by any exit code.
             code = self.stop_code = Exit.STOPPED
@@ -462,12 +461,12 @@ class Supervisor:
         """Say what the launch command has left running, and is ended now. Whatever ends by itself, may."""
         if self.plan.keep_background or self.stop_code is not None or self.tracker.alive:
             return
-        deadline = time.monotonic() + exit_status.LINGER
+        deadline = time.monotonic() + ends.LINGER
         while (left := processes.descendants(os.getpid())) and time.monotonic() < deadline:
             self._reap()
             time.sleep(0.02)
         if left:
-            self.log(self.redactor.hide(exit_status.left_running(left, own_command=not self.plan.launch)))
+            self.log(self.redactor.hide(ends.describe_left_running(left, own_command=not self.plan.launch)))
 
     def _end_rest(self) -> None:
         """End what the launch command has left, unless that is meant to go on."""
@@ -485,7 +484,7 @@ class Supervisor:
         """
         if self.kill_at != math.inf:  # the end was asked of us, or is urgent
             return
-        deadline, logged = time.monotonic() + exit_status.STOP_GRACE, False
+        deadline, logged = time.monotonic() + ends.STOP_GRACE, False
         while time.monotonic() < min(deadline, self.kill_at or 0.0):
             self._reap()
             left = processes.descendants(os.getpid())
@@ -494,7 +493,7 @@ class Supervisor:
                 return
             if not logged:
                 logged = True
-                self.log(exit_status.awaited(saving))
+                self.log(ends.describe_awaited(saving))
             self._handle_signals()
             time.sleep(0.02)
 
@@ -521,7 +520,7 @@ class Supervisor:
         self.link.report(messages.Evidence(0, evidence))
         self._finish(code)
         theirs = self.plan.signal.before if self.plan.signal is not None and self.rank_signal.is_due else 0.0
-        self._await_hub(lambda: self.verdict is not None, theirs + exit_status.VERDICT_WAIT)
+        self._await_hub(lambda: self.verdict is not None, theirs + ends.VERDICT_WAIT)
         if self.verdict is None:
             self.verdict = self.alone.of_end(code, evidence)
             self._print_verdicts(self.verdict[1])
@@ -544,7 +543,7 @@ class Supervisor:
                 return
             self.link.keep()
             wait_for([self.link.fileno(), self.relay.fileno()])
-            for order in orders.read(self.link.received(), self.log):
+            for order in hub_link.read_orders(self.link.received(), self.log):
                 self._obey(order)
 
     def _finish(self, code: int, verdicts: Sequence[Verdict] = ()) -> None:
@@ -552,19 +551,19 @@ class Supervisor:
         if not self.finished:
             self.finished = True
             ended = self.away_since if self.node == 0 and code in (Exit.STOPPED, REGROUP) else None
-            kept = checkpoint.after(self.plan, ended) if ended else ""
+            kept = ends.describe_checkpoint(self.plan, ended) if ended else ""
             self.link.report(messages.Finished(code, list(verdicts), kept))
 
     def _leave(self, code: int) -> int:
         self._finish(code)
-        self._await_hub(lambda: self.noted, exit_status.NOTED)
+        self._await_hub(lambda: self.noted, ends.NOTED)
         if self.stop_code == REGROUP:  # also where it was done a moment before
             code = Exit.STOPPED if self._must_end() else REGROUP
         elif termination.goes_last(self.node, code, bool(self.plan.min_nodes)):
-            self.link.outlive(exit_status.LAST_WORDS, self._must_end)
+            self.link.outlive(ends.LAST_WORDS, self._must_end)
         self.link.close()
         self.hooks.close()
-        self.console.flush(exit_status.LAST_WORDS)
+        self.console.flush(ends.LAST_WORDS)
         termination.write(code, self.redactor.hide(self.verdict[1] if self.verdict else []))
         return code
 

@@ -20,7 +20,7 @@ from ddplaunch.agent.platforms.holder import holder_of_port
 from ddplaunch.agent.supervisor.ranks import Rank
 from ddplaunch.agent.system import processes, resolve
 
-PATIENCE = 4.0
+RESOLVER_PATIENCE = 4.0
 """Seconds for the resolver. A name that takes longer counts as unanswered."""
 
 
@@ -59,15 +59,15 @@ class Lookups:
     def _look(self, made: Rendezvous) -> None:
         result = made
         try:
-            result = looked_up(made)
+            result = look_up(made)
         finally:
             self._done.put(result)
 
 
-def looked_up(rendezvous: Rendezvous) -> Rendezvous:
+def look_up(rendezvous: Rendezvous) -> Rendezvous:
     """Return it with the addresses of its name and the holder of its port; takes PATIENCE at most."""
     try:
-        addresses = resolve.resolve(rendezvous.address, time.monotonic() + PATIENCE)
+        addresses = resolve.resolve(rendezvous.address, time.monotonic() + RESOLVER_PATIENCE)
     except resolve.UnknownNameError:
         return dataclasses.replace(rendezvous, unresolved="NXDOMAIN")
     except resolve.UnansweredNameError:

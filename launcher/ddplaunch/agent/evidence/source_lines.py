@@ -1,18 +1,21 @@
-"""Reads the source at which threads stand, its lines and its loops, where the rank itself would read it."""
+"""Reads the source at which threads stand, its lines and its loops, where the rank itself would read it.
+
+By a program's loops a rank is known that has left one. Nothing of the program is run.
+"""
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import os
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import islice
-from typing import Any, Callable
+from typing import Any, Callable, Optional
 
-from ddplaunch.agent.contract import Frame, RankEvidence, Stack
-from ddplaunch.agent.diagnosis.run import stacks as reading
-from ddplaunch.agent.evidence import loops, source_file
+from ddplaunch.agent.contract import Frame
+from ddplaunch.agent.evidence import source_file
 from ddplaunch.agent.system import proc
 from ddplaunch.agent.text.printable import printable
 
@@ -22,7 +25,7 @@ _LONGEST = 160
 _LARGEST = 4 << 20
 """Bytes of a file that is read."""
 _LINES = 200
-_LOOP = 6
+_LOOP_LENGTH = 6
 """Lines of a loop, at most, to a sleep in it."""
 _FILES = 16
 """Whose loops are looked for."""
@@ -34,20 +37,16 @@ class SourceLines:
     def __init__(self) -> None:
         self._stuck = False
 
-    def of(self, ranks: Iterable[RankEvidence]) -> dict[str, str]:
-        """Return text by "FILE:LINE" of each thread's innermost frame, and of its innermost of the user."""
-        wanted = {(frame, rank.pid) for rank in ranks if rank.alive for frame in _frames(rank)}
-        return self._within(_read, sorted(wanted, key=str)[:_LINES])
+    def read(self, frames: Iterable[tuple[Frame, int]]) -> dict[str, str]:
+        """Return text by "FILE:LINE" of frames, each with the number of its process."""
+        return self._within(_read_lines, sorted(frames, key=str)[:_LINES])
 
-    def loops(self, ranks: Iterable[RankEvidence], before: float) -> dict[str, list[list[int]]]:
-        """Return the loops in the files of the ranks' main threads; a file that was not read is left out."""
-        files = {
-            frame.file: rank.pid
-            for rank in ranks
-            if rank.alive
-            for frame in reading.users(reading.main(rank.stacks))
-        }
-        return self._within(_read_loops, list(files.items())[:_FILES], before)
+    def find_loops(self, files: Mapping[str, int], unchanged_since: float) -> dict[str, list[list[int]]]:
+        """Return the loops in files, as `read_loops` does; one that cannot be read is left out.
+
+        `files`: by path, a process that knows the file by it.
+        """
+        return self._within(_read_loops, list(files.items())[:_FILES], unchanged_since)
 
     def _within(self, read: Callable[..., None], wanted: list[Any], *more: Any) -> dict[str, Any]:
         results: dict[str, Any] = {}
@@ -65,23 +64,7 @@ def key(frame: Frame) -> str:
     return f"{frame.file}:{frame.line}"
 
 
-def _frames(rank: RankEvidence) -> Iterable[Frame]:
-    for stack in [*rank.stacks, *(stack for child in rank.children for stack in child.stacks)]:
-        yield from _of_stack(stack)
-
-
-def _of_stack(stack: Stack) -> Iterable[Frame]:
-    yield from stack.frames[:1]
-    for frame in (
-        reading.user_frame(stack.frames),
-        reading.worker_task(stack.frames),
-        reading.loader_caller(stack.frames),
-    ):
-        if frame is not None:
-            yield frame
-
-
-def _read(texts: dict[str, str], wanted: list[tuple[Frame, int]]) -> None:
+def _read_lines(texts: dict[str, str], wanted: list[tuple[Frame, int]]) -> None:
     for frame, pid in wanted:
         if key(frame) in texts:
             continue  # ranks that stand at one line share its text: nothing is read or parsed again
@@ -89,21 +72,23 @@ def _read(texts: dict[str, str], wanted: list[tuple[Frame, int]]) -> None:
             path, since = proc.path_from_here(pid, frame.file), _started(pid)
             text = line(path, frame.line, since)
             if "sleep(" in text:
-                text = _loop(path, frame.line, since)[:_LONGEST] or text
+                text = _loop_until(path, frame.line, since)[:_LONGEST] or text
             if text:
                 texts[key(frame)] = text
 
 
-def _loop(path: str, number: int, since: float) -> str:
+def _loop_until(path: str, number: int, since: float) -> str:
     """Return the lines of the loop around a line, as far as this one: what it waits for is in them."""
-    around = [begin for begin, end in loops.of(path, since) or () if begin <= number <= end]
-    first = max((begin for begin in around if begin > number - _LOOP), default=number)
+    around = [begin for begin, end in read_loops(path, since) or () if begin <= number <= end]
+    first = max((begin for begin in around if begin > number - _LOOP_LENGTH), default=number)
     return " ".join(line(path, each, since) for each in range(first, number + 1))
 
 
-def _read_loops(by_file: dict[str, list[list[int]]], files: list[tuple[str, int]], before: float) -> None:
+def _read_loops(
+    by_file: dict[str, list[list[int]]], files: list[tuple[str, int]], unchanged_since: float
+) -> None:
     for file, pid in files:
-        lines = loops.of(proc.path_from_here(pid, file), before)
+        lines = read_loops(proc.path_from_here(pid, file), unchanged_since)
         if lines is not None:
             by_file[file] = lines
 
@@ -127,3 +112,24 @@ def _started(pid: int) -> float:
     if facts is None:
         raise ValueError(pid)
     return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + facts.started / os.sysconf("SC_CLK_TCK")
+
+
+_LARGEST_PROGRAM = 1 << 20
+_LOOPS = (ast.For, ast.AsyncFor, ast.While)
+
+
+def read_loops(path: str, unchanged_since: float) -> Optional[list[list[int]]]:
+    """Return [first line, last line] of each loop statement, without its `else`.
+
+    None where the file cannot be read as Python, is large, or was changed after the moment `unchanged_since`.
+    """
+    try:
+        file = source_file.opened(path, _LARGEST_PROGRAM, unchanged_since)
+        if file is None:
+            return None
+        with file:
+            tree = ast.parse(file.read())
+    except (OSError, ValueError, SyntaxError, RecursionError):
+        return None
+    loops = [node for node in ast.walk(tree) if isinstance(node, _LOOPS)]
+    return sorted([loop.lineno, loop.body[-1].end_lineno or loop.lineno] for loop in loops)

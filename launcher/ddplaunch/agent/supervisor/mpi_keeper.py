@@ -22,7 +22,7 @@ import time
 from typing import Any, Optional
 
 from ddplaunch.agent.contract import Exit, Files, JobPlan
-from ddplaunch.agent.supervisor import launch, mpi_environment
+from ddplaunch.agent.supervisor import launch, launch_options
 from ddplaunch.agent.supervisor.launch import LaunchContext, LaunchError
 from ddplaunch.agent.system import processes, signals
 from ddplaunch.agent.text.printable import error_text
@@ -41,16 +41,16 @@ _POLL = 0.1
 def main(plan: JobPlan, folder: str, words: list[str]) -> int:
     """Run `words` as the rank of our MPI variables. Returns its exit code, 128+n for a signal."""
     try:
-        keeper = MpiWrapper(plan, folder)
+        keeper = MpiKeeper(plan, folder)
         return keeper.run(words)
     except (LaunchError, OSError, ValueError) as error:
         sys.stderr.write(error_text(error))
         return Exit.UNUSABLE
 
 
-class MpiWrapper:
+class MpiKeeper:
     def __init__(self, plan: JobPlan, folder: str) -> None:
-        numbers = mpi_environment.numbers(os.environ)
+        numbers = launch_options.mpi_numbers(os.environ)
         if numbers is None:
             raise LaunchError(
                 "this process has no MPI rank", "start it by mpirun, or by srun with a PMI: --mpi=pmix"
@@ -88,7 +88,7 @@ class MpiWrapper:
 
     def _start(self, words: list[str]) -> subprocess.Popen[bytes]:
         agreed = self.place.agreed()
-        env = launch.environment(self.plan, self.node, self.attempt, agreed, self.place, os.environ)
+        env = launch.launch_environment(self.plan, self.node, self.attempt, agreed, self.place, os.environ)
         env = launch.with_hook(env, self.place, self.hook)
         per_node = self.plan.nproc_per_node or 1
         # torch.distributed finds its ranks by these, as under torchrun.
