@@ -191,12 +191,14 @@ def _without_plan(arguments: argparse.Namespace, folder: str) -> int:
 
         return command.main(arguments.python, arguments.json)
     if arguments.verb == "comment":
-        from ddplaunch.agent.platforms import slurm_comment
+        from ddplaunch.agent.platforms import slurm
 
-        return slurm_comment.at_end(folder)
-    from ddplaunch.agent.slurm import epilog, prolog, prologue
+        return slurm.comment_at_end(folder)
+    from ddplaunch.agent.slurm import node_hooks, prologue
 
-    return {"prolog": prolog.main, "epilog": epilog.main, "prologue": prologue.main}[arguments.verb]()
+    return {"prolog": node_hooks.prolog, "epilog": node_hooks.epilog, "prologue": prologue.main}[
+        arguments.verb
+    ]()
 
 
 def _parser() -> argparse.ArgumentParser:

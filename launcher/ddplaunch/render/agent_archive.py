@@ -39,13 +39,11 @@ _NOT_IN_PODS = (
     "diagnosis/run/mpi.py",  # no job of MPI runs in pods
     "diagnosis/run/mpi_lost.py",
     "supervisor/mpi_keeper.py",
-    "platforms/hostlist.py",
     "platforms/scheduler_variables.py",
-    "platforms/slurm_comment.py",
     *(f"join/{name}.py" for name in _JOIN),
 )
 ARCHIVES: Final = {
-    "agent.pyz": ("job_file", "platforms/kubernetes_events.py", _NO_MPI, *_OUTSIDE),
+    "agent.pyz": ("job_file", _NO_MPI, *_OUTSIDE),
     "agent-for-looks.pyz": (
         "job_file",
         "checks",
@@ -54,7 +52,6 @@ ARCHIVES: Final = {
         "local",
         "slurm",
         "diagnosis/gate",
-        "platforms/kubernetes_events.py",
         "supervisor/supervisor.py",
         "supervisor/without_hub.py",
         _NO_MPI,

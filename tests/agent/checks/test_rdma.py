@@ -16,7 +16,7 @@ from tests.agent.checks.make import make_context
 from ddplaunch.agent.checks import memlock, rdma
 from ddplaunch.agent.checks.context import Context
 from ddplaunch.agent.contract import CheckResult, Status
-from ddplaunch.agent.system import capabilities
+from ddplaunch.agent.system import processes
 
 LIMITED = """
 import resource, sys
@@ -230,7 +230,7 @@ def test_memory_that_may_be_locked(
 )
 def test_how_much_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, soft: int, status: str) -> None:
     """Without any limit all is well; with a large one nobody knows."""
-    monkeypatch.setattr(capabilities, "holds", lambda *_: False)
+    monkeypatch.setattr(processes, "has_capability", lambda *_: False)
     monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, resource.RLIM_INFINITY))
 
     assert status == memlock.check(context(tmp_path, 1)).status
@@ -249,7 +249,7 @@ def test_where_the_limit_comes_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, platform: str, word: str
 ) -> None:
     """The hint names what sets it on this platform."""
-    monkeypatch.setattr(capabilities, "holds", lambda *_: False)
+    monkeypatch.setattr(processes, "has_capability", lambda *_: False)
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1 << 16, 1 << 16))
     job = make_context(tmp_path, resources={"rdma": 1}, platform=platform)
 
@@ -281,6 +281,6 @@ def run(words: list[str]) -> str:
 
 def without_ipc_lock() -> list[str]:
     """What comes before a command that shall have what an ordinary user has of it."""
-    if not capabilities.holds(capabilities.IPC_LOCK):
+    if not processes.has_capability(processes.IPC_LOCK):
         pytest.skip("needs root, to give up a capability")
     return ["setpriv", "--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock"]

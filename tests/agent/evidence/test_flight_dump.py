@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ddplaunch.agent.evidence.flight_dump import Dumps, as_pickle
+from ddplaunch.agent.evidence.flight import Dumps, as_pickle
 
 RECORDED = Path(__file__).parent / "recorded"
 GROUPS: dict[str, Any] = {"0": [[0, 1], "default_pg"], "1": [[0], "tensor"]}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddplaunch.agent.evidence import mp_spawn
+from ddplaunch.agent.evidence import program_output
 
 
 @pytest.mark.parametrize(
@@ -20,4 +20,4 @@ def test_the_first_bad_end_is_read(end: str, exits: dict[int, int]) -> None:
     """By the child's index; a name that no signal has says nothing."""
     text = f"    raise ProcessExitedException(\ntorch.multiprocessing.spawn.ProcessExitedException: {end}\n"
 
-    assert exits == mp_spawn.exits(text)
+    assert exits == program_output.mp_spawn_exits(text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddplaunch.agent.evidence import mpirun
+from ddplaunch.agent.evidence import program_output
 
 RULE = "-" * 74
 
@@ -43,4 +43,4 @@ signal 9 (Killed).
 )
 def test_the_rank_that_ended_first(text: str, expected: dict[int, int]) -> None:
     """As mpirun of Open MPI 4.1 and 5.0 prints it."""
-    assert expected == mpirun.exits(text)
+    assert expected == program_output.mpirun_exits(text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddplaunch.agent.evidence import torchrun
+from ddplaunch.agent.evidence import program_output
 
 REPORT = """\
 ============================================================
@@ -31,9 +31,9 @@ Root Cause (first observed failure):
 
 def test_exit_codes_of_the_report() -> None:
     """Rank, local rank, pid and code of every worker that is listed; signals are negative."""
-    assert torchrun.exits(REPORT) == {5: (1, 812, -9), 4: (0, 811, 1)}
+    assert program_output.torchrun_exits(REPORT) == {5: (1, 812, -9), 4: (0, 811, 1)}
 
 
 def test_a_log_without_report() -> None:
     """Nothing is read where nothing is said."""
-    assert torchrun.exits("rank 3: exitcode : 1\nusage: torchrun [-h]\n") == {}
+    assert program_output.torchrun_exits("rank 3: exitcode : 1\nusage: torchrun [-h]\n") == {}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ddplaunch.agent.contract import Frame, Raised
-from ddplaunch.agent.evidence.tracebacks import Tracebacks
+from ddplaunch.agent.evidence.program_output import Tracebacks
 
 
 def read(text: str) -> list[Raised]:

@@ -26,7 +26,7 @@ from ddplaunch.agent.hub.job_record import JobRecord
 from ddplaunch.agent.hub.run_session import RunSession
 from ddplaunch.agent.hub.stall_detector import LAUNCH
 from ddplaunch.agent.hub.supervisor_join import GIVEN_UP, LATE, NONE_CAME, SupervisorJoin
-from ddplaunch.agent.platforms.step_tasks import SETTLE
+from ddplaunch.agent.platforms.scheduler_log import SETTLE
 
 NAMES = ["n1", "n2", "n3"]
 SAYS = "srun: error: n2: task 1: Exited with exit code 1\n"

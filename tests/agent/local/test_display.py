@@ -8,8 +8,7 @@ import re
 
 import pytest
 
-from ddplaunch.agent.local.display import Display, LineDisplay, ScreenDisplay, Writer, display
-from ddplaunch.agent.local.outlet import Outlet
+from ddplaunch.agent.local.display import Display, LineDisplay, Outlet, ScreenDisplay, Writer, display
 from ddplaunch.agent.text.lines import PARTIAL_EVERY, PrefixedLines
 
 LAUNCH = Writer(b"[0/launch] ")

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ddplaunch.agent.local.outlet import BACKLOG, Outlet
+from ddplaunch.agent.local.display import BACKLOG, Outlet
 
 
 def _run(command: str, stdout: str, state: Path) -> subprocess.CompletedProcess[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddplaunch.agent.platforms.hostlist import expand
+from ddplaunch.agent.platforms.slurm import expand_nodes
 
 
 @pytest.mark.parametrize(
@@ -21,11 +21,11 @@ from ddplaunch.agent.platforms.hostlist import expand
 )
 def test_a_list_is_expanded_in_its_order(text: str, names: list[str]) -> None:
     """Ranges, lists, leading zeros, several brackets, what stands behind them."""
-    assert names == expand(text)
+    assert names == expand_nodes(text)
 
 
 @pytest.mark.parametrize("text", ["n[1-", "n]1[", "n[3-1]", "n[a-b]", "n[0-999999999]", "n1,,n2"])
 def test_what_is_no_list_is_refused(text: str) -> None:
     """Nothing is guessed from a damaged list, and none fills the memory."""
     with pytest.raises(ValueError, match=r"."):
-        expand(text)
+        expand_nodes(text)

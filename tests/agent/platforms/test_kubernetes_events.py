@@ -17,7 +17,7 @@ from ddplaunch.agent.contract import Env, Exit, JobPlan, NotifyPlan, Occasion, V
 from ddplaunch.agent.hub import message
 from ddplaunch.agent.hub.job_record import JobRecord
 from ddplaunch.agent.hub.notifier import Notifier
-from ddplaunch.agent.platforms import kubernetes_events
+from ddplaunch.agent.platforms import kubernetes
 
 PLAN = JobPlan("digits", 2, 4, [], ["train.py"], platform="kubernetes", notify=[NotifyPlan(events=True)])
 HANG = Verdict("rank-missing", "rank 3 is not in all_reduce", "run", nodes=[0], ranks=[3])
@@ -37,7 +37,7 @@ def made(occasion: str, *verdicts: Verdict, exit_code: int | None = None) -> dic
 
 def test_an_event_names_the_job_and_says_the_sentence() -> None:
     """In the form of the API, by the variables that the hub's container has."""
-    event = kubernetes_events.event(made(Occasion.NOTICE, HANG), POD)
+    event = kubernetes.event(made(Occasion.NOTICE, HANG), POD)
 
     assert event.pop("reportingInstance")
     assert event == {
@@ -64,7 +64,7 @@ def test_an_event_names_the_job_and_says_the_sentence() -> None:
 def test_an_event_of_a_jobset_is_about_the_job_in_it() -> None:
     """It has the pods, and a name of its own."""
     names = POD[Env.NAMES].replace("digits-{", "digits-node-0-{")
-    event = kubernetes_events.event(made(Occasion.NOTICE, HANG), {**POD, Env.NAMES: names})
+    event = kubernetes.event(made(Occasion.NOTICE, HANG), {**POD, Env.NAMES: names})
 
     assert "digits-node-0" == event["regarding"]["name"]
 
@@ -82,7 +82,7 @@ def test_only_what_is_wrong_is_a_warning(
     occasion: str, exit_code: int | None, reason: str, kind: str
 ) -> None:
     """Dashboards of clusters count warnings."""
-    event = kubernetes_events.event(made(occasion, exit_code=exit_code), POD)
+    event = kubernetes.event(made(occasion, exit_code=exit_code), POD)
 
     assert (reason, kind) == (event["reason"], event["type"])
 
@@ -91,7 +91,7 @@ def test_a_long_sentence_is_cut_and_a_strange_one_escaped() -> None:
     """The API server refuses more than 1024 bytes."""
     long = made(Occasion.NOTICE, Verdict("rank-failed", "é\x1b[2J" + "é" * 900, "run"))
 
-    note = kubernetes_events.event(long, POD)["note"]
+    note = kubernetes.event(long, POD)["note"]
     assert 990 < len(note.encode()) <= 1000
     assert note.isprintable()
 
@@ -99,7 +99,7 @@ def test_a_long_sentence_is_cut_and_a_strange_one_escaped() -> None:
 @pytest.mark.parametrize("answer", [b"", b"oops", b"[]", b"7", b"null", b"{}", b"\xff"])
 def test_an_answer_without_a_sentence_adds_none(answer: bytes) -> None:
     """Whatever stands between hub and API server may answer in its place."""
-    assert "" == kubernetes_events.words(answer)
+    assert "" == kubernetes._answer_words(answer)
 
 
 class Api:
@@ -146,7 +146,7 @@ def _account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "account"
     folder.mkdir()
     (folder / "token").write_text(TOKEN)
-    monkeypatch.setattr(kubernetes_events, "ACCOUNT", str(folder))
+    monkeypatch.setattr(kubernetes, "ACCOUNT", str(folder))
     return folder
 
 

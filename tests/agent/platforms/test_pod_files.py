@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ddplaunch.agent.contract import SOURCE_MARK, SOURCE_TIME
-from ddplaunch.agent.platforms import pod_files
+from ddplaunch.agent.platforms import kubernetes
 
 ROOT = "1 0 0:50 / / rw - overlay overlay rw\n"
 EMPTY = "2 1 8:1 /var/lib/kubelet/pods/1-2/volumes/kubernetes.io~empty-dir/run {} rw - ext4 /dev/sda1 rw\n"
@@ -37,7 +37,7 @@ def gone(work: Path, mounts: str, since: float = 0.0) -> str:
     """Return the sentence, in a pod with these mounts."""
     table = work.parent / "mountinfo"
     table.write_text(mounts)
-    return pod_files.gone(str(work), since, str(table))
+    return kubernetes.files_gone(str(work), since, str(table))
 
 
 @pytest.mark.parametrize("mounts", [ROOT, ROOT + EMPTY.format("/tmp")])
@@ -61,4 +61,4 @@ def test_nothing_is_said_where_nothing_was_written_since(work: Path) -> None:
 
 def test_nothing_is_said_of_a_whole_file_system(work: Path) -> None:
     """Ranks of an image without a folder of its own stand in /, where all kinds of files change."""
-    assert pod_files.gone("/", 0.0) == ""
+    assert kubernetes.files_gone("/", 0.0) == ""

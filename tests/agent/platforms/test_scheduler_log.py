@@ -12,7 +12,7 @@ from tests.agent.hub.members import Trial
 from ddplaunch.agent.contract import Files, Verdict
 from ddplaunch.agent.hub.job_record import JobRecord
 from ddplaunch.agent.hub.membership import SETTLE, Membership
-from ddplaunch.agent.platforms.scheduler_log import UnreachedReport, line
+from ddplaunch.agent.platforms.scheduler_log import UnreachedReport, report_line
 
 WHY = "2: slurmstepd-n3: error: TaskProlog failed status=1\n"
 
@@ -105,7 +105,7 @@ def test_a_gate_that_has_said_itself_why_it_ends(trial: Overhearing) -> None:
     trial.comes(0)
     trial.comes(1)
     own = Verdict("port-filtered", "node 2 (n3) -> the hub: in vain", "gate", nodes=[2])
-    trial.write(f"2: {line(UnreachedReport(2, 5.0, own))}\n")
+    trial.write(f"2: {report_line(UnreachedReport(2, 5.0, own))}\n")
     assert [] == trial.told(5.0)
     trial.ended(2)
 

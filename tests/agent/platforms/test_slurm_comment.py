@@ -6,7 +6,7 @@ from typing import Any
 
 from ddplaunch.agent.contract import JobPlan, Occasion, Verdict
 from ddplaunch.agent.hub import message
-from ddplaunch.agent.platforms.slurm_comment import comment
+from ddplaunch.agent.platforms.slurm import notice_comment
 
 PLAN = JobPlan("digits", 2, 4, [], ["train.py"], platform="slurm")
 HANG = Verdict("rank-missing", "rank 3 is not in all_reduce", "run", nodes=[0], ranks=[3])
@@ -19,15 +19,15 @@ def made(occasion: str, *verdicts: Verdict) -> dict[str, Any]:
 
 def test_a_comment_says_what_holds_now() -> None:
     """The notice, or that it does not hold any more."""
-    assert "ddplaunch: notice: rank-missing: rank 3 is not in all_reduce" == comment(
+    assert "ddplaunch: notice: rank-missing: rank 3 is not in all_reduce" == notice_comment(
         made(Occasion.NOTICE, HANG)
     )
-    assert "ddplaunch: the notice is withdrawn" == comment(made(Occasion.WITHDRAWN))
+    assert "ddplaunch: the notice is withdrawn" == notice_comment(made(Occasion.WITHDRAWN))
 
 
 def test_a_long_sentence_is_cut_and_a_strange_one_escaped() -> None:
     """squeue prints a comment as it is."""
-    long = comment(made(Occasion.NOTICE, Verdict("rank-failed", "é\x1b[2J" + "é" * 900, "run")))
+    long = notice_comment(made(Occasion.NOTICE, Verdict("rank-failed", "é\x1b[2J" + "é" * 900, "run")))
 
     assert 200 == len(long)
     assert long.startswith("ddplaunch: notice: rank-failed: é\\x1b[2J")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddplaunch.agent.platforms.step_tasks import SETTLE, Ended, StepTasks
+from ddplaunch.agent.platforms.scheduler_log import SETTLE, Ended, StepTasks
 
 NAMES = ["n1", "n2", "n3"]
 

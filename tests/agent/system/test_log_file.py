@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from tests.disks import fill, small_disk
 
-from ddplaunch.agent.system import log_file
-from ddplaunch.agent.system.log_file import LogFile
+from ddplaunch.agent.system import files
+from ddplaunch.agent.system.files import LogFile
 
 
 @pytest.fixture(name="disk")
@@ -37,7 +37,7 @@ def test_lines_wait_for_room_and_come_in_order(disk: Path) -> None:
 
 def test_a_bounded_amount_waits(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond the bound the oldest bytes are lost, and the log says so where they are missing."""
-    monkeypatch.setattr(log_file, "BACKLOG", 10)
+    monkeypatch.setattr(files, "BACKLOG", 10)
     with closing(LogFile(str(disk / "output.log"), lambda _: None)) as log:
         filler = fill(disk)
 

@@ -138,7 +138,7 @@ def test_an_archive_that_cannot_be_kept_is_made_all_the_same(copy: Path) -> None
 def test_a_folder_of_the_agent_can_be_left_out(copy: Path) -> None:
     """What only one scheduler needs stays away, and each of the two archives is kept under its own name."""
     (copy / "agent" / "slurm").mkdir()
-    shutil.copy(PACKAGE / "agent/slurm/jobs.py", copy / "agent/slurm/jobs.py")
+    shutil.copy(PACKAGE / "agent/slurm/node_hooks.py", copy / "agent/slurm/node_hooks.py")
     whole, rest = packer.current("agent.pyz", copy), packer.current("agent-for-pods.pyz", copy)
 
     assert len(rest) < len(whole)

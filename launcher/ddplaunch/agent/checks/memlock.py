@@ -13,7 +13,7 @@ from ddplaunch.agent import platforms
 from ddplaunch.agent.checks import rdma
 from ddplaunch.agent.checks.context import Context, failed, passed, unknown
 from ddplaunch.agent.contract import CheckResult
-from ddplaunch.agent.system import capabilities, phrases
+from ddplaunch.agent.system import phrases, processes
 
 LEAST = 64 << 20
 """Bytes. A connection of NCCL has buffers of 9 MiB (4 for large messages, 5 for small ones), a ring of two
@@ -32,7 +32,7 @@ def check(context: Context, root: str = "/") -> CheckResult:
     observed = f"{_size(soft)} may be locked"
     if soft == resource.RLIM_INFINITY or not rdma.is_used(context, root):
         return passed("memlock", observed, **facts)
-    if capabilities.holds(capabilities.IPC_LOCK):
+    if processes.has_capability(processes.IPC_LOCK):
         return passed("memlock", f"{observed}, and CAP_IPC_LOCK lifts that", **facts)
     hint = platforms.named(context.plan.platform).hint("memlock", _HINT)
     if soft >= LEAST:

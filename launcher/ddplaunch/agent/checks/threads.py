@@ -17,7 +17,7 @@ from ddplaunch.agent import platforms
 from ddplaunch.agent.checks.context import Context, failed, passed, unknown
 from ddplaunch.agent.contract import CheckResult
 from ddplaunch.agent.evidence import cgroup
-from ddplaunch.agent.system import capabilities
+from ddplaunch.agent.system import processes
 from ddplaunch.agent.system.phrases import count
 
 LEAST = 5
@@ -75,8 +75,8 @@ def left(root: str = "/") -> Optional[Room]:
 
 def _is_free() -> bool:
     """Whether the user's limit does not bind us."""
-    is_root = os.getuid() == 0 and capabilities.in_first_namespace()
-    return is_root or capabilities.holds(capabilities.SYS_RESOURCE, capabilities.SYS_ADMIN)
+    is_root = os.getuid() == 0 and processes.is_in_first_namespace()
+    return is_root or processes.has_capability(processes.SYS_RESOURCE, processes.SYS_ADMIN)
 
 
 def _below(pid: int, statuses: Mapping[int, Mapping[str, int]]) -> set[int]:

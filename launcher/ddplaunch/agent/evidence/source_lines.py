@@ -15,8 +15,7 @@ from itertools import islice
 from typing import Any, Callable, Optional
 
 from ddplaunch.agent.contract import Frame
-from ddplaunch.agent.evidence import source_file
-from ddplaunch.agent.system import proc
+from ddplaunch.agent.system import files, proc
 from ddplaunch.agent.text.printable import printable
 
 WAIT = 0.5
@@ -98,7 +97,7 @@ def line(path: str, number: int, unchanged_since: float) -> str:
 
     Raises OSError or ValueError where it cannot be read.
     """
-    file = source_file.opened(path, _LARGEST, unchanged_since)
+    file = files.open_unchanged(path, _LARGEST, unchanged_since)
     if file is None:
         return ""
     with file:
@@ -124,7 +123,7 @@ def read_loops(path: str, unchanged_since: float) -> Optional[list[list[int]]]:
     None where the file cannot be read as Python, is large, or was changed after the moment `unchanged_since`.
     """
     try:
-        file = source_file.opened(path, _LARGEST_PROGRAM, unchanged_since)
+        file = files.open_unchanged(path, _LARGEST_PROGRAM, unchanged_since)
         if file is None:
             return None
         with file:

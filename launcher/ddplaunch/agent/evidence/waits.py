@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple, Optional
 
 from ddplaunch.agent.contract import Wait
-from ddplaunch.agent.system import mounts, proc
+from ddplaunch.agent.system import files, proc
 
 _FUNCTION = re.compile(r"\] ([\w.]+)\+0x")
 _FUNCTIONS_KEPT = 12
@@ -128,7 +128,7 @@ def _string(pid: int, address: int) -> str:
 
 def _mount_of(pid: int, path: str) -> tuple[str, str, str]:
     """Return where the file's file system is mounted, its type, and its source."""
-    mount = mounts.nearest(proc.text(pid, "mountinfo"), path)
+    mount = files.mount_of(proc.text(pid, "mountinfo"), path)
     return mount.point, mount.kind, mount.source
 
 

@@ -52,7 +52,7 @@ from ddplaunch.agent.gate import probe, table
 from ddplaunch.agent.gate.agreed_file import AgreedFile
 from ddplaunch.agent.gate.reach import HubUnreachedError, Reach
 from ddplaunch.agent.platforms import physical_host, scheduler_log, termination
-from ddplaunch.agent.system import host_identity, phrases, ports, secrets, signals
+from ddplaunch.agent.system import phrases, ports, secrets, signals
 from ddplaunch.agent.system.background import Task
 from ddplaunch.agent.system.processes import STOPPING
 from ddplaunch.agent.text.printable import printable
@@ -232,8 +232,8 @@ class Gate:
             address=self._address(),
             ports=listening,
             at=time.time(),
-            machine=host_identity.machine(),
-            netns=host_identity.network(),
+            machine=physical_host.boot_id(),
+            netns=physical_host.network_namespace(),
             pid=os.getpid(),
             facts=facts,
             # `facts` above has the facts of all checks; a failure also keeps its own.
@@ -378,7 +378,7 @@ class Gate:
 
     def _report(self, report: scheduler_log.UnreachedReport) -> None:
         """Print a report for the scheduler's log, where the hub or the launcher may read it."""
-        print(scheduler_log.line(report), flush=True)
+        print(scheduler_log.report_line(report), flush=True)
 
     def _hub_is_dead(self) -> Optional[Verdict]:
         """Return the verdict of this node's hub if it could not listen: no gate can connect to it."""

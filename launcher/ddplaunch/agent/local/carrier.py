@@ -24,9 +24,8 @@ import tty
 from typing import Any, Callable, NamedTuple, Optional
 
 from ddplaunch.agent.contract import Files
-from ddplaunch.agent.local.display import Display, Writer, display, set_size, size_of
-from ddplaunch.agent.local.outlet import Outlet
-from ddplaunch.agent.system.log_file import LogFile
+from ddplaunch.agent.local.display import Display, Outlet, Writer, display, set_size, size_of
+from ddplaunch.agent.system.files import LogFile
 from ddplaunch.agent.text.lines import PrefixedLines
 
 KEPT = 1 << 30

@@ -11,7 +11,7 @@ import time
 import zlib
 
 from ddplaunch.agent.contract import Exit, NodeEvidence, Phase, codec
-from ddplaunch.agent.outside import find_ranks, look, spawned
+from ddplaunch.agent.outside import find_ranks, look
 from ddplaunch.agent.platforms import physical_host
 
 _WIDTH = 1000
@@ -50,7 +50,7 @@ def in_container(tree: find_ranks.Tree) -> find_ranks.JobRanks:
     """Return the ranks of the one job in a container. Raises NoRanksError for several jobs."""
     job_ranks = find_ranks.of_all(tree)
     for root in () if job_ranks.members else tree.roots():
-        job_ranks = spawned.of_process(root, tree)
+        job_ranks = find_ranks.spawned_by(root, tree)
         if job_ranks.members:
             break
     return job_ranks

@@ -8,12 +8,14 @@ of torchrun's rendezvous, and the size of the world. All but `processes` is pure
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Callable, NamedTuple, Optional
 
+from ddplaunch.agent.evidence import py_spy
 from ddplaunch.agent.supervisor import rank_roles
-from ddplaunch.agent.supervisor.rank_roles import ENVIRONMENT, Member
+from ddplaunch.agent.supervisor.rank_roles import ENVIRONMENT, SPAWN, Member
 from ddplaunch.agent.system import proc
 from ddplaunch.agent.text.printable import HintedError
 
@@ -201,3 +203,31 @@ def started(pid: int) -> float:
     if stat is None:
         return now
     return now - time.clock_gettime(time.CLOCK_BOOTTIME) + stat.started / os.sysconf("SC_CLK_TCK")
+
+
+_STACKS = 10.0
+
+
+def spawned_by(pid: int, tree: Tree) -> JobRanks:
+    """Return the ranks below a process, or beside it, numbered from 0 on; none without py-spy."""
+    above = tree.table[pid].parent if _may_be_one(pid, tree) else pid
+    children = [each for each in tree.below(above)[1:] if _may_be_one(each, tree)]
+    program = py_spy.find(sys.executable)
+    numbers = py_spy.spawned(program, children, time.monotonic() + _STACKS) if program else {}
+    # A data loader's worker is a copy of its rank, stack and all.
+    copies = {each for one in numbers for each in tree.below(one)[1:]}
+    return JobRanks(
+        [
+            Member(each, each, number, number, None, SPAWN)
+            for each, number in sorted(numbers.items(), key=lambda item: item[1])
+            if each not in copies
+        ]
+    )
+
+
+def _may_be_one(pid: int, tree: Tree) -> bool:
+    """Whether multiprocessing has started it, as a new program or as a copy of its parent."""
+    own, parent = tree.table[pid], tree.table.get(tree.table[pid].parent)
+    if not own.program.startswith("python"):
+        return False
+    return own.command.endswith(SPAWNED) or (parent is not None and own.command == parent.command)

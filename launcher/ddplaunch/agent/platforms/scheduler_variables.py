@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
 from ddplaunch.agent.contract import Env
-from ddplaunch.agent.platforms import hostlist
+from ddplaunch.agent.platforms import slurm
 from ddplaunch.agent.platforms.kubernetes import KUBERNETES
 from ddplaunch.agent.platforms.slurm import SLURM
 
@@ -73,7 +73,7 @@ def _slurm(environment: Mapping[str, str]) -> Scheduled:
     if tasks != nodes:
         problems.append(f"srun starts {tasks} tasks on {nodes} nodes, where it takes --ntasks-per-node=1")
     try:
-        names = hostlist.expand(listed)
+        names = slurm.expand_nodes(listed)
     except ValueError:
         names = []
     return Scheduled(
@@ -124,7 +124,7 @@ def _in_order(environment: Mapping[str, str], rank: str, size: str) -> list[str]
     A process can check that for its own node alone.
     """
     try:
-        names = hostlist.expand(environment.get("SLURM_JOB_NODELIST", ""))
+        names = slurm.expand_nodes(environment.get("SLURM_JOB_NODELIST", ""))
         here = names.index(environment.get("SLURMD_NODENAME", ""))
         return names[: int(size)] if here == int(rank) else []
     except ValueError:

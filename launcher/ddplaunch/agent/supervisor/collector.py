@@ -13,7 +13,7 @@ from typing import Any, Callable, Optional, Protocol
 
 from ddplaunch.agent.contract import Exited, Frame, NodeEvidence, PhaseName, Process, RankEvidence, Ras, Stack
 from ddplaunch.agent.diagnosis.run import stacks as reading
-from ddplaunch.agent.evidence import cgroup, flight, flight_dump, gpus, kernel, py_spy, ras, stacks, waits
+from ddplaunch.agent.evidence import cgroup, flight, gpus, kernel, py_spy, ras, stacks, waits
 from ddplaunch.agent.evidence.source_lines import SourceLines
 from ddplaunch.agent.evidence.waits import Thread, ThreadWaits
 from ddplaunch.agent.interfaces import read
@@ -22,7 +22,7 @@ from ddplaunch.agent.supervisor import rank_evidence
 from ddplaunch.agent.supervisor.hooks import Hooks, Line
 from ddplaunch.agent.supervisor.ranks import Rank
 from ddplaunch.agent.supervisor.sampling import Sampler, counted, family, frames_of
-from ddplaunch.agent.system import host_identity, proc, processes
+from ddplaunch.agent.system import proc, processes
 from ddplaunch.agent.system.resolve import is_loopback
 from ddplaunch.agent.text import ranges
 
@@ -98,11 +98,11 @@ class Collector:
         """Return all evidence."""
         self._missing = []
         alive = [rank for rank in ranks if rank.alive]
-        in_use = gpus.of_processes(rank.program for rank in alive)
+        in_use = gpus.gpus_in_use(rank.program for rank in alive)
         self._gpus |= in_use
         stalled = all(rank.progress.suspicious(time.monotonic()) for rank in alive)
         question = gpus.Question() if in_use and stalled and not look.quick else None
-        dumps = flight_dump.Dumps(look.dumps, look.hide)
+        dumps = flight.Dumps(look.dumps, look.hide)
         self._look(alive, look, dumps)
         lines, silence = question.answer(self._meanwhile) if question is not None else ([], "")
         if silence:
@@ -136,7 +136,7 @@ class Collector:
             launch_exit=launch_exit,
             launch_output=launch_output,
             missing=self._missing,
-            machine=f"{host_identity.machine()} {host_identity.network()}",
+            machine=f"{physical_host.boot_id()} {physical_host.network_namespace()}",
             addresses=_addresses(),
             xids=self._kernel.xids(self._pids, self._gpus),
             gpus=lines,
@@ -173,7 +173,7 @@ class Collector:
 
     # --- the ranks
 
-    def _look(self, ranks: Sequence[Rank], look: Look, dumps: flight_dump.Dumps) -> None:
+    def _look(self, ranks: Sequence[Rank], look: Look, dumps: flight.Dumps) -> None:
         """Collect evidence of all `ranks` at once, and set it as their `evidence`."""
         deadline = look.deadline
         families = {rank: family(rank.program) for rank in ranks}

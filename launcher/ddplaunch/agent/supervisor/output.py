@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from typing import Callable, Optional
 
 from ddplaunch.agent.contract import Raised
-from ddplaunch.agent.evidence.tracebacks import STARTS, Tracebacks
+from ddplaunch.agent.evidence.program_output import STARTS, Tracebacks
 from ddplaunch.agent.supervisor.launch import LaunchContext
 from ddplaunch.agent.supervisor.ranks import Rank
 from ddplaunch.agent.system import proc

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Optional
 
 from ddplaunch.agent.contract import Exited, JobPlan, Phase, PhaseName
-from ddplaunch.agent.evidence import mp_spawn, mpirun, torchrun
+from ddplaunch.agent.evidence import program_output
 from ddplaunch.agent.supervisor import launch_options, rank_evidence, ranks
 from ddplaunch.agent.supervisor.hooks import HookMessage, Hooks, Line
 from ddplaunch.agent.supervisor.launch import LaunchContext
@@ -293,18 +293,18 @@ class RankTracker:
         """Read all output that is left, and in it the exit codes that only torchrun or mpirun got."""
         self.logs.catch_up(over=True)
         output = _text(self._place.launch_log, self._output_from)
-        for number, (local_rank, pid, code) in torchrun.exits(output).items():
+        for number, (local_rank, pid, code) in program_output.torchrun_exits(output).items():
             rank = next((rank for rank in self.ranks if rank.pid == pid), None)
             if rank is None and not any(each.number == number for each in self.ranks):
                 rank = Rank(number, local_rank, pid)
                 self.ranks.append(rank)
             if rank is not None and (not rank.alive or rank.look_for_end()):
                 rank.learn_exit(code)
-        for index, code in mp_spawn.exits(output).items():
+        for index, code in program_output.mp_spawn_exits(output).items():
             its = [rank for rank in self.ranks if self.candidates.index_of(rank.program) == index]
             if len(its) == 1 and not its[0].alive:
                 its[0].learn_exit(code)
-        for number, code in mpirun.exits(output).items() if self.launches_mpi else ():
+        for number, code in program_output.mpirun_exits(output).items() if self.launches_mpi else ():
             for rank in self.ranks:
                 if rank.number == number and (not rank.alive or rank.look_for_end()):
                     rank.learn_exit(code)

@@ -1,4 +1,7 @@
-"""prctl and the process tree: Linux calls that Python lacks."""
+"""This process and its relatives: prctl, the process tree, what it may do, who connects to it.
+
+These are Linux calls that Python lacks, and a few lines around those that it has.
+"""
 
 from __future__ import annotations
 
@@ -132,3 +135,30 @@ def forget_coercion() -> None:
         return
     if not any(each.startswith(b"LC_CTYPE=") for each in given):
         del os.environ["LC_CTYPE"]
+
+
+# --- what this process may do beyond its limits
+
+IPC_LOCK = 14  # linux/capability.h
+SYS_ADMIN = 21
+SYS_RESOURCE = 24
+_FIRST_NAMESPACE = ["0", "0", "4294967295"]
+
+
+def has_capability(*capabilities: int) -> bool:
+    """Whether it has one of them in the first user namespace: only there they lift a limit."""
+    try:
+        with open("/proc/self/status", encoding="utf-8", errors="replace") as file:
+            held = next(line.split()[1] for line in file if line.startswith("CapEff:"))
+        return is_in_first_namespace() and any(int(held, 16) >> each & 1 for each in capabilities)
+    except (OSError, StopIteration, ValueError):
+        return False
+
+
+def is_in_first_namespace() -> bool:
+    """Whether its user namespace is the first one, as outside of containers for users who are not root."""
+    try:
+        with open("/proc/self/uid_map", encoding="ascii") as file:
+            return file.read().split() == _FIRST_NAMESPACE
+    except OSError:
+        return False

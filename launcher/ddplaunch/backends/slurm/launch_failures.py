@@ -12,7 +12,7 @@ from pathlib import PurePath
 from typing import Final, NamedTuple
 
 from ddplaunch.agent.contract import Exit, Verdict
-from ddplaunch.agent.platforms import hostlist
+from ddplaunch.agent.platforms import slurm
 from ddplaunch.agent.text import shell
 from ddplaunch.backends.job import Outcome, State
 from ddplaunch.backends.slurm.parse import SlurmJob
@@ -101,7 +101,7 @@ def explained(job: SlurmJob, output: str) -> LaunchFailure | None:
     found = number(job)
     if found is None:
         return None
-    failure, node = _TEXTS[found], hostlist.first(job.node_list)
+    failure, node = _TEXTS[found], slurm.first_node(job.node_list)
     words = {"node": node or "a node", "folder": str(PurePath(output).parent) if output else job.workdir}
     quoted = {"node": words["node"], "folder": shell.word(words["folder"])}
     facts = [f"the exit code 0:{job.signal} stands for Slurm's own error {found}, ESLURMD_{failure.name}"]

@@ -9,7 +9,7 @@ from typing import Optional
 from ddplaunch.agent.contract import Exit, Verdict
 from ddplaunch.agent.diagnosis.rules import entries
 from ddplaunch.agent.platforms import Platform
-from ddplaunch.agent.platforms.step_tasks import Ended
+from ddplaunch.agent.platforms.scheduler_log import Ended
 from ddplaunch.agent.system import phrases, subjects
 
 ENTRIES = entries(

@@ -1,12 +1,12 @@
-"""Finds Python tracebacks, and uncaught exceptions of C++, in a rank's log. Pure.
+"""Reads what ranks and launchers print: tracebacks, and exits that nobody else has seen. Pure.
 
-A log has exceptions that the hook cannot see: those caught and logged, those of interpreters without it, and
-those that end threads of C++, as torch's watchdog of NCCL.
+The supervisor asks for exits when torchrun, mp.spawn or mpirun was the one that reaped a rank.
 """
 
 from __future__ import annotations
 
 import re
+import signal
 from typing import Optional
 
 from ddplaunch.agent.contract import Frame, Raised
@@ -69,3 +69,41 @@ class Tracebacks:
         if not thrown or not line.startswith(_WHAT):
             return None
         return Raised(thrown, _TORCHS.sub("", line[len(_WHAT) :])[:MESSAGE_LIMIT], at, [], source="log")
+
+
+_FAILURE = re.compile(
+    r"^\s*rank\s*: (\d+) \(local_rank: (\d+)\)\s*$\s*^\s*exitcode\s*: (-?\d+) \(pid: (\d+)\)", re.MULTILINE
+)
+
+
+def torchrun_exits(text: str) -> dict[int, tuple[int, int, int]]:
+    """Return by global rank (local rank, pid, exit code or negative signal), of torchrun's failure report.
+
+    torchrun's root cause is not read: it is the first in dictionary order within one second.
+    """
+    failures = _FAILURE.findall(text)
+    return {int(rank): (int(local), int(pid), int(code)) for rank, local, code, pid in failures}
+
+
+_EXIT = re.compile(r"ProcessExitedException: process (\d+) terminated with (?:signal (\w+)|exit code (\d+))")
+
+
+def mp_spawn_exits(text: str) -> dict[int, int]:
+    """Return exit codes by the child's index, negative for a signal: mp.spawn reports the first bad end."""
+    codes = {}
+    for index, name, code in _EXIT.findall(text):
+        number = -getattr(signal, name, 0) if name else int(code)
+        if number:
+            codes[int(index)] = number
+    return codes
+
+
+_CODE = re.compile(r"Process name: \[.*,(\d+)\]\s*\n\s*Exit code:\s+(\d+)")
+_SIGNAL = re.compile(r"process rank (\d+) with PID \d+ on node \S+ exited on\s+signal (\d+)")
+
+
+def mpirun_exits(text: str) -> dict[int, int]:
+    """Return exit codes by world rank, negative for a signal: Open MPI reports the first to end badly."""
+    codes = {int(rank): int(code) for rank, code in _CODE.findall(text)}
+    codes.update({int(rank): -int(number) for rank, number in _SIGNAL.findall(text)})
+    return codes
