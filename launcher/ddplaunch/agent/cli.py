@@ -191,14 +191,11 @@ def _without_plan(arguments: argparse.Namespace, folder: str) -> int:
 
         return command.main(arguments.python, arguments.json)
     if arguments.verb == "comment":
-        from ddplaunch.agent.platforms import slurm
-
         return slurm.comment_at_end(folder)
     from ddplaunch.agent.slurm import node_hooks, prologue
 
-    return {"prolog": node_hooks.prolog, "epilog": node_hooks.epilog, "prologue": prologue.main}[
-        arguments.verb
-    ]()
+    verbs = {"prolog": node_hooks.prolog, "epilog": node_hooks.epilog, "prologue": prologue.main}
+    return verbs[arguments.verb]()
 
 
 def _parser() -> argparse.ArgumentParser:
