@@ -21,7 +21,7 @@ from ddplaunch.agent.checks.context import Context, failed
 from ddplaunch.agent.contract import CheckResult
 
 
-def check(context: Context) -> CheckResult:
+def check_moon(context: Context) -> CheckResult:
     return failed("moon", "clock-skew", "the moon is up", "a new moon", "wait a fortnight")
 """
 RUN = """
@@ -114,6 +114,13 @@ def python(copy: Path, *words: str) -> list[str]:
     return found.stdout.splitlines()
 
 
+def replace(path: Path, old: str, new: str) -> None:
+    """Replace the one `old` that the file has."""
+    text = path.read_text()
+    assert text.count(old) == 1, f"{path} has no {old!r}, or several"
+    path.write_text(text.replace(old, new))
+
+
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     """A copy of the package, without what was packed from the original."""
@@ -121,14 +128,14 @@ def copy(tmp_path: Path) -> Path:
     return Path(shutil.copytree(LAUNCHER, tmp_path / "launcher", ignore=ignored))
 
 
-def test_a_check_is_one_module_and_its_name(copy: Path) -> None:
+def test_a_check_is_a_function_its_line_and_its_name(copy: Path) -> None:
     """The gate runs it in its place, and a job file can skip it."""
     agent = copy / "ddplaunch" / "agent"
     (agent / "checks" / "moon.py").write_text(CHECK)
-    contract = agent / "contract" / "__init__.py"
-    text = contract.read_text()
-    contract.write_text(text.replace('    "clock",\n)', '    "clock",\n    "moon",\n)'))
-    assert contract.read_text() != text
+    clock = '    ("clock", machine.check_clock),\n'
+    replace(agent / "checks" / "run.py", clock, f'{clock}    ("moon", moon.check_moon),\n')
+    replace(agent / "checks" / "run.py", "    machine,\n", "    machine,\n    moon,\n")
+    replace(agent / "contract" / "__init__.py", '    "clock",\n)', '    "clock",\n    "moon",\n)')
 
     assert ["['the moon is up']", "('moon',)"] == python(copy, "-c", RUN)
 

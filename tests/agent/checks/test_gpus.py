@@ -37,7 +37,7 @@ def test_devices(tmp_path: Path, wanted: int | None, files: list[str], status: s
         path = tmp_path / "dev" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
-    result = gpus.check(Context(make_plan(resources={"gpus": wanted}), "", 0, 0, b"k"), f"{tmp_path}/")
+    result = gpus.check_gpus(Context(make_plan(resources={"gpus": wanted}), "", 0, 0, b"k"), f"{tmp_path}/")
 
     assert (status, code) == (result.status, result.code)
 
@@ -51,7 +51,7 @@ def checked(
         (folder / f"dev/nvidia{number}").touch()
     environment = {"PATH": install(folder / "bin", text), **environment}
     context = make_context(folder, environment=environment, resources={"gpus": wanted}, nproc_per_node=ranks)
-    return gpus.check(context, f"{folder}/")
+    return gpus.check_gpus(context, f"{folder}/")
 
 
 @pytest.mark.parametrize(
@@ -134,6 +134,6 @@ def test_a_driver_that_does_not_answer(tmp_path: Path, tool: str) -> None:
     path = install(tmp_path / "bin", H200_BUSY)
     (tmp_path / "bin/nvidia-smi").write_text(tool)
     context = make_context(tmp_path, environment={"PATH": path}, resources={"gpus": 1})
-    result = gpus.check(context, f"{tmp_path}/")
+    result = gpus.check_gpus(context, f"{tmp_path}/")
 
     assert (Status.PASS, []) == (result.status, result.facts["models"])

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 from tests.agent.checks.make import lay_torch, make_context
 
-from ddplaunch.agent.checks import interpreter, versions
+from ddplaunch.agent.checks import interpreter
 from ddplaunch.agent.contract import CheckResult, Env, Files, Status
 
 
 def check(folder: Path, **changes: Any) -> CheckResult:
     """The interpreter's check of a plan, with our own Python unless said otherwise."""
-    return interpreter.check(make_context(folder, **{"python": sys.executable, **changes}))
+    return interpreter.check_interpreter(make_context(folder, **{"python": sys.executable, **changes}))
 
 
 def test_a_torch_without_torchrun(tmp_path: Path) -> None:
@@ -257,8 +257,8 @@ def test_both_checks_ask_once(tmp_path: Path) -> None:
     counter.chmod(0o755)
     (tmp_path / "train.py").touch()
     context = make_context(tmp_path, python=str(counter))
-    interpreter.check(context)
-    versions.check(context)
+    interpreter.check_interpreter(context)
+    interpreter.check_versions(context)
 
     assert (tmp_path / "asked").read_text() == "\n"
 

@@ -12,8 +12,8 @@ import pytest
 from tests.agent.checks.make import make_context
 from tests.few_threads import group_of
 
-from ddplaunch.agent.checks import threads
-from ddplaunch.agent.checks.threads import ENOUGH, LEAST, Room
+from ddplaunch.agent.checks import limits
+from ddplaunch.agent.checks.limits import ENOUGH_THREADS, LEAST_THREADS, Room
 from ddplaunch.agent.contract import Status
 
 ROOT = Path(__file__).parents[3]
@@ -71,17 +71,17 @@ def test_what_a_control_group_may_start() -> None:
 
 def room_for(monkeypatch: pytest.MonkeyPatch, left: int, name: str = "ulimit -u") -> None:
     """Make the node one with so much room by that limit."""
-    monkeypatch.setattr(threads, "left", lambda: Room(left, 50, name))
+    monkeypatch.setattr(limits, "room_for_threads", lambda: Room(left, 50, name))
 
 
 @pytest.mark.parametrize("ranks", [1, 8])
 @pytest.mark.parametrize(
     ("each", "more", "expected"),
     [
-        (LEAST, -1, (Status.FAIL, "threads-too-few")),
-        (LEAST, 0, (Status.UNKNOWN, "")),
-        (ENOUGH, -1, (Status.UNKNOWN, "")),
-        (ENOUGH, 0, (Status.PASS, "")),
+        (LEAST_THREADS, -1, (Status.FAIL, "threads-too-few")),
+        (LEAST_THREADS, 0, (Status.UNKNOWN, "")),
+        (ENOUGH_THREADS, -1, (Status.UNKNOWN, "")),
+        (ENOUGH_THREADS, 0, (Status.PASS, "")),
     ],
 )
 def test_how_many_are_enough(
@@ -94,7 +94,7 @@ def test_how_many_are_enough(
 ) -> None:
     """What no rank can do without is wanted; where others have more, the user is warned."""
     room_for(monkeypatch, each * ranks + more)
-    result = threads.check(make_context(tmp_path, nproc_per_node=ranks))
+    result = limits.check_threads(make_context(tmp_path, nproc_per_node=ranks))
 
     assert expected == (result.status, result.code)
 
@@ -114,7 +114,7 @@ def test_where_the_limit_is_set(
 ) -> None:
     """The hint names it on this platform."""
     room_for(monkeypatch, 3, name)
-    result = threads.check(make_context(tmp_path, platform=platform))
+    result = limits.check_threads(make_context(tmp_path, platform=platform))
 
     assert f"room for 3 more threads ({name} is 50)" == result.observed
     assert advice in result.hint
@@ -124,4 +124,4 @@ def test_no_limit_is_seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     """Then nothing is known to be wrong."""
     monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
-    assert threads.left(str(tmp_path)) is None
+    assert limits.room_for_threads(str(tmp_path)) is None

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.agent.checks.make import lay_torch, make_context
 
-from ddplaunch.agent.checks import versions
+from ddplaunch.agent.checks import interpreter
 from ddplaunch.agent.contract import Status
 
 
@@ -17,7 +17,7 @@ def test_versions_are_read_without_importing(tmp_path: Path) -> None:
     environment = lay_torch(tmp_path, text)
     (tmp_path / "nvidia_nccl_cu13-2.30.7.dist-info").mkdir()
     context = make_context(tmp_path, python=sys.executable, environment=environment)
-    result = versions.check(context)
+    result = interpreter.check_versions(context)
 
     expected = {"torch": "2.15.0+cu132", "cuda": "13.2", "nccl": "2.30.7"}
     assert expected == {key: value for key, value in result.facts.items() if key != "python"}
@@ -27,13 +27,15 @@ def test_versions_are_read_without_importing(tmp_path: Path) -> None:
 def test_an_older_form_of_the_version_file(tmp_path: Path) -> None:
     """torch 1.x wrote no annotations."""
     environment = lay_torch(tmp_path, "__version__ = '1.13.1+cu117'\ndebug = False\ncuda = '11.7'\n")
-    result = versions.check(make_context(tmp_path, python=sys.executable, environment=environment))
+    result = interpreter.check_versions(
+        make_context(tmp_path, python=sys.executable, environment=environment)
+    )
 
     assert ("1.13.1+cu117", "11.7") == (result.facts["torch"], result.facts["cuda"])
 
 
 def test_a_python_that_is_not_there_has_no_versions(tmp_path: Path) -> None:
     """That it is not there is for another check to say."""
-    result = versions.check(make_context(tmp_path, python="/no/such/python3"))
+    result = interpreter.check_versions(make_context(tmp_path, python="/no/such/python3"))
 
     assert (Status.UNKNOWN, {}) == (result.status, result.facts)

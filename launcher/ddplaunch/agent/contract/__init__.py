@@ -169,7 +169,7 @@ CHECKS = (
 )
 """The gate's checks in the order in which they are printed, by the names that `gate.skip` takes.
 
-All but MESH are modules of `agent.checks`."""
+All but MESH are in the table of `agent.checks.run`."""
 
 
 # --- plan

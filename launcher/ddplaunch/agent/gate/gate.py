@@ -194,7 +194,9 @@ class Gate:
             here = phrases.node(self._node, self._plan.names)
             self._show(f"gate of {self._plan.job}, {here} of {self._plan.nodes}", self._results)
         if self._node == 0 and self._plan.master_port is None and self._context.master is None:
-            self._results.append(port.check(self._context))  # the job needs one, even if it skips the check
+            self._results.append(
+                port.check_port(self._context)
+            )  # the job needs one, even if it skips the check
 
     def _listen(self) -> None:
         """Answer probes of peers from now on, at a free port (as torch uses) and at the master port."""

@@ -27,7 +27,7 @@ from typing import NamedTuple, Optional
 
 from ddplaunch.agent.checks import run as checks
 from ddplaunch.agent.checks.context import Context, failed, passed, unknown
-from ddplaunch.agent.checks.disk import LEAST
+from ddplaunch.agent.checks.machine import LEAST_SPACE
 from ddplaunch.agent.contract import CheckResult, Exit, JobPlan, Status
 from ddplaunch.agent.gate import table
 from ddplaunch.agent.platforms import SLURM
@@ -131,7 +131,7 @@ def lacking_room(place: str) -> str:
     except OSError as error:
         return f"cannot write to {place}: {error.strerror}"
     free = stat.f_bavail * stat.f_frsize
-    return "" if free >= LEAST else f"{size(free)} free in {place}"
+    return "" if free >= LEAST_SPACE else f"{size(free)} free in {place}"
 
 
 # --- before a job
@@ -165,7 +165,7 @@ def _check_room(context: Context, check: str, code: str, place: str) -> CheckRes
     observed = lacking_room(place)
     if not observed:
         return passed(check, f"there is room in {place}")
-    wanted, hint = f"at least {size(LEAST)}", f"`df -h {place}; ls -la {place}` on this node"
+    wanted, hint = f"at least {size(LEAST_SPACE)}", f"`df -h {place}; ls -la {place}` on this node"
     others = [job for job in jobs_here() if str(job) != context.variable("SLURM_JOB_ID")]
     if others:  # their files may fill it, and go with them
         return unknown(check, f"{observed}, while other jobs run here: {', '.join(map(str, others))}", hint)
