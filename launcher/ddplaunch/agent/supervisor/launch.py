@@ -43,9 +43,7 @@ _HOOK_FILES = (
     "ddplaunch_rendezvous.py",
     "ddplaunch_ring.py",
     "ddplaunch_spawn.py",
-    "ddplaunch_ties.py",
     "ddplaunch_torch.py",
-    "ddplaunch_work.py",
 )
 _RECORDER_SIZE = "2000"
 """Entries of torch's flight recorder; since torch 2.11 the default. Before 2.8 the variable had another name,
