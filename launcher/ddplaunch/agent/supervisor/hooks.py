@@ -6,10 +6,11 @@ import json
 import os
 import selectors
 import socket
-import struct
 import time
 from collections.abc import Iterable
 from typing import Any, Callable, Optional
+
+from ddplaunch.agent.system import processes
 
 _CHUNK = 1 << 18
 _LIMIT = 16 << 20
@@ -122,17 +123,7 @@ class Hooks:
         self._listener.close()
 
     def _accept(self) -> None:
-        while True:
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                return
-            credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-            pid, user, _ = struct.unpack("3i", credentials)
-            if user != os.getuid():
-                connection.close()
-                continue
-            connection.setblocking(False)
+        for connection, pid in processes.accept_own(self._listener):
             line = self.lines[pid] = Line(connection, pid)
             self._selector.register(connection, selectors.EVENT_READ, line)
             self._read(line)

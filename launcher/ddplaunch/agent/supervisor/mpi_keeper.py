@@ -71,7 +71,7 @@ class MpiKeeper:
     def run(self, words: list[str]) -> int:
         for number in processes.STOPPING:
             signal.signal(number, lambda received, _: self._end_rank(received))
-        for other in signals.FORWARDED - signals.CRASHES - signals.PAUSES - {*processes.STOPPING}:
+        for other in signals.REQUESTS - {*processes.STOPPING}:
             if signal.getsignal(other) is not signal.SIG_IGN:
                 signal.signal(other, lambda received, _: self._pass_on(received))
         self.child = self._start(words)

@@ -7,17 +7,23 @@ from __future__ import annotations
 
 import os
 import signal
+import struct
 import sys
 import traceback
-from typing import Callable, NoReturn, Optional
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Callable, NoReturn, Optional
 
 import ddplaunch.agent
+
+if TYPE_CHECKING:
+    import socket
 
 STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """Signals that ask a program to end."""
 TMP = "/tmp"  # noqa: S108 - the default of every program
 PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+_CREDENTIALS = struct.Struct("3i")  # pid, user and group: struct ucred
 
 
 def prctl(option: int, argument: int) -> None:
@@ -97,6 +103,27 @@ def descendants(root: int) -> list[int]:
             pids.append(child)
             queue.append(child)
     return pids
+
+
+def accept_own(listener: socket.socket) -> Iterator[tuple[socket.socket, int]]:
+    """Yield the waiting connections of our own user to a Unix socket, each with its process; close others.
+
+    The pid is the kernel's: the process may be in another pid namespace.
+    """
+    from socket import SO_PEERCRED, SOL_SOCKET  # most who import this module need no socket
+
+    while True:
+        try:
+            connection, _ = listener.accept()
+        except OSError:
+            return
+        credentials = connection.getsockopt(SOL_SOCKET, SO_PEERCRED, _CREDENTIALS.size)
+        pid, user, _ = _CREDENTIALS.unpack(credentials)
+        if user == os.getuid():
+            connection.setblocking(False)
+            yield connection, pid
+        else:
+            connection.close()
 
 
 def own_command() -> list[str]:
