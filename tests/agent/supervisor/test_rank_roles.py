@@ -1,12 +1,15 @@
-"""Which processes are ranks: by their calls, their environment, and how they were started."""
+"""Which processes are ranks, by their environments, their calls and their parents."""
 
 from __future__ import annotations
 
+import subprocess
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from ddplaunch.agent.supervisor.rank_roles import Candidate, Numbers, assign_roles
+from ddplaunch.agent.supervisor.rank_roles import Candidate, Candidates, Numbers, assign_roles
 
 LAUNCHER, PARENT = 10, 20
 
@@ -97,3 +100,25 @@ def test_several_launchers_side_by_side_have_ranks_of_their_own() -> None:
     assert [31, 41, 32, 42] == [
         pid for pid, *_ in ranks([worker(31, 0), worker(32, 1), worker(41, 0), worker(42, 1)])
     ]
+
+
+def test_a_loaders_workers_are_dropped_with_their_end_and_ranks_are_kept() -> None:
+    """Every epoch brings new workers; what has called init_process_group stays known after its death."""
+    candidates = Candidates()
+    with subprocess.Popen(["sleep", "60"]) as worker, subprocess.Popen(["sleep", "60"]) as rank:
+        lines: Any = [
+            SimpleNamespace(pid=worker.pid, answer={"spawned": 0}),
+            SimpleNamespace(pid=rank.pid, answer=None),
+        ]
+        assert candidates.answered(lines)
+        candidates.called(lines[1], 0, 1)
+        candidates.find()
+        assert {worker.pid, rank.pid} == set(candidates._known)
+        worker.kill()
+        rank.kill()
+        worker.wait()
+        rank.wait()
+    candidates.find()
+
+    known: dict[int, Candidate] = candidates._known
+    assert {rank.pid} == set(known)

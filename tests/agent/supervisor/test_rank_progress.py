@@ -1,7 +1,8 @@
-"""When a rank does something, when it computes, and when it does nothing: its samples, a second apart."""
+"""What moves and what does not, and how long a step takes."""
 
 from __future__ import annotations
 
+import os
 import random
 from typing import Any
 
@@ -9,7 +10,8 @@ import pytest
 from tests.agent.supervisor.samples import C10D, IN_COLLECTIVE, LOADER, Clock, location
 
 from ddplaunch.agent.contract import Frame
-from ddplaunch.agent.supervisor.rank_progress import SUSPICION
+from ddplaunch.agent.supervisor.rank_progress import SUSPICION, Steps
+from ddplaunch.agent.supervisor.ranks import Rank
 from ddplaunch.agent.system.proc import MainIo, Usage
 
 
@@ -386,3 +388,176 @@ def test_who_makes_a_communicator(frames: list[Frame], counted: tuple[int, int] 
     clock.seconds(3, counted=counted, initialized=True, frames=frames)
 
     assert makes == clock.progress.makes_communicator(clock.now)
+
+
+# --- ranks that wait
+
+OPEN = {"counted": (6, 5), "sent_itself": 500, "main_io": MainIo(10, 10)}
+"""Its last collective is open, its sockets and its main thread have moved nothing more."""
+
+
+@pytest.fixture(name="waiting")
+def _waiting(clock: Clock) -> Clock:
+    clock.seconds(2, **OPEN)
+    assert 1.0 == clock.stuck
+    return clock
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [{"written": 1 << 20}, {"read": 1 << 20}, {"pid": LOADER, "read": 1 << 20}],
+    ids=["its threads write", "its threads read", "a child reads"],
+)
+def test_what_goes_on_beside_a_wait_is_movement(waiting: Clock, facts: dict[str, Any]) -> None:
+    """A log of the machine's load and an upload go on for ever, also when the job hangs."""
+    waiting.seconds(9, **OPEN, **facts)
+
+    assert (10.0, 0.0) == (waiting.stuck, waiting.still)
+    assert waiting.progress.suspicious(waiting.now)
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"main_io": MainIo(70_000, 10)},
+        {"main_io": MainIo(10, 70_000)},
+        {"sent_itself": 70_000},
+        {"printed": True, "main_io": MainIo(10, 11)},
+    ],
+    ids=["reads", "writes", "sends", "prints"],
+)
+def test_what_a_waiting_rank_does_itself_is_progress(waiting: Clock, facts: dict[str, Any]) -> None:
+    """A broadcast that takes minutes goes through its sockets."""
+    waiting.second(**{**OPEN, **facts})
+
+    assert 0.0 == waiting.stuck
+
+
+@pytest.mark.parametrize("missing", ["sent_itself", "main_io"])
+def test_bytes_whose_thread_is_not_known_are_progress(waiting: Clock, missing: str) -> None:
+    """Those of a slow broadcast may be among them, where sockets cannot be counted."""
+    waiting.seconds(3, written=1 << 20, **{**OPEN, missing: None})
+
+    assert 0.0 == waiting.stuck
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"counted": (6, 6)},
+        {
+            "counted": (6, 5),
+            "frames": location(("__next__", 700), file="/opt/torch/utils/data/dataloader.py"),
+        },
+    ],
+    ids=["all are done", "one is open while it loads"],
+)
+def test_who_does_not_wait_may_have_its_threads_work_for_it(waiting: Clock, facts: dict[str, Any]) -> None:
+    """A checkpoint is written by many threads, data is read by children."""
+    waiting.seconds(5, written=1 << 20, **{**OPEN, **facts})
+
+    assert 0.0 == waiting.stuck
+    assert waiting.progress.suspicious(waiting.now) is True
+
+
+def test_a_call_that_lasts_is_seen_by_the_stack_alone(clock: Clock) -> None:
+    """Ranks that others have started have no counters."""
+    seen = {**OPEN, "counted": None, "frames": IN_COLLECTIVE}
+    clock.seconds(2, **seen)
+    before = clock.stuck
+    clock.seconds(5, written=1 << 20, **seen)
+
+    assert before + 5.0 == clock.stuck
+
+
+# --- steps
+
+
+def answer(called: int, entries: int = 0, backend: str = "nccl", word: str = "count") -> dict[str, Any]:
+    """A hook's, in a program whose step has four collectives."""
+    status = {"last_enqueued_collective": str(called), "last_completed_collective": str(called)}
+    recorded = [
+        {
+            "profiling_name": f"{backend}:all_reduce",
+            "pg_id": 0,
+            "collective_seq_id": number,
+            "retired": True,
+            "input_sizes": [[100, number % 4]],
+            "time_created_ns": number,
+        }
+        for number in range(called - entries + 1, called + 1)
+    ]
+    more = {"entries": recorded} if entries else {}
+    return {"is": word, "recorders": {backend: {"pg_status": {"0": status}, **more}}}
+
+
+def after(seconds: int, **asked: Any) -> Steps:
+    """A rank that has made eight collectives a second, and was asked after 20 seconds."""
+    steps = Steps()
+    for second in range(seconds):
+        more = {"entries": 40, "word": "steps", **asked} if second == 20 else {}
+        steps.take(float(second), answer(100 + 8 * second, **more))
+    return steps
+
+
+def test_steps_follow_the_counters() -> None:
+    """Two steps a second, also minutes after the recorder was read; before that nothing is known."""
+    assert [None, 0.5, 0.5] == [after(seconds).seconds(seconds) for seconds in (20, 40, 400)]
+
+
+def test_the_recorder_is_read_seldom() -> None:
+    """Not in the first steps, once soon after, and again after ever longer times."""
+    assert 10 == next(second for second in range(200) if after(min(second, 20)).claim_read(second))
+
+    steps, asked = after(10), []
+    for second in range(10, 400):
+        word = "steps" if steps.claim_read(second) else "count"
+        asked += [second] if word == "steps" else []
+        steps.take(second, answer(100 + 8 * second, entries=40 if word == "steps" else 0, word=word))
+    assert [10, 70, 310] == asked
+
+
+def test_a_recorder_whose_text_does_not_come_is_not_asked_for_each_second() -> None:
+    """On a busy machine it comes too late, and would do so each time: it costs the rank some 20 ms."""
+    steps, asked = after(10), []
+    for second in range(10, 200):
+        asked += [second] if steps.claim_read(second) else []
+        steps.take(second, answer(100 + 8 * second))
+
+    assert [10, 70, 130, 190] == asked
+
+
+def test_only_a_rank_that_is_measured_is_asked() -> None:
+    """In a large job all would wait for each of them."""
+    rank = Rank(0, 0, os.getpid())
+    rank.steps = after(20)
+
+    assert [b"count", b"steps"] == [rank.question(False, measured) for measured in (False, True)]
+
+
+def test_a_slow_job_is_measured_between_its_steps() -> None:
+    """A step of 20 s makes all of its collectives at once."""
+    steps = Steps()
+    for second in range(300):
+        word = "steps" if steps.claim_read(second) else "count"
+        steps.take(second, answer(100 + second // 20 * 4, 40 if word == "steps" else 0, word=word))
+
+    assert [20.0, 20.0, None] == [steps.seconds(now) for now in (300, 330, 400)]
+
+
+def test_what_is_not_known_is_not_shown() -> None:
+    """Without steps in the recorder, without a recorder, and when the rank has stopped."""
+    silent = Steps()
+    for second in range(60):
+        silent.take(second, None if second % 2 else {"is": "count", "recorders": {}})
+
+    assert [None, None, None] == [after(60, entries=2).seconds(60), silent.seconds(60), after(60).seconds(90)]
+
+
+def test_groups_that_are_made_again_begin_again() -> None:
+    """Their counters do, and the steps before them are no measure."""
+    steps = after(60)
+    for second in range(60, 70):
+        steps.take(second, answer(second - 59))
+
+    assert 4.0 == pytest.approx(steps.seconds(70))

@@ -1,4 +1,4 @@
-"""Tracebacks as real interpreters and loggers print them, found in a stream of other lines."""
+"""What ranks and launchers print: tracebacks, and exits."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ddplaunch.agent.contract import Frame, Raised
+from ddplaunch.agent.evidence import program_output
 from ddplaunch.agent.evidence.program_output import Tracebacks
 
 
@@ -173,3 +174,94 @@ def test_an_exception_of_cpp_that_ends_the_process() -> None:
 def test_words_that_are_no_exception_of_cpp(lines: list[str]) -> None:
     """Without a message there is nothing to tell."""
     assert [] == read("\n".join(lines))
+
+
+REPORT = """\
+============================================================
+train.py FAILED
+------------------------------------------------------------
+Failures:
+[1]:
+  time      : 2026-11-21_04:50:11
+  host      : node-a
+  rank      : 5 (local_rank: 1)
+  exitcode  : -9 (pid: 812)
+  error_file: <N/A>
+  traceback : Signal 9 (SIGKILL) received by PID 812
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-11-21_04:50:11
+  host      : node-a
+  rank      : 4 (local_rank: 0)
+  exitcode  : 1 (pid: 811)
+  error_file: <N/A>
+  traceback : To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html
+============================================================
+"""
+
+
+def test_exit_codes_of_the_report() -> None:
+    """Rank, local rank, pid and code of every worker that is listed; signals are negative."""
+    assert program_output.torchrun_exits(REPORT) == {5: (1, 812, -9), 4: (0, 811, 1)}
+
+
+def test_a_log_without_report() -> None:
+    """Nothing is read where nothing is said."""
+    assert program_output.torchrun_exits("rank 3: exitcode : 1\nusage: torchrun [-h]\n") == {}
+
+
+@pytest.mark.parametrize(
+    ("end", "exits"),
+    [
+        ("process 2 terminated with signal SIGKILL", {2: -9}),
+        ("process 0 terminated with exit code 7", {0: 7}),
+        ("process 1 terminated with signal SIGNONE", {}),
+        ("process 1 terminated with exit code 0", {}),
+    ],
+)
+def test_the_first_bad_end_is_read(end: str, exits: dict[int, int]) -> None:
+    """By the child's index; a name that no signal has says nothing."""
+    text = f"    raise ProcessExitedException(\ntorch.multiprocessing.spawn.ProcessExitedException: {end}\n"
+
+    assert exits == program_output.mp_spawn_exits(text)
+
+
+RULE = "-" * 74
+
+
+FOUR = """
+mpirun detected that one or more processes exited with non-zero status, thus causing
+the job to be terminated. The first process to do so was:
+
+  Process name: [[27115,1],1]
+  Exit code:    7
+"""
+FOUR_KILLED = """
+mpirun noticed that process rank 1 with PID 0 on node n1 exited on signal 9 (Killed).
+"""
+FIVE = """
+thus causing the job to be terminated. The first process to do so was:
+
+   Process name: [prterun-n1-6099@1,12]
+   Exit code:    3
+"""
+FIVE_KILLED = """
+prterun noticed that process rank 2 with PID 6117 on node n1 exited on
+signal 9 (Killed).
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (FOUR, {1: 7}),
+        (FOUR_KILLED, {1: -9}),
+        (FIVE, {12: 3}),
+        (FIVE_KILLED, {2: -9}),
+        ("Process name: none\nExit code: unknown", {}),
+    ],
+)
+def test_the_rank_that_ended_first(text: str, expected: dict[int, int]) -> None:
+    """As mpirun of Open MPI 4.1 and 5.0 prints it."""
+    assert expected == program_output.mpirun_exits(text)
