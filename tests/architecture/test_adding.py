@@ -40,34 +40,24 @@ print(parse(job, "job.yaml").gate.skip)
 """
 
 RUN_RULE = """
-from ddplaunch.agent.contract import Exit, Verdict
-from ddplaunch.agent.diagnosis.rules import entries
-from ddplaunch.agent.diagnosis.run.stages import Stage
+from typing import Optional
 
-ENTRIES = entries(Exit.HANG, {"rank-moonstruck": "a rank waits for the moon"})
+from ddplaunch.agent.contract import Verdict
+from ddplaunch.agent.diagnosis.run.job_view import JobView
 
 
-def rank_moonstruck(view):
+def rank_moonstruck(view: JobView) -> Optional[Verdict]:
     ranks = [number for number, rank in view.ranks.items() if rank.last_output == "howl"]
     return Verdict("rank-moonstruck", "the moon is up", "run", ranks=ranks) if ranks else None
-
-
-RULES = ((Stage.SUSPENDED, rank_moonstruck),)
 """
 GATE_RULE = """
-from ddplaunch.agent.contract import Exit, Verdict
-from ddplaunch.agent.diagnosis.gate.kinds import Kind
-from ddplaunch.agent.diagnosis.rules import entries
-
-ENTRIES = entries(Exit.MISCONFIGURED, {"moon-full": "a node is to start under a full moon"})
+from ddplaunch.agent.contract import Verdict
+from ddplaunch.agent.diagnosis.gate.job_view import GateView
 
 
-def full(view):
+def full_moon(view: GateView) -> list[Verdict]:
     nodes = [node for node, check_in in view.check_ins.items() if check_in.facts.get("moon")]
     return [Verdict("moon-full", f"{view.nodes(nodes)}: the moon is full", "gate", nodes)] if nodes else []
-
-
-RULES = ((Kind.NODE, full),)
 """
 JUDGE = """
 from tests.agent.diagnosis import build
@@ -93,13 +83,14 @@ sys.path.insert(0, archive)
 import packed
 sys.meta_path.insert(0, packed.Modules(archive, member.get_data(os.path.join(archive, packed.MEMBER))))
 from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
-assert CATALOGUE.__class__.part.__code__.co_filename.startswith(archive)
+from ddplaunch.agent.diagnosis.run import decide
+assert decide.__file__.startswith(archive)
 print(len(CATALOGUE), "rank-moonstruck" in CATALOGUE)
 """
 PAGE = "# {code}\n\n{meaning}.\n\n## What it means\n\nWait for the new moon.\n"
 
 
-def python(copy: Path, *words: str) -> list[str]:
+def python(copy: Path, *words: str, fails: bool = False) -> list[str]:
     """Return what Python, with the copy of the package and these arguments, prints."""
     found = subprocess.run(
         [sys.executable, *words],
@@ -110,15 +101,8 @@ def python(copy: Path, *words: str) -> list[str]:
         timeout=60,
         check=False,
     )
-    assert found.returncode == 0, found.stderr
+    assert (found.returncode != 0) == fails, found.stdout + found.stderr
     return found.stdout.splitlines()
-
-
-def replace(path: Path, old: str, new: str) -> None:
-    """Replace the one `old` that the file has."""
-    text = path.read_text()
-    assert text.count(old) == 1, f"{path} has no {old!r}, or several"
-    path.write_text(text.replace(old, new))
 
 
 @pytest.fixture
@@ -128,27 +112,56 @@ def copy(tmp_path: Path) -> Path:
     return Path(shutil.copytree(LAUNCHER, tmp_path / "launcher", ignore=ignored))
 
 
-def test_a_check_is_a_function_its_line_and_its_name(copy: Path) -> None:
-    """The gate runs it in its place, and a job file can skip it."""
+def changed(path: Path, old: str, new: str) -> None:
+    """Put `new` in the place of `old`, which the file has once."""
+    text = path.read_text()
+    assert 1 == text.count(old)
+    path.write_text(text.replace(old, new))
+
+
+def add_check(copy: Path) -> None:
+    """Add the check `moon`, whose code is known."""
     agent = copy / "ddplaunch" / "agent"
     (agent / "checks" / "moon.py").write_text(CHECK)
     clock = '    ("clock", machine.check_clock),\n'
-    replace(agent / "checks" / "run.py", clock, f'{clock}    ("moon", moon.check_moon),\n')
-    replace(agent / "checks" / "run.py", "    machine,\n", "    machine,\n    moon,\n")
-    replace(agent / "contract" / "__init__.py", '    "clock",\n)', '    "clock",\n    "moon",\n)')
+    changed(agent / "checks" / "run.py", clock, f'{clock}    ("moon", moon.check_moon),\n')
+    changed(agent / "checks" / "run.py", "    machine,\n", "    machine,\n    moon,\n")
+    changed(agent / "contract" / "__init__.py", '    "clock",\n)', '    "clock",\n    "moon",\n)')
+
+
+def add_rules(copy: Path, asked: bool = True, in_catalogue: bool = True) -> None:
+    """Add a rule of the run and one of the gate, with the page of one of them."""
+    diagnosis = copy / "ddplaunch" / "agent" / "diagnosis"
+    (diagnosis / "run" / "moonstruck.py").write_text(RUN_RULE)
+    (diagnosis / "gate" / "moon.py").write_text(GATE_RULE)
+    if asked:
+        decide = diagnosis / "run" / "decide.py"
+        changed(decide, "    mpi_lost,\n", "    moonstruck,\n    mpi_lost,\n")
+        changed(decide, "stopped.rank_stopped,\n", "stopped.rank_stopped, moonstruck.rank_moonstruck,\n")
+        decide = diagnosis / "gate" / "decide.py"
+        changed(decide, "    node_names,\n    subnets", "    moon,\n    node_names,\n    subnets")
+        clocks = "    (Kind.NODE, clocks.differing),\n"
+        changed(decide, clocks, f"{clocks}    (Kind.NODE, moon.full_moon),\n")
+    if in_catalogue:
+        catalogue = diagnosis / "catalogue.py"
+        struck = 'Entry("rank-moonstruck", _HANG, "a rank waits for the moon")'
+        full = 'Entry("moon-full", _CONFIG, "a node is to start under a full moon")'
+        changed(catalogue, "RUN = (\n", f"RUN = (\n    {struck},\n")
+        changed(catalogue, "GATE = (\n", f"GATE = (\n    {full},\n")
+    page = PAGE.format(code="rank-moonstruck", meaning="A rank waits for the moon")
+    (copy / "ddplaunch" / "report" / "pages" / "rank-moonstruck.md").write_text(page)
+
+
+def test_a_check_is_a_function_its_line_and_its_name(copy: Path) -> None:
+    """The gate runs it in its place, and a job file can skip it."""
+    add_check(copy)
 
     assert ["['the moon is up']", "('moon',)"] == python(copy, "-c", RUN)
 
 
-def test_a_verdict_is_one_module_and_its_page(copy: Path, tmp_path: Path) -> None:
+def test_a_verdict_is_a_rule_its_line_in_both_tables_and_its_page(copy: Path, tmp_path: Path) -> None:
     """The rule is asked; its code is explained, is counted among the faults, and is in the archive."""
-    diagnosis = copy / "ddplaunch" / "agent" / "diagnosis"
-    pages = copy / "ddplaunch" / "report" / "pages"
-    (diagnosis / "run" / "moonstruck.py").write_text(RUN_RULE)
-    (diagnosis / "gate" / "moon.py").write_text(GATE_RULE)
-    (pages / "rank-moonstruck.md").write_text(
-        PAGE.format(code="rank-moonstruck", meaning="A rank waits for the moon")
-    )
+    add_rules(copy)
     archive = tmp_path / "agent.pyz"
     archive.write_bytes(agent_archive.packed("agent.pyz", copy / "ddplaunch"))
 
@@ -163,10 +176,35 @@ def test_a_verdict_is_one_module_and_its_page(copy: Path, tmp_path: Path) -> Non
     assert [f"{len(CATALOGUE) + 2} True"] == python(copy, "-I", "-c", ARCHIVE, str(archive))
 
 
-def test_a_code_has_one_entry(copy: Path) -> None:
-    """Two modules that declare the same code are told apart by nothing."""
-    rule = RUN_RULE.replace("rank-moonstruck", "rank-failed")
-    (copy / "ddplaunch" / "agent" / "diagnosis" / "run" / "moonstruck.py").write_text(rule)
+def missed(copy: Path) -> str:
+    """Return what the test of the tables says of the copy, which lacks a line."""
+    own = ("-p", "no:cacheprovider", "-o", f"pythonpath={copy} .")
+    tables = ("-m", "pytest", "-q", *own, "tests/agent/diagnosis/test_tables.py")
+    return "\n".join(python(copy, *tables, fails=True))
 
-    with pytest.raises(AssertionError, match="more than one entry: rank-failed"):
-        python(copy, "-c", "from ddplaunch.agent.diagnosis.catalogue import CATALOGUE as c; len(c)")
+
+def test_a_check_whose_code_has_no_entry_is_missed(copy: Path) -> None:
+    add_check(copy)
+    changed(copy / "ddplaunch" / "agent" / "checks" / "moon.py", '"clock-skew"', '"moon-full"')
+
+    assert "moon.py gives moon-full: add it to diagnosis/catalogue.py" in missed(copy)
+
+
+def test_a_check_whose_name_is_not_in_the_contract_is_missed(copy: Path) -> None:
+    (copy / "ddplaunch" / "agent" / "checks" / "moon.py").write_text(CHECK)
+
+    assert "test_every_check_is_a_module_and_is_run" in missed(copy)
+
+
+def test_a_rule_that_is_in_no_table_is_missed(copy: Path) -> None:
+    add_rules(copy, asked=False)
+    said = missed(copy)
+
+    assert "ddplaunch.agent.diagnosis.run.moonstruck.rank_moonstruck" in said
+    assert "ddplaunch.agent.diagnosis.gate.moon.full_moon" in said
+
+
+def test_a_code_without_a_page_is_missed(copy: Path) -> None:
+    add_rules(copy)
+
+    assert "moon-full.md" in missed(copy)

@@ -9,12 +9,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
+from ddplaunch.agent.diagnosis.catalogue import CATALOGUE, GATE, RUN
 
 ROOT = Path(__file__).resolve().parents[2]
 MEASURED = ROOT / "docs/reference/faults.json"
 BACKENDS = ("local", "slurm", "kubernetes")
-PARTS = {part: list(CATALOGUE.part(part)) for part in ("gate", "run")}
+PARTS = {"gate": [each.code for each in GATE], "run": [each.code for each in RUN]}
 """The codes of causes that are told before anything runs, and of those of a job that runs."""
 
 RECORDED = frozenset(["gpu-stuck"])

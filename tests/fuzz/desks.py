@@ -29,10 +29,10 @@ from ddplaunch.agent.contract import (
     messages,
 )
 from ddplaunch.agent.contract.messages import AskStatus, Way
-from ddplaunch.agent.hub.gate_session import GateSession
+from ddplaunch.agent.hub.gate import GateSession
 from ddplaunch.agent.hub.hub import ControlHandler
 from ddplaunch.agent.hub.job_record import JobRecord
-from ddplaunch.agent.hub.run_session import RunSession
+from ddplaunch.agent.hub.run import RunSession
 from ddplaunch.agent.hub.server import MessageHandler, Session
 
 _NODES = 2

@@ -66,9 +66,9 @@ def _call(arguments: argparse.Namespace, folder: str) -> int:
         return run.main(arguments)
     plan, refused = _plan(folder)
     if arguments.verb == "hub" and termination.wanted() and _number(Env.NODE, None) != 0:
-        from ddplaunch.agent.hub import sidecar
+        from ddplaunch.agent.hub import process
 
-        sidecar.idle(plan.job, _number(Env.NODE, None))
+        process.idle(plan.job, _number(Env.NODE, None))
         return Exit.OK
     plan = dataclasses.replace(plan, names=places.names(plan, os.environ))
     attempt = _number(Env.ATTEMPT, 0)
@@ -162,9 +162,9 @@ def _hub(
     from ddplaunch.agent.hub import hub
 
     if arguments.ended is not None:
-        from ddplaunch.agent.hub import orphaned_job
+        from ddplaunch.agent.hub import recovery
 
-        return orphaned_job.conclude(plan, folder, arguments.ended)
+        return recovery.conclude(plan, folder, arguments.ended)
     port = plan.gate.port if arguments.port is None else arguments.port
     if port == 0:
         port = places.hub_port(plan.job, attempt, key)

@@ -42,12 +42,6 @@ class Modules:
             spec.submodule_search_locations = [os.path.dirname(place)]
         return spec
 
-    def submodules(self, package: str) -> list[str]:
-        """Return the names of the modules in a package, without those of packages in it."""
-        folder = package.replace(".", "/") + "/"
-        names = [name[len(folder) : -len(".py")] for name in self._files if name.startswith(folder)]
-        return [name for name in names if "/" not in name and name != "__init__"]
-
     def create_module(self, spec: ModuleSpec) -> None:
         """Leave it to Python to make the module."""
 

@@ -27,7 +27,7 @@ _PACKERS = [
 ]
 _JOIN = ("key", "launchers", "munge", "prepare", "run", "spot")
 _NO_MPI = "hook/without_mpi.py"
-_OUTSIDE = ("outside", "diagnosis/run/unseen_stacks.py")
+_OUTSIDE = ("outside",)
 """Modules that look at jobs which other launchers have started."""
 _HOOK = "/hook/"
 """Modules whose functions users see in the stacks of their own processes: they keep their names."""
@@ -35,9 +35,6 @@ _NOT_IN_PODS = (
     "slurm",
     "local",
     *_OUTSIDE,
-    "hub/orphaned_job.py",
-    "diagnosis/run/mpi.py",  # no job of MPI runs in pods
-    "diagnosis/run/mpi_lost.py",
     "supervisor/mpi_keeper.py",
     "platforms/scheduler_variables.py",
     *(f"join/{name}.py" for name in _JOIN),

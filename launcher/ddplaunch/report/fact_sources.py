@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from ddplaunch.agent.contract import Verdict
-from ddplaunch.agent.diagnosis.run import collectives, devices, ended, last_call, mpi, nccl_ras, waiting
+from ddplaunch.agent.diagnosis.run import call_records, collectives, devices, ended, mpi, nccl_ras, waiting
 from ddplaunch.agent.diagnosis.run.job_view import JobView
 from ddplaunch.agent.diagnosis.run.location import ENDED
 from ddplaunch.agent.text.mentions import filled
@@ -79,7 +79,7 @@ def _made(view: JobView, verdict: Verdict) -> Iterator[tuple[str, FactSource]]:
         yield from _each(view.line_shown(rank[0], view.locations[rank[0]].site), source)
         its = view.ranks[rank[0]]
         yield from _each(
-            last_call.last(its), FactSource(_RING, some("rank", rank), _file(view, rank, "calls"))
+            call_records.last(its), FactSource(_RING, some("rank", rank), _file(view, rank, "calls"))
         )
         shm = FactSource(_SHM, some("node", view.nodes_of(rank)), _file(view, rank, "shm_size, shm_used"))
         yield from _each(ended.shared_memory(view, rank[0]), shm)

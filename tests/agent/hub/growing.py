@@ -28,10 +28,10 @@ from ddplaunch.agent.contract.messages import (
     Message,
 )
 from ddplaunch.agent.hub import elastic, recovery
-from ddplaunch.agent.hub.gate_session import GateSession
+from ddplaunch.agent.hub.elastic import Newcomers
+from ddplaunch.agent.hub.gate import GateSession
 from ddplaunch.agent.hub.job_record import JobRecord
-from ddplaunch.agent.hub.newcomers import Newcomers
-from ddplaunch.agent.hub.run_session import RunSession
+from ddplaunch.agent.hub.run import RunSession
 
 TIMEOUT = 40.0
 MISSING = [Verdict("node-missing", "it never came", "gate")]
@@ -73,7 +73,7 @@ class Job:
         before = recovery.last_status(str(self.folder))
         self.record.close()
         self.record = JobRecord(self.plan, str(self.folder), 0, self.record.regroups + 1)
-        recovery.gather(self.record, before)
+        recovery.restore_members(self.record, before)
         self.serve()
 
     def comes(self, node: int, *checks: CheckResult, **changes: Any) -> None:

@@ -26,7 +26,7 @@ from ddplaunch.agent.contract import (
 )
 from ddplaunch.agent.contract.messages import Message, Way
 from ddplaunch.agent.hub.job_record import JobRecord
-from ddplaunch.agent.hub.run_session import RunSession
+from ddplaunch.agent.hub.run import RunSession
 
 
 class Wire:

@@ -21,8 +21,7 @@ from ddplaunch.agent.contract import (
 )
 from ddplaunch.agent.contract.messages import CheckingIn, Message, Unbound
 from ddplaunch.agent.hub import elastic, recovery
-from ddplaunch.agent.hub.gate_session import GateSession
-from ddplaunch.agent.hub.gate_states import GateState
+from ddplaunch.agent.hub.gate import GateSession, GateState
 from ddplaunch.agent.hub.job_record import JobRecord
 
 FULL = CheckResult("disk", Status.FAIL, "/tmp is full", code="disk-full")

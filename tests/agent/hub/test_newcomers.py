@@ -30,12 +30,11 @@ from ddplaunch.agent.contract.messages import (
 from ddplaunch.agent.diagnosis.gate import decide as rules
 from ddplaunch.agent.diagnosis.gate.job_view import GateView
 from ddplaunch.agent.hub import elastic, recovery
-from ddplaunch.agent.hub.closing import FAREWELL
-from ddplaunch.agent.hub.ending import CHECKPOINT
-from ddplaunch.agent.hub.gate_states import GateState
+from ddplaunch.agent.hub.closing import CHECKPOINT, FAREWELL
+from ddplaunch.agent.hub.elastic import COMPANY
+from ddplaunch.agent.hub.gate import GateState
 from ddplaunch.agent.hub.job_record import JobRecord
 from ddplaunch.agent.hub.membership import NEWCOMER
-from ddplaunch.agent.hub.newcomers import COMPANY
 
 FULL = CheckResult("disk", Status.FAIL, "/tmp is full", code="disk-full")
 NAMELESS = CheckResult("names", Status.FAIL, "it has no name yet", code="dns-not-found", patience=30.0)

@@ -15,9 +15,9 @@ from tests.busy import BUSY
 from tests.webhook import SECRET, webhook
 
 from ddplaunch.agent.contract import Env, JobPlan, NotifyPlan, Occasion
-from ddplaunch.agent.hub import notifier
+from ddplaunch.agent.hub import notify
 from ddplaunch.agent.hub.job_record import JobRecord
-from ddplaunch.agent.hub.notifier import Notifier
+from ddplaunch.agent.hub.notify import Notifier
 from ddplaunch.agent.system import delivery
 
 Made = Callable[..., Notifier]
@@ -58,7 +58,7 @@ def test_what_may_pass_is_tried_again(
     make: Made, passing: int | str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Five times in all; a message that arrives in the end is no failure."""
-    monkeypatch.setattr(notifier, "_PAUSES", tuple(pause and 0.1 for pause in notifier._PAUSES))
+    monkeypatch.setattr(notify, "_PAUSES", tuple(pause and 0.1 for pause in notify._PAUSES))
     with webhook(passing, passing, passing, passing, 200) as server:
         told = make(server.url)
         told.send(Occasion.NOTICE)
@@ -87,7 +87,7 @@ def test_a_webhook_that_fails_is_reported_once(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     """Whatever number of messages is lost; where another try changes nothing there is none, and no detour."""
-    monkeypatch.setattr(notifier, "_PAUSES", (0.1, 0.1, None))
+    monkeypatch.setattr(notify, "_PAUSES", (0.1, 0.1, None))
     with webhook(answer) as server:
         told = make(server.url)
         told.send(Occasion.NOTICE)
@@ -115,7 +115,7 @@ def test_no_complaint_quotes_the_url(
     make: Made, url: str, said: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Who has it can write to the channel."""
-    monkeypatch.setattr(notifier, "_PAUSES", (0.0, 0.0, None))
+    monkeypatch.setattr(notify, "_PAUSES", (0.0, 0.0, None))
     with socket.create_server(("127.0.0.1", 0)) as held:
         port = held.getsockname()[1]
     told = make(url.format(port=port))
@@ -146,7 +146,7 @@ def test_a_webhook_that_does_not_answer_holds_nothing_up(
     make: Made, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Telling takes no time, the end takes AT_END at most, and another recipient is told at once."""
-    monkeypatch.setattr(notifier, "AT_END", 2.0)
+    monkeypatch.setattr(notify, "AT_END", 2.0)
     with webhook("slow") as slow, webhook() as quick:
         told = make(slow.url, quick.url)
         begun = time.monotonic()
@@ -156,7 +156,7 @@ def test_a_webhook_that_does_not_answer_holds_nothing_up(
         told.send(Occasion.END)
         quick.wait_for(16)
         told.close()
-        assert time.monotonic() - begun < BUSY * (notifier.AT_END + 1)
+        assert time.monotonic() - begun < BUSY * (notify.AT_END + 1)
 
     assert "notify[0] got no message: too many messages wait for it" in capfd.readouterr().out
 
@@ -201,7 +201,7 @@ def test_a_command_is_ended_with_all_that_it_has_started(
 ) -> None:
     """After its time, however it clings to it."""
     monkeypatch.setattr(delivery, "COMMAND", 1.0)
-    monkeypatch.setattr(notifier, "_PAUSES", (None,))
+    monkeypatch.setattr(notify, "_PAUSES", (None,))
     pids = tmp_path / "pids"
     told = make(command=["/bin/sh", "-c", f"trap '' TERM; sleep 60 & echo $$ $! > {pids}; wait"])
 

@@ -1,20 +1,24 @@
-"""A hub in the place of one that was killed: what it still knows, whom it waits for, what it hears twice."""
+"""What is made of the files of a hub that was killed."""
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
+import time
 from pathlib import Path
 
-from tests.agent.diagnosis.build import dead, victim
+import pytest
+from tests.agent.diagnosis.build import dead, rank, victim
 from tests.agent.hub.sessions import Hub, Wire, beat
 
-from ddplaunch.agent.contract import Exit, JobPlan, Phase
-from ddplaunch.agent.hub import reconnects, recovery
-from ddplaunch.agent.hub.gate_session import LINGER, GateSession
+from ddplaunch.agent.contract import Exit, Exited, JobPlan, NodeEvidence, Phase, RankEvidence, WatchdogPlan
+from ddplaunch.agent.hub import liveness, recovery
+from ddplaunch.agent.hub.gate import LINGER, GateSession
 from ddplaunch.agent.hub.job_record import JobRecord
 from ddplaunch.agent.hub.liveness import GONE
-from ddplaunch.agent.hub.run_session import RunSession
+from ddplaunch.agent.hub.run import RunSession
+from ddplaunch.agent.supervisor.launch import LaunchContext
+from ddplaunch.agent.supervisor.without_hub import WithoutHub
 
 ALL = [beat(number, 1) for number in range(4)]
 
@@ -94,7 +98,7 @@ def test_a_node_that_does_not_come_back_is_lost(hub: Hub) -> None:
     """Its machine may have been lost with the hub; it has as long as any node that is silent."""
     hub.beats(*ALL)
     killed(hub, 0)
-    for _ in range(int(reconnects.PATIENCE + GONE) - 1):
+    for _ in range(int(liveness.RECONNECT + GONE) - 1):
         hub.says(0, "beat", {"beat": {"node": 0, "phase": "running", "at": 1.0, "ranks": []}})
         hub.ticks(1)
     assert [None] == [hub.handler.closing.exit_code]
@@ -161,3 +165,34 @@ def test_a_verdict_of_the_gate_stands(tmp_path: Path) -> None:
 
     assert Exit.MISCONFIGURED == again.exit_code
     again.close()
+
+
+PLAN = JobPlan("digits", 2, 1, launch=[], command=[], watchdog=WatchdogPlan(10.0, 60.0))
+
+
+def write(folder: Path, node: int, ranks: list[RankEvidence], ended: Exited | None) -> None:
+    """Judge one node's ranks, and keep them as its supervisor does; `ended`: its launch command."""
+    place = LaunchContext(str(folder), node)
+    Path(place.node).mkdir(parents=True)
+    alone = WithoutHub(PLAN, place, node, 0)
+    found = NodeEvidence(node, f"n{node}", time.time(), "running", ranks, launch_exit=ended)
+    if ended is None:
+        assert alone.of_hang(found) is not None
+    else:
+        alone.of_end(Exit.WORKER_FAILED, found)
+
+
+@pytest.mark.parametrize(("seconds", "accused"), [(5.0, []), (-5.0, [0])], ids=["after", "before"])
+def test_a_failure_after_another_nodes_hang_accuses_nobody(
+    tmp_path: Path, seconds: float, accused: list[int]
+) -> None:
+    """Its peer was ended as hung, so its own connection broke. One that failed before is to blame."""
+    at = time.time() + seconds
+    gone = dataclasses.replace(rank(0), alive=False, exit=Exited(at, 1))
+    write(tmp_path, 0, [gone], Exited(at, 1))
+    write(tmp_path, 1, [rank(1, stuck_for=70.0, still_for=70.0)], None)
+
+    found = recovery.gather_bundle(PLAN, str(tmp_path))
+
+    assert found is not None
+    assert accused == sorted({each for one in found.verdicts for each in one.ranks})

@@ -13,11 +13,10 @@ from tests.agent.hub.sessions import BUSY, HUNG, Hub, Wire
 from ddplaunch.agent.contract import Beat, Exit, Ras, Verdict, codec
 from ddplaunch.agent.contract.messages import AskDiagnosis, Finished
 from ddplaunch.agent.diagnosis.run import decide
-from ddplaunch.agent.diagnosis.run.stages import Stage
-from ddplaunch.agent.hub.evidence_rounds import LATE
-from ddplaunch.agent.hub.launch_attempts import LAST, SETTLE
-from ddplaunch.agent.hub.recheck import DOUBT, LEAVING
-from ddplaunch.agent.hub.run_states import RunState
+from ddplaunch.agent.diagnosis.run.job_view import JobView
+from ddplaunch.agent.hub.attempts import DOUBT, LAST, LEAVING, SETTLE
+from ddplaunch.agent.hub.evidence import LATE
+from ddplaunch.agent.hub.run import RunState
 
 
 @pytest.mark.parametrize("state", list(RunState))
@@ -446,7 +445,11 @@ def test_a_rule_that_fails_ends_no_connection_and_holds_up_no_end(
     """Over evidence that nobody has thought of: the job ends by its exit codes, and the log says why."""
     complaints: list[str] = []
     monkeypatch.setattr(hub.record, "log", complaints.append)
-    monkeypatch.setattr(decide, "_RULES", [(Stage.FAILED, lambda view: 1 // 0)])
+
+    def fails(view: JobView) -> Verdict | None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(decide, "TABLE", [decide.FirstOf(decide.always, (fails,))])
     hub.death(0, dead(0, 1, code=1, raised=[raised("ValueError", "corrupt batch", 1)], pid=1000))
     hub.answers(0, rank(1))
     hub.answers(1, rank(2), rank(3))

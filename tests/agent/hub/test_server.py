@@ -18,7 +18,6 @@ from tests.busy import BUSY
 
 from ddplaunch.agent.contract import Beat, Phase
 from ddplaunch.agent.contract.messages import Heartbeat
-from ddplaunch.agent.hub import authentication
 from ddplaunch.agent.hub import server as server_module
 from ddplaunch.agent.hub.server import Server
 from ddplaunch.agent.transport.protocol import (
@@ -251,7 +250,7 @@ def test_a_reset_in_the_middle(hub: Hub) -> None:
 
 def test_one_byte_a_while_is_dropped(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that dribbles its proof is dropped when its time is up, however busy it looks."""
-    monkeypatch.setattr(authentication, "HELLO_SECONDS", 0.5)
+    monkeypatch.setattr(server_module, "HELLO_SECONDS", 0.5)
     with hub.raw() as connection:
         started = time.monotonic()
         with contextlib.suppress(OSError):

@@ -11,7 +11,7 @@ from tests.busy import BUSY
 from tests.webhook import SECRET, webhook
 
 from ddplaunch.agent.contract import Exit, Files, NotifyPlan
-from ddplaunch.agent.hub import notifier
+from ddplaunch.agent.hub import notify
 from ddplaunch.agent.local import host
 
 RECIPIENT = NotifyPlan(webhook={"env": "THE_URL"})
@@ -38,7 +38,7 @@ def test_the_end_is_told(
 
 def test_the_hub_has_time_for_its_last_messages() -> None:
     """Who ends a hub that does not end by itself waits for longer."""
-    assert notifier.AT_END + 10 <= host.HUB_END
+    assert notify.AT_END + 10 <= host.HUB_END
 
 
 def test_a_webhook_that_hangs_delays_no_job(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,7 +48,7 @@ def test_a_webhook_that_hangs_delays_no_job(job: Job, monkeypatch: pytest.Monkey
         begun = time.monotonic()
         job.start(PRINTS, notify=[RECIPIENT])
         assert Exit.OK == job.end()
-        assert time.monotonic() - begun < BUSY * (notifier.AT_END + 10)
+        assert time.monotonic() - begun < BUSY * (notify.AT_END + 10)
 
     log = (job.folder / Files.HUB_LOG).read_text()
     assert 1 == log.count("notify[0] got no message: ")

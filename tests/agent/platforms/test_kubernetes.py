@@ -25,9 +25,9 @@ from ddplaunch.agent.contract import (
     Occasion,
     Verdict,
 )
-from ddplaunch.agent.hub import message
+from ddplaunch.agent.hub import notify
 from ddplaunch.agent.hub.job_record import JobRecord
-from ddplaunch.agent.hub.notifier import Notifier
+from ddplaunch.agent.hub.notify import Notifier
 from ddplaunch.agent.platforms import kubernetes
 
 PLAN = JobPlan("digits", 2, 4, [], ["train.py"], platform="kubernetes", notify=[NotifyPlan(events=True)])
@@ -43,7 +43,7 @@ FORBIDDEN = {"kind": "Status", "message": "cannot create\x1b[2J"}
 
 def made(occasion: str, *verdicts: Verdict, exit_code: int | None = None) -> dict[str, Any]:
     """Return the message."""
-    return message.of(occasion, PLAN, 0, "kubernetes://lab/digits", verdicts, exit_code, 86400.5)
+    return notify.compose(occasion, PLAN, 0, "kubernetes://lab/digits", verdicts, exit_code, 86400.5)
 
 
 def test_an_event_names_the_job_and_says_the_sentence() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ddplaunch.agent.contract import JobPlan, Occasion, Verdict
-from ddplaunch.agent.hub import message
+from ddplaunch.agent.hub import notify
 from ddplaunch.agent.platforms.slurm import ended_by, expand_nodes, notice_comment
 
 
@@ -42,7 +42,7 @@ HANG = Verdict("rank-missing", "rank 3 is not in all_reduce", "run", nodes=[0], 
 
 def made(occasion: str, *verdicts: Verdict) -> dict[str, Any]:
     """Return the message."""
-    return message.of(occasion, PLAN, 0, "slurm://7", verdicts, None, 86400.5)
+    return notify.compose(occasion, PLAN, 0, "slurm://7", verdicts, None, 86400.5)
 
 
 def test_a_comment_says_what_holds_now() -> None:

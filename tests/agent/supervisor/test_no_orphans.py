@@ -7,10 +7,15 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import Callable
+from typing import Callable, cast
 
 import pytest
 from tests.agent.supervisor.conftest import Node, wait_for
+
+from ddplaunch.agent.supervisor.launch import LaunchContext
+from ddplaunch.agent.supervisor.rank_tracker import RankTracker
+from ddplaunch.agent.supervisor.reaper import Outer
+from ddplaunch.agent.supervisor.signal_relay import SignalRelay
 
 STUBBORN = """
 import os, signal, sys, time
@@ -144,3 +149,19 @@ time.sleep(300)
     assert node.exit_code() == 60
     with contextlib.suppress(ProcessLookupError):
         wait_for(lambda: not node.living())
+
+
+def test_an_outer_process_is_gone_when_its_pipe_has_ended(tmp_path: Path) -> None:
+    """While it dies it still is our parent, and nobody has asked for our end: the hub must not hear so."""
+    pipe, writer = os.pipe()
+    os.set_blocking(pipe, False)
+    tracker = cast(RankTracker, None)  # nothing has been launched yet
+    relay = SignalRelay(LaunchContext(str(tmp_path), 0), Outer(os.getppid(), pipe), tracker)
+    relay.read()
+    assert not relay.is_alone
+
+    os.close(writer)
+    relay.read()
+    os.close(pipe)
+
+    assert relay.is_alone

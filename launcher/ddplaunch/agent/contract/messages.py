@@ -286,6 +286,10 @@ class Notice(Message, kind="notice", way=Way.HUB_TO_SUPERVISOR, limit=LONG):
     why: str = ""
 
 
+END_GRACE = 5.0
+"""Seconds between SIGTERM and SIGKILL at the end of a job, also where no hub is left to say so."""
+
+
 @dataclass(frozen=True)
 class End(Message, kind="end", way=Way.HUB_TO_SUPERVISOR, limit=LONG):
     """The job ends; by REGROUP, only this attempt. `grace`: seconds between SIGTERM and SIGKILL."""

@@ -1,15 +1,35 @@
-"""The end of a running job: written down, sent to all nodes, complete when they have left."""
+"""The end of a running job: its exit code, the last message to its nodes, and when all of them have left."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Optional
 
 from ddplaunch.agent.contract import REGROUP, Exit, JobEvidence, Verdict
-from ddplaunch.agent.contract.messages import Noted
-from ddplaunch.agent.hub.ending import CHECKPOINT, farewell
+from ddplaunch.agent.contract.messages import END_GRACE, End, Noted
+from ddplaunch.agent.diagnosis import catalogue
 from ddplaunch.agent.hub.job_record import JobRecord
 from ddplaunch.agent.hub.server import Session, send_all
+
+CHECKPOINT = 30.0
+"""Seconds the ranks have between SIGTERM and SIGKILL at REGROUP: they may write a checkpoint."""
+
+
+def farewell(code: int, verdicts: Sequence[Verdict]) -> End:
+    """Return the last message to every node."""
+    return End(code, list(verdicts), CHECKPOINT if code == REGROUP else END_GRACE)
+
+
+BACK_TO_GATE = farewell(REGROUP, [])
+"""Answer to a supervisor of an earlier attempt: it lost its connection, and did not get the end."""
+
+
+def exit_code(verdicts: Sequence[Verdict], finished: Mapping[int, int]) -> int:
+    """Return the job's exit code: the first verdict's, else that of the first node that failed, else 0."""
+    if verdicts and verdicts[0].code != "unknown":
+        return catalogue.exit_code(verdicts[0])
+    return next(filter(None, finished.values()), Exit.WORKER_FAILED)
+
 
 FAREWELL = 45.0
 """Seconds for all nodes to end, torchrun's own patience included, before the hub goes without them."""

@@ -28,16 +28,15 @@ from ddplaunch.agent.contract import (
 from ddplaunch.agent.contract.messages import AskStatus, Message, StatusAnswer, Stop
 from ddplaunch.agent.diagnosis import catalogue, verdict_text
 from ddplaunch.agent.diagnosis.gate.hub_unreached import ANOTHER_GATE_PORT
-from ddplaunch.agent.hub import parent, recovery
-from ddplaunch.agent.hub.gate_session import GateSession
+from ddplaunch.agent.hub import process, recovery
+from ddplaunch.agent.hub.elastic import Newcomers
+from ddplaunch.agent.hub.gate import GateSession
 from ddplaunch.agent.hub.job_record import JobRecord
 from ddplaunch.agent.hub.metrics import Exporter
-from ddplaunch.agent.hub.newcomers import Newcomers
-from ddplaunch.agent.hub.notifier import Notifier
-from ddplaunch.agent.hub.run_session import RunSession
-from ddplaunch.agent.hub.run_states import RunState
+from ddplaunch.agent.hub.notify import Notifier
+from ddplaunch.agent.hub.process import StopSignals, reap_children
+from ddplaunch.agent.hub.run import RunSession, RunState
 from ddplaunch.agent.hub.server import TICK, MessageHandler, Server, Session
-from ddplaunch.agent.hub.sidecar import StopSignals, bury_children
 from ddplaunch.agent.platforms import physical_host, termination
 from ddplaunch.agent.platforms.holder import holder_of_port
 from ddplaunch.agent.platforms.places import handle
@@ -113,7 +112,9 @@ def main(
             connections = files - _OWN_FILES
             serving = Serving(plan, record, notifier, listener, connections, attempt, key, place, gate_only)
             with listener:
-                while (code := parent.keep(partial(serving.begin, stop, folder, left), stop)) == REGROUP:
+                while (
+                    code := process.run_and_restart(partial(serving.begin, stop, folder, left), stop)
+                ) == REGROUP:
                     record, notifier = _record(plan, folder, attempt, serving.record.regroups + 1)
                     serving, left = serving._replace(record=record, notifier=notifier), None
             return _stay(stop) if in_container else code
@@ -125,7 +126,7 @@ def _record(plan: JobPlan, folder: str, attempt: int, regroups: int) -> tuple[Jo
     """Return the record of an attempt, and the notifier that sends news of it to the user."""
     before = recovery.last_status(folder) if regroups else None
     record = JobRecord(plan, folder, attempt, regroups)
-    recovery.gather(record, before)
+    recovery.restore_members(record, before)
     notifier = Notifier(record, handle(plan, folder, os.environ), plan.notify or [])
     record.send_message = notifier.send
     return record, notifier
@@ -133,7 +134,7 @@ def _record(plan: JobPlan, folder: str, attempt: int, regroups: int) -> tuple[Jo
 
 def _stay(stop: StopSignals) -> int:
     """Keep the container alive until a signal ends it. Returns Exit.OK."""
-    bury_children()
+    reap_children()
     stop.wait()
     return Exit.OK
 

@@ -1,23 +1,30 @@
-"""Liveness of nodes: by their messages, or else by the acknowledgements of their kernels.
+"""Which nodes are there after the gate: those that have joined, that fall silent, or that are gone.
 
 The hub sends a Ping to a silent node. When the node's kernel does not acknowledge it, the node, or the
-network path to it, is gone. When the kernel does, the supervisor is starved, stopped or stuck, or the machine
-is frozen, as a paused container is. That is reported only where all other nodes wait, for ranks go on while
-only their supervisor is stuck. A switch may take half a minute to find another path, which training survives:
-silence is reported early, and acted upon late.
+network path to it, is gone. When the kernel does, the supervisor is starved, stopped or stuck, or the
+machine is frozen, as a paused container is. That is reported only where all other nodes wait, for ranks go
+on while only their supervisor is stuck. A switch may take half a minute to find another path, which
+training survives: silence is reported early, and acted upon late.
+
+Asked by `run` at every tick. Times are the monotonic clock, and arguments.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Callable, NamedTuple, Optional
 
-from ddplaunch.agent.contract import Lost, WatchdogPlan
+from ddplaunch.agent import platforms
+from ddplaunch.agent.contract import Files, Lost, Phase, Verdict, WatchdogPlan, codec
 from ddplaunch.agent.contract.messages import Ping
+from ddplaunch.agent.diagnosis.gate import unstarted
+from ddplaunch.agent.hub.job_record import JobRecord
 from ddplaunch.agent.hub.server import Session
+from ddplaunch.agent.platforms.scheduler_log import SchedulerLog
 
-_EVERY = 1.0
+_PING_EVERY = 1.0
 QUIET = 3.0
 """Seconds without a message (beats come every second) after which a node is sent a Ping."""
 UNCONFIRMED = 5.0
@@ -149,7 +156,7 @@ class Liveness:
         if now - node.received < QUIET:
             return
         assert node.session is not None
-        if node.pinged is None or (now - node.pinged >= _EVERY and not node.session.unconfirmed()):
+        if node.pinged is None or (now - node.pinged >= _PING_EVERY and not node.session.unconfirmed()):
             node.pinged = now
             node.first_ping = now if node.first_ping is None else node.first_ping
             node.session.send(Ping())
@@ -159,3 +166,128 @@ def _owes(node: _Node, now: float) -> bool:
     if node.session is None or node.pinged is None or now - node.pinged < UNCONFIRMED:
         return False
     return node.session.unconfirmed() >= UNCONFIRMED
+
+
+RECONNECT = 35.0
+"""Seconds for all to come back: a supervisor pauses up to thirty between two calls."""
+
+
+class Reconnects:
+    """`now` is the monotonic clock."""
+
+    def __init__(self) -> None:
+        self.missing: set[int] = set()
+        self._until = 0.0
+
+    def expect(self, nodes: Iterable[int], now: float) -> None:
+        """Wait for these nodes, which were connected."""
+        self.missing = set(nodes)
+        self._until = now + RECONNECT
+
+    def is_back(self, node: int) -> None:
+        self.missing.discard(node)
+
+    def waits(self, now: float) -> bool:
+        """Whether to wait for the nodes in `missing`."""
+        return bool(self.missing) and now < self._until
+
+    def give_up(self) -> set[int]:
+        """Stop waiting. Returns the nodes that did not come back in time."""
+        late, self.missing = self.missing, set()
+        return late
+
+
+LATE = 10.0
+"""Seconds after the last supervisor has joined until the missing ones are reported."""
+GIVEN_UP = 60.0
+"""Seconds until the job ends. A supervisor needs less than one, on a busy machine a few; a lost call is
+repeated within thirty."""
+NONE_CAME = 300.0
+"""Seconds of patience where no node has come: after a short absence of its controller a scheduler may wait
+two minutes before it asks again."""
+
+_LOOK_EVERY = 0.3
+
+
+class JoinFault(NamedTuple):
+    """Verdicts on missing supervisors, and whether the job ends by them."""
+
+    verdicts: list[Verdict]
+    certain: bool
+
+
+class SupervisorJoin:
+    """Times are the monotonic clock."""
+
+    def __init__(self, record: JobRecord) -> None:
+        self._record = record
+        self._plan = record.plan
+        self._step = SchedulerLog(record.path(Files.STEP), record.plan.names)
+        self._platform = platforms.named(record.plan.platform)
+        self._here: set[int] = set()
+        self._last: Optional[float] = None  # when the last one came, or all were released
+        self._looked = float("-inf")
+        self._reported = False
+
+    def resume(self, here: Iterable[int], now: float) -> None:
+        """Note the nodes that had joined an earlier hub."""
+        self._here, self._last = set(here), now
+
+    def joined(self, node: int, host: str, now: float) -> None:
+        """Note that the node's supervisor has joined.
+
+        Raises ContractError for a node that the job does not have, and before the release. A hub that was
+        started again and knows nothing of the gate lets supervisors in.
+        """
+        if not 0 <= node < self._plan.nodes:
+            raise codec.ContractError(f"node {node} joins a job of {self._plan.nodes} nodes")
+        if self._record.check_ins and self._record.agreed is None:
+            raise codec.ContractError(f"node {node} joins before the release")
+        self._record.node(node, host=host, phase=Phase.RENDEZVOUS)
+        if node in self._here:
+            return
+        self._here.add(node)
+        self._last = now
+        if self._reported and not self._missing():
+            self._record.event("notice", "all nodes have started their ranks after all")
+            self._record.wait_for([])
+            self._record.judge([])
+
+    def look(self, now: float) -> Optional[JoinFault]:
+        """Return the fault to report now, and whether it ends the job; None: no fault."""
+        missing = self._missing()
+        if not missing or now - self._looked < _LOOK_EVERY or not self._is_released():
+            return None
+        self._looked = now
+        self._last = now if self._last is None else self._last
+        self._step.listen(now)
+        gone = [task for task in self._step.tasks.ended(now) if task.node in missing]
+        if gone:
+            why = unstarted.ended(gone, self._plan.names, self._platform, unstarted.RANKS)
+            return JoinFault([why], certain=True)
+        waited = now - self._last
+        certain = waited >= self._patience() and not self._ranks_run()
+        if not certain and (waited < LATE or self._reported or not self._here):
+            return None
+        self._reported = True
+        self._record.wait_for(missing)
+        if not self._here:
+            return JoinFault([unstarted.none(self._platform, waited)], certain)
+        return JoinFault([unstarted.awaited(missing, self._plan.names, self._platform, waited)], certain)
+
+    def _missing(self) -> list[int]:
+        return sorted(self._record.members - self._here)
+
+    def _is_released(self) -> bool:
+        """Whether this hub released the gate: a restarted hub does not know which gates have left."""
+        past = bool(self._here) or self._record.phase not in (Phase.STARTING, Phase.GATE)
+        return past and self._record.agreed is not None
+
+    def _patience(self) -> float:
+        """Return seconds to wait; more while no supervisor has joined: the scheduler may start them yet."""
+        return GIVEN_UP if self._here else max(NONE_CAME, self._plan.gate.timeout)
+
+    def _ranks_run(self) -> bool:
+        """Whether some rank runs: then the missing supervisors are there, and only do not reach the hub."""
+        later = Phase.ORDER[Phase.ORDER.index(Phase.RENDEZVOUS) + 1 :]
+        return any(self._record.nodes[node].phase in later for node in self._here)

@@ -17,9 +17,8 @@ from ddplaunch.agent.contract.messages import Waiting
 from ddplaunch.agent.diagnosis.gate import decide as rules
 from ddplaunch.agent.diagnosis.gate import hub_unreached, unstarted
 from ddplaunch.agent.diagnosis.gate.job_view import GateView
-from ddplaunch.agent.hub import elastic
-from ddplaunch.agent.hub.eviction import TOGETHER
 from ddplaunch.agent.hub.job_record import JobRecord
+from ddplaunch.agent.hub.stopping import TOGETHER
 from ddplaunch.agent.platforms import scheduler_log
 from ddplaunch.agent.platforms.scheduler_log import SchedulerLog, UnreachedReport
 from ddplaunch.agent.system import phrases
@@ -217,7 +216,9 @@ class Membership:
             )
         newcomers = self._record.newcomers
         if missing and newcomers.issuperset(missing) and now - self._arrived > NEWCOMER:
-            return CheckIns(elastic.gone(self._record, missing), missing, {})
+            who = phrases.nodes(missing, self._plan.names)
+            sentence = f"{who} went away before the job was ready"
+            return CheckIns([Verdict("node-missing", sentence, "gate", nodes=missing)], missing, {})
         if missing and now - self._arrived <= SETTLE:
             return CheckIns([], missing, held)
         if stalled or self._known is None or held.keys() != self._held.keys():

@@ -335,9 +335,9 @@ class Host:
             nodes = [each if each >= 0 else Exit.WORKER_FAILED for each in self.exits.values()]
             code = Exit.STOPPED if self.stopping else max(nodes, default=Exit.UNUSABLE)
             if not self.gate_only and self.part is None:
-                from ddplaunch.agent.hub import orphaned_job
+                from ddplaunch.agent.hub import recovery
 
-                return orphaned_job.conclude(self.plan, self.folder, code)
+                return recovery.conclude(self.plan, self.folder, code)
         try:
             status = codec.read(JobStatus, self.path(Files.STATUS))
         except (OSError, codec.ContractError):

@@ -43,6 +43,7 @@ class SignalRelay:
         self._place = place
         self._request = os.path.join(place.folder, Files.STOP_REQUEST)
         self._outer = outer
+        self._has_hung_up = False  # the outer process, by its pipe
         self._tracker = tracker
         self._early: list[tuple[SentSignal, float]] = []  # and until when they wait for a handler
         self._direct: dict[int, float] = {}  # signal -> when it came to us and not through the outer process
@@ -61,12 +62,17 @@ class SignalRelay:
     def read(self) -> None:
         """Add what has come to `waiting`."""
         sent = self._outer.read()
+        self._has_hung_up = self._has_hung_up or sent is None
         self.waiting += [SentSignal(signal.SIGTERM)] if sent is None else sent
 
     @property
     def is_alone(self) -> bool:
-        """Whether the outer process is gone: no caller waits for us any more."""
-        return os.getppid() != self._outer.pid
+        """Whether the outer process is gone: no caller waits for us any more.
+
+        A process that is killed closes its files first, and gives up its children a moment later. On a busy
+        machine that moment is long enough to tell the hub that somebody had asked for our end.
+        """
+        return self._has_hung_up or os.getppid() != self._outer.pid
 
     def who(self, sent: SentSignal) -> str:
         """Return who asks for the end: `Ctrl-C`, `ddplaunch cancel`, or the signal and its sender."""

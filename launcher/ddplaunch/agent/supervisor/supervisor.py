@@ -28,7 +28,6 @@ from ddplaunch.agent.contract import (
 )
 from ddplaunch.agent.contract.bundle_file import MOST_DUMPS
 from ddplaunch.agent.diagnosis import verdict_text
-from ddplaunch.agent.hub.ending import GRACE
 from ddplaunch.agent.platforms import termination
 from ddplaunch.agent.supervisor import ends, hub_link, rank_evidence, ranks, reaper
 from ddplaunch.agent.supervisor.collector import Collector, Look
@@ -207,7 +206,7 @@ class Supervisor:
         self.verdict = self.alone.of_hang(self.evidence(HASTE, dumps=MOST_DUMPS))
         if self.verdict is not None:
             self._print_verdicts(self.verdict[1])
-            self._stop(self.verdict[0], GRACE)
+            self._stop(self.verdict[0], messages.END_GRACE)
 
     def evidence(self, seconds: float, why: str = "", dumps: int = 0, quick: bool = False) -> NodeEvidence:
         """Return this node's evidence within `seconds`, without secrets: it goes to files, too."""

@@ -26,12 +26,12 @@ from ddplaunch.agent.contract import (
     bundle_file,
 )
 from ddplaunch.agent.diagnosis import catalogue
-from ddplaunch.agent.hub.evidence_rounds import job_evidence
+from ddplaunch.agent.hub.evidence import job_evidence
 from ddplaunch.agent.supervisor.launch import LaunchContext
 from ddplaunch.agent.system import phrases, subjects
 
 if TYPE_CHECKING:
-    from ddplaunch.agent.hub.stall_detector import StallDetector
+    from ddplaunch.agent.hub.stalls import StallDetector
 
 HUB_RETURNS = 30.0
 """Seconds without a hub after which a node detects stalls by itself; never more than `kill_after`."""
@@ -59,7 +59,7 @@ class WithoutHub:
         if kill_after is None or hub_away < min(HUB_RETURNS, kill_after):
             self._stalls = None
             return False
-        from ddplaunch.agent.hub.stall_detector import StallDetector
+        from ddplaunch.agent.hub.stalls import StallDetector
 
         now = time.monotonic()
         self._stalls = self._stalls or StallDetector(self._plan.watchdog, {beat.node})

@@ -6,14 +6,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ddplaunch.agent import platforms
-from ddplaunch.agent.contract import CheckResult, Exit, Status, Verdict
+from ddplaunch.agent.contract import CheckResult, Status, Verdict
 from ddplaunch.agent.diagnosis.gate import failed_paths, hub_unreached
 from ddplaunch.agent.diagnosis.gate.job_view import GateView
-from ddplaunch.agent.diagnosis.gate.kinds import Kind
-from ddplaunch.agent.diagnosis.rules import entries
 from ddplaunch.agent.system import phrases
 
-ENTRIES = entries(Exit.NODE_AT_FAULT, {"node-missing": "a node never came"})
 _ASK_SCHEDULER = "ask the scheduler for it: is it pending, pulling its image, or down?"
 
 
@@ -69,6 +66,3 @@ def missing_nodes(view: GateView) -> Iterator[Verdict]:
 
 def _of_zero(view: GateView) -> list[CheckResult]:
     return view.check_ins[0].checks if 0 in view.check_ins else []
-
-
-RULES = ((Kind.ARRIVAL, unreached_hub), (Kind.ARRIVAL, missing_nodes))

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from ddplaunch.agent.contract import CheckIn, Exit, Verdict
+from ddplaunch.agent.contract import CheckIn, Verdict
 from ddplaunch.agent.diagnosis.gate.job_view import GateView
-from ddplaunch.agent.diagnosis.gate.kinds import Kind
-from ddplaunch.agent.diagnosis.rules import entries
 
-ENTRIES = entries(Exit.NODE_AT_FAULT, {"clock-skew": "the nodes' clocks differ"})
 CLOCK_TOLERANCE = 15.0
 """Seconds. torchrun's c10d rendezvous drops a node whose last heartbeat, by the other's clock, is older."""
 """Seconds. torchrun's c10d rendezvous drops a node whose last heartbeat, by the other's clock, is older."""
@@ -61,6 +58,3 @@ def _skews(check_ins: dict[int, CheckIn]) -> dict[int, float]:
 
 def _close(skews: dict[int, float], node: int) -> int:
     return sum(abs(other - skews[node]) <= CLOCK_TOLERANCE for other in skews.values())
-
-
-RULES = ((Kind.NODE, differing),)

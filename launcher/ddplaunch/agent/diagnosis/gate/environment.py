@@ -11,19 +11,10 @@ import re
 from collections.abc import Iterator
 from typing import Any, Callable
 
-from ddplaunch.agent.contract import CheckIn, Exit, Verdict
+from ddplaunch.agent.contract import CheckIn, Verdict
 from ddplaunch.agent.diagnosis.gate.job_view import GateView, odd_ones
-from ddplaunch.agent.diagnosis.gate.kinds import Kind
-from ddplaunch.agent.diagnosis.rules import entries
 from ddplaunch.agent.system import phrases
 from ddplaunch.agent.text import ranges
-
-ENTRIES = entries(
-    Exit.MISCONFIGURED,
-    {
-        "environment-differs": "a setting that must be the same on all nodes is not",
-    },
-)
 
 _ALIKE = (
     "set it for all nodes, by `env` in the job file, or for none: what sets it on single nodes is a file of "
@@ -166,6 +157,3 @@ def _spelled(check_in: CheckIn, names: list[str]) -> str:
     return ranges.listing(
         [f"{name}={environment[name]}" if environment.get(name) else f"no {name}" for name in names]
     )
-
-
-RULES = ((Kind.SETTING, differing),)

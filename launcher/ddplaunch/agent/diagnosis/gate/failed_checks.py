@@ -4,43 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ddplaunch.agent.contract import CheckResult, Exit, Status, Verdict
+from ddplaunch.agent.contract import CheckResult, Status, Verdict
 from ddplaunch.agent.diagnosis.gate.job_view import GateView
-from ddplaunch.agent.diagnosis.gate.kinds import Kind
-from ddplaunch.agent.diagnosis.rules import entries
 
-ENTRIES = (
-    *entries(
-        Exit.MISCONFIGURED,
-        {
-            "port-ephemeral": "the chosen port lies where the kernel hands out ports to anybody",
-            "shm-too-small": "/dev/shm is too small for what the job will put there",  # noqa: S108 - a name
-            "memlock-too-small": "ranks may lock too little memory for RDMA",
-            "memory-too-small": "a node has less memory than the job asks for",
-            "image-lacks": "the interpreter, torch or the script is not there",
-            "job-file-wrong": "the job file asks for what cannot be, or contradicts itself",
-            "secret-missing": "a secret that the job names is not set, or its file is not there",
-        },
-    ),
-    # A script that has chosen the port itself fails the same way wherever it is tried again.
-    *entries(
-        Exit.NODE_AT_FAULT,
-        {"port-in-use": "the port is already held by another process"},
-        in_run=Exit.MISCONFIGURED,
-    ),
-    *entries(
-        Exit.NODE_AT_FAULT,
-        {
-            "cpu-busy": "the node's CPUs do not suffice for its ranks, or others take them",
-            "gpu-missing": "a node has fewer GPUs, or RDMA devices, than the job asks for",
-            "gpu-held": "a GPU that the job will use is held by somebody else",
-            "rdma-unfit": "a node's RDMA devices are there, and cannot carry the job",
-            "threads-too-few": "the ranks may not start as many processes and threads as they have",
-            "disk-full": "there is no room where the job writes",
-            "files-too-few": "the hub may not open as many files as the job has nodes",
-        },
-    ),
-)
 _WARNINGS = 8
 
 
@@ -89,6 +55,3 @@ def notes(view: GateView) -> list[str]:
         *found[:_WARNINGS],
         *([f"{len(found) - _WARNINGS} more of the kind"] if found[_WARNINGS:] else []),
     ]
-
-
-RULES = ((Kind.NODE, failed_checks),)

@@ -6,24 +6,13 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple, Optional
 
 from ddplaunch.agent import platforms
-from ddplaunch.agent.contract import Exit, MeshResult, Verdict
+from ddplaunch.agent.contract import MeshResult, Verdict
 from ddplaunch.agent.diagnosis.gate import hardware, ip_families, node_names, paths, subnets
 from ddplaunch.agent.diagnosis.gate.job_view import GateView
-from ddplaunch.agent.diagnosis.gate.kinds import Kind
 from ddplaunch.agent.diagnosis.gate.partitions import Partition, Path, describe
-from ddplaunch.agent.diagnosis.rules import entries
 from ddplaunch.agent.platforms import PLAIN, Platform
 from ddplaunch.agent.system import subjects
 from ddplaunch.agent.text import ranges
-
-ENTRIES = entries(
-    Exit.NODE_AT_FAULT,
-    {
-        "network-one-way": "one node reaches the other, but not the other way round",
-        "network-lossy": "many packets between two nodes are lost, large and small",
-        "mtu-black-hole": "small messages pass, large ones vanish",
-    },
-)
 
 MTU_HINT = (
     "compare `ip link` on both nodes and test with `ping -M do -s 1472`; a tunnel needs a smaller MTU, or "
@@ -296,6 +285,3 @@ def _culprits(fault: _Fault) -> list[int]:
         unclear = fault.code in _UNDIRECTED or fault.code in ("network-one-way", "port-filtered")
         return sorted(sources | targets if unclear and not fault.one_port else targets)
     return sorted(sources if len(sources) < len(targets) and not fault.one_port else targets)
-
-
-RULES = ((Kind.PATH, failed_paths),)

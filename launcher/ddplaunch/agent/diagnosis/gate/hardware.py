@@ -7,18 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from ddplaunch.agent import platforms
-from ddplaunch.agent.contract import Exit, Verdict
+from ddplaunch.agent.contract import Verdict
 from ddplaunch.agent.diagnosis.gate.job_view import GateView, odd_ones
-from ddplaunch.agent.diagnosis.gate.kinds import Kind
-from ddplaunch.agent.diagnosis.rules import entries
 from ddplaunch.agent.system import phrases
-
-ENTRIES = entries(
-    Exit.NODE_AT_FAULT,
-    {
-        "hardware-differs": "the nodes' GPUs, or their networks, are not of one kind",
-    },
-)
 
 _ONE_KIND = (
     "use nodes of one kind; a machine that has lost a GPU says so in `dmesg`; if the difference is meant, "
@@ -165,6 +156,3 @@ def _gpus(view: GateView) -> dict[int, str]:
 def _facts(view: GateView, check: str) -> dict[int, dict[str, Any]]:
     known = {node: check_in.facts.get(check) for node, check_in in sorted(view.check_ins.items())}
     return {node: facts for node, facts in known.items() if facts}
-
-
-RULES = ((Kind.NODE, differing),)

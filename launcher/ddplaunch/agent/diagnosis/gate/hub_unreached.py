@@ -5,38 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ddplaunch.agent.contract import Env, Exit, Verdict
-from ddplaunch.agent.diagnosis.rules import entries
+from ddplaunch.agent.contract import Env, Verdict
 from ddplaunch.agent.platforms import PLAIN, Platform
 from ddplaunch.agent.platforms.scheduler_log import UnreachedReport
 from ddplaunch.agent.system import subjects
 from ddplaunch.agent.system.resolve import family, is_loopback
 from ddplaunch.agent.transport.endpoints import Endpoint
-
-ENTRIES = (
-    *entries(Exit.MISCONFIGURED, {"key-differs": "nodes that join one another were given different keys"}),
-    # What a script has chosen fails the same way wherever it is tried again.
-    *entries(
-        Exit.NODE_AT_FAULT,
-        {
-            "dns-not-found": "a node's name does not resolve",
-            "store-shared": "another job answers where this one has its rendezvous",
-        },
-        in_run=Exit.MISCONFIGURED,
-    ),
-    *entries(
-        Exit.NODE_AT_FAULT,
-        {
-            "dns-unanswered": "the name server does not answer",
-            "dns-disagrees": "a node's name leads to another machine than the node's own",
-            "port-refused": "the host answers, but nobody listens on the port",
-            "port-rejected": "something on the way refuses connections to a port where a node listens",
-            "port-filtered": "packets to the port vanish",
-            "host-unreachable": "there is no route to the host",
-            "stranger-listens": "something that is not of this job answers on the port",
-        },
-    ),
-)
 
 _CODES = {
     "not-found": "dns-not-found",
@@ -173,6 +147,3 @@ def _merged(found: list[Verdict]) -> Verdict:
         nodes=sorted({node for each in found for node in each.nodes}),
         facts=[*first.facts, *(each.sentence for each in others[:_SHOWN])],
     )
-
-
-RULES = ()

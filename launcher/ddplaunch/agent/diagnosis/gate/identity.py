@@ -4,19 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ddplaunch.agent.contract import Exit, Verdict
+from ddplaunch.agent.contract import Verdict
 from ddplaunch.agent.diagnosis.gate.job_view import GateView, odd_ones
-from ddplaunch.agent.diagnosis.gate.kinds import Kind
-from ddplaunch.agent.diagnosis.rules import entries
 from ddplaunch.agent.system import phrases
-
-ENTRIES = entries(
-    Exit.MISCONFIGURED,
-    {
-        "rank-duplicate": "two processes claim the same place in the job",
-        "world-size-differs": "nodes were started with different sizes",
-    },
-)
 
 
 def duplicate_rank(view: GateView) -> Iterator[Verdict]:
@@ -61,6 +51,3 @@ def differing_sizes(view: GateView) -> Iterator[Verdict]:
 
 def _count(number: int) -> str:
     return "1 node" if number == 1 else f"{number} nodes"
-
-
-RULES = ((Kind.IDENTITY, duplicate_rank), (Kind.IDENTITY, differing_sizes))

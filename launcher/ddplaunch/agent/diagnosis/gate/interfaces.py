@@ -9,23 +9,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple, Optional
 
-from ddplaunch.agent.contract import CheckIn, Exit, MeshResult, MeshTask, RendezvousSettings, Verdict
+from ddplaunch.agent.contract import CheckIn, MeshResult, MeshTask, RendezvousSettings, Verdict
 from ddplaunch.agent.diagnosis.gate import ip_families, paths
 from ddplaunch.agent.diagnosis.gate.job_view import GateView, odd_ones
-from ddplaunch.agent.diagnosis.gate.kinds import Kind
-from ddplaunch.agent.diagnosis.rules import entries
 from ddplaunch.agent.interfaces import gloo
 from ddplaunch.agent.system.resolve import family, is_loopback
 from ddplaunch.agent.text import mentions
-
-ENTRIES = entries(
-    Exit.MISCONFIGURED,
-    {
-        "nccl-interface-missing": "NCCL finds no network interface that it may take",
-        "nccl-interface-wrong": "NCCL was told to take an interface that peers do not reach",
-        "gloo-interface-wrong": "Gloo finds no such interface, or takes one that peers do not reach",
-    },
-)
 
 _VARIABLES = {"NCCL": "NCCL_SOCKET_IFNAME", "Gloo": "GLOO_SOCKET_IFNAME"}
 _NONE_HINT = (
@@ -77,7 +66,7 @@ def wrong(view: GateView) -> Iterator[Verdict]:
         first, path = nodes[0], bad[nodes[0]]
         works, _ = _proven(view, first)
         yield Verdict(
-            f"{library.lower()}-interface-wrong",
+            "nccl-interface-wrong" if library == "NCCL" else "gloo-interface-wrong",
             f"{_taken(view, path)}, which {view.node(path.node)} cannot reach ({_obstacle(path)})"
             + (f"; {works} works" if works else ""),
             "gate",
@@ -218,6 +207,3 @@ def _proven(view: GateView, node: int) -> tuple[str, str]:
         first.setdefault(name, address)
     found = [each for each in first.items() if each[1] in tried and ":" not in each[0]]
     return min(found, key=lambda each: is_loopback(each[1]), default=("", ""))
-
-
-RULES = ((Kind.SETTING, missing), (Kind.PATH, wrong))

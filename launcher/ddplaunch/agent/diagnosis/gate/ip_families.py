@@ -9,21 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ddplaunch.agent.contract import CheckIn, Exit, MeshResult, MeshTask, Verdict
+from ddplaunch.agent.contract import CheckIn, MeshResult, MeshTask, Verdict
 from ddplaunch.agent.diagnosis.gate import paths
 from ddplaunch.agent.diagnosis.gate.job_view import GateView, addresses, odd_ones
-from ddplaunch.agent.diagnosis.gate.kinds import Kind
 from ddplaunch.agent.diagnosis.gate.node_names import master_of
-from ddplaunch.agent.diagnosis.rules import entries
 from ddplaunch.agent.system import phrases, subjects
 from ddplaunch.agent.system.resolve import family, is_loopback, numeric
-
-ENTRIES = entries(
-    Exit.NODE_AT_FAULT,
-    {
-        "ip-family-mixed": "a name leads by IPv4 and not by IPv6, or nodes have no family in common",
-    },
-)
 
 _SILENT = ("timeout", "stalled")
 _NAME_HINT = (
@@ -180,6 +171,3 @@ def _families(check_in: CheckIn) -> frozenset[str]:
 
 def _shown(families: frozenset[str]) -> str:
     return f"only {' and '.join(sorted(families))} addresses"
-
-
-RULES = ((Kind.NAME, silent_names), (Kind.PATH, apart), (Kind.PATH, chosen))

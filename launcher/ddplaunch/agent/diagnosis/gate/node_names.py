@@ -5,21 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Optional
 
-from ddplaunch.agent.contract import CheckIn, Exit, MeshResult, Verdict
+from ddplaunch.agent.contract import CheckIn, MeshResult, Verdict
 from ddplaunch.agent.diagnosis.gate import hub_unreached, paths
 from ddplaunch.agent.diagnosis.gate.job_view import GateView, addresses, home
-from ddplaunch.agent.diagnosis.gate.kinds import Kind
-from ddplaunch.agent.diagnosis.rules import entries
 from ddplaunch.agent.system import subjects
 from ddplaunch.agent.system.resolve import is_loopback
-
-ENTRIES = entries(
-    Exit.MISCONFIGURED,
-    {
-        "master-is-loopback": "the master's name leads a node that is not the master to itself",
-        "master-is-not-node-zero": "the master's address belongs to another machine",
-    },
-)
 
 
 def master_is_loopback(view: GateView) -> Iterator[Verdict]:
@@ -174,6 +164,3 @@ def _gloo_announces_loopback(check_in: CheckIn) -> bool:
     found = addresses(check_in, facts.get("own", ""))
     first_is_loopback = bool(found) and is_loopback(found[0])
     return first_is_loopback and not facts.get("gpus") and not environment.get("GLOO_SOCKET_IFNAME")
-
-
-RULES = ((Kind.NAME, master_is_loopback), (Kind.NAME, master_is_not_node_zero))

@@ -10,18 +10,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Optional
 
-from ddplaunch.agent.contract import Exit, SmokeRank, Verdict
+from ddplaunch.agent.contract import SmokeRank, Verdict
 from ddplaunch.agent.diagnosis.gate import failed_paths, nccl_log
 from ddplaunch.agent.diagnosis.gate.job_view import GateView
-from ddplaunch.agent.diagnosis.rules import entries
 from ddplaunch.agent.system import phrases, subjects
-
-ENTRIES = entries(
-    Exit.MISCONFIGURED,
-    {
-        "backend-unfit": "the job's collectives cannot run on this backend here",
-    },
-)
 
 _STAGES = {
     "started": "importing torch",
@@ -203,6 +195,3 @@ def _stands(bad: Sequence[SmokeRank]) -> str:
 
 def _at(rank: SmokeRank) -> str:
     return f"all_reduce of more than {phrases.size(rank.size)}" if rank.size else _STAGES[rank.stage]
-
-
-RULES = ()

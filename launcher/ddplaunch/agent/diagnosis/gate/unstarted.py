@@ -6,18 +6,10 @@ import re
 from collections.abc import Sequence
 from typing import Optional
 
-from ddplaunch.agent.contract import Exit, Verdict
-from ddplaunch.agent.diagnosis.rules import entries
+from ddplaunch.agent.contract import Verdict
 from ddplaunch.agent.platforms import Platform
 from ddplaunch.agent.platforms.scheduler_log import Ended
 from ddplaunch.agent.system import phrases, subjects
-
-ENTRIES = entries(
-    Exit.WORKER_FAILED,
-    {
-        "launch-failed": "the launch command itself failed, before or beside its workers",
-    },
-) + entries(Exit.NODE_AT_FAULT, {"container-unusable": "a node cannot start the job's container"})
 
 GATE = "never came to the gate"
 LEFT = "came to the gate, and ended before it was through"
@@ -113,6 +105,3 @@ def _reason(task: Ended) -> str:
     said = telling or (plain[-1] if plain else "")
     how = f"{task.by}: {task.how}"
     return f"{phrases.clipped(said)} ({how})" if said else how
-
-
-RULES = ()

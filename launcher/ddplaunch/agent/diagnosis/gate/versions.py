@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ddplaunch.agent.contract import Exit, Verdict
+from ddplaunch.agent.contract import Verdict
 from ddplaunch.agent.diagnosis.gate.job_view import GateView, odd_ones
-from ddplaunch.agent.diagnosis.gate.kinds import Kind
-from ddplaunch.agent.diagnosis.rules import entries
 from ddplaunch.agent.system import phrases
-
-ENTRIES = entries(Exit.MISCONFIGURED, {"version-differs": "torch, NCCL or Python differ between nodes"})
 
 
 def differing_versions(view: GateView) -> Iterator[Verdict]:
@@ -53,6 +49,3 @@ def _spelt(facts: dict[str, str], only: Any) -> str:
     return " / ".join(
         f"{names[key]} {facts[key]}" if facts.get(key) else f"no {names[key]}" for key in picked
     )
-
-
-RULES = ((Kind.SETTING, differing_versions),)

@@ -8,19 +8,10 @@ from __future__ import annotations
 
 from typing import Optional
 
-from ddplaunch.agent.contract import Collective, Exit, Verdict
-from ddplaunch.agent.diagnosis.rules import entries
-from ddplaunch.agent.diagnosis.run import blocked, last_call
+from ddplaunch.agent.contract import Collective, Verdict
+from ddplaunch.agent.diagnosis.run import blocked, call_records
 from ddplaunch.agent.diagnosis.run.causes import left_behind
 from ddplaunch.agent.diagnosis.run.job_view import JobView
-from ddplaunch.agent.diagnosis.run.stages import Stage
-
-ENTRIES = entries(
-    Exit.WORKER_FAILED,
-    {
-        "async-not-waited": "a rank began an asynchronous operation and ended without a wait for it",
-    },
-)
 
 
 def async_not_waited(view: JobView) -> Optional[Verdict]:
@@ -73,7 +64,7 @@ def _like(call: Collective, need: Collective) -> bool:
 
 
 def _verdict(view: JobView, rank: int, call: Collective, peer: int, need: Collective) -> Verdict:
-    place, needs = last_call.described(call), last_call.described(need)
+    place, needs = call_records.described(call), call_records.described(need)
     return view.verdict(
         code="async-not-waited",
         sentence=f"rank {rank} began {place}, never waited for it, and ended (exit code 0): rank {peer} "
@@ -88,6 +79,3 @@ def _verdict(view: JobView, rank: int, call: Collective, peer: int, need: Collec
         hint=f"Keep the work that {call.op} returns, and call its wait() before the program ends or the "
         f"tensor is used again: work = dist.{call.op}(...); work.wait().",
     )
-
-
-RULES = ((Stage.FINISHED_EARLY, async_not_waited),)

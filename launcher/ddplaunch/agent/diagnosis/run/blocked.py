@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from ddplaunch.agent.contract import Collective, RankEvidence
-from ddplaunch.agent.diagnosis.run import last_call, stacks
+from ddplaunch.agent.diagnosis.run import call_records, stacks
 from ddplaunch.agent.diagnosis.run.job_view import JobView
 from ddplaunch.agent.diagnosis.run.location import IN_COLLECTIVE
 from ddplaunch.agent.system import phrases, subjects
@@ -56,7 +56,7 @@ def is_held(view: JobView, rank: int) -> bool:
         return False
     if any(stacks.is_own(each.frames) for each in evidence.stacks if not each.main):
         return False
-    waits = stacks.collective(stacks.main(evidence.stacks)) or last_call.waited_for(evidence)
+    waits = stacks.collective(stacks.main(evidence.stacks)) or call_records.waited_for(evidence)
     return bool(waits) or all(call.p2p or call.state != "issued" for call in evidence.calls)
 
 
@@ -69,7 +69,7 @@ def _message(view: JobView, rank: int) -> Optional[Block]:
     """Return the block of a rank in a send or a receive."""
     evidence = view.ranks[rank]
     named = stacks.collective(stacks.main(evidence.stacks))
-    call = None if named else last_call.waited_for(evidence)
+    call = None if named else call_records.waited_for(evidence)
     if call is None and evidence.calls and evidence.calls[-1].op == named:
         call = evidence.calls[-1] if evidence.calls[-1].state == "entered" else None
     begun = queued(evidence)
@@ -77,7 +77,7 @@ def _message(view: JobView, rank: int) -> Optional[Block]:
     if call is None or not call.p2p or call.peer is None:
         return None
     site = stacks.user_frame(begun.frames) if begun else view.locations[rank].site
-    what = f"{last_call.named(call)}{phrases.at(site)}{' on its GPU' if begun else ''}"
+    what = f"{call_records.named(call)}{phrases.at(site)}{' on its GPU' if begun else ''}"
     matches = _may_match_in_nccl if begun else _may_match
     needs = (call.peer,) if call.peer in view.ranks and not matches(view, rank, call) else ()
     return Block(rank, what, needs, call.group, call=call, at=call.at)

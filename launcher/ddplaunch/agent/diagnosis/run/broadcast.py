@@ -8,15 +8,11 @@ from __future__ import annotations
 
 from typing import NamedTuple, Optional
 
-from ddplaunch.agent.contract import Exit, RankEvidence, Verdict
-from ddplaunch.agent.diagnosis.rules import entries
+from ddplaunch.agent.contract import RankEvidence, Verdict
 from ddplaunch.agent.diagnosis.run import stacks
 from ddplaunch.agent.diagnosis.run.job_view import JobView
 from ddplaunch.agent.diagnosis.run.location import plain
-from ddplaunch.agent.diagnosis.run.stages import Stage
 from ddplaunch.agent.system import phrases, subjects
-
-ENTRIES = entries(Exit.HANG, {"slow-broadcast": "parameters are being broadcast slowly: not hung"})
 
 _CALLS = ("_sync_module_states", "_sync_params_and_buffers")
 _HINT = (
@@ -108,6 +104,3 @@ def _began(rank: RankEvidence) -> float:
             break
         began = entry.at
     return began
-
-
-RULES = ((Stage.SLOW, slow_broadcast),)

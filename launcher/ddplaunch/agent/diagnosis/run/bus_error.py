@@ -5,19 +5,12 @@ from __future__ import annotations
 from typing import Optional
 
 from ddplaunch.agent import platforms
-from ddplaunch.agent.contract import Exit, NodeEvidence, Verdict
-from ddplaunch.agent.diagnosis.rules import entries
-from ddplaunch.agent.diagnosis.run import last_call
+from ddplaunch.agent.contract import NodeEvidence, Verdict
+from ddplaunch.agent.diagnosis.run import call_records
 from ddplaunch.agent.diagnosis.run.causes import first_ends
 from ddplaunch.agent.diagnosis.run.ended import killed_whom, last_lines, shared_memory, verdict_on
 from ddplaunch.agent.diagnosis.run.job_view import JobView
-from ddplaunch.agent.diagnosis.run.stages import Stage
 from ddplaunch.agent.system import phrases
-
-ENTRIES = entries(
-    Exit.WORKER_FAILED,
-    {"rank-killed-bus": "a rank was killed by SIGBUS: /dev/shm ran full, or a mapped file was cut"},
-)
 
 _FULL = 0.95
 """Share of /dev/shm from which on it counts as full: the page that did not fit is not in it."""
@@ -44,7 +37,7 @@ def rank_killed_bus(view: JobView) -> Optional[Verdict]:
     why, hint, confidence = _why(view, node)
     facts = shared_memory(view, first.rank)
     if first.loader is None:
-        facts += last_call.last(view.ranks[first.rank])
+        facts += call_records.last(view.ranks[first.rank])
     return verdict_on(
         view,
         "rank-killed-bus",
@@ -67,6 +60,3 @@ def _why(view: JobView, node: NodeEvidence) -> tuple[str, str, float]:
         return f": /dev/shm on {view.node(node.node)} was full ({held})", enlarge, 0.95
     known = f"; /dev/shm on {view.node(node.node)} was not seen full ({held})"
     return known, f"{_CUT} {enlarge}" if size < _SMALL else _CUT, 0.9
-
-
-RULES = ((Stage.KILLED, rank_killed_bus),)

@@ -10,20 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Optional
 
-from ddplaunch.agent.contract import Collective, Exit, Frame, Verdict
-from ddplaunch.agent.diagnosis.rules import entries
+from ddplaunch.agent.contract import Collective, Frame, Verdict
 from ddplaunch.agent.diagnosis.run import blocked, collectives, stacks
 from ddplaunch.agent.diagnosis.run.job_view import JobView
 from ddplaunch.agent.diagnosis.run.location import plain
-from ddplaunch.agent.diagnosis.run.stages import Stage
 from ddplaunch.agent.system import phrases, subjects
-
-ENTRIES = entries(
-    Exit.HANG,
-    {
-        "collective-skipped": "a rank passed by a collective, and is out of step with the others",
-    },
-)
 
 _FARTHEST = 3
 """Collectives that a rank may be ahead of the others, or behind."""
@@ -274,9 +265,3 @@ def _left_verdict(
         facts=mismatch.facts,
         hint=_UNEVEN,
     )
-
-
-RULES = (
-    (Stage.OUT_OF_STEP, collective_skipped),
-    (Stage.OUT_OF_STEP, loop_left),
-)

@@ -10,21 +10,12 @@ import re
 from dataclasses import dataclass
 from typing import Optional
 
-from ddplaunch.agent.contract import Collective, Exit, Frame, RankEvidence, Verdict
-from ddplaunch.agent.diagnosis.rules import entries
+from ddplaunch.agent.contract import Collective, Frame, RankEvidence, Verdict
 from ddplaunch.agent.diagnosis.run import blocked, consequences, stacks
 from ddplaunch.agent.diagnosis.run.job_view import JobView
 from ddplaunch.agent.diagnosis.run.location import BACKWARD, plain
-from ddplaunch.agent.diagnosis.run.stages import Stage
 from ddplaunch.agent.system import phrases, subjects
 from ddplaunch.agent.text import ranges
-
-ENTRIES = entries(
-    Exit.HANG,
-    {
-        "collective-mismatch": "ranks called different collectives at the same place in the sequence",
-    },
-)
 
 _HINT = (
     "All ranks of a group must call the same collectives in the same order, with the same shapes: look for "
@@ -301,9 +292,3 @@ def _contrast(mismatch: Mismatch) -> str:
         plain_majority = len(rest) == 1 and not mismatch.tie and len(ranks) > 1
         parts.append(f"the others {call}" if plain_majority else f"{subjects.ranks(ranks)} called {call}")
     return ranges.listing(parts) if mismatch.tie else ", ".join(parts)
-
-
-RULES = (
-    (Stage.CALLS_COMPARED, mismatch_in_words),
-    (Stage.OUT_OF_STEP, collective_mismatch),
-)

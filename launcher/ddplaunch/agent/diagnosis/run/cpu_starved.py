@@ -9,12 +9,10 @@ from __future__ import annotations
 from statistics import median
 from typing import Optional
 
-from ddplaunch.agent.contract import Exit, Process, Verdict
-from ddplaunch.agent.diagnosis.rules import entries
+from ddplaunch.agent.contract import Process
 from ddplaunch.agent.diagnosis.run import stacks
-from ddplaunch.agent.diagnosis.run.job_view import JobView
+from ddplaunch.agent.diagnosis.run.job_view import Found, JobView
 from ddplaunch.agent.diagnosis.run.location import IN_LOADER
-from ddplaunch.agent.diagnosis.run.stages import Stage
 from ddplaunch.agent.diagnosis.run.waiting import (
     STARVED,
     confidence_in,
@@ -24,11 +22,6 @@ from ddplaunch.agent.diagnosis.run.waiting import (
     verdict_on,
 )
 from ddplaunch.agent.system import phrases, subjects
-
-ENTRIES = entries(
-    Exit.HANG,
-    {"cpu-starved": "a rank computes and gets no CPU: its quota, or other processes, keep it from them"},
-)
 
 _LESS = 3.0
 """A starved process has waited for a CPU so many times as long as it has had one."""
@@ -46,7 +39,7 @@ _CROWD = (
 )
 
 
-def cpu_starved(view: JobView) -> Optional[Verdict]:
+def cpu_starved(view: JobView) -> Optional[Found]:
     """Stragglers, or the loader's workers that they wait for, that are runnable and do not run."""
     found = {
         number: process
@@ -57,7 +50,7 @@ def cpu_starved(view: JobView) -> Optional[Verdict]:
         return None
     ranks = sorted(found)
     parts = [_part(view, number, found[number]) for number in ranks]
-    return verdict_on(
+    verdict = verdict_on(
         view,
         "cpu-starved",
         ranks,
@@ -66,6 +59,7 @@ def cpu_starved(view: JobView) -> Optional[Verdict]:
         _hint(view, ranks[0], found[ranks[0]]),
         min(confidence_in(view, ranks), 0.9),
     )
+    return Found(verdict, ranks)
 
 
 def _starving(view: JobView, number: int) -> Optional[Process]:
@@ -118,6 +112,3 @@ def _hint(view: JobView, number: int, process: Process) -> str:
     if not _is_throttled(process):
         return _CROWD.format(node=view.node(view.node_of[number]))
     return _QUOTA.format(who=subjects.ranks([number]), limit=process.cpu_limit, threads=process.threads)
-
-
-RULES = ((Stage.STRAGGLER_CAUSE, cpu_starved),)

@@ -1,28 +1,278 @@
-"""Asks the rules of the run, stage by stage, about the evidence of one moment."""
+"""Asks the rules of the run about the evidence of one moment, in the order of one table.
+
+The hub asks when a job hangs, when a rank has died and at its end; the launcher asks of a bundle, and must
+get the same answer. Nothing here does I/O or reads the clock.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Optional
+from collections.abc import Sequence
+from typing import Callable, NamedTuple, Optional, Union
 
 from ddplaunch.agent.contract import JobEvidence, Verdict
 from ddplaunch.agent.diagnosis import rule_runner
 from ddplaunch.agent.diagnosis.rule_runner import Complain
-from ddplaunch.agent.diagnosis.rules import declared_rules
-from ddplaunch.agent.diagnosis.run import devices, ended, nccl_ras, progress, rendezvous, worlds
+from ddplaunch.agent.diagnosis.run import (
+    async_calls,
+    broadcast,
+    bus_error,
+    call_order,
+    collectives,
+    cpu_starved,
+    devices,
+    ended,
+    file_locks,
+    group_waits,
+    io_stuck,
+    locks,
+    message_sizes,
+    mpi,
+    mpi_lost,
+    nccl_ras,
+    node_lost,
+    p2p,
+    progress,
+    rendezvous_master,
+    rendezvous_members,
+    stopped,
+    stopped_outside,
+    unseen_stacks,
+    waiting,
+    worlds,
+)
 from ddplaunch.agent.diagnosis.run.causes import before_timeouts
-from ddplaunch.agent.diagnosis.run.job_view import JobView
-from ddplaunch.agent.diagnosis.run.stages import CERTAIN, ENDS, GONE, STANDSTILL, STRAGGLERS, Stage
+from ddplaunch.agent.diagnosis.run.job_view import Found, JobView
 
-_RULES = sorted(declared_rules("run"), key=lambda rule: rule[0])
 ALARM = 0.7
 """Share of the patience for which every rank must have been quiet, by the evidence itself, for an alarm."""
+
+Rule = Callable[[JobView], Optional[Verdict]]
+"""What it has found; None where the evidence does not carry its verdict. A rule changes nothing."""
+StragglerRule = Callable[[JobView], Optional[Found]]
+
+
+# --- the situations in which rules are asked: each returns the view that they are asked about, or None
+
+
+def always(view: JobView) -> Optional[JobView]:
+    """Every job."""
+    return view
+
+
+def before_they_met(view: JobView) -> Optional[JobView]:
+    """Ranks are in init_process_group, and who ended badly had called it: what follows may be due to that."""
+    waits = {call.rank for call in view.open_init_calls}
+    for number, rank in view.ranks.items():
+        if rank.exit is not None and _is_bad_end(view, number) and number not in waits:
+            return None
+    return view if waits else None
+
+
+def something_is_wrong(view: JobView) -> Optional[JobView]:
+    """It hangs, or a rank has died, or no rank that lives has got any further for the job's patience."""
+    stuck = view.stuck_for >= view.evidence.notice_after
+    return view if stuck or _hangs(view) or _has_died(view) else None
+
+
+def hanging(view: JobView) -> Optional[JobView]:
+    """Nothing moves, and that is why the evidence was taken."""
+    return view if _hangs(view) and view.evidence.why != "death" else None
+
+
+def all_in_init(view: JobView) -> Optional[JobView]:
+    """Nothing moves, and every rank that lives is in init_process_group."""
+    waits = len(view.open_init_calls)
+    return view if waits and waits >= len(view.alive) and hanging(view) else None
+
+
+def died(view: JobView) -> Optional[JobView]:
+    """A rank has ended badly."""
+    return view if _has_died(view) and not hanging(view) else None
+
+
+def died_of_timeouts(view: JobView) -> Optional[JobView]:
+    """Ranks gave up in a collective: the job as it was while they still waited there."""
+    before = before_timeouts(view.evidence) if died(view) else None
+    return None if before is None else JobView(before)
+
+
+def asked_while_it_moves(view: JobView) -> Optional[JobView]:
+    """`ddplaunch diagnose` asks about a job that goes on."""
+    return view if view.evidence.why == "asked" and not hanging(view) and not _has_died(view) else None
+
+
+def _hangs(view: JobView) -> bool:
+    still = bool(view.alive) and progress.nothing_moves(view, view.evidence.notice_after)
+    return still or view.evidence.why in ("still", "deadline")
+
+
+def _has_died(view: JobView) -> bool:
+    return view.evidence.why == "death" or any(_is_bad_end(view, rank) for rank in view.ranks)
+
+
+def _is_bad_end(view: JobView, number: int) -> bool:
+    end = view.ranks[number].exit
+    return end is not None and not end.by_us and bool(end.code or end.signal)
+
+
+# --- the table
+
+
+class FirstOf(NamedTuple):
+    """In situation `when` the first rule that finds something has found what is wrong."""
+
+    when: Callable[[JobView], Optional[JobView]]
+    rules: tuple[Rule, ...]
+
+
+class AllOf(NamedTuple):
+    """In situation `when` every rule speaks of its own stragglers, but for those that one before explains."""
+
+    when: Callable[[JobView], Optional[JobView]]
+    rules: tuple[StragglerRule, ...]
+
+
+MEETING: tuple[Rule, ...] = (
+    # What torch itself refuses, and a name without an address, are exact, whatever else is wrong.
+    rendezvous_master.nccl_without_gpu,
+    rendezvous_master.unresolved,
+    # Where an address leads: to the node itself before to another one, for 127.0.0.1 is on every list.
+    rendezvous_master.loopback,
+    rendezvous_master.other_node,
+    # Before the port: of two that are rank 0, one finds it held by the other.
+    rendezvous_members.rank_twice,
+    rendezvous_master.port_held,
+    rendezvous_master.no_store,
+    # They reach one place, and disagree there: sizes before places, which are compared by their sizes.
+    rendezvous_members.sizes_differ,
+    rendezvous_members.places_differ,
+    rendezvous_members.backends_differ,
+    # Only where all else is right: the store works, with the addresses of processes that are gone.
+    rendezvous_master.file_of_an_earlier_run,
+)
+"""What calls of init_process_group prove by themselves, however long ranks have waited."""
+
+STRAGGLERS: tuple[StragglerRule, ...] = (
+    # The cause exactly, as the kernel or Python tells it, before the place where the rank was found.
+    # Before locks: a rank that has no CPU may stand anywhere, also in a function that takes a lock.
+    cpu_starved.cpu_starved,
+    # Who waits for what another rank may give is nobody to blame, and named by no rule below.
+    file_locks.queued,
+    file_locks.late_for_a_lock,
+    file_locks.waits_for_a_lock,
+    # After file locks: a lock on a file of NFS is waited for in functions of NFS.
+    io_stuck.io_stuck,
+    # Before `lock_deadlock`: who cannot get the GIL may stand at a lock; the lock is not what it waits for.
+    locks.gil_held,
+    locks.lock_deadlock,
+    # Ranks without a stack, by their sockets and sleeps; the rules below would only know that it has none.
+    unseen_stacks.not_connected,
+    unseen_stacks.asleep,
+    unseen_stacks.in_no_collective,
+    unseen_stacks.sent_nothing,
+    # The place alone. Late ones first: whatever they do, the others wait in init_process_group.
+    waiting.rank_late_to_init,
+    waiting.rank_in_dataloader,
+    waiting.rank_in_user_code,
+)
+
+TABLE: tuple[Union[FirstOf, AllOf], ...] = (
+    # Ranks that cannot meet time out, or wait: both are told better by what their calls say.
+    FirstOf(before_they_met, MEETING),
+    FirstOf(
+        always,
+        # The end of a rank, or of a node, explains all that comes after it.
+        (
+            # Before all ends of ranks: what they report once their peers' node is gone follows from that.
+            node_lost.network_lost,
+            # A rank died over a message or a call that does not fit its peer's, and said so in its own words:
+            # before the exits, which would call that a failed rank.
+            message_sizes.too_large,
+            collectives.mismatch_in_words,
+            mpi.unmatched_in_words,
+            # Before the launch command and the ranks, whose ends look like failures of their own.
+            stopped_outside.stopped,
+            ended.launch_failed,
+            # SIGKILL for memory and SIGBUS are signals too: the exact one comes before `rank_killed`.
+            ended.rank_killed_memory,
+            bus_error.rank_killed_bus,
+            ended.rank_killed,
+            # NCCL's refusal of a shared GPU comes as an exception: before `rank_failed`.
+            devices.device_shared,
+            ended.rank_failed,
+        ),
+    ),
+    FirstOf(
+        something_is_wrong,
+        # Ranks out of step never meet again, whatever else moves.
+        (
+            # A caught exception is why a rank is out of step: the cause before the effect.
+            waiting.exception_swallowed,
+            # Which call was left out tells more than which two differ.
+            call_order.collective_skipped,
+            call_order.loop_left,
+            collectives.collective_mismatch,
+        ),
+    ),
+    FirstOf(
+        hanging,
+        # Nothing moves: what no rank in its own code, or in its data loader, is to blame for.
+        (
+            # A rank that cannot run may stand anywhere; where it stands says nothing.
+            stopped.rank_stopped,
+            # A rank that is gone explains why MPI's calls and collectives of the others lack it.
+            mpi_lost.rank_lost,
+            # These abstain unless all ranks are in MPI. A circle is certain; of others one side may be right.
+            mpi.deadlock,
+            mpi.partial_collective,
+            mpi.unmatched,
+            # A wait that was left out tells more than that its rank is done.
+            async_calls.async_not_waited,
+            ended.rank_exited_early,
+            # All ranks must call new_group: the groups below may not even exist yet.
+            group_waits.new_group_partial,
+            group_waits.groups_wait,
+            # A receive that can never be filled is why ranks wait in a circle.
+            message_sizes.differs_in_nccl,
+            p2p.deadlock,
+            # Last: it rests on that all ranks agree, and so on nothing above having spoken.
+            devices.gpu_stuck,
+        ),
+    ),
+    AllOf(hanging, STRAGGLERS),
+    FirstOf(
+        all_in_init,
+        # No rank holds the others up: the calls explain it, now that nothing has moved for so long.
+        (
+            rendezvous_members.too_few,
+            rendezvous_master.nobodys_address,
+            rendezvous_master.files_of_each_machine,
+            rendezvous_members.other_script,
+            # Last: it only knows that the script's choice was not tried.
+            rendezvous_master.otherwise_than_proved,
+        ),
+    ),
+    FirstOf(hanging, (progress.unknown,)),
+    # Ranks died, none of them by a fault of its own: one is gone that the others needed, or
+    FirstOf(died, (mpi_lost.rank_lost, async_calls.async_not_waited, ended.rank_exited_early)),
+    # they gave up waiting for one that never came.
+    AllOf(died_of_timeouts, STRAGGLERS),
+    FirstOf(died, (ended.victims_alone, progress.unknown)),
+    # Parameters that are being sent are no rank's slowness; of ranks without stacks little is sure.
+    FirstOf(asked_while_it_moves, (broadcast.slow_broadcast, progress.slow, unseen_stacks.runs_on)),
+)
+"""From top to bottom: the first part that finds something has the verdict, and what is below it is not asked.
+
+Deaths come before waits, waits before slowness; `unknown` when something is wrong and no rule knows it.
+"""
+
+
+# --- asking
 
 
 def judge(evidence: JobEvidence, complain: Complain = None) -> list[Verdict]:
     """Return what is wrong, what must be mended first standing first; empty when nothing is.
 
-    Deaths come before waits, waits before slowness; `unknown` when something is wrong and no rule knows it.
     `complain` gets the failure of a rule: see `rule_runner`. A job that has died ends all the same.
     """
     return rule_runner.run(_judged, evidence, complain, "run")
@@ -39,28 +289,28 @@ def _of(view: JobView) -> list[Verdict]:
 
 
 def _of_world(view: JobView) -> list[Verdict]:
-    evidence = view.evidence
-    if rendezvous.explains_the_ends(view):
-        verdict = rendezvous.never_meet(view)
-        if verdict is not None:
-            return [verdict]
-    verdict = _first(ENDS, view)
-    if verdict is not None:
-        return [verdict]
-    hung = evidence.why in ("still", "deadline") or (
-        bool(view.alive) and progress.nothing_moves(view, evidence.notice_after)
-    )
-    died = evidence.why == "death" or any(_badly_ended(view, rank) for rank in view.ranks)
-    if hung or died or view.stuck_for >= evidence.notice_after:
-        verdict = _first(CERTAIN, view)
-        if verdict is not None:
-            return [verdict]
-    if hung and evidence.why != "death":
-        return _why_nothing_moves(view)
-    if died:
-        return _why_some_died(view)
-    verdict = _first((Stage.SLOW,), view) if evidence.why == "asked" else None
-    return [verdict] if verdict is not None else []
+    for part in TABLE:
+        asked = part.when(view)
+        if asked is not None:
+            found = _all(part.rules, asked) if isinstance(part, AllOf) else _first(part.rules, asked)
+            if found:
+                return found
+    return []
+
+
+def _first(rules: Sequence[Rule], view: JobView) -> list[Verdict]:
+    found = next(filter(None, (rule(view) for rule in rules)), None)
+    return [] if found is None else [found]
+
+
+def _all(rules: Sequence[StragglerRule], view: JobView) -> list[Verdict]:
+    verdicts = []
+    for rule in rules:
+        found = rule(view)
+        if found is not None:
+            verdicts += [nccl_ras.doubted(view, found.verdict)] if found.verdict is not None else []
+            view = view.without(found.explains)
+    return verdicts
 
 
 def never_meet(evidence: JobEvidence, complain: Complain = None) -> list[Verdict]:
@@ -69,13 +319,22 @@ def never_meet(evidence: JobEvidence, complain: Complain = None) -> list[Verdict
 
 
 def _never_meet(evidence: JobEvidence) -> list[Verdict]:
-    verdict = rendezvous.never_meet(JobView(evidence))
-    return [] if verdict is None else [verdict]
+    view = JobView(evidence)
+    return _first(MEETING, view) if view.open_init_calls else []
 
 
 def is_odd_start(evidence: JobEvidence) -> bool:
-    """Whether calls of init_process_group are worth a look at all nodes; see `rendezvous`."""
-    return rendezvous.worth_a_look(JobView(evidence))
+    """Whether calls of init_process_group are of a kind that no launcher makes: all nodes are worth a look.
+
+    A job that leaves all to its launcher has none, and no node is asked.
+    """
+    waits = JobView(evidence).open_init_calls
+    ranks = [call.rank for call in waits]
+    return (
+        any(call.is_chosen or call.made.unresolved or call.made.holder for call in waits)
+        or len(ranks) > len(set(ranks))
+        or len({(call.made.port, call.world_size, call.made.backend) for call in waits}) > 1
+    )
 
 
 def nothing_moves(evidence: JobEvidence) -> bool:
@@ -101,40 +360,3 @@ def _computing_for(views: Sequence[JobView]) -> float:
         if one.evidence.why != "deadline" and devices.may_compute(one)
     ]
     return max([0.0, *left])
-
-
-def _why_nothing_moves(view: JobView) -> list[Verdict]:
-    verdict = _first(STANDSTILL, view)
-    if verdict is not None:
-        return [verdict]
-    return _stragglers(view) or [rendezvous.may_never_meet(view) or progress.unknown(view)]
-
-
-def _why_some_died(view: JobView) -> list[Verdict]:
-    """Return verdicts on ranks that died without a fault of their own: a rank for which others waited."""
-    verdict = _first(GONE, view)
-    if verdict is not None:
-        return [verdict]
-    before = before_timeouts(view.evidence)
-    found = [] if before is None else _stragglers(JobView(before))
-    return found or [ended.victims_alone(view) or progress.unknown(view)]
-
-
-def _first(stages: Collection[int], view: JobView) -> Optional[Verdict]:
-    """Return the verdict of the first rule of these stages that does not abstain."""
-    return next((found for stage, rule in _RULES if stage in stages and (found := rule(view))), None)
-
-
-def _stragglers(view: JobView) -> list[Verdict]:
-    found = []
-    for stage, rule in _RULES:
-        verdict = rule(view) if stage in STRAGGLERS else None
-        if verdict is not None:
-            found.append(nccl_ras.doubted(view, verdict))
-            view.explained.update(verdict.ranks)
-    return found
-
-
-def _badly_ended(view: JobView, number: int) -> bool:
-    end = view.ranks[number].exit
-    return end is not None and not end.by_us and bool(end.code or end.signal)

@@ -10,19 +10,12 @@ import re
 from collections.abc import Iterable
 from typing import Optional
 
-from ddplaunch.agent.contract import Collective, Exit, Verdict, Xid
-from ddplaunch.agent.diagnosis.rules import entries
+from ddplaunch.agent.contract import Collective, Verdict, Xid
 from ddplaunch.agent.diagnosis.run import nccl_ras, stacks
 from ddplaunch.agent.diagnosis.run.causes import Cause, first_ends
 from ddplaunch.agent.diagnosis.run.job_view import JobView
 from ddplaunch.agent.diagnosis.run.location import plain
-from ddplaunch.agent.diagnosis.run.stages import Stage
 from ddplaunch.agent.system import phrases, subjects
-
-ENTRIES = (
-    *entries(Exit.WORKER_FAILED, {"device-shared": "ranks of one node use one GPU"}),
-    *entries(Exit.HANG, {"gpu-stuck": "all ranks called a collective, and their GPUs do not finish it"}),
-)
 
 _TWICE = re.compile(r"Duplicate GPU detected : rank \d+ and rank \d+ both on CUDA device ([0-9a-f]+)")
 _SOMEWHERE = "Multiple Ranks are using the same GPU/Partition"
@@ -233,6 +226,3 @@ def _unread(view: JobView, wanted: bool) -> list[str]:
         for text in node.missing
         if wanted and text.startswith(texts)
     ][:4]
-
-
-RULES = ((Stage.FAILED, device_shared), (Stage.DEVICES, gpu_stuck))

@@ -6,9 +6,8 @@ import re
 from dataclasses import replace
 from typing import Optional
 
-from ddplaunch.agent.contract import Exit, Files, Verdict
-from ddplaunch.agent.diagnosis.rules import entries
-from ddplaunch.agent.diagnosis.run import devices, last_call, stacks
+from ddplaunch.agent.contract import Files, Verdict
+from ddplaunch.agent.diagnosis.run import call_records, devices, stacks
 from ddplaunch.agent.diagnosis.run.causes import (
     TOGETHER,
     Cause,
@@ -19,20 +18,7 @@ from ddplaunch.agent.diagnosis.run.causes import (
     words_of,
 )
 from ddplaunch.agent.diagnosis.run.job_view import JobView
-from ddplaunch.agent.diagnosis.run.stages import Stage
 from ddplaunch.agent.system import phrases, subjects
-
-ENTRIES = (
-    *entries(
-        Exit.WORKER_FAILED,
-        {
-            "rank-failed": "a rank raised an exception",
-            "rank-exited-early": "a rank finished while the others still train",
-            "rank-killed": "a rank was killed by a signal",
-        },
-    ),
-    *entries(Exit.OUT_OF_MEMORY, {"rank-killed-memory": "a rank was killed for memory"}),
-)
 
 _SOMEBODY = (
     "Somebody sent it: a person, the scheduler, or a memory killer outside the job's own cgroup. Look into "
@@ -101,7 +87,7 @@ def rank_killed(view: JobView) -> Optional[Verdict]:
         node = view.node_of[first.rank]
         facts.append(f"{view.node(node)}: the cgroup counted no kill for memory, and the kernel logged none")
     if not first.loader:
-        facts += last_call.last(view.ranks[first.rank])
+        facts += call_records.last(view.ranks[first.rank])
     if first.loader:
         facts += shared_memory(view, first.rank)
     facts += last_lines(view, first)
@@ -347,12 +333,3 @@ def shared_memory(view: JobView, number: int) -> list[str]:
     most = max(node.shm_peak or 0, node.shm_used)
     more = f", and held {phrases.size(most)} at most" if most > node.shm_used else ""
     return [f"{view.node(node.node)}: /dev/shm holds {held}{more}"]
-
-
-RULES = (
-    (Stage.LAUNCH_FAILED, launch_failed),
-    (Stage.OUT_OF_MEMORY, rank_killed_memory),
-    (Stage.KILLED, rank_killed),
-    (Stage.FAILED, rank_failed),
-    (Stage.FINISHED_EARLY, rank_exited_early),
-)

@@ -9,14 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Optional
 
-from ddplaunch.agent.contract import Verdict, Wait
+from ddplaunch.agent.contract import Wait
 from ddplaunch.agent.diagnosis.run import lock_waits, stacks
-from ddplaunch.agent.diagnosis.run.job_view import JobView
-from ddplaunch.agent.diagnosis.run.stages import Stage
+from ddplaunch.agent.diagnosis.run.job_view import Found, JobView
 from ddplaunch.agent.diagnosis.run.waiting import confidence_in, holder_facts, others, verdict_on
 from ddplaunch.agent.system import phrases, subjects
-
-ENTRIES = ()
 
 _DEADLOCK = (
     "Let rank {holder} release the lock before {place}: a rank that waits for all others must hold nothing "
@@ -55,18 +52,22 @@ class _Cause(NamedTuple):
     hint: str
 
 
-def late_for_a_lock(view: JobView) -> Optional[Verdict]:
+def queued(view: JobView) -> Optional[Found]:
+    """Ranks that wait for what another, which works, may give. Nobody was seen to hold it: none is blamed."""
+    return Found(None, view.queued)
+
+
+def late_for_a_lock(view: JobView) -> Optional[Found]:
     """Ranks that have not called init_process_group, because of a lock."""
-    return _verdict(view, view.late, "rank-late-to-init")
+    return _found(view, view.late, "rank-late-to-init")
 
 
-def waits_for_a_lock(view: JobView) -> Optional[Verdict]:
+def waits_for_a_lock(view: JobView) -> Optional[Found]:
     """Ranks for which the others wait in a collective, and which wait for a lock."""
-    return _verdict(view, [rank for rank in view.stragglers if rank not in view.late], "rank-in-user-code")
+    return _found(view, [rank for rank in view.stragglers if rank not in view.late], "rank-in-user-code")
 
 
-def _verdict(view: JobView, ranks: list[int], code: str) -> Optional[Verdict]:
-    view.explained.update(view.queued)
+def _found(view: JobView, ranks: list[int], code: str) -> Optional[Found]:
     lock = _wanted_lock(view, [rank for rank in ranks if rank not in view.explained])
     if lock is None:
         return None
@@ -75,7 +76,6 @@ def _verdict(view: JobView, ranks: list[int], code: str) -> Optional[Verdict]:
     elif lock.holder in view.waiting:
         cause = _held_in_a_collective(view, lock, lock.holder)
     elif lock.others:
-        view.explained.update([*lock.ranks, *lock.others])  # the holder alone is blamed
         cause = _held_at_work(view, lock, lock.holder)
     else:
         return None  # it waits for a lock, too: perhaps for one that it holds itself
@@ -97,7 +97,8 @@ def _verdict(view: JobView, ranks: list[int], code: str) -> Optional[Verdict]:
         confidence_in(view, lock.ranks),
     )
     victims = {*found.victims, *lock.ranks, *lock.others} - {*cause.ranks}
-    return replace(found, victims=sorted(victims))
+    queue = [*lock.ranks, *lock.others] if lock.others else []  # of whom the holder alone is to blame
+    return Found(replace(found, victims=sorted(victims)), [*cause.ranks, *queue])
 
 
 def _wanted_lock(view: JobView, ranks: list[int]) -> Optional[_Lock]:
@@ -166,6 +167,3 @@ def _rank_of(view: JobView, number: int, pid: int) -> Optional[int]:
         if here and rank.alive and pid in own:
             return other
     return None
-
-
-RULES = ((Stage.STRAGGLER_CAUSE, late_for_a_lock), (Stage.STRAGGLER_CAUSE, waits_for_a_lock))

@@ -9,20 +9,11 @@ from __future__ import annotations
 import re
 from typing import Optional
 
-from ddplaunch.agent.contract import Exit, Verdict
-from ddplaunch.agent.diagnosis.rules import entries
+from ddplaunch.agent.contract import Verdict
 from ddplaunch.agent.diagnosis.run import blocked, wait_cycle
 from ddplaunch.agent.diagnosis.run.blocked import Block
 from ddplaunch.agent.diagnosis.run.job_view import JobView
-from ddplaunch.agent.diagnosis.run.stages import Stage
 from ddplaunch.agent.system import phrases, subjects
-
-ENTRIES = entries(
-    Exit.HANG,
-    {
-        "group-partial": "only some ranks of a group call its collective, or groups wait for one another",
-    },
-)
 
 _MAKES_GROUP = re.compile(r"new_(sub)?groups?|split_group")
 _SHOWN = 4
@@ -101,9 +92,3 @@ def new_group_partial(view: JobView) -> Optional[Verdict]:
         hint="Every rank of the job must call new_group, also those outside the group: take it out of "
         "the branch on the rank.",
     )
-
-
-RULES = (
-    (Stage.GROUP, new_group_partial),
-    (Stage.GROUP, groups_wait),
-)

@@ -9,17 +9,13 @@ from __future__ import annotations
 import re
 from typing import Optional
 
-from ddplaunch.agent.contract import Exit, Process, Verdict, Wait
-from ddplaunch.agent.diagnosis.rules import entries
+from ddplaunch.agent.contract import Process, Wait
 from ddplaunch.agent.diagnosis.run import stacks
-from ddplaunch.agent.diagnosis.run.job_view import JobView
+from ddplaunch.agent.diagnosis.run.job_view import Found, JobView
 from ddplaunch.agent.diagnosis.run.location import IN_LOADER
-from ddplaunch.agent.diagnosis.run.stages import Stage
 from ddplaunch.agent.diagnosis.run.stopped import how_stopped
 from ddplaunch.agent.diagnosis.run.waiting import confidence_in, holder_facts, others, verdict_on
 from ddplaunch.agent.system import phrases
-
-ENTRIES = entries(Exit.HANG, {"io-stuck": "a rank waits in the kernel for storage that does not answer"})
 
 _STORAGE = re.compile(
     r"(fuse|nfs\d?|rpc|ext4|jbd2|xfs|btrfs|f2fs|ocfs2|gfs2|zfs|zpl|ceph|cifs|smb2?|p9|v9fs|9p|lustre|ll|lov"
@@ -59,7 +55,7 @@ _DISK = (
 _UNKNOWN = "Look at `cat /proc/{pid}/stack` and at the mounts of {node}: one of them does not answer."
 
 
-def io_stuck(view: JobView) -> Optional[Verdict]:
+def io_stuck(view: JobView) -> Optional[Found]:
     """Ranks, or what they wait for: their loader's workers, or a program that they have started."""
     found = {
         number: process
@@ -75,7 +71,7 @@ def io_stuck(view: JobView) -> Optional[Verdict]:
         for number, process in found.items()
         if (wait := process.waits_for) is not None and wait.functions
     ]
-    return verdict_on(
+    verdict = verdict_on(
         view,
         "io-stuck",
         ranks,
@@ -84,6 +80,7 @@ def io_stuck(view: JobView) -> Optional[Verdict]:
         _hint(view, ranks[0], found[ranks[0]]),
         confidence_in(view, ranks),
     )
+    return Found(verdict, ranks)
 
 
 def _stuck(view: JobView, number: int) -> Optional[Process]:
@@ -154,6 +151,3 @@ def _hint(view: JobView, number: int, process: Process) -> str:
     text = _UNKNOWN if not wait.mount else _DISK if wait.kind in _LOCAL else _SERVER
     node = view.node(view.node_of[number])
     return text.format(where=_where(wait), mount=wait.mount, node=node, pid=process.pid)
-
-
-RULES = ((Stage.STRAGGLER_CAUSE, io_stuck),)

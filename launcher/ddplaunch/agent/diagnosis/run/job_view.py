@@ -7,11 +7,12 @@ than those who wait in it. Counters decide where they are known, stacks where th
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 from functools import cached_property
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from ddplaunch.agent.contract import (
     Collective,
@@ -25,6 +26,7 @@ from ddplaunch.agent.contract import (
     Verdict,
 )
 from ddplaunch.agent.diagnosis.run import lock_waits, nccl_ras, stacks
+from ddplaunch.agent.diagnosis.run.call_records import Call
 from ddplaunch.agent.diagnosis.run.location import (
     IN_COLLECTIVE,
     IN_EXIT,
@@ -42,6 +44,13 @@ from ddplaunch.agent.system import phrases, subjects
 _NATIVE_WAIT = re.compile(r"\.(wait|item|tolist|cpu|numpy|synchronize|(monitored_)?barrier)\(")
 
 
+class Found(NamedTuple):
+    """What a rule on stragglers has found. `explains`: of whom no rule after it speaks."""
+
+    verdict: Optional[Verdict]
+    explains: Collection[int]
+
+
 class JobView:
     """Answers to what rules ask. Each is computed once, and the order of nodes does not matter."""
 
@@ -56,7 +65,13 @@ class JobView:
                 self.ranks[rank.rank] = replace(rank, groups=[_counted(rank, group) for group in rank.groups])
                 self.node_of[rank.rank] = node.node
         self.ranks = {number: self.ranks[number] for number in sorted(self.ranks)}
-        self.explained: set[int] = set()  # stragglers for which an earlier rule has given the cause
+        self.explained: frozenset[int] = frozenset()
+
+    def without(self, explained: Collection[int]) -> JobView:
+        """Return this view for a rule that must not speak of these stragglers: their cause is known."""
+        view = copy.copy(self)
+        view.explained = self.explained.union(explained)
+        return view
 
     def node(self, number: int) -> str:
         """'node 2 (n3)'."""
@@ -134,6 +149,22 @@ class JobView:
     @cached_property
     def in_init(self) -> list[int]:
         return [rank for rank in self.waiting if self.locations[rank].kind == IN_INIT]
+
+    @cached_property
+    def init_calls(self) -> list[Call]:
+        """Return every process's last call of init_process_group; two processes may claim one rank."""
+        found = [
+            Call(node.node, process, process.rendezvous)
+            for node in self.nodes.values()
+            for process in node.ranks
+            if process.rendezvous is not None
+        ]
+        return sorted(found, key=lambda call: (call.node, call.rank, call.process.pid))
+
+    @cached_property
+    def open_init_calls(self) -> list[Call]:
+        """Return the calls that have not returned. What a silent node reported may be long past."""
+        return [call for call in self.init_calls if call.waits and call.node not in self.evidence.silent]
 
     @cached_property
     def blocked(self) -> dict[str, int]:

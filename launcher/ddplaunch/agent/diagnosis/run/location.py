@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from ddplaunch.agent.contract import Frame, Phase, RankEvidence
-from ddplaunch.agent.diagnosis.run import last_call, lock_waits, stacks
+from ddplaunch.agent.diagnosis.run import call_records, lock_waits, stacks
 from ddplaunch.agent.system import phrases
 
 IN_COLLECTIVE = "collective"
@@ -83,11 +83,11 @@ def stand(rank: RankEvidence, line: str = "") -> Location:
     function = stacks.mpi_function(frames)
     if function:
         return Location(IN_MPI, _INITS.get(function, function), site=site)
-    named = stacks.collective(frames) or last_call.entered(rank, site)
-    waited = None if named else last_call.waited_for(rank)
+    named = stacks.collective(frames) or call_records.entered(rank, site)
+    waited = None if named else call_records.waited_for(rank)
     pending = None if rank.backend == "nccl" and _waits_by_itself(rank, frames, line) else _pending(rank)
     if waited is not None and (waited.p2p or pending is None):
-        what = last_call.named(waited) if waited.p2p else waited.op
+        what = call_records.named(waited) if waited.p2p else waited.op
         return Location(IN_COLLECTIVE, what, waited.group, site=site)
     if named or (pending and not stacks.in_loader(frames)):
         group, number, op = pending or ("", None, "")

@@ -10,21 +10,11 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
-from ddplaunch.agent.contract import Exit, Frame, RankEvidence, Stack, Verdict
-from ddplaunch.agent.diagnosis.rules import entries
+from ddplaunch.agent.contract import Frame, RankEvidence, Stack
 from ddplaunch.agent.diagnosis.run import stacks, waiting
-from ddplaunch.agent.diagnosis.run.job_view import JobView
+from ddplaunch.agent.diagnosis.run.job_view import Found, JobView
 from ddplaunch.agent.diagnosis.run.location import IN_LOADER
-from ddplaunch.agent.diagnosis.run.stages import Stage
 from ddplaunch.agent.system import phrases, subjects
-
-ENTRIES = entries(
-    Exit.HANG,
-    {
-        "gil-held": "native code of a rank holds the GIL, so that none of its Python runs",
-        "lock-deadlock": "the threads of a rank, or of its DataLoader worker, wait for each other",
-    },
-)
 
 _PATIENCE = 0.7
 """Share of the patience for which it must have been so: some of it passes while evidence is taken."""
@@ -63,7 +53,7 @@ _ON_LOCK, _ON_THREAD, _ON_RESULT = "waits for a lock", "joins a thread", "waits 
 _ON_EVENT, _IDLE = "waits for a queue or an event", "waits for work"
 
 
-def gil_held(view: JobView) -> Optional[Verdict]:
+def gil_held(view: JobView) -> Optional[Found]:
     """Return the verdict on stragglers in which native code of one thread holds the GIL."""
     found = {rank: held for rank in _open(view) if (held := _holder(view, view.ranks[rank]))}
     if not found:
@@ -88,7 +78,7 @@ def gil_held(view: JobView) -> Optional[Verdict]:
     ]
     first = next(iter(found.values()))
     hint = _RELEASE.format(phrases.at(stacks.user_frame(first.frames)))
-    return _verdict(view, "gil-held", list(found), "; ".join(whats[:3]), facts, hint)
+    return _found(view, "gil-held", list(found), "; ".join(whats[:3]), facts, hint)
 
 
 def _holder(view: JobView, rank: RankEvidence) -> Optional[Stack]:
@@ -103,7 +93,7 @@ def _holder(view: JobView, rank: RankEvidence) -> Optional[Stack]:
     return able[0] if len(able) == 1 else None
 
 
-def lock_deadlock(view: JobView) -> Optional[Verdict]:
+def lock_deadlock(view: JobView) -> Optional[Found]:
     """Return the verdict on stragglers, or loader workers of theirs, all of whose threads wait for locks."""
     parts, facts, ranks, hints = [], [], [], []
     for number in _open(view):
@@ -132,7 +122,7 @@ def lock_deadlock(view: JobView) -> Optional[Verdict]:
         facts += _process(rank)
     if not ranks:
         return None
-    return _verdict(view, "lock-deadlock", ranks, "; ".join(parts[:3]), facts, hints[0])
+    return _found(view, "lock-deadlock", ranks, "; ".join(parts[:3]), facts, hints[0])
 
 
 def _deadlock(view: JobView, rank: RankEvidence, threads: Sequence[Stack]) -> Optional[list[_Wait]]:
@@ -212,10 +202,8 @@ def _process(rank: RankEvidence) -> list[str]:
     ]
 
 
-def _verdict(view: JobView, code: str, ranks: list[int], what: str, facts: list[str], hint: str) -> Verdict:
+def _found(view: JobView, code: str, ranks: list[int], what: str, facts: list[str], hint: str) -> Found:
     sentence = f"{what}{waiting.others(view, ranks)}"
     sure = 0.95 if view.waiting else 0.8
-    return waiting.verdict_on(view, code, ranks, sentence, [*facts[:16], *view.counts()], hint, sure)
-
-
-RULES = ((Stage.STRAGGLER_CAUSE, gil_held), (Stage.STRAGGLER_CAUSE, lock_deadlock))
+    verdict = waiting.verdict_on(view, code, ranks, sentence, [*facts[:16], *view.counts()], hint, sure)
+    return Found(verdict, ranks)

@@ -12,12 +12,10 @@ import re
 from typing import Optional
 
 from ddplaunch.agent.contract import Collective, RankEvidence, Verdict
-from ddplaunch.agent.diagnosis.run import blocked, consequences, last_call, stacks
+from ddplaunch.agent.diagnosis.run import blocked, call_records, consequences, stacks
 from ddplaunch.agent.diagnosis.run.job_view import JobView
-from ddplaunch.agent.diagnosis.run.stages import Stage
 from ddplaunch.agent.system import phrases
 
-ENTRIES = ()
 _TOO_LARGE = re.compile(r"preamble\.length <= \w+\.nbytes\. (\d+) vs (\d+)")
 _OPEN = frozenset(["entered", "issued", "waiting", "raised"])
 _BITS = re.compile(r"\d+")
@@ -93,7 +91,7 @@ def _verdict(view: JobView, receiver: int, send: Collective, receive: Collective
     sent, wanted = _tensor(send), _tensor(receive)
     sender_site, receiver_site = (phrases.at(stacks.user_frame(call.frames)) for call in (send, receive))
     bigger = "larger" if _bytes(send) > _bytes(receive) else "smaller"
-    sending, receiving = last_call.described(send), last_call.described(receive)
+    sending, receiving = call_records.described(send), call_records.described(receive)
     return view.verdict(
         code="p2p-deadlock",
         sentence=f"rank {sender} sent {sent} to rank {receiver}{sender_site}, which receives "
@@ -113,9 +111,3 @@ def _verdict(view: JobView, receiver: int, send: Collective, receive: Collective
 def _tensor(call: Collective) -> str:
     """'[8] float32'."""
     return " ".join([*(str(size) for size in call.sizes), *call.dtypes])
-
-
-RULES = (
-    (Stage.MESSAGES_COMPARED, too_large),
-    (Stage.GROUP, differs_in_nccl),
-)

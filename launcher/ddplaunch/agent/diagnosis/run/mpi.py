@@ -9,21 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Optional
 
-from ddplaunch.agent.contract import Exit, MpiCall, Verdict
-from ddplaunch.agent.diagnosis.rules import entries
+from ddplaunch.agent.contract import MpiCall, Verdict
 from ddplaunch.agent.diagnosis.run import stacks, wait_cycle
 from ddplaunch.agent.diagnosis.run.job_view import JobView
 from ddplaunch.agent.diagnosis.run.location import ENDED, IN_FINALIZE, IN_MPI
-from ddplaunch.agent.diagnosis.run.stages import Stage
 from ddplaunch.agent.system import phrases, subjects
-
-ENTRIES = entries(
-    Exit.HANG,
-    {
-        "mpi-partial-collective": "an MPI collective lacks ranks that will never come to it",
-        "mpi-unmatched": "an MPI send and its receive do not match",
-    },
-)
 
 _COLLECTIVES = frozenset(
     [
@@ -336,11 +326,3 @@ def others_wait(view: JobView, in_mpi: list[int]) -> str:
     others = phrases.others(len(in_mpi))
     place = next(iter(groups)) if len(groups) == 1 else "MPI"
     return f", {others} wait{'s' * (len(in_mpi) == 1)} in {place}"
-
-
-RULES = (
-    (Stage.CALLS_COMPARED, unmatched_in_words),
-    (Stage.MPI, deadlock),
-    (Stage.MPI, partial_collective),
-    (Stage.MPI, unmatched),
-)

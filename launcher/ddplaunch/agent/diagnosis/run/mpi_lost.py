@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from typing import Optional
 
-from ddplaunch.agent.contract import Exit, Verdict
-from ddplaunch.agent.diagnosis.rules import entries
+from ddplaunch.agent.contract import Verdict
 from ddplaunch.agent.diagnosis.run import stacks
 from ddplaunch.agent.diagnosis.run.causes import left_behind
 from ddplaunch.agent.diagnosis.run.job_view import JobView
 from ddplaunch.agent.diagnosis.run.location import IN_MPI
 from ddplaunch.agent.diagnosis.run.mpi import others_wait, where_in_mpi
-from ddplaunch.agent.diagnosis.run.stages import Stage
 from ddplaunch.agent.system import phrases, subjects
-
-ENTRIES = entries(Exit.HANG, {"mpi-rank-lost": "a rank is gone, or never reached MPI_Init"})
 
 _REACH_INIT = (
     "MPI_Init waits for all ranks: import mpi4py.MPI first on every rank, and do what takes long, or may "
@@ -76,6 +72,3 @@ def _never_came(view: JobView, starting: list[int], late: list[int], absent: lis
         ],
         hint=_REACH_INIT,
     )
-
-
-RULES = ((Stage.GONE_FROM_MPI, rank_lost),)

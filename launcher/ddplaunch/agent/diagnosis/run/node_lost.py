@@ -6,19 +6,10 @@ import time
 from typing import Optional
 
 from ddplaunch.agent import platforms
-from ddplaunch.agent.contract import Exit, Lost, Verdict
-from ddplaunch.agent.diagnosis.rules import entries
+from ddplaunch.agent.contract import Lost, Verdict
 from ddplaunch.agent.diagnosis.run.causes import TOGETHER, causes_of, complaint
 from ddplaunch.agent.diagnosis.run.job_view import JobView
-from ddplaunch.agent.diagnosis.run.stages import Stage
 from ddplaunch.agent.system import phrases
-
-ENTRIES = entries(
-    Exit.NODE_AT_FAULT,
-    {
-        "network-lost": "a node, or the way to it, went away while the job ran",
-    },
-)
 
 
 def network_lost(view: JobView) -> Optional[Verdict]:
@@ -87,6 +78,3 @@ def _last_word(view: JobView, lost: Lost) -> str:
 
 def _clock(at: float) -> str:
     return time.strftime("%H:%M:%S", time.localtime(at))
-
-
-RULES = ((Stage.NODE_LOST, network_lost),)

@@ -8,20 +8,11 @@ from __future__ import annotations
 
 from typing import Optional
 
-from ddplaunch.agent.contract import Collective, Exit, Verdict
-from ddplaunch.agent.diagnosis.rules import entries
-from ddplaunch.agent.diagnosis.run import blocked, last_call, stacks, wait_cycle
+from ddplaunch.agent.contract import Collective, Verdict
+from ddplaunch.agent.diagnosis.run import blocked, call_records, stacks, wait_cycle
 from ddplaunch.agent.diagnosis.run.blocked import Block
 from ddplaunch.agent.diagnosis.run.job_view import JobView
-from ddplaunch.agent.diagnosis.run.stages import Stage
 from ddplaunch.agent.system import phrases
-
-ENTRIES = entries(
-    Exit.HANG,
-    {
-        "p2p-deadlock": "sends and receives wait for one another, or do not match",
-    },
-)
 
 _SHOWN = 6
 """Ranks of a circle that a sentence names."""
@@ -41,7 +32,8 @@ def deadlock(view: JobView) -> Optional[Verdict]:
     parts = [f"rank {block.rank} is in {block.what}" for block in circle[:_SHOWN]]
     parts += ["and so on"] if len(circle) > _SHOWN else []
     left = [
-        f"rank {rank} has left out its {last_call.described(call)}" for rank, call in sorted(missing.items())
+        f"rank {rank} has left out its {call_records.described(call)}"
+        for rank, call in sorted(missing.items())
     ]
     reason = "".join(f": {each}" for each in [differs, *left[:2]] if each)
     return view.verdict(
@@ -56,7 +48,7 @@ def deadlock(view: JobView) -> Optional[Verdict]:
                 for block, after in zip(circle[:_SHOWN], [*circle[1:], circle[0]])
             ),
             *(
-                f"rank {rank} called {last_call.described(call)} in each of the rounds before"
+                f"rank {rank} called {call_records.described(call)} in each of the rounds before"
                 for rank, call in sorted(missing.items())
             ),
             *view.whereabouts([rank for rank in view.waiting if rank not in culprits])[:4],
@@ -127,7 +119,7 @@ def _hint(circle: list[Block], differs: bool, missing: dict[int, Collective]) ->
     for rank, left in missing.items():
         return (
             "Every send needs its receive, also in the last round and after an error: look for a branch "
-            f"around {last_call.described(left)} that rank {rank} did not take this time."
+            f"around {call_records.described(left)} that rank {rank} did not take this time."
         )
     calls = [block for block in circle if block.call is not None]
     places = phrases.clipped(" and ".join(block.what for block in calls[:2]))
@@ -153,6 +145,3 @@ def _hint(circle: list[Block], differs: bool, missing: dict[int, Collective]) ->
 def _call(block: Block) -> Collective:
     assert block.call is not None
     return block.call
-
-
-RULES = ((Stage.GROUP, deadlock),)

@@ -6,22 +6,12 @@ from collections.abc import Sequence
 from typing import Optional
 
 from ddplaunch.agent import platforms
-from ddplaunch.agent.contract import Exit, JobEvidence, Phase, Verdict
-from ddplaunch.agent.diagnosis.rules import entries
+from ddplaunch.agent.contract import JobEvidence, Phase, Verdict
 from ddplaunch.agent.diagnosis.run import devices, pace
 from ddplaunch.agent.diagnosis.run.job_view import JobView
 from ddplaunch.agent.diagnosis.run.location import IN_LOADER
-from ddplaunch.agent.diagnosis.run.stages import Stage
 from ddplaunch.agent.diagnosis.run.waiting import doing, starved
 from ddplaunch.agent.system import phrases, subjects
-
-ENTRIES = entries(
-    Exit.HANG,
-    {
-        "slow": "everything moves, slowly, for the others wait for a rank",
-        "unknown": "the evidence does not decide",
-    },
-)
 
 _LOOK_BELOW = (
     "All called the same collective: look at the network between the nodes, and at the GPUs (dmesg, Xid)."
@@ -258,6 +248,3 @@ def _advice(view: JobView, slowest: list[int]) -> str:
         return "The data comes too slowly: more DataLoader workers, faster storage, or less work per sample."
     do = phrases.one_or(slowest, "does", "do")
     return f"See what {subjects.ranks(slowest)} {do} that the others do not."
-
-
-RULES = ((Stage.SLOW, slow),)

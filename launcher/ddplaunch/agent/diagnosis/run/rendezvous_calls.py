@@ -6,13 +6,12 @@ Two calls lead to the same place when their connections end on the same machine 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Optional, TypeVar
 
-from ddplaunch.agent.contract import Frame, RankEvidence, Rendezvous, Setting, Verdict
+from ddplaunch.agent.contract import Verdict
+from ddplaunch.agent.diagnosis.run.call_records import Call
 from ddplaunch.agent.diagnosis.run.job_view import JobView
 from ddplaunch.agent.system import phrases, subjects
-from ddplaunch.agent.system.resolve import is_loopback, numeric
 
 _T = TypeVar("_T")
 
@@ -21,99 +20,6 @@ Place = tuple[str, Optional[int]]
 
 PROVEN, LIKELY = 0.97, 0.85
 """How sure a verdict is that the calls alone prove, and one that also needs that nothing has moved since."""
-ADDRESS, PORT = "MASTER_ADDR", "MASTER_PORT"
-_ANY = ("0.0.0.0", "::")
-
-
-@dataclass(frozen=True)
-class Call:
-    """One process that has called init_process_group."""
-
-    node: int
-    process: RankEvidence
-    made: Rendezvous
-
-    @property
-    def rank(self) -> int:
-        """Return the number that the process claims."""
-        return self.process.rank if self.made.rank is None else self.made.rank
-
-    @property
-    def world_size(self) -> Optional[int]:
-        return self.process.world_size if self.made.world_size is None else self.made.world_size
-
-    @property
-    def waits(self) -> bool:
-        """Whether it is still in the call, or was when the process ended."""
-        return not self.made.passed and not self.process.initialized
-
-    @property
-    def by_network(self) -> bool:
-        return self.made.method in ("env", "tcp", "store") and bool(self.made.address)
-
-    @property
-    def loops_back(self) -> bool:
-        """Whether it leads to the machine on which it was made."""
-        own = [is_loopback(address) or address in _ANY for address in self.addresses]
-        return self.by_network and bool(own) and all(own)
-
-    @property
-    def addresses(self) -> list[str]:
-        """Return the master's addresses, as the node of the call resolves its name."""
-        address = self.made.address
-        return self.made.resolved or ([address] if numeric(address) else [])
-
-    @property
-    def endpoint(self) -> str:
-        """'n1:29500', '[fd00::1]:29500', or the path of a file."""
-        address = f"[{self.made.address}]" if ":" in self.made.address else self.made.address
-        return self.made.file or (address if self.made.port is None else f"{address}:{self.made.port}")
-
-    @property
-    def is_chosen(self) -> bool:
-        """Whether the program itself has chosen where the call leads."""
-        return self.made.method != "env" or any(self.changed(name) for name in (ADDRESS, PORT))
-
-    def changed(self, name: str) -> Optional[Setting]:
-        """Return the program's own setting of this variable, if it is not what its launcher has set."""
-        for setting in self.made.settings:
-            if self.made.method == "env" and setting.name == name and setting.value != setting.given:
-                return setting
-        return None
-
-    def choice(self, name: str) -> str:
-        """'train.py:9 sets MASTER_ADDR to n7', 'train.py:9 calls init_process_group with tcp://n7:29500'."""
-        made = self.made
-        setting = self.changed(name)
-        if setting is not None:
-            return f"{line(setting.frame)} sets {name} to {setting.value}"
-        if made.method == "env":
-            return f"{name} is {made.address if name == ADDRESS else made.port}"
-        if made.method == "store":
-            return f"{line(made.frame)} gives init_process_group a store at {self.endpoint}"
-        return f"{line(made.frame)} calls init_process_group with {made.method}://{self.endpoint}"
-
-
-def line(frame: Optional[Frame]) -> str:
-    """'train.py:9', or 'the script' where the line is not known."""
-    return f"{frame.file.rpartition('/')[2]}:{frame.line}" if frame is not None else "the script"
-
-
-def all_calls(view: JobView) -> list[Call]:
-    """Return every process's last call, by node and rank; two processes may claim one rank."""
-    found = [
-        Call(node.node, process, process.rendezvous)
-        for node in view.nodes.values()
-        for process in node.ranks
-        if process.rendezvous is not None
-    ]
-    return sorted(found, key=lambda call: (call.node, call.rank, call.process.pid))
-
-
-def waiting(view: JobView) -> list[Call]:
-    """Return the calls that have not returned. What a silent node reported may be long past."""
-    silent = view.evidence.silent
-    return [call for call in all_calls(view) if call.waits and call.node not in silent]
 
 
 def place(view: JobView, call: Call) -> Optional[Place]:
@@ -147,7 +53,7 @@ def machines(view: JobView) -> set[str]:
 def could_be_a_job_of_its_own(view: JobView, group: list[Call]) -> bool:
     """Whether these calls, with the processes beside them that wait nowhere else, may make a whole world."""
     homes = {view.nodes[call.node].machine for call in group}
-    elsewhere = {(call.node, call.process.pid) for call in waiting(view) if call not in group}
+    elsewhere = {(call.node, call.process.pid) for call in view.open_init_calls if call not in group}
     beside = [
         process
         for node in view.nodes.values()
@@ -184,7 +90,7 @@ def verdict(
 def _grouped(view: JobView) -> dict[str, list[int]]:
     """'init_process_group (train.py:12) by n1:29500, world size 4' -> the ranks that call so."""
     found: dict[str, list[int]] = {}
-    for call in all_calls(view):
+    for call in view.init_calls:
         size = "" if call.world_size is None else f", world size {call.world_size}"
         resolved = [address for address in call.made.resolved if address != call.made.address]
         leads = f" ({', '.join(resolved[:2])})" if resolved else ""
@@ -216,11 +122,11 @@ def home(view: JobView, machine: Optional[str]) -> str:
 
 def home_of_store(view: JobView) -> Optional[str]:
     """Return the machine with the store: torchrun's first node, or where rank 0 runs; None: not known."""
-    for call in all_calls(view):
+    for call in view.init_calls:
         if call.made.agent_store:
             first = view.nodes.get(0)
             return (first.machine or None) if first is not None else None
-    homes = {view.nodes[call.node].machine for call in all_calls(view) if call.rank == 0}
+    homes = {view.nodes[call.node].machine for call in view.init_calls if call.rank == 0}
     return (homes.pop() or None) if len(homes) == 1 else None
 
 

@@ -1,25 +1,14 @@
-"""Rules about calls of init_process_group that lead to no master or to a wrong one. Pure.
-
-Each rule gets the calls that still wait.
-"""
+"""Rules about calls of init_process_group that lead to no master or to a wrong one. Pure."""
 
 from __future__ import annotations
 
 import re
 from typing import Optional
 
-from ddplaunch.agent.contract import Exit, Verdict
-from ddplaunch.agent.diagnosis.rules import entries
+from ddplaunch.agent.contract import Verdict
 from ddplaunch.agent.diagnosis.run import rendezvous_calls as calls
+from ddplaunch.agent.diagnosis.run.call_records import ADDRESS, PORT, line
 from ddplaunch.agent.diagnosis.run.job_view import JobView
-from ddplaunch.agent.diagnosis.run.rendezvous_calls import ADDRESS, PORT, Call
-
-ENTRIES = entries(
-    Exit.MISCONFIGURED,
-    {
-        "rendezvous-overridden": "the script itself leads its ranks elsewhere than the job's rendezvous",
-    },
-)
 
 _DELETE = "Delete the line: the launcher sets {}, and init_process_group reads it."
 DELETE_BOTH = (
@@ -32,10 +21,12 @@ _NO_GPU = re.compile(r"ProcessGroupNCCL is only supported with GPUs|nccl2 requir
 _PRIVATE = ("/tmp/", "/var/tmp/", "/dev/shm/")  # noqa: S108 - compared only
 
 
-def nccl_without_gpu(view: JobView, waiting: list[Call]) -> Optional[Verdict]:
+def nccl_without_gpu(view: JobView) -> Optional[Verdict]:
     """torch refuses NCCL where it sees no GPU."""
     refused = [
-        call for call in waiting if any(_NO_GPU.search(raised.message) for raised in call.process.raised)
+        call
+        for call in view.open_init_calls
+        if any(_NO_GPU.search(raised.message) for raised in call.process.raised)
     ]
     if not refused:
         return None
@@ -44,13 +35,14 @@ def nccl_without_gpu(view: JobView, waiting: list[Call]) -> Optional[Verdict]:
         view,
         "backend-unfit",
         refused,
-        f"{calls.line(refused[0].made.frame)} asks for NCCL, and torch sees no GPU on {where}",
+        f"{line(refused[0].made.frame)} asks for NCCL, and torch sees no GPU on {where}",
         'Ask for "gloo" where there is no GPU, or give the job GPUs and a torch that was built for them.',
     )
 
 
-def unresolved(view: JobView, waiting: list[Call]) -> Optional[Verdict]:
+def unresolved(view: JobView) -> Optional[Verdict]:
     """Return the verdict where the master's name has no address; one by the launcher may still appear."""
+    waiting = view.open_init_calls
     lost = [
         call
         for call in waiting
@@ -72,8 +64,9 @@ def unresolved(view: JobView, waiting: list[Call]) -> Optional[Verdict]:
     )
 
 
-def loopback(view: JobView, waiting: list[Call]) -> Optional[Verdict]:
+def loopback(view: JobView) -> Optional[Verdict]:
     """Ranks on several machines, and an address that leads each machine to itself."""
+    waiting = view.open_init_calls
     here = [call for call in waiting if call.loops_back]
     homes = calls.by_machine(view, here)
     if "" in calls.machines(view) or len(calls.by_machine(view, waiting)) < 2:
@@ -100,12 +93,12 @@ def loopback(view: JobView, waiting: list[Call]) -> Optional[Verdict]:
     )
 
 
-def other_node(view: JobView, waiting: list[Call]) -> Optional[Verdict]:
+def other_node(view: JobView) -> Optional[Verdict]:
     """Return the verdict where the address is another node's than the one that opens the store."""
     store = calls.home_of_store(view)
     astray = [
         call
-        for call in waiting
+        for call in view.open_init_calls
         if store and not call.loops_back and calls.leads_to(view, call) not in (None, "", store)
     ]
     if not astray:
@@ -122,8 +115,9 @@ def other_node(view: JobView, waiting: list[Call]) -> Optional[Verdict]:
     )
 
 
-def port_held(view: JobView, waiting: list[Call]) -> Optional[Verdict]:
+def port_held(view: JobView) -> Optional[Verdict]:
     """Return the verdict where rank 0 cannot open its store, or all ranks reach one of another job."""
+    waiting = view.open_init_calls
     for call in waiting:
         if not call.by_network or (call.rank != 0 and not call.made.agent_store):
             continue
@@ -146,9 +140,11 @@ def port_held(view: JobView, waiting: list[Call]) -> Optional[Verdict]:
     return None
 
 
-def no_store(view: JobView, waiting: list[Call]) -> Optional[Verdict]:
+def no_store(view: JobView) -> Optional[Verdict]:
     """torchrun keeps the job's store, and the script sends its ranks elsewhere."""
-    astray = [call for call in waiting if call.made.agent_store and call.changed(PORT) is not None]
+    astray = [
+        call for call in view.open_init_calls if call.made.agent_store and call.changed(PORT) is not None
+    ]
     if not astray:
         return None
     first = astray[0]
@@ -163,9 +159,9 @@ def no_store(view: JobView, waiting: list[Call]) -> Optional[Verdict]:
     )
 
 
-def nobodys_address(view: JobView, waiting: list[Call]) -> Optional[Verdict]:
+def nobodys_address(view: JobView) -> Optional[Verdict]:
     """Rules a MASTER_ADDR that no node of the job has, and that no load balancer leads to the right one."""
-    astray = [call for call in waiting if calls.leads_to(view, call) == ""]
+    astray = [call for call in view.open_init_calls if calls.leads_to(view, call) == ""]
     if not astray:
         return None
     first = astray[0]
@@ -179,8 +175,9 @@ def nobodys_address(view: JobView, waiting: list[Call]) -> Optional[Verdict]:
     )
 
 
-def files_of_each_machine(view: JobView, waiting: list[Call]) -> Optional[Verdict]:
+def files_of_each_machine(view: JobView) -> Optional[Verdict]:
     """A file on a path that is each machine's own."""
+    waiting = view.open_init_calls
     first = waiting[0]
     private = first.made.file.startswith(_PRIVATE)
     if not private or len(calls.machines(view) - {""}) < 2:
@@ -195,12 +192,13 @@ def files_of_each_machine(view: JobView, waiting: list[Call]) -> Optional[Verdic
     )
 
 
-def file_of_an_earlier_run(view: JobView, waiting: list[Call]) -> Optional[Verdict]:
+def file_of_an_earlier_run(view: JobView) -> Optional[Verdict]:
     """Every rank found keys in the file, and so did the first one, before any rank of this job had written.
 
     The store still works, with the addresses of processes that are gone; a call in time is left alone.
     """
-    made = calls.all_calls(view)
+    waiting = view.open_init_calls
+    made = view.init_calls
     found = {call.rank for call in made if call.made.file_used}
     files = {call.made.file for call in made}
     if view.evidence.why in ("call", "asked") or found != {*view.world} or len(files) > 1:
@@ -216,8 +214,9 @@ def file_of_an_earlier_run(view: JobView, waiting: list[Call]) -> Optional[Verdi
     )
 
 
-def otherwise_than_proved(view: JobView, waiting: list[Call]) -> Optional[Verdict]:
+def otherwise_than_proved(view: JobView) -> Optional[Verdict]:
     """The script has chosen an address or a port that the gate has not tried."""
+    waiting = view.open_init_calls
     chosen = [call for call in waiting if call.is_chosen and call.by_network]
     proved = view.evidence.master_addr
     if not proved or view.unseen or len(chosen) < len(waiting) or chosen[0].made.agent_store:
@@ -232,6 +231,3 @@ def otherwise_than_proved(view: JobView, waiting: list[Call]) -> Optional[Verdic
         DELETE_BOTH,
         0.7,
     )
-
-
-RULES = ()

@@ -8,16 +8,16 @@ from typing import Optional
 
 from ddplaunch.agent.contract import Verdict
 from ddplaunch.agent.diagnosis.run import rendezvous_calls as calls
+from ddplaunch.agent.diagnosis.run.call_records import ADDRESS, PORT, Call, line
 from ddplaunch.agent.diagnosis.run.job_view import JobView
-from ddplaunch.agent.diagnosis.run.rendezvous_calls import ADDRESS, PORT, Call
 from ddplaunch.agent.diagnosis.run.rendezvous_master import DELETE_BOTH
 from ddplaunch.agent.system import phrases, subjects
 from ddplaunch.agent.text import ranges
 
 
-def rank_twice(view: JobView, waiting: list[Call]) -> Optional[Verdict]:
+def rank_twice(view: JobView) -> Optional[Verdict]:
     """Two living processes that meet claim one rank."""
-    for group in calls.by_place(view, waiting).values():
+    for group in calls.by_place(view, view.open_init_calls).values():
         if group[0].made.file and len(calls.by_machine(view, group)) > 1:
             continue  # of one path on two machines there may be two files
         claims: dict[int, list[Call]] = {}
@@ -42,9 +42,9 @@ def rank_twice(view: JobView, waiting: list[Call]) -> Optional[Verdict]:
     return None
 
 
-def sizes_differ(view: JobView, waiting: list[Call]) -> Optional[Verdict]:
+def sizes_differ(view: JobView) -> Optional[Verdict]:
     """Ranks that meet, each waiting for another number of them."""
-    for group in calls.by_place(view, waiting).values():
+    for group in calls.by_place(view, view.open_init_calls).values():
         counts = Counter(call.world_size for call in group if call.world_size is not None)
         if len(counts) < 2:
             continue
@@ -65,9 +65,9 @@ def sizes_differ(view: JobView, waiting: list[Call]) -> Optional[Verdict]:
     return None
 
 
-def places_differ(view: JobView, waiting: list[Call]) -> Optional[Verdict]:
+def places_differ(view: JobView) -> Optional[Verdict]:
     """Ranks of one world that go to different addresses or ports."""
-    groups = calls.by_place(view, waiting)
+    groups = calls.by_place(view, view.open_init_calls)
     if len(groups) < 2 or calls.overlap(groups.values()):
         return None
     if any(calls.could_be_a_job_of_its_own(view, group) for group in groups.values()):
@@ -90,9 +90,9 @@ def places_differ(view: JobView, waiting: list[Call]) -> Optional[Verdict]:
     )
 
 
-def backends_differ(view: JobView, waiting: list[Call]) -> Optional[Verdict]:
+def backends_differ(view: JobView) -> Optional[Verdict]:
     """Ranks that meet, and ask for different backends."""
-    for group in calls.by_place(view, waiting).values():
+    for group in calls.by_place(view, view.open_init_calls).values():
         counts = Counter(call.made.backend for call in group if call.made.backend)
         if not any(a.isdisjoint(b) for a, b in combinations(map(_kinds, counts), 2)):
             continue
@@ -117,8 +117,9 @@ def _kinds(backend: str) -> set[str]:
     return {each.rpartition(":")[2] for each in backend.lower().split(",")}
 
 
-def too_few(view: JobView, waiting: list[Call]) -> Optional[Verdict]:
+def too_few(view: JobView) -> Optional[Verdict]:
     """Return the verdict on a job whose ranks have all called, and wait for more than there are."""
+    waiting = view.open_init_calls
     seen = {call.rank for call in waiting}
     size = waiting[0].world_size
     if size is None or seen != set(range(view.evidence.world_size or 0)) or size <= len(seen):
@@ -127,15 +128,16 @@ def too_few(view: JobView, waiting: list[Call]) -> Optional[Verdict]:
         view,
         "world-size-differs",
         waiting,
-        f"{calls.line(waiting[0].made.frame)} calls init_process_group with world size {size}; the job has "
+        f"{line(waiting[0].made.frame)} calls init_process_group with world size {size}; the job has "
         f"{len(seen)} rank{'s' * (len(seen) > 1)}, and all of them wait there",
         "Leave world_size out, or take it from WORLD_SIZE, which the launcher sets.",
         calls.LIKELY,
     )
 
 
-def other_script(view: JobView, waiting: list[Call]) -> Optional[Verdict]:
+def other_script(view: JobView) -> Optional[Verdict]:
     """Rules one node that runs another file than the others."""
+    waiting = view.open_init_calls
     counts = Counter(call.made.script for call in waiting if call.made.script)
     right = calls.usual(counts, None)
     wrong = [call for call in waiting if call.made.script not in (right, "")]

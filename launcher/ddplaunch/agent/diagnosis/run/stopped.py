@@ -4,18 +4,9 @@ from __future__ import annotations
 
 from typing import Optional
 
-from ddplaunch.agent.contract import Exit, Process, Verdict
-from ddplaunch.agent.diagnosis.rules import entries
+from ddplaunch.agent.contract import Process, Verdict
 from ddplaunch.agent.diagnosis.run.job_view import JobView
-from ddplaunch.agent.diagnosis.run.stages import Stage
 from ddplaunch.agent.system import phrases, subjects
-
-ENTRIES = entries(
-    Exit.HANG,
-    {
-        "rank-stopped": "a rank is stopped from outside, by a signal, a debugger or a frozen cgroup",
-    },
-)
 
 _SIGNAL = "by a signal (SIGSTOP or SIGTSTP)"
 _DEBUGGER = "by a debugger"
@@ -65,6 +56,3 @@ def how_stopped(process: Optional[Process]) -> str:
         return _DEBUGGER
     frozen = process.wchan.partition(".")[0] in _FROZEN
     return _FREEZER if frozen else ""
-
-
-RULES = ((Stage.SUSPENDED, rank_stopped),)

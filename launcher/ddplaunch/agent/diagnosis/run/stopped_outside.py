@@ -5,19 +5,10 @@ from __future__ import annotations
 import re
 from typing import NamedTuple, Optional
 
-from ddplaunch.agent.contract import Exit, NodeEvidence, Verdict
-from ddplaunch.agent.diagnosis.rules import entries
+from ddplaunch.agent.contract import NodeEvidence, Verdict
 from ddplaunch.agent.diagnosis.run.causes import TOGETHER, causes_of, first_ends
 from ddplaunch.agent.diagnosis.run.job_view import JobView
-from ddplaunch.agent.diagnosis.run.stages import Stage
 from ddplaunch.agent.system import phrases, subjects
-
-ENTRIES = entries(
-    Exit.STOPPED,
-    {
-        "node-evicted": "the scheduler, or a person, ends the job or takes a node away",
-    },
-)
 
 _STOPS = frozenset(["SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT"])
 """Signals that ask a program to end; a crash and the memory killer send others."""
@@ -97,6 +88,3 @@ def _ranks(view: JobView) -> Optional[_Found]:
     seen = "" if len(view.ranks) == len(view.world) else " of those seen"
     sentence = f"{who} ended by {causes[0].what}, {whence}: no rank{seen} had failed before"
     return _Found(sentence, view.nodes_of(numbers), causes[0].at, all_of_them)
-
-
-RULES = ((Stage.STOPPED_OUTSIDE, stopped),)

@@ -6,13 +6,11 @@ from dataclasses import replace
 from typing import Optional
 
 from ddplaunch.agent.contract import LastActs, Posture, RankEvidence, Verdict
-from ddplaunch.agent.diagnosis.run.job_view import JobView
+from ddplaunch.agent.diagnosis.run.job_view import Found, JobView
 from ddplaunch.agent.diagnosis.run.location import SLEEP
-from ddplaunch.agent.diagnosis.run.stages import Stage
 from ddplaunch.agent.diagnosis.run.waiting import CALL_FIRST, KEEP_SHORT, holder_facts, verdict_on
 from ddplaunch.agent.system import phrases, subjects
 
-ENTRIES = ()  # the codes are those of `waiting` and `progress`
 _LOOKS = 2.0
 """Wake-ups a second: TORCH_NCCL_BLOCKING_WAIT sleeps a millisecond between two looks at its collective."""
 _RAN_ON = 5.0
@@ -23,11 +21,11 @@ _LET_TRACE = f"Only a stack shows where: let py-spy trace. {KEEP_SHORT}"
 _POLL = "poll_schedule_timeout"
 
 
-def not_connected(view: JobView) -> Optional[Verdict]:
+def not_connected(view: JobView) -> Optional[Found]:
     """Return the verdict on ranks that are not where all others meet in init_process_group."""
     late, there = _postures(view, Posture.BEFORE), _postures(view, Posture.INIT)
     has = phrases.one_or(late, "has", "have")
-    return _verdict(
+    return _found(
         view,
         "rank-late-to-init",
         late,
@@ -38,11 +36,11 @@ def not_connected(view: JobView) -> Optional[Verdict]:
     )
 
 
-def in_no_collective(view: JobView) -> Optional[Verdict]:
+def in_no_collective(view: JobView) -> Optional[Found]:
     """Return the verdict on ranks in whose process Gloo does nothing, while it waits in all others."""
     own, there = _postures(view, Posture.OWN), _postures(view, Posture.COLLECTIVE)
     are = phrases.one_or(own, "is", "are")
-    return _verdict(
+    return _found(
         view,
         "rank-in-user-code",
         own,
@@ -53,7 +51,7 @@ def in_no_collective(view: JobView) -> Optional[Verdict]:
     )
 
 
-def sent_nothing(view: JobView) -> Optional[Verdict]:
+def sent_nothing(view: JobView) -> Optional[Found]:
     """Return the verdict on a rank that has run since it last sent something, before all others did.
 
     Each of those has come to a collective of the one group: its main thread has not run since it sent
@@ -72,7 +70,7 @@ def sent_nothing(view: JobView) -> Optional[Verdict]:
     silent = acts[ran_on[0]].sent
     if silent - max(its.sent for its in others.values()) < _APART:
         return None
-    return _verdict(
+    return _found(
         view,
         "rank-in-user-code",
         ran_on,
@@ -88,7 +86,7 @@ def _has_come(its: LastActs) -> bool:
     return its.sent - its.ran < _APART and its.worked - its.ran < _APART
 
 
-def asleep(view: JobView) -> Optional[Verdict]:
+def asleep(view: JobView) -> Optional[Found]:
     """Return the verdict on ranks that sleep for something of their own.
 
     A rank that waits in a collective sleeps for a futex. One that has slept for seconds in a call of the
@@ -112,7 +110,7 @@ def asleep(view: JobView) -> Optional[Verdict]:
     others = [rank for rank in sleeps if sleeps[rank].startswith("futex_")]
     wait = ", ".join(sorted({sleeps[rank] for rank in ranks}))
     sleep, wait_too = phrases.one_or(ranks, "sleeps", "sleep"), phrases.one_or(others, "waits", "wait")
-    return _verdict(
+    return _found(
         view,
         "rank-in-dataloader" if all(sleeps[rank] == _POLL for rank in ranks) else "rank-in-user-code",
         ranks,
@@ -131,10 +129,11 @@ def _has_loaders(rank: RankEvidence) -> bool:
 def runs_on(view: JobView) -> Optional[Verdict]:
     """Return the verdict on ranks that run outside of collectives while the others have waited for long."""
     found = in_no_collective(view) or sent_nothing(view)
+    verdict = None if found is None else found.verdict
     patience = view.evidence.notice_after
-    if found is None or any(view.ranks[rank].still_for < patience for rank in found.victims):
+    if verdict is None or any(view.ranks[rank].still_for < patience for rank in verdict.victims):
         return None
-    return replace(found, code="slow", sentence=f"not known to hang: {found.sentence}")
+    return replace(verdict, code="slow", sentence=f"not known to hang: {verdict.sentence}")
 
 
 def _postures(view: JobView, posture: str) -> list[int]:
@@ -145,9 +144,9 @@ def _postures(view: JobView, posture: str) -> list[int]:
     ]
 
 
-def _verdict(
+def _found(
     view: JobView, code: str, ranks: list[int], victims: list[int], sentence: str, hint: str
-) -> Optional[Verdict]:
+) -> Optional[Found]:
     """Return the verdict; None where these are not all ranks, or one at fault may wait for another of them.
 
     Those sleep in different places.
@@ -157,13 +156,4 @@ def _verdict(
     if len({its.wchan for rank in ranks if (its := view.ranks[rank].process) is not None}) > 1:
         return None
     found = verdict_on(view, code, ranks, sentence, holder_facts(view, ranks), hint, 0.6)
-    return replace(found, victims=victims)
-
-
-RULES = (
-    (Stage.STRAGGLER, not_connected),
-    (Stage.STRAGGLER, asleep),
-    (Stage.STRAGGLER, in_no_collective),
-    (Stage.STRAGGLER, sent_nothing),
-    (Stage.SLOW, runs_on),
-)
+    return Found(replace(found, victims=victims), ranks)

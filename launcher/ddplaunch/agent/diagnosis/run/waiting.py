@@ -7,23 +7,11 @@ from __future__ import annotations
 
 from typing import Optional
 
-from ddplaunch.agent.contract import Exit, Process, Raised, RankEvidence, Verdict
-from ddplaunch.agent.diagnosis.rules import entries
+from ddplaunch.agent.contract import Process, Raised, RankEvidence, Verdict
 from ddplaunch.agent.diagnosis.run import collectives, lock_waits, stacks
-from ddplaunch.agent.diagnosis.run.job_view import JobView
+from ddplaunch.agent.diagnosis.run.job_view import Found, JobView
 from ddplaunch.agent.diagnosis.run.location import IN_LOADER
-from ddplaunch.agent.diagnosis.run.stages import Stage
 from ddplaunch.agent.system import phrases, subjects
-
-ENTRIES = entries(
-    Exit.HANG,
-    {
-        "rank-late-to-init": "some ranks have not called init_process_group",
-        "rank-in-dataloader": "a rank waits for its data while the others wait for it",
-        "rank-in-user-code": "a rank is busy outside any collective while the others wait for it",
-        "exception-swallowed": "a rank caught an exception and went on without its collective",
-    },
-)
 
 STARVED = 0.5
 """Share of the time in which a process was runnable without a CPU, from which on a verdict mentions it."""
@@ -48,7 +36,7 @@ KEEP_SHORT = (
 )
 
 
-def rank_late_to_init(view: JobView) -> Optional[Verdict]:
+def rank_late_to_init(view: JobView) -> Optional[Found]:
     """Rules rank-late-to-init: some ranks are in init_process_group, others have not called it."""
     late = [rank for rank in view.late if rank not in view.explained]
     absent = view.absent if view.in_init else []
@@ -61,7 +49,7 @@ def rank_late_to_init(view: JobView) -> Optional[Verdict]:
     ]
     if absent:
         parts.append(f"of {subjects.ranks(absent)} no process has been seen")
-    return verdict_on(
+    verdict = verdict_on(
         view,
         "rank-late-to-init",
         who,
@@ -70,6 +58,7 @@ def rank_late_to_init(view: JobView) -> Optional[Verdict]:
         CALL_FIRST,
         0.95 if all(view.ranks[rank].stacks for rank in late) else 0.75,
     )
+    return Found(verdict, who)
 
 
 def exception_swallowed(view: JobView) -> Optional[Verdict]:
@@ -103,7 +92,7 @@ def exception_swallowed(view: JobView) -> Optional[Verdict]:
     )
 
 
-def rank_in_dataloader(view: JobView) -> Optional[Verdict]:
+def rank_in_dataloader(view: JobView) -> Optional[Found]:
     """Return the verdict on ranks that wait for their next batch."""
     ranks = [rank for rank in _plain_holders(view) if view.locations[rank].kind == IN_LOADER]
     if not ranks:
@@ -111,7 +100,7 @@ def rank_in_dataloader(view: JobView) -> Optional[Verdict]:
     first = ranks[0]
     doing = _loader_state(view.ranks[first])
     sites = view.groups_of_ranks(ranks)
-    return verdict_on(
+    verdict = verdict_on(
         view,
         "rank-in-dataloader",
         ranks,
@@ -121,9 +110,10 @@ def rank_in_dataloader(view: JobView) -> Optional[Verdict]:
         _SEE_THE_LOADER,
         confidence_in(view, ranks),
     )
+    return Found(verdict, ranks)
 
 
-def rank_in_user_code(view: JobView) -> Optional[Verdict]:
+def rank_in_user_code(view: JobView) -> Optional[Found]:
     """Return the verdict on ranks that compute, loop or wait in their own code while others wait for them."""
     ranks = [rank for rank in _plain_holders(view) if view.locations[rank].kind != IN_LOADER]
     if not ranks or not any(view.locations[rank].site for rank in ranks):
@@ -132,7 +122,7 @@ def rank_in_user_code(view: JobView) -> Optional[Verdict]:
     parts = [f"{subjects.ranks(group)} {_is(group)} in {location}" for location, group in sites.items()]
     longest = max(view.ranks[rank].stuck_for for rank in ranks)
     site = view.locations[ranks[0]].site
-    return verdict_on(
+    verdict = verdict_on(
         view,
         "rank-in-user-code",
         ranks,
@@ -141,6 +131,7 @@ def rank_in_user_code(view: JobView) -> Optional[Verdict]:
         f"Nobody can go on before {phrases.place(site) if site else 'it'} returns. {KEEP_SHORT}",
         confidence_in(view, ranks),
     )
+    return Found(verdict, ranks)
 
 
 def swallowed(view: JobView) -> dict[int, Raised]:
@@ -314,11 +305,3 @@ def _loader_state(rank: RankEvidence) -> str:
     if any(child.stacks for child in workers):
         return f"its {len(workers)} workers wait for work"
     return f"its worker {workers[0].pid} is {doing(workers[0])}"
-
-
-RULES = (
-    (Stage.SWALLOWED, exception_swallowed),
-    (Stage.STRAGGLER, rank_late_to_init),
-    (Stage.STRAGGLER, rank_in_dataloader),
-    (Stage.STRAGGLER, rank_in_user_code),
-)

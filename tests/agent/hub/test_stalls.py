@@ -1,20 +1,26 @@
-"""The watch: when nothing moves it speaks once and in time, and while something moves it is silent."""
+"""When the hub looks into a job: by the heartbeats of its ranks, and by their calls of init_process_group."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any, Callable
 
-from ddplaunch.agent.contract import Beat, NodeWait, RankBeat, WatchdogPlan
+from tests.agent.diagnosis.build_calls import caller, sets
+from tests.agent.hub.sessions import Hub
+
+from ddplaunch.agent.contract import Beat, NodeWait, RankBeat, RankEvidence, WatchdogPlan, codec
 from ddplaunch.agent.diagnosis.run.progress import BUSY
-from ddplaunch.agent.hub.stall_detector import (
+from ddplaunch.agent.hub.stalls import (
     AGE,
+    CALLS_LATEST,
+    CALLS_SETTLE,
     IMPORTS,
     LAUNCH,
     LONG,
     SILENT,
     START,
     TORCH_FIRST,
+    InitCalls,
     StallDetector,
     waits,
 )
@@ -389,3 +395,55 @@ def test_gpus_that_may_compute_are_looked_at_once_more_and_no_sooner() -> None:
     watch.stand_down(12.0, at_least=17.0)
 
     assert [(29, "still")] == run(watch, 40, lambda t: {0: [rank(0, t, waits=True)]}, start=12)
+
+
+WRONG: dict[str, Any] = {
+    "address": "wrong.address",
+    "unresolved": "NXDOMAIN",
+    "settings": sets(MASTER_ADDR="wrong.address"),
+}
+
+
+def calls(hub: Hub, node: int, rank: RankEvidence) -> None:
+    """The node tells of a rank's call."""
+    hub.says(node, "rendezvous", {"rank": codec.dump(rank)})
+
+
+def test_a_look_waits_for_the_peers() -> None:
+    """Each word is given a moment for more, and a stream of them no more than CALLS_LATEST seconds."""
+    heard = InitCalls()
+    assert not heard.due(100.0)
+
+    heard.called(100.0)
+    assert not heard.due(100.0 + CALLS_SETTLE - 0.1)
+    assert heard.due(100.0 + CALLS_SETTLE)
+    assert not heard.due(100.0 + CALLS_SETTLE + 1)
+
+    for step in range(40):
+        heard.called(200.0 + step / 10)
+    assert heard.due(200.0 + CALLS_LATEST)
+
+
+def test_an_overridden_rendezvous_is_told_at_the_call(hub: Hub) -> None:
+    """All nodes are asked, all get one notice with the line, and nobody is ended."""
+    for number in range(4):
+        calls(hub, number // 2, caller(number, **WRONG))
+    hub.ticks(CALLS_SETTLE + 0.3)
+    for node in (0, 1):
+        hub.answers(node, caller(2 * node, **WRONG), caller(2 * node + 1, **WRONG))
+
+    for wire in hub.wires:
+        (notice,) = wire.got("notice")
+        (verdict,) = notice["verdicts"]
+        assert ("dns-not-found", [0, 1, 2, 3]) == (verdict["code"], verdict["ranks"])
+        assert "train.py:9 sets MASTER_ADDR to wrong.address" in verdict["sentence"]
+        assert [] == wire.got("end")
+
+
+def test_calls_that_leave_all_to_the_launcher_cost_nothing(hub: Hub) -> None:
+    """No node is asked for evidence."""
+    for number in range(4):
+        calls(hub, number // 2, caller(number))
+    hub.ticks(CALLS_LATEST + 1)
+
+    assert [] == hub.wires[0].got("collect")

@@ -1,4 +1,4 @@
-"""When to collect evidence, by the heartbeats of all nodes. Pure: time is an argument.
+"""When to collect evidence, by what the nodes report of their ranks. Pure: time is an argument.
 
 Ranks do something, compute, or do nothing: `supervisor.progress` has the model. Here it becomes two clocks.
 
@@ -329,3 +329,29 @@ def waits(beat: Beat, now: float) -> Optional[NodeWait]:
     return NodeWait(
         since, [rank.rank for rank in waiting], [rank.rank for rank in living if rank not in waiting]
     )
+
+
+CALLS_SETTLE = 1.0
+"""Seconds after the last report, for peers that call at the same time."""
+CALLS_LATEST = 3.0
+"""Seconds after the first report, however many more come."""
+
+
+class InitCalls:
+    """`now` is the monotonic clock."""
+
+    def __init__(self) -> None:
+        self._first: Optional[float] = None
+        self._last = 0.0
+
+    def called(self, now: float) -> None:
+        """Note a rank's call."""
+        self._first = now if self._first is None else self._first
+        self._last = now
+
+    def due(self, now: float) -> bool:
+        """Whether to compare the calls now; true once for all that have been reported."""
+        if self._first is None or now < min(self._last + CALLS_SETTLE, self._first + CALLS_LATEST):
+            return False
+        self._first = None
+        return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ddplaunch.agent.contract import JobEvidence, NodeEvidence, RankEvidence, Verdict
 from ddplaunch.agent.contract.bundle_file import MOST_DUMPS
-from ddplaunch.agent.hub.evidence_rounds import dump_room
+from ddplaunch.agent.hub.evidence import dump_room
 
 
 def test_a_small_job_shares_all_the_room() -> None:

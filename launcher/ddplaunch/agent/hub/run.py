@@ -1,15 +1,18 @@
-"""The hub's side of the run: heartbeats in, evidence when they stop, one verdict out, the same for all nodes.
+"""The hub's side of the run: heartbeats in, evidence when they stop, one verdict out, the same for all
+nodes.
 
 A death ends no job: evidence of all ranks is collected at once, and what becomes of it is known when the
-launch command ends. If that fails, the death is the verdict, and nodes that cannot go on without it are ended
-once every node has sent its evidence. If it goes on, all nodes get a notice; if it ends well, the death is
-history. A hang is ended after `kill_after`.
+launch command ends. If that fails, the death is the verdict, and nodes that cannot go on without it are
+ended once every node has sent its evidence. If it goes on, all nodes get a notice; if it ends well, the
+death is history. A hang is ended after `kill_after`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import enum
 import time
+from collections.abc import Mapping, Set
 from dataclasses import replace
 from typing import Callable, Optional
 
@@ -32,23 +35,30 @@ from ddplaunch.agent.diagnosis import catalogue
 from ddplaunch.agent.diagnosis.run.causes import complaint
 from ddplaunch.agent.diagnosis.run.decide import computing_for, is_odd_start, judge, never_meet, nothing_moves
 from ddplaunch.agent.diagnosis.run.progress import node_evicted
-from ddplaunch.agent.hub.closing import Closing
-from ddplaunch.agent.hub.ending import BACK_TO_GATE, exit_code, farewell
-from ddplaunch.agent.hub.eviction import BY_ENDING, Eviction
-from ddplaunch.agent.hub.evidence_rounds import COLLECT, EvidenceRound, EvidenceRounds, dump_room
-from ddplaunch.agent.hub.evidence_store import EvidenceStore
-from ddplaunch.agent.hub.init_calls import InitCalls
+from ddplaunch.agent.hub.attempts import DOUBT, LAST, Failure, LaunchAttempts, Recheck, follows, is_doubtful
+from ddplaunch.agent.hub.closing import BACK_TO_GATE, Closing, exit_code, farewell
+from ddplaunch.agent.hub.evidence import COLLECT, EvidenceRound, EvidenceRounds, EvidenceStore, dump_room
 from ddplaunch.agent.hub.job_record import JobRecord
-from ddplaunch.agent.hub.launch_attempts import LAST, Failure, LaunchAttempts, follows
-from ddplaunch.agent.hub.liveness import Liveness
-from ddplaunch.agent.hub.notices import Notices
-from ddplaunch.agent.hub.rank_signal import RankSignal
-from ddplaunch.agent.hub.recheck import DOUBT, Recheck, is_doubtful
-from ddplaunch.agent.hub.reconnects import Reconnects
-from ddplaunch.agent.hub.run_states import NEXT, RunState
+from ddplaunch.agent.hub.liveness import Liveness, Reconnects, SupervisorJoin
+from ddplaunch.agent.hub.notify import Notices
 from ddplaunch.agent.hub.server import Session
-from ddplaunch.agent.hub.stall_detector import StallDetector, waits
-from ddplaunch.agent.hub.supervisor_join import SupervisorJoin
+from ddplaunch.agent.hub.stalls import InitCalls, StallDetector, waits
+from ddplaunch.agent.hub.stopping import BY_ENDING, Eviction, RankSignal
+
+
+class RunState(enum.Enum):
+    """States of the run. CLOSING is its end. Evidence is collected in WATCHING and JUDGING."""
+
+    WATCHING = "takes heartbeats, and looks for stalls and missing nodes"
+    JUDGING = "waits for evidence of ranks that have ended, to judge it"
+    CLOSING = "has sent the end, and waits for all nodes to leave"
+
+
+NEXT: Mapping[RunState, Set[RunState]] = {
+    RunState.WATCHING: {RunState.JUDGING, RunState.CLOSING},
+    RunState.JUDGING: {RunState.WATCHING, RunState.CLOSING},  # WATCHING: the launch command goes on
+    RunState.CLOSING: set(),
+}
 
 
 class RunSession:

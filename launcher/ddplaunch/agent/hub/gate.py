@@ -1,12 +1,18 @@
-"""The hub's side of the gate: membership, mesh, then one release or one verdict for all nodes."""
+"""The hub's side of the gate: membership, mesh, smoke test, then one release or one verdict for all nodes.
+
+`hub` makes a `GateSession`, and the server hands it the messages of gates. It decides by `diagnosis.gate`,
+and starts nothing itself: what a node has to try travels to that node's gate as a message.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import enum
 import time
-from collections.abc import Iterable
-from typing import Callable, Optional
+from collections import Counter
+from collections.abc import Iterable, Mapping, Set
+from typing import Callable, Optional, Union
 
 from ddplaunch.agent.contract import (
     CheckIn,
@@ -15,24 +21,54 @@ from ddplaunch.agent.contract import (
     MeshResult,
     Phase,
     RendezvousSettings,
+    SmokeRank,
     Status,
     Verdict,
     codec,
     messages,
 )
-from ddplaunch.agent.contract.messages import Message, Way
+from ddplaunch.agent.contract.messages import (
+    Message,
+    SmokeBegin,
+    SmokeGo,
+    SmokeReady,
+    SmokeResults,
+    SmokeStop,
+    Way,
+)
 from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
 from ddplaunch.agent.diagnosis.gate import decide as rules
-from ddplaunch.agent.diagnosis.gate import interfaces, ip_families, paths
+from ddplaunch.agent.diagnosis.gate import interfaces, ip_families, paths, smoke_test
 from ddplaunch.agent.diagnosis.gate.job_view import GateView
-from ddplaunch.agent.hub import elastic, mesh_plan, rendezvous_settings
-from ddplaunch.agent.hub.gate_states import ENDS, NEXT, GateState
+from ddplaunch.agent.hub import elastic, mesh_plan
+from ddplaunch.agent.hub.elastic import Newcomers
 from ddplaunch.agent.hub.job_record import JobRecord
 from ddplaunch.agent.hub.membership import NAMED, Membership
-from ddplaunch.agent.hub.newcomers import Newcomers
-from ddplaunch.agent.hub.preliminary import PreliminaryVerdicts
 from ddplaunch.agent.hub.server import Session, send_all
-from ddplaunch.agent.hub.smoke_session import SmokeTest
+from ddplaunch.agent.system.resolve import is_loopback
+
+
+class GateState(enum.Enum):
+    """States of the gate. RELEASED and JUDGED are its two ends."""
+
+    CHECKING_IN = "waits for all nodes to check in"
+    MESHING = "waits for the results of all paths"
+    SMOKING = "waits for the ranks' own collective"
+    UNBINDING = "waits for node 0 to give up the master port"
+    RELEASED = "has let all nodes pass"
+    JUDGED = "has sent the verdict"
+
+
+NEXT: Mapping[GateState, Set[GateState]] = {
+    GateState.CHECKING_IN: {GateState.MESHING, GateState.RELEASED, GateState.JUDGED},  # RELEASED: a later hub
+    GateState.MESHING: {GateState.SMOKING, GateState.UNBINDING, GateState.JUDGED},
+    GateState.SMOKING: {GateState.UNBINDING, GateState.JUDGED},
+    GateState.UNBINDING: {GateState.RELEASED, GateState.JUDGED},
+    GateState.RELEASED: set(),
+    GateState.JUDGED: set(),
+}
+ENDS = (GateState.RELEASED, GateState.JUDGED)
+
 
 MESH_SECONDS = 20.0
 """Seconds for all probes of all nodes; each takes 11 s at the very most."""
@@ -87,6 +123,14 @@ class GateSession:
         elif self._record.decided is not None:
             self._end = self._clock() + LINGER, self._record.decided
             self._enter(GateState.JUDGED)
+
+    @property
+    def is_checking_in(self) -> bool:
+        return self.state == GateState.CHECKING_IN
+
+    @property
+    def has_released(self) -> bool:
+        return self.state == GateState.RELEASED
 
     # ---------------------------------------------------------------- handler
 
@@ -147,7 +191,7 @@ class GateSession:
         if self.state == GateState.JUDGED:
             self._send_verdict([session])
             return
-        if self._newcomers and self._newcomers.keep(self, session, check_in):
+        if self._newcomers and self._newcomers.make_wait(self, session, check_in):
             return
         if node in self._record.nodes and node not in self._record.members:
             session.send(elastic.too_late(self._record, node))
@@ -267,7 +311,7 @@ class GateSession:
         self._note("mesh")
         view = self.known()
         self._fixes = interfaces.mends(view)
-        agreed = rendezvous_settings.agree(
+        agreed = agree_on_settings(
             self._plan, self._record.check_ins, self._addresses(), self._record.regroups
         )
         self._record.agreed = interfaces.for_all(agreed, self._fixes, view)
@@ -394,6 +438,137 @@ class GateSession:
 
     def _addresses(self) -> dict[int, str]:
         check_ins = self._record.check_ins
-        return rendezvous_settings.addresses(
-            check_ins, [c.facts["hub"]["reached_at"] for c in check_ins.values()]
-        )
+        return peer_addresses(check_ins, [c.facts["hub"]["reached_at"] for c in check_ins.values()])
+
+
+class PreliminaryVerdicts:
+    """Keeps the record's verdicts for as long as the gate waits."""
+
+    def __init__(self, record: JobRecord) -> None:
+        self._record = record
+        self._stands: list[tuple[str, set[int]]] = []
+
+    def publish(self, verdicts: list[Verdict]) -> None:
+        """Report each verdict once, again when its nodes change, and take it back when it no longer holds."""
+        before = self._stands
+        self._stands = [(verdict.code, set(verdict.nodes)) for verdict in verdicts]
+        if self._stands == before:
+            return
+        verdicts = self._record.placed(verdicts)
+        for verdict, (code, nodes) in zip(verdicts, self._stands):
+            if not any(code == known and nodes & others for known, others in before):
+                node = verdict.nodes[0] if len(nodes) == 1 else None
+                self._record.event("notice", f"{code}: {verdict.sentence}", node)
+        self._record.judge(verdicts)
+
+
+def peer_addresses(check_ins: dict[int, CheckIn], reached_at: list[str]) -> dict[int, str]:
+    """Return the address at which peers reach each node: its own end of its connection to the hub.
+
+    Node 0's connection to its own hub often runs over loopback. Its address is then the one at which most
+    others have reached the hub (`reached_at`, one per node).
+    """
+    result = {node: check_in.address for node, check_in in check_ins.items()}
+    outside = [address for address in reached_at if not is_loopback(address)]
+    if 0 in result and is_loopback(result[0]) and outside:
+        result[0] = Counter(outside).most_common(1)[0][0]
+    return result
+
+
+def agree_on_settings(
+    plan: JobPlan, check_ins: dict[int, CheckIn], peer_addresses: dict[int, str], regroups: int = 0
+) -> RendezvousSettings:
+    """Return the settings for all nodes. Interfaces are named by the job file alone; nothing is guessed."""
+    why = {}
+    master = plan.master_addr or peer_addresses[0]
+    why["MASTER_ADDR"] = (
+        "the job's plan names it" if plan.master_addr else "node 0 is reached there by the other nodes"
+    )
+    port = plan.master_port or check_ins[0].ports["master"]
+    why["MASTER_PORT"] = (
+        "the job's plan names it" if plan.master_port else "free on node 0, where it is chosen"
+    )
+    env = {}
+    if plan.gate.interface:
+        for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
+            exact = "=" if name.startswith("NCCL") else ""  # NCCL takes a prefix otherwise, Gloo never does
+            env[name] = exact + plan.gate.interface
+            why[name] = "gate.interface of the job file"
+    elif len({(c.machine, c.netns) for c in check_ins.values()}) == 1 and not _gloo_finds_address(check_ins):
+        env["GLOO_SOCKET_IFNAME"] = "lo"
+        why["GLOO_SOCKET_IFNAME"] = "all nodes are one machine, whose own name has no address that it can use"
+    nodes = len(check_ins) if plan.min_nodes else None
+    return RendezvousSettings(master, port, env, why, nodes, regroups or None)
+
+
+def _gloo_finds_address(check_ins: dict[int, CheckIn]) -> bool:
+    """Whether every node's own name has an address it can bind. Unknown counts as yes: no variable is set."""
+    return all(c.facts.get("names", {}).get("own_bindable", True) for c in check_ins.values())
+
+
+SMOKE_IMPORT = 75.0
+"""Seconds for all gates to report that their ranks have imported torch; each gives up a little earlier."""
+SMOKE_RUN = 180.0
+"""Seconds for all results: a gate reports 20 s after its ranks have stopped moving."""
+_SMOKE_GRACE = 2.0
+"""Seconds for the other nodes, once one has reported a failure."""
+_SMOKE_LAST = 5.0
+
+
+class _SmokeState(enum.Enum):
+    IMPORTING = "the ranks start, and import torch"
+    RUNNING = "all ranks run the collective"
+    FAILING = "a rank has failed; the others have a moment to report"
+    STOPPED = "the hub has stopped the test on the nodes without a result"
+
+
+class SmokeTest:
+    """The smoke test of all nodes, from `begin` until `step` returns the verdicts, or none."""
+
+    def __init__(self, record: JobRecord) -> None:
+        self._record = record
+        self._backends: list[str] = []
+        self._ports: dict[str, int] = {}
+        self._ready: set[int] = set()
+        self._results: dict[int, list[SmokeRank]] = {}
+        self._state = _SmokeState.IMPORTING
+        self._deadline = 0.0
+
+    def begin(self, now: float, view: GateView) -> Callable[[RendezvousSettings], SmokeBegin]:
+        """Start the test. Returns a function from a node's settings to the message that starts it there."""
+        self._backends = smoke_test.backends(view)
+        self._deadline = now + SMOKE_IMPORT
+        self._record.event("smoke", f"all ranks import torch, to add up by {' and '.join(self._backends)}")
+        return lambda settings: SmokeBegin(settings, self._backends)
+
+    def received(self, session: Session, message: Union[SmokeReady, SmokeResults]) -> None:
+        if session.node is None:
+            return
+        if isinstance(message, SmokeReady):
+            self._ready.add(session.node)
+            self._ports.update(message.ports)
+        else:
+            self._results[session.node] = message.ranks
+
+    def step(self, now: float, view: GateView, gates: Mapping[int, Session]) -> Optional[list[Verdict]]:
+        """Return the verdicts of the test, empty when it has passed; None while it goes on."""
+        if (
+            self._state == _SmokeState.IMPORTING
+            and len(self._ready) == view.plan.nodes
+            and self._record.agreed
+        ):
+            self._state, self._deadline = _SmokeState.RUNNING, now + SMOKE_RUN
+            send_all(gates.values(), SmokeGo(self._record.agreed.master_addr, self._ports))
+        failed = any(rank.stage != "done" for ranks in self._results.values() for rank in ranks)
+        if failed and self._state in (_SmokeState.IMPORTING, _SmokeState.RUNNING):
+            self._state, self._deadline = _SmokeState.FAILING, min(self._deadline, now + _SMOKE_GRACE)
+        late = now > self._deadline
+        if late and self._state != _SmokeState.STOPPED:
+            self._state, self._deadline, late = _SmokeState.STOPPED, now + _SMOKE_LAST, False
+            send_all([s for n, s in gates.items() if n not in self._results], SmokeStop())
+        if len(self._results) < view.plan.nodes and not late:
+            return None
+        ranks = [rank for _, each in sorted(self._results.items()) for rank in each]
+        for text in smoke_test.notes(view, ranks, self._backends):
+            self._record.event("smoke", text)
+        return smoke_test.judge(view, ranks, self._backends)

@@ -1,8 +1,13 @@
-"""The hub's parent: it holds the listening socket, and starts the hub again when it is killed.
+"""The hub as a process: a parent that holds the listening socket and starts the hub again when it is
+killed.
 
-Peers that call meanwhile wait in the socket's backlog, so the address stays the same and no call is refused.
-The parent writes no file and keeps nothing of the job: a full disk, or a bug in the hub, cannot end the
-parent. The new hub reads the files of the old one (`recovery`); supervisors send the rest.
+Peers that call meanwhile wait in the socket's backlog, so the address stays the same and no call is
+refused. The parent writes no file and keeps nothing of the job: a full disk, or a bug in the hub, cannot
+end the parent. The new hub reads the files of the old one (`recovery`); supervisors send the rest.
+
+In a pod the hub is a container of its own, which is started once and ended only by a signal: Kubernetes
+restarts a sidecar that ends, with whatever exit code, so a hub without work waits. As PID 1 it inherits
+orphaned processes, and gets no signal that it does not handle.
 """
 
 from __future__ import annotations
@@ -12,10 +17,9 @@ import select
 import signal
 import sys
 import time
-from typing import Callable
+from typing import Any, Callable, Optional
 
-from ddplaunch.agent.hub.sidecar import StopSignals
-from ddplaunch.agent.system import processes
+from ddplaunch.agent.system import processes, signals
 
 CRASHED = 1
 """Exit code of a hub that failed by a bug of its own; no job ends with it."""
@@ -26,7 +30,7 @@ _STARTS, _WITHIN = 5, 300.0
 _LOOK = 1.0
 
 
-def keep(hub: Callable[[Callable[[], None], bool], int], stop: StopSignals) -> int:
+def run_and_restart(hub: Callable[[Callable[[], None], bool], int], stop: StopSignals) -> int:
     """Run `hub(alive, again)` in a process of its own, until it ends by itself. Returns its exit code.
 
     The hub calls `alive` every now and then; `again` is False for the first one. A hub that is killed too
@@ -122,3 +126,44 @@ def _log(text: str) -> None:
         print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
     except (OSError, ValueError):
         return  # the reader of the hub's log is gone
+
+
+_END = (signal.SIGTERM, signal.SIGINT)
+
+
+class StopSignals:
+    """Handles signals that end this process: sets `given`, calls `on_signal`, passes them on to `child`."""
+
+    def __init__(self) -> None:
+        self.given = False
+        self.on_signal: Callable[[], object] = lambda: None
+        self.child: Optional[int] = None
+        for number in _END:
+            signal.signal(number, self._on_signal)
+        for other in signals.FORWARDED - signals.CRASHES - signals.PAUSES - {*_END}:
+            signal.signal(other, lambda *_: None)  # they are for the supervisors
+
+    def wait(self) -> None:
+        """Return when a signal to end has come."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, _END)  # from here on a signal stays pending for sigwait
+        if not self.given:
+            signal.sigwait(_END)
+
+    def _on_signal(self, number: int, _: Any) -> None:
+        self.given = True
+        self.on_signal()
+        if self.child is not None:
+            processes.send(self.child, number)
+
+
+def reap_children() -> None:
+    """Have the kernel reap our children: as PID 1 of a container we inherit the orphans."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+
+
+def idle(job: str, node: int) -> None:
+    """Do nothing until a signal, on all nodes but the first: all pods are of one template."""
+    reap_children()
+    stop = StopSignals()
+    print(f"the hub of {job} is on node 0; on node {node} it has nothing to do", flush=True)
+    stop.wait()

@@ -1,14 +1,49 @@
-"""What people read about a job: one sentence, whatever happened."""
+"""What nodes and people are told: notices, and messages for outside."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.agent.hub.sessions import HUNG, Hub
 
 from ddplaunch.agent.contract import Exit, JobPlan, Occasion, Verdict
-from ddplaunch.agent.hub import message
+from ddplaunch.agent.hub import notify
+
+
+def nobody_starts(hub: Hub, times: int) -> None:
+    """Beats without a rank, until the hub has asked so many times for evidence, and gets it."""
+    while len(hub.wires[0].got("collect")) < times:
+        hub.beats()
+        hub.ticks(1.0)
+    hub.answers(0)
+    hub.answers(1)
+
+
+def test_before_any_rank_is_seen_the_hub_says_that_it_waits(hub: Hub) -> None:
+    """Every minute, and nobody gets a notice; after five minutes it may hang, and they do."""
+    for minute in range(1, 6):
+        assert [] == hub.wires[0].got("notice")
+        nobody_starts(hub, minute)
+
+    said = [text for text in hub.events if text.startswith("waiting for the ranks to start")]
+    assert 4 == len(said)
+    assert "waiting for the ranks to start: none has been seen for 60 s" == said[0]
+    (notice,) = hub.wires[1].got("notice")
+    assert ["unknown"] == [each["code"] for each in notice["verdicts"]]
+
+
+def test_ranks_that_start_late_are_no_job_that_moves_again(hub: Hub) -> None:
+    """Nothing was noticed, so nothing has passed."""
+    nobody_starts(hub, 1)
+    hub.beats(*(replace(each, stuck_for=0.0, still_for=0.0) for each in HUNG))
+    hub.ticks(1.0)
+
+    assert hub.events[-1].startswith("waiting for the ranks to start")
+    assert [] == hub.wires[0].got("notice")
+
 
 PLAN = JobPlan("digits", 2, 4, [], ["train.py"])
 HANG = Verdict("rank-missing", "rank 3 is not in all_reduce", "run", nodes=[0], ranks=[3], hint="look at it")
@@ -17,7 +52,7 @@ HANG = Verdict("rank-missing", "rank 3 is not in all_reduce", "run", nodes=[0], 
 def made(occasion: str, *verdicts: Verdict, exit_code: int | None = None, **plan: Any) -> dict[str, Any]:
     """The message, of the second attempt."""
     values = {**PLAN.__dict__, **plan}
-    return message.of(occasion, JobPlan(**values), 1, "local://digits/3", verdicts, exit_code, 5.0)
+    return notify.compose(occasion, JobPlan(**values), 1, "local://digits/3", verdicts, exit_code, 5.0)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +87,7 @@ def test_an_attempt_of_several_is_named() -> None:
 
 def test_a_program_gets_all_that_is_known() -> None:
     """In our own form."""
-    body = message.encoded(made(Occasion.END, HANG, exit_code=Exit.HANG), "json")
+    body = notify.encode(made(Occasion.END, HANG, exit_code=Exit.HANG), "json")
 
     assert json.loads(body) == {
         "occasion": "end",
@@ -79,7 +114,7 @@ def test_slack_gets_one_text_that_calls_nobody() -> None:
     """A rank's own words may be in it: `<!channel>` would wake everybody."""
     calls = Verdict("rank-failed", "rank 0 raised <!channel> & died", "run")
 
-    body = json.loads(message.encoded(made(Occasion.NOTICE, calls), "slack"))
+    body = json.loads(notify.encode(made(Occasion.NOTICE, calls), "slack"))
 
     assert list(body) == ["text"]
     assert "raised &lt;!channel&gt; &amp; died (" in body["text"]
@@ -89,4 +124,4 @@ def test_a_message_of_a_huge_job_stays_small() -> None:
     """Servers refuse what is large."""
     huge = Verdict("rank-missing", "x" * 100_000, "run", nodes=list(range(10_000)))
 
-    assert len(message.encoded(made(Occasion.END, *[huge] * 100, exit_code=50), "json")) < 40_000
+    assert len(notify.encode(made(Occasion.END, *[huge] * 100, exit_code=50), "json")) < 40_000

@@ -1,0 +1,129 @@
+"""Reads the calls that the hook's ring and torch's flight recorder have of a rank, also of one that is dead.
+
+They are of collectives, of messages, and of init_process_group.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Optional
+
+from ddplaunch.agent.contract import Collective, Frame, RankEvidence, Rendezvous, Setting
+from ddplaunch.agent.diagnosis.run import stacks
+from ddplaunch.agent.system import phrases
+from ddplaunch.agent.system.resolve import is_loopback, numeric
+
+ADDRESS, PORT = "MASTER_ADDR", "MASTER_PORT"
+_ANY = ("0.0.0.0", "::")
+
+
+def last(rank: RankEvidence) -> list[str]:
+    """'rank 2 was in recv from rank 0 (train.py:13)', as a fact; none where no call is known."""
+    if not rank.calls:
+        return []
+    call = rank.calls[-1]
+    place = described(call)
+    if call.state in ("entered", "waiting"):
+        return [f"rank {rank.rank} was in {place}"]
+    return [f"rank {rank.rank} had come back from {place}"] if call.state == "returned" else []
+
+
+def waited_for(rank: RankEvidence) -> Optional[Collective]:
+    """Return the asynchronous call in whose `wait` the rank's main thread is; None: in none that is known."""
+    return next((call for call in reversed(rank.calls) if call.state == "waiting"), None)
+
+
+def entered(rank: RankEvidence, site: Optional[Frame]) -> str:
+    """Return the collective that the line `site` called of a group itself, past torch's Python; '': none."""
+    call = rank.calls[-1] if rank.calls else None
+    if call is None or site is None or call.p2p or call.state != "entered" or not call.frames:
+        return ""
+    return call.op if (call.frames[0].file, call.frames[0].line) == (site.file, site.line) else ""
+
+
+def described(call: Collective) -> str:
+    """'recv from rank 0 (train.py:13)'."""
+    return f"{named(call)}{phrases.at(stacks.user_frame(call.frames))}"
+
+
+def named(call: Collective) -> str:
+    """'all_reduce 17', 'recv from rank 0', 'send to rank 3'."""
+    if not call.p2p:
+        return f"{call.op} {call.seq}"
+    way = "from" if "recv" in call.op else "to"
+    peer = "any rank" if call.peer is None or call.peer < 0 else f"rank {call.peer}"
+    return f"{call.op} {way} {peer}"
+
+
+@dataclass(frozen=True)
+class Call:
+    """One process that has called init_process_group."""
+
+    node: int
+    process: RankEvidence
+    made: Rendezvous
+
+    @property
+    def rank(self) -> int:
+        """Return the number that the process claims."""
+        return self.process.rank if self.made.rank is None else self.made.rank
+
+    @property
+    def world_size(self) -> Optional[int]:
+        return self.process.world_size if self.made.world_size is None else self.made.world_size
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is still in the call, or was when the process ended."""
+        return not self.made.passed and not self.process.initialized
+
+    @property
+    def by_network(self) -> bool:
+        return self.made.method in ("env", "tcp", "store") and bool(self.made.address)
+
+    @property
+    def loops_back(self) -> bool:
+        """Whether it leads to the machine on which it was made."""
+        own = [is_loopback(address) or address in _ANY for address in self.addresses]
+        return self.by_network and bool(own) and all(own)
+
+    @property
+    def addresses(self) -> list[str]:
+        """Return the master's addresses, as the node of the call resolves its name."""
+        address = self.made.address
+        return self.made.resolved or ([address] if numeric(address) else [])
+
+    @property
+    def endpoint(self) -> str:
+        """'n1:29500', '[fd00::1]:29500', or the path of a file."""
+        address = f"[{self.made.address}]" if ":" in self.made.address else self.made.address
+        return self.made.file or (address if self.made.port is None else f"{address}:{self.made.port}")
+
+    @property
+    def is_chosen(self) -> bool:
+        """Whether the program itself has chosen where the call leads."""
+        return self.made.method != "env" or any(self.changed(name) for name in (ADDRESS, PORT))
+
+    def changed(self, name: str) -> Optional[Setting]:
+        """Return the program's own setting of this variable, if it is not what its launcher has set."""
+        for setting in self.made.settings:
+            if self.made.method == "env" and setting.name == name and setting.value != setting.given:
+                return setting
+        return None
+
+    def choice(self, name: str) -> str:
+        """'train.py:9 sets MASTER_ADDR to n7', 'train.py:9 calls init_process_group with tcp://n7:29500'."""
+        made = self.made
+        setting = self.changed(name)
+        if setting is not None:
+            return f"{line(setting.frame)} sets {name} to {setting.value}"
+        if made.method == "env":
+            return f"{name} is {made.address if name == ADDRESS else made.port}"
+        if made.method == "store":
+            return f"{line(made.frame)} gives init_process_group a store at {self.endpoint}"
+        return f"{line(made.frame)} calls init_process_group with {made.method}://{self.endpoint}"
+
+
+def line(frame: Optional[Frame]) -> str:
+    """'train.py:9', or 'the script' where the line is not known."""
+    return f"{frame.file.rpartition('/')[2]}:{frame.line}" if frame is not None else "the script"

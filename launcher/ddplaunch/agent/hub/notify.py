@@ -1,0 +1,273 @@
+"""Who is told what while the job runs, and at its end: its nodes by notices, people outside by messages.
+
+A notice is a verdict on a job that still runs, sent to all nodes once. Webhooks, commands and the scheduler
+get messages, which never get in the job's way: each recipient has a thread of its own, which begins with
+its first message, and a short queue. What does not arrive is dropped, which the hub's log says once for
+each recipient. A URL is a secret: no text here has it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Optional
+
+from ddplaunch.agent import platforms
+from ddplaunch.agent.contract import Exit, JobEvidence, JobPlan, NotifyPlan, Occasion, Verdict
+from ddplaunch.agent.contract.messages import Alive, Notice
+from ddplaunch.agent.hub.job_record import JobRecord
+from ddplaunch.agent.hub.server import Session, send_all
+from ddplaunch.agent.platforms import Platform
+from ddplaunch.agent.system import phrases, secrets
+from ddplaunch.agent.system.delivery import UndeliveredError, post, run
+from ddplaunch.agent.text import mentions
+
+_SENTENCE = 1000
+"""Characters compose a sentence; a rank may have had a part in it."""
+_VERDICTS, _NUMBERS = 8, 64
+"""Verdicts in a message, and nodes or ranks compose each."""
+_SLACK = {ord("&"): "&amp;", ord("<"): "&lt;", ord(">"): "&gt;"}
+"""By these Slack would take a text for a link or a mention."""
+
+
+def compose(
+    occasion: str,
+    plan: JobPlan,
+    attempt: int,
+    handle: str,
+    verdicts: Sequence[Verdict],
+    exit_code: Optional[int],
+    at: float,
+) -> dict[str, Any]:
+    """Return the message compose an occasion, compose plain data."""
+    shown = [_short(each) for each in verdicts[:_VERDICTS]]
+    return {
+        "occasion": occasion,
+        "text": _sentence(occasion, plan, attempt, shown, exit_code) + (f" ({handle})" if handle else ""),
+        "job": plan.job,
+        "handle": handle,
+        "attempt": attempt,
+        "nodes": plan.nodes,
+        "exit_code": exit_code,
+        "verdicts": [
+            {
+                "code": each.code,
+                "sentence": each.sentence,
+                "nodes": each.nodes[:_NUMBERS],
+                "ranks": each.ranks[:_NUMBERS],
+                "hint": each.hint,
+            }
+            for each in shown
+        ],
+        "at": round(at, 3),
+    }
+
+
+def _sentence(
+    occasion: str, plan: JobPlan, attempt: int, verdicts: Sequence[Verdict], exit_code: Optional[int]
+) -> str:
+    which = f", attempt {attempt}," if plan.retries else ""
+    if occasion == Occasion.WITHDRAWN:
+        return f"{plan.job}{which} goes on: the notice is withdrawn"
+    goes_on = occasion == Occasion.NOTICE
+    what = "goes on, with a notice" if goes_on else phrases.ended(exit_code or Exit.OK)
+    more = f", and {len(verdicts) - 1} more" if len(verdicts) > 1 else ""
+    why = f": {verdicts[0].code}: {verdicts[0].sentence}{more}" if verdicts else ""
+    return f"{plan.job}{which} {what}{why}"
+
+
+def _short(verdict: Verdict) -> Verdict:
+    return replace(verdict, sentence=mentions.cut(verdict.wording, _SENTENCE, verdict.machines or {}))
+
+
+def encode(message: dict[str, Any], form: str) -> bytes:
+    """Return what a recipient gets, in the form that it wants."""
+    body = {"text": message["text"].translate(_SLACK)} if form == "slack" else message
+    return json.dumps(body).encode()
+
+
+SIGN = 2.0
+"""Seconds between two Alive messages to every supervisor: without them it detects stalls by itself."""
+
+STARTS = 300.0
+"""Seconds for which no rank need be seen: until then the hub says that it waits, and notices no hang."""
+
+
+class Notices:
+    """Sends notices. `sessions`: the nodes to send to; the caller's own mapping, which changes."""
+
+    def __init__(self, record: JobRecord, sessions: Mapping[int, Session]) -> None:
+        self._record = record
+        self._sessions = sessions
+        self._given: list[object] = []  # codes and ranks of the notices so far, until one is withdrawn
+        self._signed = float("-inf")
+
+    def sign(self, now: float) -> None:
+        """Send Alive to all nodes when it is due; `now` is the monotonic clock."""
+        if now - self._signed >= SIGN:
+            self._signed = now
+            send_all(self._sessions.values(), Alive())
+
+    def give(
+        self,
+        verdicts: list[Verdict],
+        evidence: JobEvidence,
+        launching_for: float = 0.0,
+        deadline_text: str = "",
+    ) -> None:
+        """Send the notice once for the same codes and ranks at fault, and none when the job has ended.
+
+        `launching_for`: seconds for which no rank has been seen on any node. That alone is no reason for one.
+        `deadline_text`: when the job will be ended, as a fact of the first verdict.
+        """
+        notice = [(verdict.code, verdict.ranks) for verdict in verdicts]
+        if notice == [("unknown", [])] and 0 < launching_for < STARTS:
+            span = phrases.span(launching_for)
+            self._record.event("waiting", f"waiting for the ranks to start: none has been seen for {span}")
+            return
+        if not verdicts or notice in self._given or self._record.exit_code is not None:
+            return
+        self._given.append(notice)
+        verdicts = self._record.placed(verdicts)
+        if deadline_text:
+            verdicts = [replace(verdicts[0], facts=[*verdicts[0].facts, deadline_text]), *verdicts[1:]]
+        for verdict in verdicts:
+            self._record.event("notice", f"{verdict.code}: {verdict.sentence}")
+        if all(verdict.code.startswith("slow") for verdict in verdicts):
+            return  # no alarm
+        self._record.judge(verdicts, evidence)
+        self._record.send_message(Occasion.NOTICE)
+        send_all(self._sessions.values(), Notice(verdicts, evidence.why))
+
+    def forget(self) -> None:
+        """Let the next notice be sent, even if it equals the last."""
+        self._given.clear()
+
+    def withdraw(self) -> bool:
+        """Clear the verdicts: the job is well again. Returns whether there were any."""
+        known = self._record.verdicts
+        self._given.clear()
+        self._record.judge([])
+        if known:
+            self._record.send_message(Occasion.WITHDRAWN)
+        return bool(known)
+
+
+AT_END = 15.0
+"""Seconds that the end of the job is held up for messages, all together."""
+_PAUSES = (1.0, 2.0, 4.0, 8.0, None)
+"""Seconds after each try."""
+_QUEUE = 16
+
+
+class Notifier:
+    """Tells the recipients. `handle`: the job's."""
+
+    def __init__(self, record: JobRecord, handle: str, recipients: Sequence[NotifyPlan]) -> None:
+        self._record, self._handle = record, handle
+        self._closing = threading.Event()
+        self._recipients = [
+            _Recipient(number, each, platforms.named(record.plan.platform), self._closing)
+            for number, each in enumerate(recipients)
+        ]
+
+    def send(self, occasion: str) -> None:
+        """Send a message of what the record says now."""
+        record = self._record
+        made = compose(
+            occasion,
+            record.plan,
+            record.attempt,
+            self._handle,
+            record.verdicts,
+            record.exit_code,
+            time.time(),
+        )
+        for each in self._recipients:
+            each.put(occasion, made)
+
+    def report(self) -> None:
+        """Write into the hub's log which recipient got no message, once."""
+        for each in self._recipients:
+            if each.failure:
+                self._record.complain(each.failure)
+
+    def close(self) -> None:
+        """Let the last messages arrive, within AT_END."""
+        until = time.monotonic() + AT_END
+        self._closing.set()
+        for each in self._recipients:
+            each.join(until)
+        self.report()
+
+
+class _Recipient:
+    def __init__(self, index: int, plan: NotifyPlan, platform: Platform, closing: threading.Event) -> None:
+        self.failure = ""
+        self._plan, self._platform, self._closing = plan, platform, closing
+        self._name = platform.place if plan.events else f"notify[{index}]"
+        self._queue: queue.Queue[Optional[dict[str, Any]]] = queue.Queue(_QUEUE)
+        self._thread: Optional[threading.Thread] = None
+
+    def put(self, occasion: str, made: dict[str, Any]) -> None:
+        if occasion not in self._plan.when:
+            return
+        if self._thread is None:  # only now: threads do not survive the fork of the hub
+            self._thread = threading.Thread(target=self._run, daemon=True)
+            self._thread.start()
+        try:
+            self._queue.put_nowait(made)
+        except queue.Full:
+            self._fail("too many messages wait for it")
+
+    def join(self, until: float) -> None:
+        """Return when all messages have been sent, or at `until`."""
+        if self._thread is None:
+            return
+        with contextlib.suppress(queue.Full):
+            self._queue.put(None, timeout=max(0.0, until - time.monotonic()))
+        self._thread.join(max(0.0, until - time.monotonic()))
+        if self._thread.is_alive():
+            self._fail("the job's end does not wait for it")
+
+    def _fail(self, why: str) -> None:
+        self.failure = self.failure or f"{self._name} got no message: {why}"
+
+    def _run(self) -> None:
+        while (made := self._queue.get()) is not None:
+            self._deliver(made)
+
+    def _deliver(self, made: dict[str, Any]) -> None:
+        for pause in _PAUSES:
+            try:
+                return self._send(made)
+            except UndeliveredError as error:
+                if pause is None or error.lasts:
+                    return self._fail(str(error))
+            except Exception as error:  # the next message may arrive
+                return self._fail(type(error).__name__)
+            self._closing.wait(pause)
+        return None
+
+    def _send(self, made: dict[str, Any]) -> None:
+        plan = self._plan
+        if plan.events and self._platform.show:
+            return self._platform.show(made)
+        body = encode(made, plan.format)
+        if plan.command:
+            run(plan.command, body)
+        elif plan.webhook:
+            try:
+                url = secrets.value(f"{self._name}.webhook", plan.webhook, os.environ).strip()
+            except secrets.MissingSecretError as error:
+                raise UndeliveredError(str(error), lasts=True) from error
+            if not url.lower().startswith(("http://", "https://")):
+                raise UndeliveredError("its URL does not begin with http:// or https://", lasts=True)
+            post(url, body)
+        return None

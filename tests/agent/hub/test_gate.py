@@ -1,0 +1,161 @@
+"""The hub's side of the gate: preliminary verdicts, and the settings that all nodes get."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ddplaunch.agent.contract import CheckIn, GatePlan, JobPlan, Verdict
+from ddplaunch.agent.hub import gate
+from ddplaunch.agent.hub.gate import ENDS, GateSession, GateState, PreliminaryVerdicts
+from ddplaunch.agent.hub.job_record import JobRecord
+from ddplaunch.agent.system import subjects
+
+
+@pytest.fixture(name="gate")
+def _gate(tmp_path: Path) -> Iterator[GateSession]:
+    """A gate to which nobody has come yet."""
+    plan = JobPlan("digits", nodes=2, nproc_per_node=1, launch=[], command=[])
+    record = JobRecord(plan, str(tmp_path), 0)
+    yield GateSession(plan, record)
+    record.close()
+
+
+@pytest.mark.parametrize("state", [state for state in GateState if state not in ENDS])
+def test_a_verdict_may_end_every_state_but_the_ends(gate: GateSession, state: GateState) -> None:
+    """A node may be lost, and the job stopped, whatever the nodes are at."""
+    gate.state = state
+    gate._enter(GateState.JUDGED)
+
+    assert GateState.JUDGED == gate.state
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("state", list(GateState))
+def test_nothing_follows_an_end(gate: GateSession, end: GateState, state: GateState) -> None:
+    """Who was let through is not judged afterwards, and a verdict is not taken back."""
+    gate.state = end
+    with pytest.raises(AssertionError):
+        gate._enter(state)
+
+
+@pytest.fixture(name="record")
+def fixture_record(tmp_path: Path) -> Iterator[JobRecord]:
+    """Of a job of three nodes."""
+    record = JobRecord(JobPlan("trial", 3, 2, ["{python}"], ["train.py"]), str(tmp_path), 0)
+    yield record
+    record.close()
+
+
+def unreached(*nodes: int) -> Verdict:
+    """Nodes that do not reach the hub."""
+    return Verdict("port-filtered", f"{len(nodes)} in vain", "gate", nodes=[*nodes])
+
+
+def told(record: JobRecord) -> list[str]:
+    """Events, oldest first."""
+    return [event.text for event in record.bundle().events]
+
+
+def test_it_is_told_once_for_as_long_as_it_stands(record: JobRecord) -> None:
+    """Others join in one by one: the record has them all, the log has the first."""
+    outlook = PreliminaryVerdicts(record)
+    for nodes in ([1], [1], [1, 2]):
+        outlook.publish([unreached(*nodes)])
+
+    assert told(record) == ["port-filtered: 1 in vain"]
+    assert [verdict.nodes for verdict in record.verdicts] == [[1, 2]]
+
+
+def test_it_is_told_anew_of_another_node_or_after_it_had_passed(record: JobRecord) -> None:
+    """When nobody reaches the hub, that is where the fault is."""
+    outlook = PreliminaryVerdicts(record)
+    for nodes in ([1], [0]):
+        outlook.publish([unreached(*nodes)])
+    outlook.publish([])
+    assert record.verdicts == []
+    outlook.publish([unreached(0)])
+
+    assert told(record) == 3 * ["port-filtered: 1 in vain"]
+
+
+def test_it_names_the_machine_of_a_pod(record: JobRecord) -> None:
+    """People read it in the hub's log, where nobody adds anything."""
+    record.node(1, host="d-1 on worker2")
+    one, zero = (subjects.node(node, ["d-0", "d-1"]) for node in (1, 0))
+    verdict = Verdict("port-filtered", f"{one} -> {zero}: no answer", "gate", nodes=[1])
+    PreliminaryVerdicts(record).publish([verdict])
+
+    sentence = "node 1 (d-1 on worker2) -> node 0 (d-0): no answer"
+    assert [f"port-filtered: {sentence}"] == told(record)
+    assert [sentence] == [each.sentence for each in record.verdicts]
+
+
+def check_in(node: int, address: str, home: str = "a", **facts: Any) -> CheckIn:
+    """As far as an agreement looks at it."""
+    ports = {"responder": 40000, "master": 12345}
+    return CheckIn(node, f"n{node}", 2, 1, address, ports, 0.0, machine=home, netns=home, facts=facts)
+
+
+def test_node_zero_is_where_the_others_reached_its_hub() -> None:
+    """Node 0 came by loopback; its address is what the other nodes used."""
+    check_ins = {0: check_in(0, "127.0.0.1"), 1: check_in(1, "10.0.0.2"), 2: check_in(2, "10.0.0.3")}
+
+    expected = {0: "10.0.0.1", 1: "10.0.0.2", 2: "10.0.0.3"}
+    assert expected == gate.peer_addresses(check_ins, ["127.0.0.1", "10.0.0.1", "10.0.0.1"])
+
+
+def test_nodes_of_one_machine_keep_loopback() -> None:
+    """When everybody came by loopback there is no other address, and none is needed."""
+    check_ins = {0: check_in(0, "127.0.0.1"), 1: check_in(1, "127.0.0.1")}
+
+    assert {0: "127.0.0.1", 1: "127.0.0.1"} == gate.peer_addresses(check_ins, ["127.0.0.1"] * 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "port", "expected"),
+    [
+        (None, None, ("10.0.0.1", 12345)),
+        ("n0.cluster", None, ("n0.cluster", 12345)),
+        (None, 29500, ("10.0.0.1", 29500)),
+    ],
+)
+def test_the_plan_comes_before_what_was_found(
+    name: str | None, port: int | None, expected: tuple[str, int]
+) -> None:
+    """What the job file names is used; what it leaves out was found at the gate. Each has its reason."""
+    plan = JobPlan("j", 1, 1, [], [], master_addr=name, master_port=port)
+    agreed = gate.agree_on_settings(plan, {0: check_in(0, "10.0.0.1")}, {0: "10.0.0.1"})
+
+    assert expected == (agreed.master_addr, agreed.master_port)
+    assert {"MASTER_ADDR", "MASTER_PORT"} == set(agreed.why)
+
+
+def test_a_named_interface_is_given_to_both_libraries_in_their_own_words() -> None:
+    """NCCL takes a prefix unless told `=`, Gloo takes exact names only."""
+    plan = JobPlan("j", 1, 1, [], [], gate=GatePlan(interface="eth0"))
+    agreed = gate.agree_on_settings(plan, {0: check_in(0, "10.0.0.1")}, {0: "10.0.0.1"})
+
+    assert {"NCCL_SOCKET_IFNAME": "=eth0", "GLOO_SOCKET_IFNAME": "eth0"} == agreed.env
+    assert set(agreed.env) < set(agreed.why)
+
+
+@pytest.mark.parametrize(
+    ("homes", "bindable", "expected"),
+    [("aa", False, {"GLOO_SOCKET_IFNAME": "lo"}), ("aa", True, {}), ("ab", False, {}), ("aa", None, {})],
+)
+def test_gloo_gets_loopback_only_where_it_finds_nothing_else(
+    homes: str, bindable: bool | None, expected: dict[str, str]
+) -> None:
+    """Only on one machine, and only when its own name leads to no address that it can use."""
+    facts = {} if bindable is None else {"names": {"own_bindable": bindable}}
+    check_ins = {node: check_in(node, "10.0.0.1", home, **facts) for node, home in enumerate(homes)}
+
+    agreed = gate.agree_on_settings(
+        JobPlan("j", 2, 1, [], []), check_ins, dict.fromkeys(check_ins, "10.0.0.1")
+    )
+
+    assert expected == agreed.env
