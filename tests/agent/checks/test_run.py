@@ -11,8 +11,7 @@ from tests.busy import BUSY
 
 from ddplaunch.agent.checks.context import Context, passed
 from ddplaunch.agent.checks.run import CHECKS, run
-from ddplaunch.agent.contract import CHECKS as NAMES
-from ddplaunch.agent.contract import MESH, CheckResult, Status
+from ddplaunch.agent.contract import CheckResult, Status
 
 
 def good(context: Context) -> CheckResult:
@@ -69,10 +68,6 @@ def test_skipped_checks_do_not_run(tmp_path: Path) -> None:
     context = make_context(tmp_path, gate={"skip": ["broken"]})
 
     assert ["good"] == [r.check for r in run(context, (("broken", broken), ("good", good)))]
-
-
-def test_the_table_has_the_checks_that_a_job_file_can_skip_in_their_order() -> None:
-    assert [name for name in NAMES if name != MESH] == [name for name, _ in CHECKS]
 
 
 def test_every_check_gives_a_result_under_its_name(tmp_path: Path) -> None:
