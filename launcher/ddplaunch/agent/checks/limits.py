@@ -80,7 +80,7 @@ _THREAD_HINTS = {
 
 
 class Room(NamedTuple):
-    room_for_threads: int
+    left: int
     limit: int
     name: str  # of the limit
 
