@@ -160,7 +160,9 @@ class _Supervisor(Supervisor):
         self.link = cast("HubLink", _Link())
         self.tracker = cast("RankTracker", SimpleNamespace(launch_exit=None))
 
-    def evidence(self, seconds: float, why: str = "", dumps: int = 0, quick: bool = False) -> NodeEvidence:
+    def collect_evidence(
+        self, seconds: float, why: str = "", dumps: int = 0, quick: bool = False
+    ) -> NodeEvidence:
         assert 0 <= seconds <= _LONGEST
         return NodeEvidence(0, "n0", 1.0, "running")
 

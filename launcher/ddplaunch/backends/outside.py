@@ -73,7 +73,7 @@ def diagnose(pid: int) -> tuple[Job, Bundle]:
             hint="name the torchrun, the mpirun, or any rank of the job: `pgrep -af torchrun` shows them",
         )
     try:
-        found = find_ranks.of_process(pid, tree)
+        found = find_ranks.ranks_of_process(pid, tree)
         if not found.members:
             found = find_ranks.spawned_by(pid, tree)
     except find_ranks.NoRanksError as error:

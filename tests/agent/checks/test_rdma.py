@@ -21,11 +21,11 @@ from ddplaunch.agent.system import processes
 LIMITED = """
 import resource, sys
 from tests.agent.checks.make import make_context
-from ddplaunch.agent.checks import memlock
+from ddplaunch.agent.checks import limits
 from pathlib import Path
 soft, hard, asked = map(int, sys.argv[2:])
 resource.setrlimit(resource.RLIMIT_MEMLOCK, (soft, hard))
-result = memlock.check(make_context(Path(sys.argv[1]), environment={}, resources={"rdma": asked or None}))
+result = limits.check_memlock(make_context(Path(sys.argv[1]), environment={}, resources={"rdma": asked or None}))
 print(result.status, result.code, result.observed, sep="|")
 """
 ROOT = Path(__file__).parents[3]

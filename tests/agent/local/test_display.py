@@ -203,7 +203,7 @@ def test_a_full_disk_is_waited_for_until_its_writers_would_wait_for_good(tmp_pat
 
     program = (
         "import resource, sys; sys.path[:] = eval(sys.argv[1]);"
-        "from ddplaunch.agent.local.outlet import BACKLOG, Outlet;"
+        "from ddplaunch.agent.local.display import BACKLOG, Outlet;"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)); outlet = Outlet(1);"
         "outlet.write(b'x' * (BACKLOG + 8192)); print(outlet.broken, outlet.lost, file=sys.stderr)"
     )

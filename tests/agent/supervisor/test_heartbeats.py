@@ -39,11 +39,11 @@ def _program(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
 def test_a_sample_waits_for_an_answer_that_is_on_its_way(program: SimpleNamespace) -> None:
     """Else a large answer is never used, and is asked for each second."""
     program.poller.ask()
-    assert not program.poller.may_sample()
+    assert not program.poller.is_sample_due()
 
     program.end.sendall(b'{"is": "count"}\n')
     program.hooks.listen(BUSY * 5.0)
-    assert program.poller.may_sample()
+    assert program.poller.is_sample_due()
 
 
 def test_a_sample_does_not_wait_for_a_rank_that_owes_an_older_answer(program: SimpleNamespace) -> None:
@@ -51,7 +51,7 @@ def test_a_sample_does_not_wait_for_a_rank_that_owes_an_older_answer(program: Si
     program.rank.line.ask(b"count")
     program.poller.ask()
 
-    assert program.poller.may_sample()
+    assert program.poller.is_sample_due()
 
 
 def test_a_sample_does_not_wait_for_a_rank_that_is_gone(program: SimpleNamespace) -> None:
@@ -60,4 +60,4 @@ def test_a_sample_does_not_wait_for_a_rank_that_is_gone(program: SimpleNamespace
     program.end.close()
     program.hooks.listen(BUSY * 5.0)
 
-    assert program.poller.may_sample()
+    assert program.poller.is_sample_due()

@@ -75,7 +75,7 @@ class Trial:
             collector = Collector(node, sys.executable, NoHooks(), Sampler(), meanwhile)  # type: ignore[arg-type]
             look = Look(time.monotonic() + BUSY * 5, why=why)
             try:
-                found = collector.node([self._rank], "running", look, None, [])
+                found = collector.collect([self._rank], "running", look, None, [])
             finally:
                 self._rank.close()
                 process.kill()

@@ -189,11 +189,11 @@ def test_bytes_through_sockets_are_progress(clock: Clock) -> None:
 def test_progress_that_is_bytes_alone(clock: Clock) -> None:
     """It is remarkable once it has lasted, and no longer as soon as anything else happens."""
     clock.seconds(2, written=1 << 20)
-    assert clock.progress.only_transfers(clock.now)
+    assert clock.progress.is_only_transferring(clock.now)
 
     clock.second(written=1 << 20, printed=True)
     clock.second(written=1 << 20)
-    assert not clock.progress.only_transfers(clock.now)
+    assert not clock.progress.is_only_transferring(clock.now)
 
 
 def test_a_dead_child_takes_its_numbers_along(clock: Clock) -> None:
@@ -302,24 +302,24 @@ def test_who_waits(
     clock.second(counted=counted)
     clock.seconds(2, frames=frames, counted=counted)
 
-    assert clock.progress.waits(clock.now) is expected
+    assert clock.progress.is_waiting(clock.now) is expected
 
 
 def test_a_spinning_wait_is_a_wait(clock: Clock) -> None:
     """NCCL burns a whole core while it waits."""
     clock.seconds(3, cpu=1.0, frames=IN_COLLECTIVE, counted=(6, 5))
 
-    assert clock.progress.waits(clock.now) is True
+    assert clock.progress.is_waiting(clock.now) is True
     assert clock.still == 0.0
 
 
 def test_suspicion_comes_with_time(clock: Clock) -> None:
     """Nobody looks at stacks of a rank that made progress a moment ago."""
     clock.second(printed=True)
-    assert clock.progress.suspicious(clock.now) is False
+    assert clock.progress.is_suspicious(clock.now) is False
     clock.seconds(int(SUSPICION))
 
-    assert clock.progress.suspicious(clock.now) is True
+    assert clock.progress.is_suspicious(clock.now) is True
 
 
 def test_whether_a_stack_moves_needs_two_looks(clock: Clock) -> None:
@@ -336,17 +336,17 @@ def test_a_collective_that_may_be_done_keeps_nobody_waiting(clock: Clock) -> Non
     """And that it is done, found out late, is no progress of now."""
     clock.second(counted=(6, 5), is_doubtful=True)
     clock.seconds(4, counted=(6, 5), is_doubtful=True)
-    assert clock.progress.waits(clock.now) is False
+    assert clock.progress.is_waiting(clock.now) is False
 
     clock.second(counted=(6, 6))
-    assert (5.0, False) == (clock.stuck, clock.progress.waits(clock.now))
+    assert (5.0, False) == (clock.stuck, clock.progress.is_waiting(clock.now))
 
 
 def test_a_collective_that_is_found_to_be_open_is_waited_for(clock: Clock) -> None:
     """Its end is progress then."""
     clock.seconds(3, counted=(6, 5), is_doubtful=True)
     clock.second(counted=(6, 5))
-    assert clock.progress.waits(clock.now) is True
+    assert clock.progress.is_waiting(clock.now) is True
 
     clock.second(counted=(6, 6))
     assert 0.0 == clock.stuck
@@ -364,10 +364,10 @@ def test_a_supervisor_that_was_frozen_counts_no_time_that_it_did_not_see(clock: 
 
 def test_a_call_between_two_samples_is_progress_at_its_own_time(clock: Clock) -> None:
     """One that is known already takes nothing back."""
-    clock.progress.called_at(clock.now - 1.5)
+    clock.progress.note_call(clock.now - 1.5)
     assert (clock.stuck, clock.still) == (1.5, 1.5)
 
-    clock.progress.called_at(clock.now - 20)
+    clock.progress.note_call(clock.now - 20)
     assert clock.stuck == 1.5
 
 
@@ -387,7 +387,7 @@ def test_who_makes_a_communicator(frames: list[Frame], counted: tuple[int, int] 
     clock = Clock()
     clock.seconds(3, counted=counted, initialized=True, frames=frames)
 
-    assert makes == clock.progress.makes_communicator(clock.now)
+    assert makes == clock.progress.is_making_communicator(clock.now)
 
 
 # --- ranks that wait
@@ -413,7 +413,7 @@ def test_what_goes_on_beside_a_wait_is_movement(waiting: Clock, facts: dict[str,
     waiting.seconds(9, **OPEN, **facts)
 
     assert (10.0, 0.0) == (waiting.stuck, waiting.still)
-    assert waiting.progress.suspicious(waiting.now)
+    assert waiting.progress.is_suspicious(waiting.now)
 
 
 @pytest.mark.parametrize(
@@ -457,7 +457,7 @@ def test_who_does_not_wait_may_have_its_threads_work_for_it(waiting: Clock, fact
     waiting.seconds(5, written=1 << 20, **{**OPEN, **facts})
 
     assert 0.0 == waiting.stuck
-    assert waiting.progress.suspicious(waiting.now) is True
+    assert waiting.progress.is_suspicious(waiting.now) is True
 
 
 def test_a_call_that_lasts_is_seen_by_the_stack_alone(clock: Clock) -> None:

@@ -110,8 +110,8 @@ def test_a_loaders_workers_are_dropped_with_their_end_and_ranks_are_kept() -> No
             SimpleNamespace(pid=worker.pid, answer={"spawned": 0}),
             SimpleNamespace(pid=rank.pid, answer=None),
         ]
-        assert candidates.answered(lines)
-        candidates.called(lines[1], 0, 1)
+        assert candidates.take_answers(lines)
+        candidates.note_call(lines[1], 0, 1)
         candidates.find()
         assert {worker.pid, rank.pid} == set(candidates._known)
         worker.kill()

@@ -57,7 +57,7 @@ def _rank() -> Rank:
 def test_an_exception_is_told_once(rank: Rank, told: list[Raised], expected: list[Raised]) -> None:
     """Whoever tells it first: fatal counts more than caught, and the hook more than the log."""
     for raised in told:
-        rank.add(raised)
+        rank.add_exception(raised)
 
     assert rank.raised == expected
 
@@ -65,7 +65,7 @@ def test_an_exception_is_told_once(rank: Rank, told: list[Raised], expected: lis
 def test_only_the_latest_exceptions_are_kept(rank: Rank) -> None:
     """A rank that logs an exception every step does not fill the evidence."""
     for number in range(100):
-        rank.add(replace(LOGGED, at=1000.0 + 10 * number))
+        rank.add_exception(replace(LOGGED, at=1000.0 + 10 * number))
 
     assert [raised.at for raised in rank.raised] == [1800.0 + 10 * number for number in range(20)]
 
@@ -159,7 +159,7 @@ def test_a_rank_is_out_of_init_as_soon_as_its_call_has_returned(rank: Rank) -> N
     """Not when it next answers: an answer that was on its way says still that there is no group."""
     late = {"at": time.time() - 1.0, "initialized": False}
     phases = [rank.phase]
-    rank.passes()
+    rank.note_passed()
     rank.learn(late)
     phases += [rank.phase]
     rank.counted = (3, 3)
@@ -205,7 +205,7 @@ def test_lines_that_differ_in_numbers_alone_repeat(rank: Rank) -> None:
         " 13%|█▊  | 130/1000 [01:14<03:17, 12it/s]",
         "loss",
     ):
-        rank.prints([line.encode()])
+        rank.note_lines([line.encode()])
         said.append(rank.repeats)
         rank.repeats = True
 

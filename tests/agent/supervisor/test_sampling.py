@@ -297,7 +297,7 @@ def test_what_a_monitor_thread_prints_is_not_the_main_threads(tmp_path: Path) ->
             first = sampler.sample(sleeps, {})
             size = output.stat().st_size
             wait_for(lambda: output.stat().st_size > size + 200)
-            sleeps.prints([b"bar"])
+            sleeps.note_lines([b"bar"])
             second = sampler.sample(sleeps, {})
         finally:
             sleeps.close()

@@ -72,7 +72,7 @@ def start() -> None:
     rank_pid = next((word[5:] for word in words if word.startswith("rank=")), "")
     ddplaunch_torch.stay_unmeasured()
     _State.name, _State.below = name, bool(rank_pid) and rank_pid != str(os.getpid())
-    ddplaunch_output.keep(_lost)
+    ddplaunch_output.survive_write_errors(_lost)
     ddplaunch_torch.record_calls()
     # Any process may make a process group, which makes it a rank.
     ddplaunch_rendezvous.watch(_calls_init, lambda: _report(passed=True))
@@ -90,19 +90,19 @@ def start() -> None:
     if ranked:
         # Children of this process inherit its RANK, and must not be taken for it.
         os.environ["DDPLAUNCH_HOOK"] = "%s,rank=%d" % (name, os.getpid())
-        _part(words)
+        _take_own_streams(words)
         _tie_to_launcher("ptrace" in words)
         fault = _prepare()
     if _connect("rank" if ranked else "any", fault):
         _watch_end()
 
 
-def _part(words: list[str]) -> None:
+def _take_own_streams(words: list[str]) -> None:
     """Print to streams of our own, where the launch command prints to those of a carrier."""
     carrier = next((word[7:] for word in words if word.startswith("output=")), "")
     try:
         if carrier:
-            _State.output = ddplaunch_output.part(carrier)
+            _State.output = ddplaunch_output.take_own_streams(carrier)
     except Exception:  # it prints to those of the launch command
         pass
 

@@ -88,7 +88,7 @@ class Tree:
         return self.table[pid].environment.get(name, "")
 
 
-def of_process(pid: int, tree: Tree) -> JobRanks:
+def ranks_of_process(pid: int, tree: Tree) -> JobRanks:
     """Return the ranks of the job to which a process belongs, as launcher, as rank, or as a rank's child.
 
     Those below other launchers of this machine are among them. Raises NoRanksError for ranks of several jobs.
@@ -96,13 +96,13 @@ def of_process(pid: int, tree: Tree) -> JobRanks:
     return _of_one_job(tree.below(pid), tree, f"process {pid}")
 
 
-def of_variable(name: str, value: str, tree: Tree) -> JobRanks:
+def ranks_of_variable(name: str, value: str, tree: Tree) -> JobRanks:
     """Return the ranks of the job whose processes have this variable. Raises NoRanksError."""
     own = {pid: each for pid, each in tree.table.items() if each.environment.get(name) == value}
     return _of_one_job(list(own), Tree(own, tree.loaded), f"{name}={value}")
 
 
-def of_all(tree: Tree) -> JobRanks:
+def ranks_of_machine(tree: Tree) -> JobRanks:
     """Return the ranks of the one job of a container. Raises NoRanksError for several jobs."""
     own, what = list(tree.table), "this container"
     job_ranks = _of_one_job(own, tree, what)
@@ -213,7 +213,7 @@ def spawned_by(pid: int, tree: Tree) -> JobRanks:
     above = tree.table[pid].parent if _may_be_one(pid, tree) else pid
     children = [each for each in tree.below(above)[1:] if _may_be_one(each, tree)]
     program = py_spy.find(sys.executable)
-    numbers = py_spy.spawned(program, children, time.monotonic() + _STACKS) if program else {}
+    numbers = py_spy.spawned_indices(program, children, time.monotonic() + _STACKS) if program else {}
     # A data loader's worker is a copy of its rank, stack and all.
     copies = {each for one in numbers for each in tree.below(one)[1:]}
     return JobRanks(

@@ -103,7 +103,7 @@ class _Watch:
         now = time.monotonic()
         watched = now - self._began
         before = {rank.pid: rank.progress.stuck_for(now) for rank in self._ranks}
-        evidence = self._collector.node(self._ranks, Phase.RUNNING, Look(now + _STACKS), None, [])
+        evidence = self._collector.collect(self._ranks, Phase.RUNNING, Look(now + _STACKS), None, [])
         self._sample({each.pid: each.stacks for each in evidence.ranks if each.alive})
         silence = self._silence()
         ranks = []

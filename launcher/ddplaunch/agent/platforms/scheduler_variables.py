@@ -40,7 +40,7 @@ def read(environment: Mapping[str, str], host: str) -> Scheduled:
     if environment.get("OMPI_COMM_WORLD_RANK"):
         # mpirun starts its daemons by srun, whose variables count those.
         return _open_mpi(environment)
-    if in_step(environment):
+    if is_in_step(environment):
         return _slurm(environment)
     if environment.get("JOB_COMPLETION_INDEX"):
         return _indexed_job(environment, host)
@@ -50,7 +50,7 @@ def read(environment: Mapping[str, str], host: str) -> Scheduled:
 def is_slurms(environment: Mapping[str, str]) -> bool:
     """Whether all nodes are of one job of Slurm. On its own node mpirun starts a process without srun."""
     in_mpi = environment.get("OMPI_COMM_WORLD_RANK") and environment.get("SLURM_JOB_ID")
-    return bool(in_mpi) or in_step(environment)
+    return bool(in_mpi) or is_in_step(environment)
 
 
 def platform(environment: Mapping[str, str]) -> str:
@@ -60,7 +60,7 @@ def platform(environment: Mapping[str, str]) -> str:
     return KUBERNETES.name if environment.get("JOB_COMPLETION_INDEX") else ""
 
 
-def in_step(environment: Mapping[str, str]) -> bool:
+def is_in_step(environment: Mapping[str, str]) -> bool:
     """Whether srun has started this process: a batch script has the same variables, on one node alone."""
     return all(environment.get(name) for name in ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_NODEID"))
 

@@ -87,7 +87,7 @@ class Collector:
         self._shm_peak = 0
         self._source_lines = SourceLines()
 
-    def node(
+    def collect(
         self,
         ranks: Sequence[Rank],
         phase: PhaseName,
@@ -95,12 +95,12 @@ class Collector:
         launch_exit: Optional[Exited],
         launch_output: list[str],
     ) -> NodeEvidence:
-        """Return all evidence."""
+        """Return all evidence of this node."""
         self._missing = []
         alive = [rank for rank in ranks if rank.alive]
         in_use = gpus.gpus_in_use(rank.program for rank in alive)
         self._gpus |= in_use
-        stalled = all(rank.progress.suspicious(time.monotonic()) for rank in alive)
+        stalled = all(rank.progress.is_suspicious(time.monotonic()) for rank in alive)
         question = gpus.Question() if in_use and stalled and not look.quick else None
         dumps = flight.Dumps(look.dumps, look.hide)
         self._look(alive, look, dumps)
@@ -207,9 +207,9 @@ class Collector:
             self.remember([rank.pid, *families[rank]])
             its_stacks, source = traces.get(rank.program, []), sources.get(rank.program, "")
             newest = flight.newest(answers.get(rank.program, {}))
-            rank.progress.called_at(time.monotonic() - max(0.0, time.time() - newest))
+            rank.progress.note_call(time.monotonic() - max(0.0, time.time() - newest))
             for entry in answers.get(rank.program, {}).get("handled", []):
-                rank.add(rank_evidence.exception_from(entry, handled=True))
+                rank.add_exception(rank_evidence.exception_from(entry, handled=True))
             if look.dumps:
                 dumps.add(rank.number, answers.get(rank.program, {}))
             asks = rank.line is not None and thread_waits.asks_for_gil((rank.program, rank.line.thread))
@@ -309,7 +309,7 @@ class Collector:
         for rank in unknown:
             answer = rank.line.answer if rank.line is not None else None
             if rank.mpi and answer is not None and counted(answer) != before.get(rank):
-                rank.progress.got_on(now)  # on the same line as before, but in another call
+                rank.progress.note_deed(now)  # on the same line as before, but in another call
             first, second = reading.main(traces.get(rank.program, [])), frames_of(answer)
             if first and second is not None:
                 moved[rank] = first[:_COMPARED] != second[:_COMPARED]
@@ -346,7 +346,7 @@ def _threads(traces: dict[int, list[Stack]]) -> Iterator[Thread]:
 
 def _silent(lines: Iterable[Line]) -> Iterator[Thread]:
     """Yield the threads of hooks that owe an answer."""
-    yield from ((line.pid, line.thread) for line in lines if line.open and line.request and line.thread)
+    yield from ((line.pid, line.thread) for line in lines if line.is_open and line.request and line.thread)
 
 
 def _tid(pid: int, stack: Stack) -> int:

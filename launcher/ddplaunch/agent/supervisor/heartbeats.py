@@ -52,17 +52,17 @@ class Poller:
         left = max(0.0, self._begun_at + BEAT - time.monotonic())
         wait_for(descriptors, min(_CALM, left) if is_calm and self._has_sampled else POLL)
 
-    def must_ask(self) -> bool:
+    def is_question_due(self) -> bool:
         return self._has_sampled and time.monotonic() >= self._begun_at + BEAT
 
     def ask(self) -> None:
         """Ask the hooks for counters; for stacks as well where a rank makes no progress."""
         self._begun_at = now = time.monotonic()
         self._has_sampled = False
-        for line in self._tracker.strangers():
+        for line in self._tracker.choose_to_ask():
             line.ask(b"who")
         for rank in self._tracker.alive:
-            suspicious = rank.progress.suspicious(now)
+            suspicious = rank.progress.is_suspicious(now)
             if rank.line is not None:
                 rank.line.ask(rank.question(suspicious, self._tracker.node < _MEASURED))
             if suspicious:
@@ -71,14 +71,14 @@ class Poller:
         self._sampler.look_at_sockets(self._tracker.alive)
         self._sampler.look_at_queues(self._tracker.alive)
 
-    def may_sample(self) -> bool:
+    def is_sample_due(self) -> bool:
         """Return whether the ranks have had a moment, and have answered, or the next beat is due.
 
         A flight recorder is a megabyte of text: those of eight ranks take longer than the moment to read. A
         rank that owes an older answer cannot answer, and is not waited for.
         """
         lines = [rank.line for rank in self._tracker.alive if rank.line is not None]
-        owe = any(line.open and line.request and line.requested_at >= self._begun_at for line in lines)
+        owe = any(line.is_open and line.request and line.requested_at >= self._begun_at for line in lines)
         patience = BEAT if owe else _MOMENT
         return not self._has_sampled and time.monotonic() >= self._begun_at + patience
 
@@ -114,8 +114,8 @@ def build_beat(node: int, tracker: RankTracker) -> Beat:
             phase=rank.phase,
             stuck_for=round(rank.progress.stuck_for(now), 1),
             still_for=round(rank.progress.still_for(now), 1),
-            waits=rank.progress.waits(now) or rank.mpi_mute or rank.mpi == "ending",
-            makes_communicator=_has_only_nccl(rank) and rank.progress.makes_communicator(now),
+            waits=rank.progress.is_waiting(now) or rank.mpi_mute or rank.mpi == "ending",
+            makes_communicator=_has_only_nccl(rank) and rank.progress.is_making_communicator(now),
             completed=rank.counted[1] if rank.counted else 0,
             exit=rank.exit,
             timeout=rank.timeout,

@@ -39,7 +39,7 @@ class Line:
         self.python = ""
         self.thread = 0  # the kernel's number of the thread that answers; 0: it has not answered yet
         self.ending = 0.0  # wall clock: when its interpreter began to end by itself; 0: it has not
-        self.open = True
+        self.is_open = True
         self.request: Optional[bytes] = None  # sent, and not answered yet
         self.requested_at = 0.0
         self.answer: Optional[HookMessage] = None  # the latest
@@ -47,7 +47,7 @@ class Line:
 
     def ask(self, word: bytes) -> None:
         """Send a request, unless an earlier one is unanswered: the process may be unable to answer."""
-        if self.open and not self.ending and self.request is None and self.role:
+        if self.is_open and not self.ending and self.request is None and self.role:
             self.answer, self.request, self.requested_at = None, word, time.monotonic()
             self.send(word)
 
@@ -55,7 +55,7 @@ class Line:
         try:
             self.connection.send(word + b"\n")
         except OSError:
-            self.open = False
+            self.is_open = False
 
     @property
     def silent_for(self) -> float:
@@ -105,7 +105,7 @@ class Hooks:
                 if line.request is None and line not in requested:
                     requested.add(line)
                     line.ask(word)
-            waiting = [line for line in waiting if line.open and line.request is not None]
+            waiting = [line for line in waiting if line.is_open and line.request is not None]
             left = deadline - time.monotonic()
             if left <= 0 or not waiting:
                 return
@@ -170,7 +170,7 @@ class Hooks:
 
     def drop(self, line: Line) -> None:
         """Close a connection that is open."""
-        line.open = False
+        line.is_open = False
         self._selector.unregister(line.connection)
         line.connection.close()
         if self.lines.get(line.pid) is line:

@@ -76,7 +76,7 @@ class HubLink:
         self._reports: dict[Hashable, Message] = {}
 
     @property
-    def up(self) -> bool:
+    def is_up(self) -> bool:
         return self._channel is not None
 
     @property
@@ -84,23 +84,25 @@ class HubLink:
         """Whether there is a hub that is not frozen, or a lost one may soon be started again."""
         now = time.monotonic()
         return (
-            now - self._last_message < _FROZEN if self.up else self._was_up and now - self._lost_at < _RETURN
+            now - self._last_message < _FROZEN
+            if self.is_up
+            else self._was_up and now - self._lost_at < _RETURN
         )
 
     @property
     def down_for(self) -> float:
         """Return seconds since the last message of a hub that is gone or silent; 0 while one sends."""
         silent = time.monotonic() - self._last_message
-        return 0.0 if not self._hub or (self.up and silent < _SILENT) else silent
+        return 0.0 if not self._hub or (self.is_up and silent < _SILENT) else silent
 
-    def woke(self) -> None:
+    def forgive_silence(self) -> None:
         """Give the hub its time again: we were stopped, and it may have been, too."""
         self._last_message = self._lost_at = time.monotonic()
 
     def fileno(self) -> Optional[int]:
         return self._channel.fileno() if self._channel is not None else None
 
-    def keep(self, patience: float = _CALL) -> None:
+    def connect_if_due(self, patience: float = _CALL) -> None:
         """Connect to the hub's next address, if there is no connection and it is time to."""
         if not self._hub or self._channel is not None or time.monotonic() < self._next_call:
             return
@@ -128,7 +130,7 @@ class HubLink:
         """Try each of the hub's addresses once, with more patience than later."""
         for _ in range(len(self._hub)):
             self._next_call = 0.0
-            self.keep(_FIRST_CALL / len(self._hub))
+            self.connect_if_due(_FIRST_CALL / len(self._hub))
 
     def send(self, message: Message) -> None:
         """Send a message, or drop it where there is no connection."""
@@ -148,7 +150,7 @@ class HubLink:
         """Forget the reports of this kind."""
         self._reports = {key: report for key, report in self._reports.items() if not isinstance(report, kind)}
 
-    def received(self) -> Iterator[tuple[str, Body]]:
+    def receive(self) -> Iterator[tuple[str, Body]]:
         """Yield kinds and bodies of the messages that have come."""
         while self._channel is not None:
             try:
@@ -170,9 +172,9 @@ class HubLink:
         self.expect_hang_up()
         deadline = time.monotonic() + patience + termination.FIRST
         while not is_stopping() and time.monotonic() < deadline:
-            stood = self.up
-            list(self.received())
-            if stood and not self.up:
+            stood = self.is_up
+            list(self.receive())
+            if stood and not self.is_up:
                 deadline = time.monotonic() + termination.FIRST
             time.sleep(_LOOK)
 

@@ -61,11 +61,11 @@ class Console:
         self.write(f"[{label}] ".encode(), shown.encode().split(b"\n"))
 
     @property
-    def empty(self) -> bool:
+    def is_empty(self) -> bool:
         return not self._waiting
 
     @property
-    def full(self) -> bool:
+    def is_full(self) -> bool:
         return len(self._waiting) > _BACKLOG
 
     def flush(self, patience: float = 0.0) -> None:
@@ -264,15 +264,15 @@ class RankLogs:
 
     def are_calm(self) -> bool:
         """Return whether there has been nothing new for a while, and all of it is on the console."""
-        return time.monotonic() - self._grew_at >= _CALM_AFTER and self._console.empty
+        return time.monotonic() - self._grew_at >= _CALM_AFTER and self._console.is_empty
 
     def read(self) -> None:
         """Copy new output to the console, unless that is full."""
-        if not self._console.full:
+        if not self._console.is_full:
             for path, tail, keep in self._all():
                 if self._read(path, tail, keep):
                     self._grew_at = time.monotonic()
-                    self._spoke(path, tail)
+                    self._note_lines(path, tail)
                 self._note_tracebacks(path, tail)
         self._console.flush()
 
@@ -317,7 +317,7 @@ class RankLogs:
                     unseen[path] = numbers(int(local))
         for path, tail, keep in self._all():
             tail.close(self._to_console(path, unseen.get(path)), keep)
-            self._spoke(path, tail)
+            self._note_lines(path, tail)
             self._note_tracebacks(path, tail)
 
     def _follow(self, path: str, rank: Rank) -> None:
@@ -343,11 +343,11 @@ class RankLogs:
             return "launch"
         return str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]}-{numbers[-1]}"
 
-    def _spoke(self, path: str, tail: Tail) -> None:
+    def _note_lines(self, path: str, tail: Tail) -> None:
         writers = self._writers.get(path, [])
         for rank in writers if tail.last_line else ():
             # In a shared file it may be another rank's line: it counts for those that wrote just now.
-            rank.prints(tail.fresh or [tail.last_line.encode()])
+            rank.note_lines(tail.fresh or [tail.last_line.encode()])
             if len(writers) == 1:
                 rank.last_output = printable(self._redactor.hide(tail.last_line))
                 rank.last_output_at = time.time()
@@ -363,5 +363,5 @@ class RankLogs:
         writers = self._writers.get(path, [])
         if len(writers) == 1:
             for raised in tail.raised:
-                writers[0].add(dataclasses.replace(raised, handled=True))
+                writers[0].add_exception(dataclasses.replace(raised, handled=True))
         tail.raised.clear()

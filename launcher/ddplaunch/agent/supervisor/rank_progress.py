@@ -130,10 +130,10 @@ class Progress:
         """Return now, or soon after the last sample: later times are unknown."""
         return now if self._last is None else min(now, self._last.at + _AWAY)
 
-    def suspicious(self, now: float) -> bool:
+    def is_suspicious(self, now: float) -> bool:
         return self._looked_until(now) - self._did_itself >= SUSPICION
 
-    def only_transfers(self, now: float) -> bool:
+    def is_only_transferring(self, now: float) -> bool:
         """Whether it did nothing but transfer for as long as makes other ranks suspicious."""
         return self._did > self._otherwise and now - self._otherwise >= SUSPICION
 
@@ -152,12 +152,12 @@ class Progress:
         """Whether the main thread's stack changed within the window; None: there are less than two stacks."""
         return len({key for _, key in self._looks}) > 1 if len(self._looks) > 1 else None
 
-    def called_at(self, at: float) -> None:
+    def note_call(self, at: float) -> None:
         """Note that the rank called a collective at moment `at`: counters that are polled show it later."""
         if at > self._did:
-            self.got_on(at)
+            self.note_deed(at)
 
-    def makes_communicator(self, now: float) -> bool:
+    def is_making_communicator(self, now: float) -> bool:
         """Whether the rank is in its first collective, and torch has no record of it yet.
 
         With NCCL, torch makes the communicator before it records the call: for seconds, in large worlds for
@@ -166,7 +166,7 @@ class Progress:
         fresh = self._has_fresh_frames(now)
         return fresh and self._counted == (0, 0) and bool(stacks.collective(self._frames))
 
-    def waits(self, now: float) -> bool:
+    def is_waiting(self, now: float) -> bool:
         """Whether the rank is in a collective or in init_process_group, by the samples so far."""
         return self._is_in_call(now) or (self._may_wait(now) and self.still_for(now) >= 1.0)
 
@@ -191,33 +191,33 @@ class Progress:
             self._computed += away
             self._counted_on += away
         if last is not None:
-            self._uses_cpu(sample, last)
-            self._transfers(sample, last)
-        if self._called(sample) or self._returned(sample, last) or self._printed(sample, last):
-            self.got_on(sample.at)
-        self._stands(sample)
+            self._note_cpu(sample, last)
+            self._note_transfers(sample, last)
+        if self._note_calls(sample) or self._note_returns(sample, last) or self._note_prints(sample, last):
+            self.note_deed(sample.at)
+        self._note_place(sample)
 
-    def got_on(self, at: float) -> None:
+    def note_deed(self, at: float) -> None:
         """Note that it did something at moment `at`, which may be between two samples."""
-        self._does(at)
+        self._set_deed(at)
         self._seen.clear()
         self._seen_below.clear()
         self._looks.clear()
         self._frames = []
 
-    def _does(self, at: float) -> None:
+    def _set_deed(self, at: float) -> None:
         self._did = self._did_itself = self._otherwise = at
         for bucket in (self._bytes, self._bytes_itself, self._wakeups):
             bucket.empty()
 
-    def _uses_cpu(self, sample: Sample, last: Sample) -> None:
+    def _note_cpu(self, sample: Sample, last: Sample) -> None:
         used = sum(max(0.0, after.cpu - before.cpu) for before, after in _both(last, sample))
         if sample.wanted is not None and last.wanted is not None:
             used = max(used, sample.wanted - last.wanted)
         if self._cpu.fills(sample.at, used):
             self._computed = sample.at
 
-    def _called(self, sample: Sample) -> bool:
+    def _note_calls(self, sample: Sample) -> bool:
         changed = False
         if sample.counted is not None:
             before, self._counted = self._counted or sample.counted, sample.counted
@@ -228,7 +228,7 @@ class Progress:
             self._initialized = sample.initialized
         return changed
 
-    def _returned(self, sample: Sample, last: Optional[Sample]) -> bool:
+    def _note_returns(self, sample: Sample, last: Optional[Sample]) -> bool:
         """Whether it has completed calls that nothing counts: it wakes up from each."""
         in_call = sample.counted is None and self._has_fresh_frames(sample.at)
         if last is None or not (in_call and stacks.collective(self._frames)):
@@ -239,7 +239,7 @@ class Progress:
         woke = after.wakeups - before.wakeups if before is not None and after is not None else 0
         return self._wakeups.fills(sample.at, woke)
 
-    def _printed(self, sample: Sample, last: Optional[Sample]) -> bool:
+    def _note_prints(self, sample: Sample, last: Optional[Sample]) -> bool:
         """Whether its main thread has printed something new. A line is read up to a sample after that."""
         if last is None:
             return sample.printed and not sample.repeats
@@ -255,7 +255,7 @@ class Progress:
             self._counted_on = sample.at
         return False
 
-    def _transfers(self, sample: Sample, last: Sample) -> None:
+    def _note_transfers(self, sample: Sample, last: Sample) -> None:
         sent, self._sent = self._sent, sample.sent
         sent_itself, self._sent_itself = self._sent_itself, sample.sent_itself
         in_init = self._has_fresh_frames(sample.at) and stacks.in_init(self._frames)
@@ -274,7 +274,7 @@ class Progress:
         if self._bytes.fills(sample.at, moved):
             self._did = sample.at
 
-    def _stands(self, sample: Sample) -> None:
+    def _note_place(self, sample: Sample) -> None:
         """Note where it is, and its children are: a new place is something done. The first is not."""
         if sample.frames is None:
             return
@@ -289,7 +289,7 @@ class Progress:
         self._seen |= {place} if place is not None else set()
         self._seen_below |= below
         if is_new and not first:
-            self._does(sample.at)
+            self._set_deed(sample.at)
         elif is_new_below and not first:
             self._did = self._otherwise = sample.at
 

@@ -220,7 +220,7 @@ class Candidates:
         for pid in find_numbered(proc.children(os.getpid()), self._known, self.of_mpi):
             self._add(pid, environment=numbers_of(pid, self.of_mpi))
 
-    def joined(self, line: Line) -> None:
+    def note_connected(self, line: Line) -> None:
         """Add a process whose hook has connected, and its ancestors that have a rank's number."""
         if line.role != "rank":
             return  # until its call it is no candidate
@@ -233,11 +233,11 @@ class Candidates:
             if numbers is not None:
                 self._add(parent, environment=numbers)
 
-    def called(self, line: Line, rank: Optional[int], world_size: Optional[int]) -> None:
+    def note_call(self, line: Line, rank: Optional[int], world_size: Optional[int]) -> None:
         """Note that a process has called init_process_group, with these numbers."""
         self._add(line.pid, call=Numbers(rank, None, world_size))
 
-    def answered(self, lines: Iterable[Line]) -> bool:
+    def take_answers(self, lines: Iterable[Line]) -> bool:
         """Note what processes have answered to `who`. Returns whether that is new."""
         is_new = False
         for line in lines:
@@ -249,7 +249,7 @@ class Candidates:
                 is_new = True
         return is_new
 
-    def spawned(self, line: Line, index: int, parent: int) -> None:
+    def note_spawned(self, line: Line, index: int, parent: int) -> None:
         """Note that torch's mp.spawn has started a process, as its parent's child number `index`."""
         # Of a process that has ended, the system knows no parents.
         self._add(line.pid, spawned=index, by_torch=True, parents=(parent, *ancestors(parent)))
@@ -264,7 +264,7 @@ class Candidates:
         known = self._known.get(pid)
         return known is not None and known.spawned == index and known.parents[:1] == (parent,)
 
-    def to_query(self, lines: Iterable[Line]) -> list[Line]:
+    def choose_to_ask(self, lines: Iterable[Line]) -> list[Line]:
         """Return the processes to ask now how they were started."""
         result = []
         for line in lines:
@@ -275,7 +275,7 @@ class Candidates:
                     result.append(line)
         return result
 
-    def view(self) -> RankRoles:
+    def assign_roles(self) -> RankRoles:
         return assign_roles(self._known.values())
 
     def forget(self, pid: int) -> None:

@@ -90,25 +90,25 @@ class RankTracker:
             self.candidates.find()
             self._review()
 
-    def join(self, line: Line) -> None:
+    def note_connected(self, line: Line) -> None:
         """Add a process whose hook has connected, or a rank's keeper."""
         if line.role == "keeper":
             self._keep(line)
         elif self._plan.keepers:
             self._claim(line)
         elif line.role == "rank":
-            self.candidates.joined(line)
+            self.candidates.note_connected(line)
             self._review(line.pid)
         elif line.role == "any" and all(rank.placeholder for rank in self.ranks):
             elders = {rank.program for rank in self.alive}
             if not elders.intersection(ancestors(line.pid)):
                 self._add(Member(line.pid, line.pid, 0, 0, None, ""), placeholder=True)
 
-    def meet(self, line: Line, message: dict[str, Any]) -> Optional[Rank]:
+    def note_rendezvous(self, line: Line, message: dict[str, Any]) -> Optional[Rank]:
         """Note a process's call of init_process_group. Returns its rank, if it is one."""
         rendezvous = rank_evidence.rendezvous_from(message)
         if not self._plan.keepers:
-            self.candidates.called(line, rendezvous.rank, rendezvous.world_size)
+            self.candidates.note_call(line, rendezvous.rank, rendezvous.world_size)
             self._review(line.pid)
         rank = self.rank_of(line)
         if rank is not None:
@@ -116,31 +116,31 @@ class RankTracker:
             rank.world_size = rendezvous.world_size or rank.world_size
         return rank
 
-    def spawned(self, line: Line, index: int, parent: int) -> None:
+    def note_spawned(self, line: Line, index: int, parent: int) -> None:
         """Note that torch's mp.spawn has started a process, as its parent's child number `index`."""
         if not self._plan.keepers:
             before = [r for r in self.ranks if self.candidates.was_spawned(r.program, index, parent)]
             self._set_aside([rank for rank in before if self._has_ended(rank)])
-            self.candidates.spawned(line, index, parent)
+            self.candidates.note_spawned(line, index, parent)
             self._review(line.pid)
 
-    def strangers(self) -> list[Line]:
+    def choose_to_ask(self) -> list[Line]:
         """Return the processes with the hook to ask how they were started."""
-        return self.candidates.to_query(self._hooks.lines.values())
+        return self.candidates.choose_to_ask(self._hooks.lines.values())
 
     def recognise(self) -> None:
-        """Use the answers of `strangers`."""
-        if self.candidates.answered(self._hooks.lines.values()):
+        """Use the answers of those that `choose_to_ask` returned."""
+        if self.candidates.take_answers(self._hooks.lines.values()):
             self._review()
 
     def _review(self, joined: int = 0) -> None:
         """Update the ranks by the candidates; `joined`: a process that counts though it has ended already."""
-        seen = self.candidates.view()
+        seen = self.candidates.assign_roles()
         self._drop([rank for rank in self.ranks if rank.pid in seen.launchers])
         for member in seen.members:
             if self._is_past(member.pid):
                 continue
-            known = next((r for r in self.ranks if r.was(member.pid) and not r.placeholder), None)
+            known = next((r for r in self.ranks if r.is_or_was(member.pid) and not r.placeholder), None)
             if known is None and (
                 proc.stat(member.pid) is not None or joined in (member.pid, member.program)
             ):
@@ -187,9 +187,9 @@ class RankTracker:
         for line, message in received:
             rank = self.rank_of(line)
             if rank is not None and "raised" in message:
-                rank.add(rank_evidence.exception_from(message["raised"], handled=False))
+                rank.add_exception(rank_evidence.exception_from(message["raised"], handled=False))
 
-    def ended(self) -> list[Rank]:
+    def take_ended(self) -> list[Rank]:
         """Return ranks that have ended since the last call; note the end of the launch command."""
         ended = [*self._unreported, *(rank for rank in self.alive if rank.look_for_end())]
         self._unreported = []
@@ -222,7 +222,7 @@ class RankTracker:
         """Add a rank and return it; None for a process that has ended, or a placeholder beside a rank."""
         if placeholder and self.alive:
             return None
-        if any(rank.was(member.pid) for rank in self.ranks if not rank.alive):
+        if any(rank.is_or_was(member.pid) for rank in self.ranks if not rank.alive):
             return None
         if not placeholder:
             self._drop([rank for rank in self.ranks if rank.placeholder])

@@ -96,7 +96,7 @@ class Rank:
     def alive(self) -> bool:
         return self.exit is None
 
-    def was(self, pid: int) -> bool:
+    def is_or_was(self, pid: int) -> bool:
         """Whether `pid` is, or was, this process, and not a later one of the same number."""
         stat = proc.stat(pid)
         return pid == self.pid and (stat is None or stat.started == self.started)
@@ -132,14 +132,14 @@ class Rank:
         given = None if call is None else call.timeout
         return max(_TIMEOUT, given or 0.0)
 
-    def passes(self) -> None:
+    def note_passed(self) -> None:
         """Note that its call of init_process_group has returned."""
         self.initialized = self.was_initialized = True
         self.passed_at = time.time()
         if self.rendezvous is not None:
             self.rendezvous = dataclasses.replace(self.rendezvous, passed=True)
 
-    def add(self, raised: Raised) -> None:
+    def add_exception(self, raised: Raised) -> None:
         """Add an exception, unless it is known: hook and log report the same ones."""
         for index, known in enumerate(self.raised):
             if _is_same(known, raised):
@@ -155,7 +155,7 @@ class Rank:
         if answer.get("timeout") is not None:
             self.group_timeout = float(answer["timeout"])
 
-    def prints(self, lines: Iterable[bytes]) -> None:
+    def note_lines(self, lines: Iterable[bytes]) -> None:
         """Note lines that it has printed, or that have changed, as a bar that is redrawn."""
         self.printed = True
         for line in lines:
@@ -178,7 +178,7 @@ class Rank:
         stat = proc.stat(self.pid)
         if stat is not None and stat.started == self.started and stat.state not in "ZX":
             return False
-        if self.keeper is not None and self.keeper.open and not self.keeper.ending:
+        if self.keeper is not None and self.keeper.is_open and not self.keeper.ending:
             return False  # it reports in a moment whether it got a signal to end the rank
         if stat is not None and stat.started == self.started:
             status: Optional[int] = stat.exit_status

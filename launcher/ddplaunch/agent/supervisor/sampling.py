@@ -121,8 +121,8 @@ class Sampler:
             rank
             for rank in ranks
             if always
-            or rank.progress.suspicious(now)
-            or (rank.initialized and rank.progress.only_transfers(now))
+            or rank.progress.is_suspicious(now)
+            or (rank.initialized and rank.progress.is_only_transferring(now))
         ]
         self._sent = {rank.program: self._sent.get(rank.program, deque(maxlen=_KEPT)) for rank in suspects}
         if not suspects or self.sockets_missing or now - self._sockets_at < _SOCKETS_EVERY:
@@ -150,7 +150,7 @@ class Sampler:
     def look_at_queues(self, ranks: Iterable[Rank]) -> None:
         """Note for how long the suspicious ranks have waited for a CPU, and who has the CPUs then."""
         now = time.monotonic()
-        suspects = [rank for rank in ranks if rank.progress.suspicious(now)]
+        suspects = [rank for rank in ranks if rank.progress.is_suspicious(now)]
         if not suspects or now - self._queues_at < _QUEUES_EVERY:
             return
         self._queues_at = now

@@ -53,7 +53,7 @@ class SignalRelay:
         """Note signals that come directly, from now on. Signals of the caller's that it ignores stay so."""
         for number in signals.FORWARDED - signals.CRASHES:
             if not signals.is_ignored(number):
-                signal.signal(number, self._came)
+                signal.signal(number, self._note_direct)
         signals.unblock()
 
     def fileno(self) -> int:
@@ -74,7 +74,7 @@ class SignalRelay:
         """
         return self._has_hung_up or os.getppid() != self._outer.pid
 
-    def who(self, sent: SentSignal) -> str:
+    def describe(self, sent: SentSignal) -> str:
         """Return who asks for the end: `Ctrl-C`, `ddplaunch cancel`, or the signal and its sender."""
         request = self.request_of(sent)
         if request is not None:
@@ -89,7 +89,7 @@ class SignalRelay:
             return None
         return request if request.number == sent.number else None
 
-    def ends(self, sent: SentSignal) -> bool:
+    def asks_for_end(self, sent: SentSignal) -> bool:
         """Whether the signal asks for the end. A launch command that expects SIGHUP only wants to know."""
         launch = self._tracker.launch
         if sent.number == signal.SIGHUP:
@@ -106,7 +106,7 @@ class SignalRelay:
     def pass_on(self, sent: SentSignal) -> None:
         """Send it to the launch command: alone, or with its group, as a terminal does."""
         launch = self._tracker.launch
-        if self._came_to_all(sent.number) or launch is None or self._tracker.launch_exit is not None:
+        if self._has_come_to_all(sent.number) or launch is None or self._tracker.launch_exit is not None:
             return
         request = self.request_of(sent)
         to_group = sent.number == signal.SIGWINCH or (sent if request is None else request).to_group
@@ -114,7 +114,7 @@ class SignalRelay:
 
     def is_for_ranks(self, sent: SentSignal) -> bool:
         """Whether the ranks have no copy of their own, as of a signal to all processes of the job."""
-        return not self._came_to_all(sent.number)
+        return not self._has_come_to_all(sent.number)
 
     def forward(self, sent: SentSignal, started: float) -> None:
         """Pass on a signal that asks for no end. `started`: the launch command's time.monotonic()."""
@@ -127,7 +127,7 @@ class SignalRelay:
         else:
             self.pass_on(sent)
 
-    def by_the_clock(self) -> None:
+    def do_what_is_due(self) -> None:
         """Do what is due: signals that wait for a handler, and our own pause."""
         launch, now = self._tracker.launch, time.monotonic()
         if launch is None:
@@ -178,10 +178,10 @@ class SignalRelay:
 
     # --- signals to all processes of the job
 
-    def _came(self, number: int, _: object) -> None:
+    def _note_direct(self, number: int, _: object) -> None:
         self._direct[number] = time.monotonic()
 
-    def _came_to_all(self, number: int) -> bool:
+    def _has_come_to_all(self, number: int) -> bool:
         time.sleep(_DIRECT)
         return time.monotonic() - self._direct.pop(number, -_SECOND_COPY) < _SECOND_COPY
 
@@ -234,7 +234,7 @@ class RankSignal:
         """Whether the ranks get the signal since the end is near."""
         return self._due_since > -math.inf
 
-    def ask(self) -> None:
+    def send_once(self) -> None:
         """Send it since the end is near: once, however often this is called."""
         if self._plan.signal is None:
             return
@@ -244,7 +244,7 @@ class RankSignal:
             if now - self._again_at > _SAME_SIGNAL:
                 self._got.clear()
         self._reported = False  # asked again, the hub has lost the answer
-        self.by_the_clock()
+        self.do_what_is_due()
 
     def send_again(self) -> None:
         """Send it, which was sent to the job; every time."""
@@ -252,9 +252,9 @@ class RankSignal:
         if now - self._due_since > _SAME_SIGNAL:
             self._got.clear()
         self._again_at, self._reported = now, False
-        self.by_the_clock()
+        self.do_what_is_due()
 
-    def by_the_clock(self) -> None:
+    def do_what_is_due(self) -> None:
         """Send it to ranks that have a handler by now."""
         since = max(self._due_since, self._again_at)
         if since == -math.inf or self._tracker.launch_exit is not None:

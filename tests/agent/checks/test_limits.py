@@ -21,13 +21,13 @@ NOBODYS = 54322
 """Number of a user who runs nothing here, not even the pods of other tests."""
 COUNTED = """
 import encodings.ascii, os, resource, sys, threading
-from ddplaunch.agent.checks import threads
-threads.left()  # imports what another user may not read
+from ddplaunch.agent.checks import limits
+limits.room_for_threads()  # imports what another user may not read
 limit, user = map(int, sys.argv[1:])
 if user:
     resource.setrlimit(resource.RLIMIT_NPROC, (limit, limit))
     os.setuid(user)
-room = threads.left()
+room = limits.room_for_threads()
 never, started = threading.Event(), 1
 child = os.fork()
 if child == 0:
