@@ -40,10 +40,12 @@ print(parse(job, "job.yaml").gate.skip)
 """
 
 RUN_RULE = """
+from __future__ import annotations
+
 from typing import Optional
 
 from ddplaunch.agent.contract import Verdict
-from ddplaunch.agent.diagnosis.run.job_view import JobView
+from ddplaunch.agent.diagnosis.run.view import JobView
 
 
 def rank_moonstruck(view: JobView) -> Optional[Verdict]:
@@ -51,8 +53,10 @@ def rank_moonstruck(view: JobView) -> Optional[Verdict]:
     return Verdict("rank-moonstruck", "the moon is up", "run", ranks=ranks) if ranks else None
 """
 GATE_RULE = """
+from __future__ import annotations
+
 from ddplaunch.agent.contract import Verdict
-from ddplaunch.agent.diagnosis.gate.job_view import GateView
+from ddplaunch.agent.diagnosis.gate.view import GateView
 
 
 def full_moon(view: GateView) -> list[Verdict]:
@@ -65,7 +69,7 @@ from tests.agent.diagnosis.gate.check_ins import PLAN, check_in
 from tests.faults import table
 from ddplaunch.agent.diagnosis import catalogue
 from ddplaunch.agent.diagnosis.gate import decide as gate
-from ddplaunch.agent.diagnosis.gate.job_view import GateView
+from ddplaunch.agent.diagnosis.gate.view import GateView
 from ddplaunch.agent.diagnosis.run import decide as run
 
 evidence = build.job(build.rank(0), build.rank(1, last_output="howl"))
@@ -129,25 +133,24 @@ def add_check(copy: Path) -> None:
     changed(agent / "contract" / "__init__.py", '    "clock",\n)', '    "clock",\n    "moon",\n)')
 
 
-def add_rules(copy: Path, asked: bool = True, in_catalogue: bool = True) -> None:
+def add_rules(copy: Path, asked: bool = True) -> None:
     """Add a rule of the run and one of the gate, with the page of one of them."""
     diagnosis = copy / "ddplaunch" / "agent" / "diagnosis"
     (diagnosis / "run" / "moonstruck.py").write_text(RUN_RULE)
     (diagnosis / "gate" / "moon.py").write_text(GATE_RULE)
     if asked:
         decide = diagnosis / "run" / "decide.py"
-        changed(decide, "    mpi_lost,\n", "    moonstruck,\n    mpi_lost,\n")
-        changed(decide, "stopped.rank_stopped,\n", "stopped.rank_stopped, moonstruck.rank_moonstruck,\n")
+        changed(decide, "    messages,\n", "    messages,\n    moonstruck,\n")
+        changed(decide, "processes.rank_stopped,\n", "processes.rank_stopped, moonstruck.rank_moonstruck,\n")
         decide = diagnosis / "gate" / "decide.py"
-        changed(decide, "    node_names,\n    subnets", "    moon,\n    node_names,\n    subnets")
-        clocks = "    (Kind.NODE, clocks.differing),\n"
+        changed(decide, "    interfaces,\n", "    interfaces,\n    moon,\n")
+        clocks = "    (Kind.NODE, differences.differing_clocks),\n"
         changed(decide, clocks, f"{clocks}    (Kind.NODE, moon.full_moon),\n")
-    if in_catalogue:
-        catalogue = diagnosis / "catalogue.py"
-        struck = 'Entry("rank-moonstruck", _HANG, "a rank waits for the moon")'
-        full = 'Entry("moon-full", _CONFIG, "a node is to start under a full moon")'
-        changed(catalogue, "RUN = (\n", f"RUN = (\n    {struck},\n")
-        changed(catalogue, "GATE = (\n", f"GATE = (\n    {full},\n")
+    catalogue = diagnosis / "catalogue.py"
+    struck = 'Entry("rank-moonstruck", _HANG, "a rank waits for the moon")'
+    full = 'Entry("moon-full", _CONFIG, "a node is to start under a full moon")'
+    changed(catalogue, "RUN = (\n", f"RUN = (\n    {struck},\n")
+    changed(catalogue, "GATE = (\n", f"GATE = (\n    {full},\n")
     page = PAGE.format(code="rank-moonstruck", meaning="A rank waits for the moon")
     (copy / "ddplaunch" / "report" / "pages" / "rank-moonstruck.md").write_text(page)
 
@@ -176,35 +179,17 @@ def test_a_verdict_is_a_rule_its_line_in_both_tables_and_its_page(copy: Path, tm
     assert [f"{len(CATALOGUE) + 2} True"] == python(copy, "-I", "-c", ARCHIVE, str(archive))
 
 
-def missed(copy: Path) -> str:
-    """Return what the test of the tables says of the copy, which lacks a line."""
+def test_a_line_that_is_missing_is_named(copy: Path) -> None:
+    """Of a check its name and its code, of rules their place in the tables, of a code its page."""
+    add_rules(copy, asked=False)
+    check = CHECK.replace('"clock-skew"', '"moon-up"')
+    (copy / "ddplaunch" / "agent" / "checks" / "moon.py").write_text(check)
+
     own = ("-p", "no:cacheprovider", "-o", f"pythonpath={copy} .")
     tables = ("-m", "pytest", "-q", *own, "tests/agent/diagnosis/test_tables.py")
-    return "\n".join(python(copy, *tables, fails=True))
-
-
-def test_a_check_whose_code_has_no_entry_is_missed(copy: Path) -> None:
-    add_check(copy)
-    changed(copy / "ddplaunch" / "agent" / "checks" / "moon.py", '"clock-skew"', '"moon-full"')
-
-    assert "moon.py gives moon-full: add it to diagnosis/catalogue.py" in missed(copy)
-
-
-def test_a_check_that_is_in_no_table_is_missed(copy: Path) -> None:
-    (copy / "ddplaunch" / "agent" / "checks" / "moon.py").write_text(CHECK)
-
-    assert "test_every_check_is_run_under_the_name" in missed(copy)
-
-
-def test_a_rule_that_is_in_no_table_is_missed(copy: Path) -> None:
-    add_rules(copy, asked=False)
-    said = missed(copy)
-
+    said = "\n".join(python(copy, *tables, fails=True))
+    assert "moon.py gives moon-up: add it to diagnosis/catalogue.py" in said
+    assert "test_every_check_is_run_under_the_name" in said
     assert "ddplaunch.agent.diagnosis.run.moonstruck.rank_moonstruck" in said
     assert "ddplaunch.agent.diagnosis.gate.moon.full_moon" in said
-
-
-def test_a_code_without_a_page_is_missed(copy: Path) -> None:
-    add_rules(copy)
-
-    assert "moon-full.md" in missed(copy)
+    assert "moon-full.md" in said

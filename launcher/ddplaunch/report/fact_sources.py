@@ -10,9 +10,8 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from ddplaunch.agent.contract import Verdict
-from ddplaunch.agent.diagnosis.run import call_records, collectives, devices, ended, mpi, nccl_ras, waiting
-from ddplaunch.agent.diagnosis.run.job_view import JobView
-from ddplaunch.agent.diagnosis.run.location import ENDED
+from ddplaunch.agent.diagnosis.run import call_records, collectives, devices, ends, mpi, nccl_ras, stragglers
+from ddplaunch.agent.diagnosis.run.view import ENDED, JobView
 from ddplaunch.agent.text.mentions import filled
 from ddplaunch.agent.text.printable import printable
 from ddplaunch.report.words import some
@@ -53,7 +52,7 @@ def _made(view: JobView, verdict: Verdict) -> Iterator[tuple[str, FactSource]]:
     """Yield what the functions that make facts say of this evidence, each with its records."""
     for text, ranks in view.counted():
         yield text, FactSource(_COUNTERS, some("rank", ranks), _file(view, ranks, "groups"))
-    mismatch = collectives.find(view)
+    mismatch = collectives.find_mismatch(view)
     for text, ranks in zip(mismatch.facts, mismatch.camps.values(), strict=True) if mismatch else ():
         yield text, FactSource(_CALLS, some("rank", ranks), _file(view, ranks, "collectives, calls"))
     for number in view.nodes:
@@ -69,7 +68,7 @@ def _made(view: JobView, verdict: Verdict) -> Iterator[tuple[str, FactSource]]:
         if kinds:
             texts = (
                 *view.whereabouts(ranks),
-                *waiting.waiting_facts(view, ranks),
+                *stragglers.waiting_facts(view, ranks),
                 *mpi.where_in_mpi(view, ranks),
             )
             yield from _each(texts, FactSource(by, some("rank", ranks), _file(view, ranks, "stacks")))
@@ -82,11 +81,11 @@ def _made(view: JobView, verdict: Verdict) -> Iterator[tuple[str, FactSource]]:
             call_records.last(its), FactSource(_RING, some("rank", rank), _file(view, rank, "calls"))
         )
         shm = FactSource(_SHM, some("node", view.nodes_of(rank)), _file(view, rank, "shm_size, shm_used"))
-        yield from _each(ended.shared_memory(view, rank[0]), shm)
+        yield from _each(ends.shared_memory(view, rank[0]), shm)
         if its.stack_source:
             by = f"the stack by {its.stack_source}{' and /proc' * (its.process is not None)}"
             held = FactSource(by, some("rank", rank), _file(view, rank, "ranks"))
-            yield from _each(waiting.holder_facts(view, rank), held)
+            yield from _each(stragglers.holder_facts(view, rank), held)
 
 
 def _each(texts: Iterable[str], source: FactSource) -> Iterator[tuple[str, FactSource]]:

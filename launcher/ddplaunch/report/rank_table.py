@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ddplaunch.agent.contract import Collective, Exited, RankEvidence
-from ddplaunch.agent.diagnosis.run.job_view import JobView
+from ddplaunch.agent.diagnosis.run.view import JobView
 from ddplaunch.report import same_stacks
 from ddplaunch.report.words import duration
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ddplaunch.agent.contract import Frame, Raised, RankEvidence, Stack
 from ddplaunch.agent.diagnosis.run import stacks
-from ddplaunch.agent.diagnosis.run.job_view import JobView
+from ddplaunch.agent.diagnosis.run.view import JobView
 from ddplaunch.agent.system import phrases
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ddplaunch.agent.contract import Verdict
-from ddplaunch.agent.diagnosis.run.job_view import JobView
+from ddplaunch.agent.diagnosis.run.view import JobView
 from ddplaunch.report.diagnosis import Diagnosis
 from ddplaunch.report.pictures import calls
 from ddplaunch.report.pictures.calls import Parting

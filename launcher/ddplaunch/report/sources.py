@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ddplaunch.agent.contract import RankEvidence
-from ddplaunch.agent.diagnosis.run.job_view import JobView
-from ddplaunch.agent.diagnosis.run.progress import unexplained
+from ddplaunch.agent.diagnosis.run.unseen import unexplained
+from ddplaunch.agent.diagnosis.run.view import JobView
 from ddplaunch.agent.system import phrases
 from ddplaunch.report.scene import Scene
 from ddplaunch.report.verdict import missing

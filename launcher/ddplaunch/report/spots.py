@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 from ddplaunch.agent.contract import Frame
 from ddplaunch.agent.diagnosis.run import stacks
-from ddplaunch.agent.diagnosis.run.job_view import JobView
-from ddplaunch.agent.diagnosis.run.location import ENDED, IN_COLLECTIVE, IN_INIT, IN_MPI
+from ddplaunch.agent.diagnosis.run.view import ENDED, IN_COLLECTIVE, IN_INIT, IN_MPI, JobView
 from ddplaunch.report.pictures import calls
 from ddplaunch.report.scene import Scene
 from ddplaunch.report.words import some

@@ -8,9 +8,8 @@ from dataclasses import replace
 
 from ddplaunch.agent.contract import JobEvidence, RankEvidence, Verdict
 from ddplaunch.agent.diagnosis.run import pace
-from ddplaunch.agent.diagnosis.run.job_view import JobView
-from ddplaunch.agent.diagnosis.run.location import ELSEWHERE
-from ddplaunch.agent.diagnosis.run.progress import unexplained
+from ddplaunch.agent.diagnosis.run.unseen import unexplained
+from ddplaunch.agent.diagnosis.run.view import ELSEWHERE, JobView
 from ddplaunch.agent.system import phrases
 from ddplaunch.agent.text.printable import printable
 from ddplaunch.backends.job import PROCESS, State

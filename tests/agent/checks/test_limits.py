@@ -39,7 +39,7 @@ while started < 100:
     except RuntimeError:
         break
     started += 1
-print(room.name, room.limit, room.left, started, threads.left().left == room.left, flush=True)
+print(room.name, room.limit, room.left, started, limits.room_for_threads().left == room.left, flush=True)
 os.kill(child, 9)
 os.waitpid(child, 0)  # its group can be removed only then
 os._exit(0)

@@ -25,7 +25,8 @@ from ddplaunch.agent.checks import limits
 from pathlib import Path
 soft, hard, asked = map(int, sys.argv[2:])
 resource.setrlimit(resource.RLIMIT_MEMLOCK, (soft, hard))
-result = limits.check_memlock(make_context(Path(sys.argv[1]), environment={}, resources={"rdma": asked or None}))
+context = make_context(Path(sys.argv[1]), environment={}, resources={"rdma": asked or None})
+result = limits.check_memlock(context)
 print(result.status, result.code, result.observed, sep="|")
 """
 ROOT = Path(__file__).parents[3]

@@ -15,7 +15,7 @@ import pytest
 from tests.busy import BUSY
 
 from ddplaunch.agent.contract import Process, Wait
-from ddplaunch.agent.diagnosis.run.io_stuck import waits_for_storage
+from ddplaunch.agent.diagnosis.run.processes import waits_for_storage
 from ddplaunch.agent.evidence import waits
 from ddplaunch.agent.system import proc
 

@@ -15,7 +15,7 @@ from tests.agent.gate.hosts import Host
 from tests.agent.gate.jobs import Agent, Job, make_plan, wait_for
 
 from ddplaunch.agent.contract import Exit, Files
-from ddplaunch.agent.diagnosis.gate import nccl_log
+from ddplaunch.agent.diagnosis.gate import smoke_test
 from ddplaunch.agent.gate import smoke
 from ddplaunch.agent.system import processes
 
@@ -208,7 +208,7 @@ def test_what_the_real_nccl_says_without_an_interface(tmp_path: Path) -> None:
     """Its bootstrap needs no GPU, so that its own words can be had here."""
     env = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_FILE": str(tmp_path / "log"), "NCCL_SOCKET_IFNAME": "nosuch"}
     subprocess.run([TORCH, "-c", BOOTSTRAP], env={**os.environ, **env}, check=True)
-    found = nccl_log.layer([smoke.nccl_lines(str(tmp_path / "log"))], "", between_nodes=True)
+    found = smoke_test.nccl_layer([smoke.nccl_lines(str(tmp_path / "log"))], "", between_nodes=True)
 
     assert found is not None
     assert ("bootstrap", True) == (found.name, found.sure)

@@ -27,8 +27,8 @@ from ddplaunch.agent.contract.messages import (
     Stopping,
     Unbound,
 )
-from ddplaunch.agent.diagnosis.gate import decide as rules
-from ddplaunch.agent.diagnosis.gate.job_view import GateView
+from ddplaunch.agent.diagnosis.gate import decide
+from ddplaunch.agent.diagnosis.gate.view import GateView
 from ddplaunch.agent.hub import elastic, recovery
 from ddplaunch.agent.hub.closing import CHECKPOINT, FAREWELL
 from ddplaunch.agent.hub.elastic import COMPANY
@@ -99,7 +99,7 @@ def test_a_newcomer_is_judged_once_for_each_check_in(job: Job, monkeypatch: pyte
         judged.append(sorted(view.check_ins))
         return []
 
-    monkeypatch.setattr(rules, "judge", judge)
+    monkeypatch.setattr(decide, "judge", judge)
     job.passes(1)
     job.comes(2)
     job.passes(5)

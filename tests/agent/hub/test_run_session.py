@@ -13,7 +13,7 @@ from tests.agent.hub.sessions import BUSY, HUNG, Hub, Wire
 from ddplaunch.agent.contract import Beat, Exit, Ras, Verdict, codec
 from ddplaunch.agent.contract.messages import AskDiagnosis, Finished
 from ddplaunch.agent.diagnosis.run import decide
-from ddplaunch.agent.diagnosis.run.job_view import JobView
+from ddplaunch.agent.diagnosis.run.view import JobView
 from ddplaunch.agent.hub.attempts import DOUBT, LAST, LEAVING, SETTLE
 from ddplaunch.agent.hub.evidence import LATE
 from ddplaunch.agent.hub.run import RunState

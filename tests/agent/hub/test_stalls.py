@@ -9,7 +9,7 @@ from tests.agent.diagnosis.build_calls import caller, sets
 from tests.agent.hub.sessions import Hub
 
 from ddplaunch.agent.contract import Beat, NodeWait, RankBeat, RankEvidence, WatchdogPlan, codec
-from ddplaunch.agent.diagnosis.run.progress import BUSY
+from ddplaunch.agent.diagnosis.run.slow import BUSY
 from ddplaunch.agent.hub.stalls import (
     AGE,
     CALLS_LATEST,

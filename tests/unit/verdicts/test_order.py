@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ddplaunch.agent.contract import CheckIn, CheckResult, Exit, JobPlan, MeshResult, Outcome, Status, Verdict
 from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
 from ddplaunch.agent.diagnosis.gate import decide
-from ddplaunch.agent.diagnosis.gate.job_view import GateView
+from ddplaunch.agent.diagnosis.gate.view import GateView
 
 NODES = 9
 PLAN = JobPlan("trial", NODES, 2, ["--rdzv-backend=c10d"], ["train.py"], master_addr="n0")

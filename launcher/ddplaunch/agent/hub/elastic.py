@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Callable, NamedTuple, Optional
 from ddplaunch.agent.contract import REGROUP, CheckIn, Exit, Phase, Status, Verdict
 from ddplaunch.agent.contract.messages import Judged, Message, Waiting
 from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
-from ddplaunch.agent.diagnosis.gate import decide as rules
+from ddplaunch.agent.diagnosis.gate import decide
 from ddplaunch.agent.hub.job_record import JobRecord
 from ddplaunch.agent.hub.membership import PASSES
 from ddplaunch.agent.hub.run import RunSession, RunState
@@ -142,7 +142,7 @@ class Newcomers:
             self._unjudged.discard(node)
             view = self._gates.known()
             view = replace(view, check_ins={**view.check_ins, node: check_in})
-            verdicts = rules.judge(view, self._record.complain)
+            verdicts = decide.judge(view, self._record.complain)
             if verdicts:
                 session.send(Judged(verdicts, CATALOGUE[verdicts[0].code].exit_code))
                 self._leave(node)

@@ -37,9 +37,8 @@ from ddplaunch.agent.contract.messages import (
     Way,
 )
 from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
-from ddplaunch.agent.diagnosis.gate import decide as rules
-from ddplaunch.agent.diagnosis.gate import interfaces, ip_families, paths, smoke_test
-from ddplaunch.agent.diagnosis.gate.job_view import GateView
+from ddplaunch.agent.diagnosis.gate import decide, interfaces, names, paths, smoke_test
+from ddplaunch.agent.diagnosis.gate.view import GateView
 from ddplaunch.agent.hub import elastic, mesh_plan
 from ddplaunch.agent.hub.elastic import Newcomers
 from ddplaunch.agent.hub.job_record import JobRecord
@@ -285,7 +284,7 @@ class GateSession:
         self._record.event("mesh", f"{here}; they try {many} to each other")
         for node, session in self._gates.items():
             more = interfaces.tasks(tasks[node], check_ins)
-            more += ip_families.tasks(tasks[node], check_ins[node])
+            more += names.tasks(tasks[node], check_ins[node])
             session.send(messages.Mesh([*tasks[node], *more]))
 
     def _note(self, kind: str) -> None:
@@ -427,10 +426,10 @@ class GateSession:
     # ---------------------------------------------------------------- facts
 
     def _judge(self, missing: Optional[list[int]] = None) -> list[Verdict]:
-        return rules.judge(self.known(missing), self._record.complain)
+        return decide.judge(self.known(missing), self._record.complain)
 
     def _known_notes(self) -> list[str]:
-        return rules.notes(self.known(), self._record.complain)
+        return decide.notes(self.known(), self._record.complain)
 
     def known(self, missing: Optional[list[int]] = None) -> GateView:
         """Return all that is known of the nodes and of the paths between them."""

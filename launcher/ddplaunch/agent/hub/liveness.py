@@ -19,7 +19,7 @@ from typing import Callable, NamedTuple, Optional
 from ddplaunch.agent import platforms
 from ddplaunch.agent.contract import Files, Lost, Phase, Verdict, WatchdogPlan, codec
 from ddplaunch.agent.contract.messages import Ping
-from ddplaunch.agent.diagnosis.gate import unstarted
+from ddplaunch.agent.diagnosis.gate import arrivals
 from ddplaunch.agent.hub.job_record import JobRecord
 from ddplaunch.agent.hub.server import Session
 from ddplaunch.agent.platforms.scheduler_log import SchedulerLog
@@ -263,7 +263,7 @@ class SupervisorJoin:
         self._step.listen(now)
         gone = [task for task in self._step.tasks.ended(now) if task.node in missing]
         if gone:
-            why = unstarted.ended(gone, self._plan.names, self._platform, unstarted.RANKS)
+            why = arrivals.ended_early(gone, self._plan.names, self._platform, arrivals.RANKS)
             return JoinFault([why], certain=True)
         waited = now - self._last
         certain = waited >= self._patience() and not self._ranks_run()
@@ -272,8 +272,8 @@ class SupervisorJoin:
         self._reported = True
         self._record.wait_for(missing)
         if not self._here:
-            return JoinFault([unstarted.none(self._platform, waited)], certain)
-        return JoinFault([unstarted.awaited(missing, self._plan.names, self._platform, waited)], certain)
+            return JoinFault([arrivals.none_started(self._platform, waited)], certain)
+        return JoinFault([arrivals.awaited_ranks(missing, self._plan.names, self._platform, waited)], certain)
 
     def _missing(self) -> list[int]:
         return sorted(self._record.members - self._here)

@@ -14,9 +14,8 @@ from typing import Callable, NamedTuple, Optional
 from ddplaunch.agent import platforms
 from ddplaunch.agent.contract import CheckIn, CheckResult, Files, JobPlan, Status, Verdict
 from ddplaunch.agent.contract.messages import Waiting
-from ddplaunch.agent.diagnosis.gate import decide as rules
-from ddplaunch.agent.diagnosis.gate import hub_unreached, unstarted
-from ddplaunch.agent.diagnosis.gate.job_view import GateView
+from ddplaunch.agent.diagnosis.gate import arrivals, decide, hub_unreached
+from ddplaunch.agent.diagnosis.gate.view import GateView
 from ddplaunch.agent.hub.job_record import JobRecord
 from ddplaunch.agent.hub.stopping import TOGETHER
 from ddplaunch.agent.platforms import scheduler_log
@@ -175,8 +174,8 @@ class Membership:
             known = self._unreached.get(task.node)
             if task.node not in self._present and (known is None or known.seconds < math.inf):
                 platform = platforms.named(self._plan.platform)
-                before = unstarted.LEFT if task.node in self.vanished else unstarted.GATE
-                verdict = unstarted.ended([task], self._plan.names, platform, before, len(gone))
+                before = arrivals.LEFT if task.node in self.vanished else arrivals.GATE
+                verdict = arrivals.ended_early([task], self._plan.names, platform, before, len(gone))
                 self._unreached[task.node] = UnreachedReport(
                     task.node, math.inf, verdict if known is None else known.verdict
                 )
@@ -284,7 +283,7 @@ class Membership:
                 for n, c in view.check_ins.items()
             }
             view = dataclasses.replace(view, check_ins=without)
-        return rules.judge(view, self._record.complain)
+        return decide.judge(view, self._record.complain)
 
     def _passing(self, now: float, others: bool) -> Held:
         """Return failures that may still pass. `others`: more nodes are awaited; patience is free."""

@@ -34,7 +34,7 @@ from ddplaunch.agent.contract.messages import Message, Way
 from ddplaunch.agent.diagnosis import catalogue
 from ddplaunch.agent.diagnosis.run.causes import complaint
 from ddplaunch.agent.diagnosis.run.decide import computing_for, is_odd_start, judge, never_meet, nothing_moves
-from ddplaunch.agent.diagnosis.run.progress import node_evicted
+from ddplaunch.agent.diagnosis.run.ends import node_evicted
 from ddplaunch.agent.hub.attempts import DOUBT, LAST, Failure, LaunchAttempts, Recheck, follows, is_doubtful
 from ddplaunch.agent.hub.closing import BACK_TO_GATE, Closing, exit_code, farewell
 from ddplaunch.agent.hub.evidence import COLLECT, EvidenceRound, EvidenceRounds, EvidenceStore, dump_room

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from ddplaunch.agent.contract import Beat, NodeWait, Phase, RankBeat, WatchdogPlan
-from ddplaunch.agent.diagnosis.run.progress import BUSY, quiet_for
+from ddplaunch.agent.diagnosis.run.slow import BUSY, quiet_for
 from ddplaunch.agent.system import phrases
 
 START = 12.0

@@ -26,7 +26,7 @@ from ddplaunch.agent.contract import (
     Setting,
     Stack,
 )
-from ddplaunch.agent.diagnosis.run import progress
+from ddplaunch.agent.diagnosis.run import slow
 from ddplaunch.agent.diagnosis.run import stacks as reading
 from ddplaunch.agent.evidence import cgroup, py_spy, stacks
 from ddplaunch.agent.outside import dump_files, last_acts
@@ -214,7 +214,7 @@ class _Watch:
         """Return for how many seconds a rank has not moved, as far as the kernel shows it at once."""
         slept, frames = proc.off_cpu_for(pid) or 0.0, self._frames.get(pid, [])
         waits = bool(reading.collective(frames)) or reading.in_init(frames)
-        return progress.quiet_for(max(slept, silence), slept, waits)
+        return slow.quiet_for(max(slept, silence), slept, waits)
 
     def _silence(self) -> dict[int, float]:
         """Return by pid the seconds since a socket of the rank last had data, its store's left out."""

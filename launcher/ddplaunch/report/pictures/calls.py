@@ -12,8 +12,7 @@ from markupsafe import Markup
 
 from ddplaunch.agent.contract import Collective, Frame, Verdict
 from ddplaunch.agent.diagnosis.run import collectives, mpi, stacks
-from ddplaunch.agent.diagnosis.run.job_view import JobView
-from ddplaunch.agent.diagnosis.run.location import IN_MPI, plain
+from ddplaunch.agent.diagnosis.run.view import IN_MPI, JobView, plain
 from ddplaunch.agent.system import phrases
 from ddplaunch.report.pictures import svg
 from ddplaunch.report.pictures.picture import Picture
@@ -60,7 +59,7 @@ class Parting(NamedTuple):
 def find(view: JobView, verdict: Verdict) -> Parting | None:
     """Return where the culprits' calls differ from the others'; None where no record shows it."""
     culprits = set(verdict.ranks) & set(view.ranks)
-    mismatch = collectives.find(view) or collectives.find(view, failed_too=True)
+    mismatch = collectives.find_mismatch(view) or collectives.find_mismatch(view, failed_too=True)
     for source in _sources(view):
         for group, its in sorted(source.items()):
             own = {rank: calls for rank, calls in its.items() if rank in culprits}

@@ -13,8 +13,7 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from ddplaunch.agent.contract import Bundle, Collective, RankEvidence, Verdict
-from ddplaunch.agent.diagnosis.run.job_view import JobView
-from ddplaunch.agent.diagnosis.run.location import ELSEWHERE, ENDED, IN_COLLECTIVE, IN_LOADER
+from ddplaunch.agent.diagnosis.run.view import ELSEWHERE, ENDED, IN_COLLECTIVE, IN_LOADER, JobView
 from ddplaunch.agent.system import phrases
 from ddplaunch.report.pictures import svg
 from ddplaunch.report.pictures.picture import Picture

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from ddplaunch.agent.contract import RankEvidence, Verdict
 from ddplaunch.agent.diagnosis.run import pace
-from ddplaunch.agent.diagnosis.run.job_view import JobView
+from ddplaunch.agent.diagnosis.run.view import JobView
 from ddplaunch.report.pictures import svg
 from ddplaunch.report.pictures.picture import Picture
 from ddplaunch.report.words import count, duration, some

@@ -9,9 +9,9 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from ddplaunch.agent.contract import Verdict
-from ddplaunch.agent.diagnosis.run import blocked, wait_cycle
+from ddplaunch.agent.diagnosis.run import blocked
 from ddplaunch.agent.diagnosis.run.blocked import Block
-from ddplaunch.agent.diagnosis.run.job_view import JobView
+from ddplaunch.agent.diagnosis.run.view import JobView
 from ddplaunch.agent.system import phrases
 from ddplaunch.report.pictures import svg
 from ddplaunch.report.pictures.picture import Picture
@@ -62,8 +62,8 @@ def picture(view: JobView | None, verdict: Verdict | None) -> Picture | None:
     """Return the graph; None where no living rank waits for another one."""
     if view is None or not view.waiting:
         return None
-    blocks = blocked.find(view)
-    circle = wait_cycle.find({rank: block.awaits for rank, block in blocks.items()})
+    blocks = blocked.find_blocks(view)
+    circle = blocked.find_circle({rank: block.awaits for rank, block in blocks.items()})
     if circle:
         return _circle(view, [blocks[rank] for rank in circle])
     culprits = [rank for rank in (verdict.ranks if verdict else []) if rank not in view.waiting]

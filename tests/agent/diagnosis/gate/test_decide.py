@@ -11,7 +11,7 @@ from tests.agent.diagnosis.gate.check_ins import PLAN, TORCH, check_in, only
 from ddplaunch.agent.contract import CheckIn, CheckResult, GatePlan, JobPlan, MeshResult, Status
 from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
 from ddplaunch.agent.diagnosis.gate import decide
-from ddplaunch.agent.diagnosis.gate.job_view import GateView
+from ddplaunch.agent.diagnosis.gate.view import GateView
 
 
 def view(*odd: CheckIn, plan: JobPlan = PLAN, **changes: Any) -> GateView:

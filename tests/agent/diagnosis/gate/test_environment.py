@@ -8,7 +8,7 @@ import pytest
 
 from ddplaunch.agent.contract import CheckIn, JobPlan, Verdict
 from ddplaunch.agent.diagnosis.gate import decide
-from ddplaunch.agent.diagnosis.gate.job_view import GateView
+from ddplaunch.agent.diagnosis.gate.view import GateView
 
 DEBUG = "TORCH_DISTRIBUTED_DEBUG"
 

@@ -10,7 +10,7 @@ from tests.agent.diagnosis.gate.check_ins import PLAN, check_in, only
 
 from ddplaunch.agent.contract import CheckResult, GatePlan, MeshResult, ResourcePlan, Status
 from ddplaunch.agent.diagnosis.gate import decide
-from ddplaunch.agent.diagnosis.gate.job_view import GateView
+from ddplaunch.agent.diagnosis.gate.view import GateView
 
 H100, A100 = ["NVIDIA H100 80GB HBM3"], ["NVIDIA A100 80GB PCIe"]
 ASKED = dataclasses.replace(PLAN, resources=ResourcePlan(gpus=8))

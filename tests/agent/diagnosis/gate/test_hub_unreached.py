@@ -9,7 +9,7 @@ from ddplaunch.agent.contract import Verdict
 from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
 from ddplaunch.agent.diagnosis.gate import decide
 from ddplaunch.agent.diagnosis.gate.hub_unreached import by_cause, seen_by_hub, unreached
-from ddplaunch.agent.diagnosis.gate.job_view import GateView
+from ddplaunch.agent.diagnosis.gate.view import GateView
 from ddplaunch.agent.platforms.scheduler_log import UnreachedReport
 from ddplaunch.agent.transport.endpoints import Endpoint
 

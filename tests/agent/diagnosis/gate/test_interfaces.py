@@ -8,8 +8,8 @@ import pytest
 
 from ddplaunch.agent.contract import CheckIn, JobPlan, MeshResult, MeshTask, Outcome, RendezvousSettings
 from ddplaunch.agent.diagnosis.gate import decide, interfaces
-from ddplaunch.agent.diagnosis.gate.job_view import GateView
 from ddplaunch.agent.diagnosis.gate.paths import LIBRARY
+from ddplaunch.agent.diagnosis.gate.view import GateView
 
 AGREED = RendezvousSettings("192.168.0.1", 29500, {"A": "b"}, {"A": "it is so"})
 

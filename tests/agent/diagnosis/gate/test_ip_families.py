@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from ddplaunch.agent.contract import CheckIn, JobPlan, MeshResult, MeshTask, Outcome
-from ddplaunch.agent.diagnosis.gate import decide, ip_families
-from ddplaunch.agent.diagnosis.gate.job_view import GateView
+from ddplaunch.agent.diagnosis.gate import decide, names
+from ddplaunch.agent.diagnosis.gate.view import GateView
 
 PLAN = JobPlan("trial", 2, 1, ["{python}"], ["train.py"], master_addr="n0")
 SIX, FOUR = "fd00::1", "10.0.0.1"
@@ -40,7 +40,7 @@ def store(address: str, outcome: Outcome) -> MeshResult:
 def test_each_address_of_a_name_with_both_is_tried(known: list[str], tried: list[str]) -> None:
     """With one there is nothing to choose, and the mesh has tried it."""
     tasks = [MeshTask(0, "10.0.0.1", 40000, "responder"), MeshTask(0, "n0", 29500, "master", 0.5)]
-    more = ip_families.tasks(tasks, check_in(1, known))
+    more = names.tasks(tasks, check_in(1, known))
 
     assert [MeshTask(0, each, 29500, "store", 0.5) for each in tried] == more
 

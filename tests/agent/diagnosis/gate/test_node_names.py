@@ -9,7 +9,7 @@ import pytest
 
 from ddplaunch.agent.contract import CheckIn, JobPlan, MeshResult, Outcome
 from ddplaunch.agent.diagnosis.gate import decide
-from ddplaunch.agent.diagnosis.gate.job_view import GateView
+from ddplaunch.agent.diagnosis.gate.view import GateView
 
 NAMES = ["n1", "n2", "n3"]
 PLAN = JobPlan("trial", 3, 1, ["{python}", "{master_addr}"], ["train.py"], names=NAMES)

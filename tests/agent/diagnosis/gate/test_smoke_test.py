@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from ddplaunch.agent.contract import CheckIn, JobPlan, SmokeRank, Verdict
-from ddplaunch.agent.diagnosis.gate import nccl_log, smoke_test
-from ddplaunch.agent.diagnosis.gate.job_view import GateView
+from ddplaunch.agent.diagnosis.gate import smoke_test
+from ddplaunch.agent.diagnosis.gate.view import GateView
 from ddplaunch.agent.gate.smoke import nccl_lines
 
 LOGS = Path(__file__).with_name("nccl_logs.txt").read_text("utf-8")
@@ -45,7 +45,7 @@ def test_the_layer_is_read_from_nccls_own_log(section: tuple[str, str, str], tmp
     head, _, text = section
     name, _, words = head.split(" | ")
     (tmp_path / "log").write_text(text)
-    found = nccl_log.layer([nccl_lines(str(tmp_path / "log"))], "", between_nodes=True)
+    found = smoke_test.nccl_layer([nccl_lines(str(tmp_path / "log"))], "", between_nodes=True)
 
     assert found is not None
     assert (name.removesuffix(", still"), not name.endswith("still")) == (found.name, found.sure)
@@ -58,11 +58,11 @@ def test_what_torch_raises_tells_where_there_is_no_log() -> None:
     text = (
         "NCCL error in: NCCLUtils.hpp:275, invalid usage\nLast error:\nDuplicate GPU detected : rank 1 and 0"
     )
-    found = nccl_log.layer([[]], text, between_nodes=False)
+    found = smoke_test.nccl_layer([[]], text, between_nodes=False)
 
     assert found is not None
     assert ("the choice of GPUs", "Duplicate GPU detected : rank 1 and 0") == found[:2]
-    assert nccl_log.layer([[]], "KeyError: 'RANK'", between_nodes=False) is None
+    assert smoke_test.nccl_layer([[]], "KeyError: 'RANK'", between_nodes=False) is None
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from tests.agent.diagnosis.gate.check_ins import PLAN, check_in, only
 
 from ddplaunch.agent.contract import MeshResult, Outcome
 from ddplaunch.agent.diagnosis.gate import decide
-from ddplaunch.agent.diagnosis.gate.job_view import GateView
+from ddplaunch.agent.diagnosis.gate.view import GateView
 
 
 def view(*networks: str, closed: tuple[tuple[int, int], ...] = (), outcome: Outcome = "timeout") -> GateView:

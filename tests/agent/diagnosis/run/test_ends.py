@@ -20,7 +20,7 @@ from tests.agent.diagnosis.build import (
 )
 
 from ddplaunch.agent.contract import Exited, Group, Lost, NodeEvidence
-from ddplaunch.agent.diagnosis.run.consequences import is_consequence
+from ddplaunch.agent.diagnosis.run.causes import is_consequence
 
 GONE = Lost(1, NOW - 10, closed=True, completed=34)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddplaunch.agent.diagnosis.run import wait_cycle
+from ddplaunch.agent.diagnosis.run import blocked
 
 
 @pytest.mark.parametrize(
@@ -20,12 +20,12 @@ from ddplaunch.agent.diagnosis.run import wait_cycle
 )
 def test_a_circle(waits: dict[int, list[int]], circle: list[int]) -> None:
     """Each of them waits for the next; a rank that waits for nobody, or that is not known, ends a way."""
-    assert circle == wait_cycle.find(waits)
+    assert circle == blocked.find_circle(waits)
 
 
 def test_thousands_of_ranks_in_a_row() -> None:
     """Nothing recurses, and no way is gone twice."""
     waits = {rank: [rank + 1, (rank + 2) % 5000] for rank in range(4999)}
 
-    assert len(wait_cycle.find(waits)) > 1000
-    assert [] == wait_cycle.find({rank: range(rank + 1, rank + 17) for rank in range(2000)})
+    assert len(blocked.find_circle(waits)) > 1000
+    assert [] == blocked.find_circle({rank: range(rank + 1, rank + 17) for rank in range(2000)})

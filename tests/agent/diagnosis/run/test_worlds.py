@@ -8,7 +8,7 @@ from typing import Any
 from tests.agent.diagnosis.build import call, in_collective, in_evaluate, in_init, job, only, rank
 
 from ddplaunch.agent.contract import Exited, JobEvidence, RankEvidence, Rendezvous
-from ddplaunch.agent.diagnosis.run import worlds
+from ddplaunch.agent.diagnosis.run import decide
 from ddplaunch.agent.diagnosis.run.decide import judge, nothing_moves
 
 
@@ -100,4 +100,4 @@ def test_ranks_that_claim_one_number_in_one_place_are_one_world() -> None:
     """Such a world cannot meet, and that is another rule's finding."""
     waiting = [replace(met(0, 29501, 11), pid=5), replace(met(0, 29501, 11), pid=6)]
 
-    assert 1 == len(worlds.split(job(*waiting)))
+    assert 1 == len(decide.split(job(*waiting)))

@@ -19,7 +19,7 @@ from ddplaunch.agent.contract import (
     Stack,
     Verdict,
 )
-from ddplaunch.agent.diagnosis.run.job_view import JobView
+from ddplaunch.agent.diagnosis.run.view import JobView
 
 FILE = "/src/train.py"
 TORCH = "/lib/python3/site-packages/torch/distributed/distributed_c10d.py"

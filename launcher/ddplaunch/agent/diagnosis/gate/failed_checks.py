@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddplaunch.agent.contract import CheckResult, Status, Verdict
-from ddplaunch.agent.diagnosis.gate.job_view import GateView
+from ddplaunch.agent.diagnosis.gate.view import GateView
 
 _WARNINGS = 8
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Collection, Iterator, Sequence
-from typing import NamedTuple, Optional
+from dataclasses import replace
+from typing import NamedTuple, Optional, Union
 
 from ddplaunch.agent import platforms
 from ddplaunch.agent.contract import MeshResult, Verdict
-from ddplaunch.agent.diagnosis.gate import hardware, ip_families, node_names, paths, subnets
-from ddplaunch.agent.diagnosis.gate.job_view import GateView
+from ddplaunch.agent.diagnosis.gate import differences, names, paths
 from ddplaunch.agent.diagnosis.gate.partitions import Partition, Path, describe
+from ddplaunch.agent.diagnosis.gate.view import GateView, odd_ones
 from ddplaunch.agent.platforms import PLAIN, Platform
 from ddplaunch.agent.system import subjects
 from ddplaunch.agent.text import ranges
@@ -77,13 +79,13 @@ class _Facts(NamedTuple):
 
 def failed_paths(view: GateView) -> list[Verdict]:
     """Return verdicts on the paths that fail, but for those that do not lead to node 0 at all."""
-    failed = [r for r in ip_families.unexplained(view) if not node_names.leads_astray(view, r)]
+    failed = [r for r in names.unexplained(view) if not names.leads_astray(view, r)]
     if all(result.outcome == "ok" for result in failed):
         return []
     results = [*failed, *paths.whole(view.passed, view.check_ins)]
     platform = platforms.named(view.plan.platform)
     verdicts = judge(results, view.plan.names, view.plan.nodes, platform)
-    return subnets.with_subnets(view, hardware.with_mtus(view, verdicts))
+    return with_subnets(view, differences.with_mtus(view, verdicts))
 
 
 def judge(
@@ -285,3 +287,104 @@ def _culprits(fault: _Fault) -> list[int]:
         unclear = fault.code in _UNDIRECTED or fault.code in ("network-one-way", "port-filtered")
         return sorted(sources | targets if unclear and not fault.one_port else targets)
     return sorted(sources if len(sources) < len(targets) and not fault.one_port else targets)
+
+
+# --- subnets: whether all nodes have the same prefix for their network
+#
+# Several subnets are as good as one, if a router joins them. Subnets that overlap and are not of one size
+# are a mistake: a node looks on the wire for a peer behind a router, or by a router for one that is on the
+# wire.
+
+
+_WAYS = frozenset({"host-unreachable", "network-one-way", "port-filtered"})
+"""How it shows when of two nodes one does not know the way to the other."""
+_SUBNETS_SHOWN = 4
+
+_Own = Union[ipaddress.IPv4Interface, ipaddress.IPv6Interface]
+
+
+def subnet_notes(view: GateView) -> list[str]:
+    """Return a note on subnets that do not fit one another, whether or not that does harm today."""
+    own = _interfaces(view)
+    return [_note(view, own, group) for group in _overlapping(own)]
+
+
+def with_subnets(view: GateView, verdicts: list[Verdict]) -> list[Verdict]:
+    """Return the verdicts, those on closed paths with the nodes' subnets where these are the reason."""
+    own = _interfaces(view)
+    closed = [(r.node, r.peer) for r in view.mesh if r.outcome in ("timeout", "unreachable")]
+    closed = [(a, b) for a, b in closed if a in own and b in own and own[a].version == own[b].version]
+    return [_explained(view, own, closed, each) if each.code in _WAYS else each for each in verdicts]
+
+
+def _explained(
+    view: GateView, own: dict[int, _Own], closed: Collection[tuple[int, int]], verdict: Verdict
+) -> Verdict:
+    paths = [(a, b) for a, b in closed if {a, b} & set(verdict.nodes)]
+    lame = {
+        n for a, b in paths if (own[b].ip in own[a].network) != (own[a].ip in own[b].network) for n in (a, b)
+    }
+    for group in _overlapping(own):
+        usual, odd = _sizes(own, group)
+        who = sorted(lame & {node for nodes in odd.values() for node in nodes})
+        if who:
+            return replace(
+                verdict.continued(f"; {_note(view, own, group)}"),
+                nodes=who,
+                hint=_hint(view, who[0], own[who[0]], usual),
+            )
+    if any(own[a].network != own[b].network for a, b in paths):
+        ours = {node: str(own[node].network) for node in sorted({node for path in paths for node in path})}
+        shown = [f"{view.node(node)} in {network}" for node, network in [*ours.items()][:_SUBNETS_SHOWN]]
+        return replace(verdict, facts=[*verdict.facts, f"a router has to join them: {', '.join(shown)}"])
+    return verdict
+
+
+def _interfaces(view: GateView) -> dict[int, _Own]:
+    """Return by node its address and prefix as the gate knows them, but for nodes behind a translation."""
+    found = {}
+    for node, check_in in sorted(view.check_ins.items()):
+        prefixes = check_in.facts.get("interfaces", {}).get("prefixes", {})
+        for address in sorted(view.met_at(node) & set(prefixes)):
+            found[node] = ipaddress.ip_interface(f"{address}/{prefixes[address]}")
+    return found
+
+
+def _overlapping(own: dict[int, _Own]) -> Iterator[list[int]]:
+    """Groups of nodes whose networks lie in one another, and are not of one size."""
+    # DHCP gives an IPv6 address without its network, which routers announce by themselves.
+    known = [node for node, each in own.items() if (each.version, each.network.prefixlen) != (6, 128)]
+    known.sort(key=lambda node: (own[node].version, own[node].network))
+    group: list[int] = []
+    for node in [*known, None]:
+        if node is not None and group and _holds(own[group[0]], own[node]):
+            group.append(node)
+            continue
+        if len({own[each].network.prefixlen for each in group}) > 1:
+            yield sorted(group)
+        group = [] if node is None else [node]
+
+
+def _holds(one: _Own, other: _Own) -> bool:
+    """Networks come in the order of their first address, of equal ones the larger first."""
+    return one.version == other.version and other.network.network_address in one.network
+
+
+def _sizes(own: dict[int, _Own], group: list[int]) -> tuple[int, dict[int, list[int]]]:
+    return odd_ones({node: own[node].network.prefixlen for node in group})
+
+
+def _note(view: GateView, own: dict[int, _Own], group: list[int]) -> str:
+    usual, _ = _sizes(own, group)
+    networks = {node: own[node].network for node in group}
+    shown = {node: f"/{usual}" if each.prefixlen == usual else str(each) for node, each in networks.items()}
+    return view.differing("the subnets overlap", shown)[0]  # in a group they are not all of one size
+
+
+def _hint(view: GateView, node: int, own: _Own, usual: int) -> str:
+    at = view.check_ins[node].facts.get("names", {}).get("interfaces", [])
+    name = next((name for name, address in at if address == str(own.ip)), "eth0")
+    change = f"ip address add {own.ip}/{usual} dev {name} && ip address del {own} dev {name}"
+    return (
+        f"on {view.node(node)}: `{change}`, and likewise in that machine's configuration, or its DHCP server"
+    )

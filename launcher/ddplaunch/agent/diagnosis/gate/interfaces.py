@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple, Optional
 
 from ddplaunch.agent.contract import CheckIn, MeshResult, MeshTask, RendezvousSettings, Verdict
-from ddplaunch.agent.diagnosis.gate import ip_families, paths
-from ddplaunch.agent.diagnosis.gate.job_view import GateView, odd_ones
+from ddplaunch.agent.diagnosis.gate import names, paths
+from ddplaunch.agent.diagnosis.gate.view import GateView, odd_ones
 from ddplaunch.agent.interfaces import gloo
 from ddplaunch.agent.system.resolve import family, is_loopback
 from ddplaunch.agent.text import mentions
@@ -121,7 +121,7 @@ def _unreached(view: GateView) -> dict[int, MeshResult]:
     """
     apart = {(path.node, path.peer) for path in view.mesh if path.outcome != "ok"}
     failed = [path for path in view.library if path.what == paths.LIBRARY and path.outcome != "ok"]
-    failed = [p for p in failed if (p.node, p.peer) not in apart and not ip_families.is_chosen(view, p)]
+    failed = [p for p in failed if (p.node, p.peer) not in apart and not names.is_chosen(view, p)]
     taken = {node: [address for _, address in _facts(c)["takes"]] for node, c in view.check_ins.items()}
     found: dict[int, MeshResult] = {}
     while True:

@@ -1,4 +1,4 @@
-"""Finds why each rank ended: its own failure, or a peer that went away first.
+"""Finds why each rank ended: its own failure, or a peer that went away first. The rules in `ends` ask it.
 
 Precise times decide between ranks: those of exceptions and exits, already put on one clock by the hub.
 """
@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Optional
 
 from ddplaunch.agent.contract import JobEvidence, Raised, RankEvidence, Stack
-from ddplaunch.agent.diagnosis.run import consequences, stacks
-from ddplaunch.agent.diagnosis.run.job_view import JobView
+from ddplaunch.agent.diagnosis.run import stacks
+from ddplaunch.agent.diagnosis.run.view import JobView
 from ddplaunch.agent.system import phrases
 
 TOGETHER = 2.0
@@ -73,12 +73,12 @@ def _cause(view: JobView, number: int) -> Optional[Cause]:
     rank = view.ranks[number]
     uncaught = [raised for raised in rank.raised if not raised.handled]
     for raised in uncaught:
-        worker = consequences.LOADER_KILLED.search(raised.message)
+        worker = LOADER_KILLED.search(raised.message)
         if worker:
-            before = consequences.LOADER_KILLED.search(raised.cause)  # torch's own "from": it has the signal
+            before = LOADER_KILLED.search(raised.cause)  # torch's own "from": it has the signal
             named = before[2] if before and before[1] == worker[1] else None
             return _loader_killed(view, number, raised, int(worker[1]), worker[2] or named or "")
-        if not consequences.is_consequence(raised):
+        if not is_consequence(raised):
             return Cause(number, "exception", raised.at, _same(raised), raised)
     end = rank.exit
     if end is None or end.by_us:
@@ -91,7 +91,7 @@ def _cause(view: JobView, number: int) -> Optional[Cause]:
         return None
     if end.signal is not None and not (end.signal in (_ABORT, _SEGV) and _gave_up(rank)):
         return Cause(number, "signal", end.at, phrases.signal_name(end.signal))
-    if end.code and not uncaught and not consequences.speaks_of_peer(rank.last_output):
+    if end.code and not uncaught and not speaks_of_peer(rank.last_output):
         return Cause(number, "code", end.at, f"exit code {end.code}")
     return None
 
@@ -132,8 +132,8 @@ def _gave_up(rank: RankEvidence) -> bool:
 
     A rank that has raised that its peer is gone may crash as well, in torch's threads while Python ends.
     """
-    return consequences.speaks_of_peer(rank.last_output) or any(
-        consequences.is_consequence(raised) for raised in rank.raised if not raised.handled
+    return speaks_of_peer(rank.last_output) or any(
+        is_consequence(raised) for raised in rank.raised if not raised.handled
     )
 
 
@@ -170,14 +170,14 @@ def before_timeouts(evidence: JobEvidence) -> Optional[JobEvidence]:
 
 
 def _timed_out(rank: RankEvidence) -> bool:
-    return any(consequences.timed_out(raised.message) for raised in rank.raised if not raised.handled) or (
-        not rank.alive and consequences.timed_out(rank.last_output)
+    return any(timed_out(raised.message) for raised in rank.raised if not raised.handled) or (
+        not rank.alive and timed_out(rank.last_output)
     )
 
 
 def _revived(rank: RankEvidence) -> RankEvidence:
     if _timed_out(rank):
-        frames = [raised.frames for raised in rank.raised if consequences.timed_out(raised.message)]
+        frames = [raised.frames for raised in rank.raised if timed_out(raised.message)]
         waits = [each for each in frames if stacks.collective(each) or stacks.in_init(each)]
         return replace(rank, alive=True, stacks=[Stack("MainThread", True, waits[-1])]) if waits else rank
     sent_away = rank.exit is not None and (rank.exit.by_us or rank.exit.signal == _TERM)
@@ -197,3 +197,60 @@ def complaint(rank: RankEvidence) -> str:
     if rank.exit is None:
         return "it lives"
     return phrases.exited(rank.exit)
+
+
+# --- exceptions and last lines that another rank causes, by going away or never coming
+#
+# The texts are those of Gloo, NCCL, TCPStore and torchrun, as torch 2.4 to 2.15 print them.
+
+
+_PEER = re.compile(
+    r"Connection closed by peer|Connection reset by peer|Broken pipe|Connection refused, remote="
+    r"|Application timeout caused pair closure|connectFullMesh failed|Socket is not connected"
+    r"|Timed out waiting \d+ms for (recv|send) operation"
+    r"|Timed out after \d+ seconds waiting for clients|client socket has timed out"
+    r"|wait timeout after \d+ms|Socket Timeout|[Ff]ailed to recv, got 0 bytes|Connection was likely closed"
+    r"|failed to pass monitoredBarrier|TCPStore server has shut down|recvValue failed|sendBytes failed"
+    r"|NCCL communicator (was|is) aborted|ncclRemoteError|remote process exited|ncclSystemError"
+    r"|Watchdog caught collective operation timeout|collective operation timeout"
+    r"|observed an exception|to avoid data inconsistency, we are taking the entire process down"
+    r"|Work ran for \d+ milliseconds before timing out"
+)
+_CARRIERS = frozenset(["RuntimeError", "DistError", "DistBackendError", "DistNetworkError", "DistStoreError"])
+"""Torch raises these for its own network. A ConnectionResetError, say, is of the user's own connections."""
+_SENT_AWAY = frozenset(["SignalException", "KeyboardInterrupt", "SystemExit"])
+
+_TIMEOUT = re.compile(
+    r"Timed out waiting \d+ms for (recv|send) operation|wait timeout after \d+ms"
+    r"|Work ran for \d+ milliseconds|[Cc]ollective operation timeout|failed to pass monitoredBarrier"
+)
+MISMATCH = re.compile(
+    r"Is there a distributed collective mismatch in your code|Detected mismatch between collectives on ranks"
+)
+"""A rank's words when it, or TORCH_DISTRIBUTED_DEBUG=DETAIL, finds that its peer does something else."""
+LOADER_KILLED = re.compile(
+    r"DataLoader worker \(pid\(?s?\)? *(\d+)[\d, ]*\) (?:is killed by signal: (\w+[ \w]*)|exited)"
+)
+"""'DataLoader worker (pid 812) is killed by signal: Killed.', '… (pid(s) 812, 813) exited unexpectedly'."""
+
+
+def last_words(rank: RankEvidence) -> list[str]:
+    """Return the last line that a rank printed, and its uncaught exceptions, which may have more lines."""
+    return [rank.last_output, *(raised.message for raised in rank.raised if not raised.handled)]
+
+
+def is_consequence(raised: Raised) -> bool:
+    """Whether this exception only says that another rank is gone, late, or that the job is being stopped."""
+    kind = raised.type.rpartition(".")[2]
+    carries = kind in _CARRIERS or "::" in kind  # C++, as gloo::IoException
+    return kind in _SENT_AWAY or (carries and speaks_of_peer(raised.message))
+
+
+def timed_out(text: str) -> bool:
+    """Whether these words of torch say that a peer lives, or lived, and did not come in time."""
+    return _TIMEOUT.search(text) is not None
+
+
+def speaks_of_peer(text: str) -> bool:
+    """Whether these words of torch blame a peer that is gone or never came."""
+    return _PEER.search(text) is not None and MISMATCH.search(text) is None

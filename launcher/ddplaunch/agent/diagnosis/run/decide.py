@@ -7,41 +7,30 @@ get the same answer. Nothing here does I/O or reads the clock.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Callable, NamedTuple, Optional, Union
 
-from ddplaunch.agent.contract import JobEvidence, Verdict
+from ddplaunch.agent.contract import JobEvidence, NodeEvidence, RankEvidence, Verdict
 from ddplaunch.agent.diagnosis import rule_runner
 from ddplaunch.agent.diagnosis.rule_runner import Complain
 from ddplaunch.agent.diagnosis.run import (
-    async_calls,
-    broadcast,
-    bus_error,
-    call_order,
+    blocked,
     collectives,
-    cpu_starved,
     devices,
-    ended,
-    file_locks,
-    group_waits,
-    io_stuck,
+    ends,
     locks,
-    message_sizes,
+    messages,
     mpi,
-    mpi_lost,
     nccl_ras,
-    node_lost,
-    p2p,
-    progress,
-    rendezvous_master,
-    rendezvous_members,
-    stopped,
-    stopped_outside,
-    unseen_stacks,
-    waiting,
-    worlds,
+    processes,
+    rendezvous,
+    slow,
+    stragglers,
+    unseen,
 )
 from ddplaunch.agent.diagnosis.run.causes import before_timeouts
-from ddplaunch.agent.diagnosis.run.job_view import Found, JobView
+from ddplaunch.agent.diagnosis.run.view import Found, JobView
+from ddplaunch.agent.system import phrases, subjects
 
 ALARM = 0.7
 """Share of the patience for which every rank must have been quiet, by the evidence itself, for an alarm."""
@@ -102,7 +91,7 @@ def asked_while_it_moves(view: JobView) -> Optional[JobView]:
 
 
 def _hangs(view: JobView) -> bool:
-    still = bool(view.alive) and progress.nothing_moves(view, view.evidence.notice_after)
+    still = bool(view.alive) and slow.nothing_moves(view, view.evidence.notice_after)
     return still or view.evidence.why in ("still", "deadline")
 
 
@@ -134,46 +123,46 @@ class AllOf(NamedTuple):
 
 MEETING: tuple[Rule, ...] = (
     # What torch itself refuses, and a name without an address, are exact, whatever else is wrong.
-    rendezvous_master.nccl_without_gpu,
-    rendezvous_master.unresolved,
+    rendezvous.nccl_without_gpu,
+    rendezvous.unresolved,
     # Where an address leads: to the node itself before to another one, for 127.0.0.1 is on every list.
-    rendezvous_master.loopback,
-    rendezvous_master.other_node,
+    rendezvous.loopback,
+    rendezvous.other_node,
     # Before the port: of two that are rank 0, one finds it held by the other.
-    rendezvous_members.rank_twice,
-    rendezvous_master.port_held,
-    rendezvous_master.no_store,
+    rendezvous.rank_twice,
+    rendezvous.port_held,
+    rendezvous.no_store,
     # They reach one place, and disagree there: sizes before places, which are compared by their sizes.
-    rendezvous_members.sizes_differ,
-    rendezvous_members.places_differ,
-    rendezvous_members.backends_differ,
+    rendezvous.sizes_differ,
+    rendezvous.places_differ,
+    rendezvous.backends_differ,
     # Only where all else is right: the store works, with the addresses of processes that are gone.
-    rendezvous_master.file_of_an_earlier_run,
+    rendezvous.file_of_an_earlier_run,
 )
 """What calls of init_process_group prove by themselves, however long ranks have waited."""
 
 STRAGGLERS: tuple[StragglerRule, ...] = (
     # The cause exactly, as the kernel or Python tells it, before the place where the rank was found.
     # Before locks: a rank that has no CPU may stand anywhere, also in a function that takes a lock.
-    cpu_starved.cpu_starved,
+    processes.cpu_starved,
     # Who waits for what another rank may give is nobody to blame, and named by no rule below.
-    file_locks.queued,
-    file_locks.late_for_a_lock,
-    file_locks.waits_for_a_lock,
+    locks.queued,
+    locks.late_for_a_lock,
+    locks.waits_for_a_lock,
     # After file locks: a lock on a file of NFS is waited for in functions of NFS.
-    io_stuck.io_stuck,
+    processes.io_stuck,
     # Before `lock_deadlock`: who cannot get the GIL may stand at a lock; the lock is not what it waits for.
     locks.gil_held,
     locks.lock_deadlock,
     # Ranks without a stack, by their sockets and sleeps; the rules below would only know that it has none.
-    unseen_stacks.not_connected,
-    unseen_stacks.asleep,
-    unseen_stacks.in_no_collective,
-    unseen_stacks.sent_nothing,
+    unseen.not_connected,
+    unseen.asleep,
+    unseen.in_no_collective,
+    unseen.sent_nothing,
     # The place alone. Late ones first: whatever they do, the others wait in init_process_group.
-    waiting.rank_late_to_init,
-    waiting.rank_in_dataloader,
-    waiting.rank_in_user_code,
+    stragglers.rank_late_to_init,
+    stragglers.rank_in_dataloader,
+    stragglers.rank_in_user_code,
 )
 
 TABLE: tuple[Union[FirstOf, AllOf], ...] = (
@@ -184,22 +173,22 @@ TABLE: tuple[Union[FirstOf, AllOf], ...] = (
         # The end of a rank, or of a node, explains all that comes after it.
         (
             # Before all ends of ranks: what they report once their peers' node is gone follows from that.
-            node_lost.network_lost,
+            ends.network_lost,
             # A rank died over a message or a call that does not fit its peer's, and said so in its own words:
             # before the exits, which would call that a failed rank.
-            message_sizes.too_large,
+            messages.message_too_large,
             collectives.mismatch_in_words,
-            mpi.unmatched_in_words,
+            mpi.mpi_unmatched_in_words,
             # Before the launch command and the ranks, whose ends look like failures of their own.
-            stopped_outside.stopped,
-            ended.launch_failed,
+            ends.stopped_from_outside,
+            ends.launch_failed,
             # SIGKILL for memory and SIGBUS are signals too: the exact one comes before `rank_killed`.
-            ended.rank_killed_memory,
-            bus_error.rank_killed_bus,
-            ended.rank_killed,
+            ends.rank_killed_memory,
+            ends.rank_killed_bus,
+            ends.rank_killed,
             # NCCL's refusal of a shared GPU comes as an exception: before `rank_failed`.
             devices.device_shared,
-            ended.rank_failed,
+            ends.rank_failed,
         ),
     ),
     FirstOf(
@@ -207,10 +196,10 @@ TABLE: tuple[Union[FirstOf, AllOf], ...] = (
         # Ranks out of step never meet again, whatever else moves.
         (
             # A caught exception is why a rank is out of step: the cause before the effect.
-            waiting.exception_swallowed,
+            stragglers.exception_swallowed,
             # Which call was left out tells more than which two differ.
-            call_order.collective_skipped,
-            call_order.loop_left,
+            collectives.collective_skipped,
+            collectives.loop_left,
             collectives.collective_mismatch,
         ),
     ),
@@ -219,22 +208,22 @@ TABLE: tuple[Union[FirstOf, AllOf], ...] = (
         # Nothing moves: what no rank in its own code, or in its data loader, is to blame for.
         (
             # A rank that cannot run may stand anywhere; where it stands says nothing.
-            stopped.rank_stopped,
+            processes.rank_stopped,
             # A rank that is gone explains why MPI's calls and collectives of the others lack it.
-            mpi_lost.rank_lost,
+            mpi.mpi_rank_lost,
             # These abstain unless all ranks are in MPI. A circle is certain; of others one side may be right.
-            mpi.deadlock,
-            mpi.partial_collective,
-            mpi.unmatched,
+            mpi.mpi_deadlock,
+            mpi.mpi_partial_collective,
+            mpi.mpi_unmatched,
             # A wait that was left out tells more than that its rank is done.
-            async_calls.async_not_waited,
-            ended.rank_exited_early,
+            messages.async_not_waited,
+            ends.rank_exited_early,
             # All ranks must call new_group: the groups below may not even exist yet.
-            group_waits.new_group_partial,
-            group_waits.groups_wait,
+            blocked.new_group_partial,
+            blocked.groups_wait,
             # A receive that can never be filled is why ranks wait in a circle.
-            message_sizes.differs_in_nccl,
-            p2p.deadlock,
+            messages.message_differs_in_nccl,
+            messages.message_deadlock,
             # Last: it rests on that all ranks agree, and so on nothing above having spoken.
             devices.gpu_stuck,
         ),
@@ -244,22 +233,22 @@ TABLE: tuple[Union[FirstOf, AllOf], ...] = (
         all_in_init,
         # No rank holds the others up: the calls explain it, now that nothing has moved for so long.
         (
-            rendezvous_members.too_few,
-            rendezvous_master.nobodys_address,
-            rendezvous_master.files_of_each_machine,
-            rendezvous_members.other_script,
+            rendezvous.too_few,
+            rendezvous.nobodys_address,
+            rendezvous.files_of_each_machine,
+            rendezvous.other_script,
             # Last: it only knows that the script's choice was not tried.
-            rendezvous_master.otherwise_than_proved,
+            rendezvous.otherwise_than_proved,
         ),
     ),
-    FirstOf(hanging, (progress.unknown,)),
+    FirstOf(hanging, (unseen.unknown,)),
     # Ranks died, none of them by a fault of its own: one is gone that the others needed, or
-    FirstOf(died, (mpi_lost.rank_lost, async_calls.async_not_waited, ended.rank_exited_early)),
+    FirstOf(died, (mpi.mpi_rank_lost, messages.async_not_waited, ends.rank_exited_early)),
     # they gave up waiting for one that never came.
     AllOf(died_of_timeouts, STRAGGLERS),
-    FirstOf(died, (ended.victims_alone, progress.unknown)),
+    FirstOf(died, (ends.victims_alone, unseen.unknown)),
     # Parameters that are being sent are no rank's slowness; of ranks without stacks little is sure.
-    FirstOf(asked_while_it_moves, (broadcast.slow_broadcast, progress.slow, unseen_stacks.runs_on)),
+    FirstOf(asked_while_it_moves, (slow.slow_broadcast, slow.slow, unseen.runs_on)),
 )
 """From top to bottom: the first part that finds something has the verdict, and what is below it is not asked.
 
@@ -279,13 +268,13 @@ def judge(evidence: JobEvidence, complain: Complain = None) -> list[Verdict]:
 
 
 def _judged(evidence: JobEvidence) -> list[Verdict]:
-    found = [each for one in worlds.situations(evidence) for each in _of(one)]
+    found = [each for one in situations(evidence) for each in _of(one)]
     known = [each for each in found if each.code != "unknown"]
     return known or found[:1]
 
 
 def _of(view: JobView) -> list[Verdict]:
-    return nccl_ras.with_facts(view, worlds.with_unseen(view, _of_world(view)))
+    return nccl_ras.with_facts(view, with_unseen(view, _of_world(view)))
 
 
 def _of_world(view: JobView) -> list[Verdict]:
@@ -342,21 +331,94 @@ def nothing_moves(evidence: JobEvidence) -> bool:
 
     At the deadline a rank that burns CPU without anything new has had its time, and so has a GPU.
     """
-    busy = 1.0 if evidence.why == "deadline" else progress.BUSY
+    busy = 1.0 if evidence.why == "deadline" else slow.BUSY
     patience = ALARM * evidence.notice_after
-    views = worlds.situations(evidence)
-    return all(progress.nothing_moves(one, patience, busy) for one in views) and not _computing_for(views)
+    views = situations(evidence)
+    return all(slow.nothing_moves(one, patience, busy) for one in views) and not _computing_for(views)
 
 
 def computing_for(evidence: JobEvidence) -> float:
     """Return the seconds for which GPUs that may compute are not called stuck yet; 0: there are none."""
-    return _computing_for(worlds.situations(evidence))
+    return _computing_for(situations(evidence))
 
 
 def _computing_for(views: Sequence[JobView]) -> float:
     left = [
-        progress.BUSY * ALARM * one.evidence.notice_after - one.stuck_for
+        slow.BUSY * ALARM * one.evidence.notice_after - one.stuck_for
         for one in views
         if one.evidence.why != "deadline" and devices.may_compute(one)
     ]
     return max([0.0, *left])
+
+
+# --- separate worlds inside one job, and which of their ranks were never seen
+#
+# A job may hold several worlds: a script may start one torchrun after another, or two side by side. Ranks of
+# different worlds share numbers and never wait for one another, so each world is judged by itself.
+
+
+Place = tuple[str, Optional[int], str]
+
+
+def split(evidence: JobEvidence) -> list[JobEvidence]:
+    """Return the evidence of each world; the evidence itself where there is but one.
+
+    Only process groups that exist prove that worlds are several: ranks that were led to different places and
+    wait there are one world that cannot meet.
+    """
+    everything = [(node, rank) for node in evidence.evidence for rank in node.ranks]
+    made = {
+        _meeting_place(rank)
+        for _, rank in everything
+        if rank.rendezvous is not None and rank.rendezvous.passed
+    }
+    numbers = [rank.rank for _, rank in everything]
+    if len(made) < 2 or len(numbers) == len(set(numbers)):
+        return [evidence]
+    launched = {
+        (node.node, rank.launcher): place
+        for node, rank in everything
+        if rank.launcher and (place := _meeting_place(rank)) in made
+    }
+    found = []
+    for place in sorted(made, key=str):
+        nodes = [
+            replace(node, ranks=[rank for rank in node.ranks if _world_of(node, rank, launched) == place])
+            for node in evidence.evidence
+        ]
+        found.append(replace(evidence, world_size=None, evidence=[node for node in nodes if node.ranks]))
+    return found
+
+
+def situations(evidence: JobEvidence) -> list[JobView]:
+    """Return a view of each world. Of several, those that have ended well are left out."""
+    found = [JobView(world) for world in split(evidence)]
+    going = [
+        one for one in found if any(rank.exit is None or rank.exit.code != 0 for rank in one.ranks.values())
+    ]
+    return found if len(found) == 1 or not going else going
+
+
+def with_unseen(view: JobView, verdicts: Sequence[Verdict]) -> list[Verdict]:
+    """Return the verdicts, each of which says how many ranks of the world were seen, where some were not."""
+    if not view.unseen or not view.ranks:
+        return list(verdicts)
+    verb = phrases.one_or(view.unseen, "runs", "run")
+    where = f"{verb} on nodes that do not answer"
+    if not view.evidence.silent:
+        has = phrases.one_or(view.unseen, "has", "have")
+        where = f"{has} not started, or {verb} where ddplaunch does not look"
+    note = f"{len(view.ranks)} of {len(view.world)} ranks seen; {subjects.ranks(view.unseen)} {where}"
+    return [each.continued(f" ({note})") for each in verdicts]
+
+
+def _meeting_place(rank: RankEvidence) -> Optional[Place]:
+    made = rank.rendezvous
+    return None if made is None else (made.address, made.port, made.file)
+
+
+def _world_of(
+    node: NodeEvidence, rank: RankEvidence, launched: dict[tuple[int, int], Optional[Place]]
+) -> Optional[Place]:
+    """Return where it meets its peers; before its call, where its siblings of one parent meet."""
+    return _meeting_place(rank) or launched.get((node.node, rank.launcher))

@@ -13,8 +13,7 @@ from typing import Optional
 from ddplaunch.agent.contract import Collective, Verdict, Xid
 from ddplaunch.agent.diagnosis.run import nccl_ras, stacks
 from ddplaunch.agent.diagnosis.run.causes import Cause, first_ends
-from ddplaunch.agent.diagnosis.run.job_view import JobView
-from ddplaunch.agent.diagnosis.run.location import plain
+from ddplaunch.agent.diagnosis.run.view import JobView, plain
 from ddplaunch.agent.system import phrases, subjects
 
 _TWICE = re.compile(r"Duplicate GPU detected : rank \d+ and rank \d+ both on CUDA device ([0-9a-f]+)")

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Optional
 
 from ddplaunch.agent.contract import MpiCall, Verdict
-from ddplaunch.agent.diagnosis.run import stacks, wait_cycle
-from ddplaunch.agent.diagnosis.run.job_view import JobView
-from ddplaunch.agent.diagnosis.run.location import ENDED, IN_FINALIZE, IN_MPI
+from ddplaunch.agent.diagnosis.run import blocked, stacks
+from ddplaunch.agent.diagnosis.run.causes import left_behind
+from ddplaunch.agent.diagnosis.run.view import ENDED, IN_FINALIZE, IN_MPI, JobView
 from ddplaunch.agent.system import phrases, subjects
 
 _COLLECTIVES = frozenset(
@@ -63,7 +63,7 @@ class _Chain:
     closed: bool
 
 
-def partial_collective(view: JobView) -> Optional[Verdict]:
+def mpi_partial_collective(view: JobView) -> Optional[Verdict]:
     """Rules mpi-partial-collective: some ranks of a communicator are in a collective, others are not."""
     meetings = [
         each for each in _meetings(view) if each.lacks and not {*each.lacks}.intersection(view.unseen)
@@ -74,7 +74,7 @@ def partial_collective(view: JobView) -> Optional[Verdict]:
     messaging = [rank for rank in meeting.lacks if rank in view.ranks and _is_message(_call(view, rank))]
     if messaging == meeting.lacks:
         # Each of them lacks a message, perhaps from those in the collective.
-        return unmatched(view)
+        return mpi_unmatched(view)
     rivals = [
         other
         for other in meetings[1:]
@@ -102,16 +102,16 @@ def partial_collective(view: JobView) -> Optional[Verdict]:
     )
 
 
-def deadlock(view: JobView) -> Optional[Verdict]:
+def mpi_deadlock(view: JobView) -> Optional[Verdict]:
     """Ranks wait for one another's messages in a circle, or two of them disagree about one message."""
     if not _all_settled(view):
         return None
     peers = {rank: _waits_for(view, rank)[0] for rank in view.waiting}
-    circle = wait_cycle.find({rank: [peer] for rank, peer in peers.items() if peer is not None})
+    circle = blocked.find_circle({rank: [peer] for rank, peer in peers.items() if peer is not None})
     return _unmatched(view, _circle(view, circle)) if circle else None
 
 
-def unmatched(view: JobView) -> Optional[Verdict]:
+def mpi_unmatched(view: JobView) -> Optional[Verdict]:
     """Ranks wait for a message, or for theirs to be taken, and their peer is at something else.
 
     Which side is wrong is open: the one may have left out a message, or the other waits for one too many.
@@ -139,7 +139,7 @@ def _unmatched(view: JobView, chain: _Chain) -> Verdict:
     )
 
 
-def unmatched_in_words(view: JobView) -> Optional[Verdict]:
+def mpi_unmatched_in_words(view: JobView) -> Optional[Verdict]:
     """MPI itself has found that a message is longer than what waits for it."""
     for number, rank in view.ranks.items():
         for raised in rank.raised:
@@ -326,3 +326,68 @@ def others_wait(view: JobView, in_mpi: list[int]) -> str:
     others = phrases.others(len(in_mpi))
     place = next(iter(groups)) if len(groups) == 1 else "MPI"
     return f", {others} wait{'s' * (len(in_mpi) == 1)} in {place}"
+
+
+# --- ranks that are gone, or never came to MPI_Init
+
+
+_REACH_INIT = (
+    "MPI_Init waits for all ranks: import mpi4py.MPI first on every rank, and do what takes long, or may "
+    "fail, afterwards."
+)
+_STAY = "A rank must not leave before the others are done with it: let all ranks do the same number of steps."
+
+
+def mpi_rank_lost(view: JobView) -> Optional[Verdict]:
+    """Others wait in MPI for a rank that is gone without failing, or that has not come to MPI_Init."""
+    in_mpi = [rank for rank in view.alive if view.locations[rank].kind == IN_MPI]
+    starting = [rank for rank in in_mpi if view.locations[rank].what == "MPI_Init"]
+    late = [rank for rank in view.alive if rank not in in_mpi and not view.ranks[rank].mpi]
+    absent = view.absent
+    if starting and (late or absent):
+        return _never_came(view, starting, late, absent)
+    lost = left_behind(view)
+    gone = [
+        number
+        for number, rank in view.ranks.items()
+        if rank.exit is not None
+        and not rank.exit.by_us
+        and rank.exit.code == 0
+        and number not in lost
+        # A rank whose program came to its end is done: what it missed shows in the calls of the others.
+        and rank.mpi != "ending"
+    ]
+    if not gone or not lost or not any(rank.mpi for rank in view.ranks.values()):
+        return None
+    victims = sorted(lost)
+    verb = phrases.one_or(gone, "is", "are")
+    return view.verdict(
+        code="mpi-rank-lost",
+        sentence=f"{subjects.ranks(gone)} {verb} gone (exit code 0)"
+        f"{others_wait(view, in_mpi) or f', and {subjects.ranks(victims)} needed it'}",
+        ranks=gone,
+        victims=victims,
+        confidence=0.9,
+        facts=where_in_mpi(view, victims),
+        hint=_STAY,
+    )
+
+
+def _never_came(view: JobView, starting: list[int], late: list[int], absent: list[int]) -> Verdict:
+    ranks = sorted([*late, *absent])
+    parts = view.whereabouts(late)
+    if absent:
+        parts.append(f"of {subjects.ranks(absent)} no process has been seen")
+    chains = [(rank, stacks.main(view.ranks[rank].stacks)) for rank in late[:4]]
+    return view.verdict(
+        code="mpi-rank-lost",
+        sentence=f"{subjects.ranks(ranks)} never reached MPI_Init; {'; '.join(parts[:3])}",
+        ranks=ranks,
+        victims=starting,
+        confidence=0.9,
+        facts=[
+            *(f"rank {rank}: {stacks.chain(frames)}" for rank, frames in chains if frames),
+            *where_in_mpi(view, starting),
+        ],
+        hint=_REACH_INIT,
+    )

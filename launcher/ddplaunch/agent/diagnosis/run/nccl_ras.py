@@ -14,7 +14,7 @@ from ddplaunch.agent.contract import NodeEvidence, Ras, RasCount, RasRank, Verdi
 from ddplaunch.agent.system import subjects
 
 if TYPE_CHECKING:
-    from ddplaunch.agent.diagnosis.run.job_view import JobView
+    from ddplaunch.agent.diagnosis.run.view import JobView
 
 _SHOWN = 4
 _DOUBTED = 0.5

@@ -8,9 +8,8 @@ from __future__ import annotations
 from typing import Optional
 
 from ddplaunch.agent.contract import Process, Raised, RankEvidence, Verdict
-from ddplaunch.agent.diagnosis.run import collectives, lock_waits, stacks
-from ddplaunch.agent.diagnosis.run.job_view import Found, JobView
-from ddplaunch.agent.diagnosis.run.location import IN_LOADER
+from ddplaunch.agent.diagnosis.run import collectives, stacks
+from ddplaunch.agent.diagnosis.run.view import IN_LOADER, Found, JobView, file_lock_wait
 from ddplaunch.agent.system import phrases, subjects
 
 STARVED = 0.5
@@ -75,7 +74,7 @@ def exception_swallowed(view: JobView) -> Optional[Verdict]:
         site = phrases.at(stacks.user_frame(raised.frames))
         parts.append(f"rank {rank} caught {kind}{site} and went on without the others")
         facts.append(f"rank {rank} caught {kind}: {phrases.clipped(raised.message)}")
-    mismatch = collectives.find(view)
+    mismatch = collectives.find_mismatch(view)
     if mismatch is not None:
         facts += mismatch.facts
         parts.append(f"at collective {mismatch.number} they are out of step")
@@ -137,7 +136,7 @@ def rank_in_user_code(view: JobView) -> Optional[Found]:
 def swallowed(view: JobView) -> dict[int, Raised]:
     """Ranks out of step with an exception of their own that they caught, and that exception."""
     found: dict[int, Raised] = {}
-    mismatch = collectives.find(view)
+    mismatch = collectives.find_mismatch(view)
     if mismatch is not None:
         for rank in mismatch.culprits:
             raised = view.own_exception(rank)
@@ -148,7 +147,7 @@ def swallowed(view: JobView) -> dict[int, Raised]:
         return {}
     for rank in view.stragglers:
         raised = view.own_exception(rank)
-        if lock_waits.of(view.ranks[rank]) is not None:
+        if file_lock_wait(view.ranks[rank]) is not None:
             continue  # a try for the lock may raise
         if raised is not None and rank not in view.late and _is_recent(view, rank, raised):
             found[rank] = raised

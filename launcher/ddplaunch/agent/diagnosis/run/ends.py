@@ -1,13 +1,16 @@
-"""Rules about ranks that were killed, failed, or finished too early. The rest are victims."""
+"""Rules about ends: ranks that were killed, failed or finished too early, nodes that were lost."""
 
 from __future__ import annotations
 
 import re
+import time
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Optional
+from typing import NamedTuple, Optional
 
-from ddplaunch.agent.contract import Files, Verdict
-from ddplaunch.agent.diagnosis.run import call_records, devices, stacks
+from ddplaunch.agent import platforms
+from ddplaunch.agent.contract import Files, JobEvidence, Lost, NodeEvidence, Verdict
+from ddplaunch.agent.diagnosis.run import call_records, devices, slow, stacks
 from ddplaunch.agent.diagnosis.run.causes import (
     TOGETHER,
     Cause,
@@ -17,9 +20,10 @@ from ddplaunch.agent.diagnosis.run.causes import (
     left_behind,
     words_of,
 )
-from ddplaunch.agent.diagnosis.run.job_view import JobView
+from ddplaunch.agent.diagnosis.run.view import JobView
 from ddplaunch.agent.system import phrases, subjects
 
+_CHECKPOINTS = "Have the job write checkpoints, and go on from the last."
 _SOMEBODY = (
     "Somebody sent it: a person, the scheduler, or a memory killer outside the job's own cgroup. Look into "
     "the node's kernel log (dmesg) and the scheduler's log at that time."
@@ -333,3 +337,249 @@ def shared_memory(view: JobView, number: int) -> list[str]:
     most = max(node.shm_peak or 0, node.shm_used)
     more = f", and held {phrases.size(most)} at most" if most > node.shm_used else ""
     return [f"{view.node(node.node)}: /dev/shm holds {held}{more}"]
+
+
+# --- SIGBUS: a mapped page with no memory or file behind it, often as /dev/shm ran full
+
+
+_FULL = 0.95
+"""Share of /dev/shm from which on it counts as full: the page that did not fit is not in it."""
+_SMALL = 1 << 30
+"""Bytes. A smaller /dev/shm may run full and be empty again between two looks."""
+_ENLARGE = (
+    "Make /dev/shm larger: `resources.shm` in the job file, --shm-size with Docker. Or need less of it: "
+    "fewer DataLoader workers, a smaller prefetch_factor."
+)
+_CUT = (
+    "A page of a mapped file could not be had: the file was cut or written over in place while it was "
+    "mapped, or its storage failed (dmesg). Write to another file and rename it over the old one, and "
+    "let no job change a file that another has mapped (mmap=True, numpy.memmap, safetensors)."
+)
+
+
+def rank_killed_bus(view: JobView) -> Optional[Verdict]:
+    """SIGBUS of a rank or of its DataLoader's worker, with what /dev/shm held."""
+    causes = first_ends(view, "signal")
+    if not causes or causes[0].what != "SIGBUS":
+        return None
+    first = causes[0]
+    node = view.nodes[view.node_of[first.rank]]
+    why, hint, confidence = _why(view, node)
+    facts = shared_memory(view, first.rank)
+    if first.loader is None:
+        facts += call_records.last(view.ranks[first.rank])
+    return verdict_on(
+        view,
+        "rank-killed-bus",
+        causes,
+        f"{killed_whom(causes)} killed by SIGBUS{why}",
+        [*facts, *last_lines(view, first)],
+        hint,
+        confidence,
+    )
+
+
+def _why(view: JobView, node: NodeEvidence) -> tuple[str, str, float]:
+    """Return the end of the sentence, the hint, and the confidence."""
+    enlarge = platforms.named(view.evidence.platform).hint("shm", _ENLARGE)
+    size, most = node.shm_size, max(node.shm_peak or 0, node.shm_used or 0)
+    if not size or node.shm_used is None:
+        return "", f"{_CUT} Or /dev/shm ran full: `df -h /dev/shm`. {enlarge}", 0.8
+    held = f"{phrases.size(most)} of {phrases.size(size)}"
+    if most >= _FULL * size:
+        return f": /dev/shm on {view.node(node.node)} was full ({held})", enlarge, 0.95
+    known = f"; /dev/shm on {view.node(node.node)} was not seen full ({held})"
+    return known, f"{_CUT} {enlarge}" if size < _SMALL else _CUT, 0.9
+
+
+# --- a job that was ended from outside: its launch command or its ranks; no rank is at fault
+
+
+_STOPS = frozenset(["SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT"])
+"""Signals that ask a program to end; a crash and the memory killer send others."""
+_TORCHRUN = re.compile(r"SignalException: Process \d+ got signal: (\d+)")
+"""torch/distributed/elastic/multiprocessing/api.py, when torchrun itself is sent a signal."""
+_HINT = (
+    "Look for the sender: a person, `timeout` or `kill` in a script, a memory killer outside the job's "
+    "cgroup, the scheduler's log at that time, or a line of the program that ends processes."
+)
+
+
+def stopped_from_outside(view: JobView) -> Optional[Verdict]:
+    """A signal that asks for an end reached a launch command or ranks, and nothing had gone wrong before."""
+    found = _launches(view) or _ranks(view)
+    if found is None:
+        return None
+    if any(cause.what not in _STOPS and cause.at < found.at - TOGETHER for cause in causes_of(view)):
+        return None
+    return Verdict(
+        code="node-evicted",
+        sentence=found.sentence,
+        where="run",
+        nodes=found.nodes,
+        victims=sorted(view.ranks),
+        confidence=0.9 if found.is_outside and len(view.ranks) == len(view.world) else 0.5,
+        facts=view.counts(),
+        hint=_HINT,
+    )
+
+
+class _Found(NamedTuple):
+    sentence: str
+    nodes: list[int]
+    at: float
+    is_outside: bool  # certainly: one rank alone may have sent the signal to itself
+
+
+def _launches(view: JobView) -> Optional[_Found]:
+    by = {number: signal for number, node in view.nodes.items() if (signal := _stop_of(node))}
+    if not by:
+        return None
+    nodes = sorted(by)
+    ends = [end.at for number in nodes if (end := view.nodes[number].launch_exit) is not None]
+    commands = f"the launch command of {view.named(nodes)}"
+    if len(nodes) == 1:  # it may have sent the signal to itself
+        return _Found(
+            f"{commands} ended by {by[nodes[0]]}, and the sender is unknown", nodes, min(ends), True
+        )
+    return _Found(f"{commands} were each stopped from outside by {by[nodes[0]]}", nodes, min(ends), True)
+
+
+def _stop_of(node: NodeEvidence) -> str:
+    """Return the signal that ended its launch command, seen or reported by torchrun; empty: none did."""
+    end = node.launch_exit
+    if end is None or end.by_us:
+        return ""
+    reported = next(filter(None, map(_TORCHRUN.search, reversed(node.launch_output))), None)
+    number = end.signal or (int(reported[1]) if reported else None)
+    name = phrases.signal_name(number) if number else ""
+    return name if name in _STOPS else ""
+
+
+def _ranks(view: JobView) -> Optional[_Found]:
+    """Return the signal of the ranks that ended first, where their launcher had no reason to send it.
+
+    Those that it then sent away may have been seen to end at the same moment.
+    """
+    causes = [cause for cause in first_ends(view, "signal") if cause.what in _STOPS]
+    ends = [node.launch_exit for node in view.nodes.values() if node.launch_exit is not None]
+    if not causes or any(end.signal and end.at <= causes[0].at + TOGETHER for end in ends):
+        return None
+    numbers = sorted({cause.rank for cause in causes})
+    all_of_them = view.is_everyone(numbers)
+    who = "all ranks" if all_of_them else subjects.ranks(numbers)
+    # A rank may have sent it to itself.
+    whence = "which came from outside" if all_of_them else "and the sender is unknown"
+    seen = "" if len(view.ranks) == len(view.world) else " of those seen"
+    sentence = f"{who} ended by {causes[0].what}, {whence}: no rank{seen} had failed before"
+    return _Found(sentence, view.nodes_of(numbers), causes[0].at, all_of_them)
+
+
+def node_evicted(
+    evidence: JobEvidence, why: str, missing: Optional[list[int]] = None, evicted: Sequence[int] = ()
+) -> Verdict:
+    """Return the verdict on a job that is ended although nothing is wrong: how far it was.
+
+    `missing`: nodes that had not come, while the job is still at the gate; None later. `evicted`: the nodes
+    that got a signal to stop while the others did not; `why`: by what.
+    """
+    view = JobView(evidence)
+    if missing is not None:
+        waited = f", waiting for {view.named(missing)}" if missing else ""
+        how_far = f"the nodes were at the gate{waited}"
+    elif not view.ranks:
+        how_far = "no rank was there yet"
+    else:
+        how_far = "; ".join(view.counts()) or f"{subjects.ranks(view.ranks)} had called no collective"
+    if evicted:
+        whom = view.named(evicted)
+        what = f"{whom} {phrases.one_or(evicted, 'was', 'were')} told to stop by {why}, the others were not"
+    else:
+        what = f"the job is being ended from outside: {why}"
+    # Also those that were ended already by the loss of a peer, but none that was done.
+    victims = [
+        number
+        for number, rank in view.ranks.items()
+        if evicted and view.node_of[number] not in evicted and (rank.exit is None or rank.exit.code != 0)
+    ]
+    return Verdict(
+        code="node-evicted",
+        sentence=f"{what}; {how_far}",
+        where="gate" if missing is not None else "run",
+        nodes=missing or list(evicted),
+        victims=victims,
+        confidence=0.9,
+        facts=[slow.pace_fact(view, rank) for rank in view.alive[:8]],
+        hint=platforms.named(evidence.platform).hint("evicted", _CHECKPOINTS),
+    )
+
+
+# --- a node that no longer answers; what its peers report afterwards follows from that
+
+
+def network_lost(view: JobView) -> Optional[Verdict]:
+    """Nodes that answer no more, unless a rank had ended by a fault of its own before they fell silent."""
+    lost = view.evidence.lost
+    if not lost or any(cause.at < min(each.at for each in lost) - TOGETHER for cause in causes_of(view)):
+        return None
+    nodes = [each.node for each in lost]
+    there = [rank for rank in view.ranks if view.node_of[rank] in nodes]
+    dead = [number for number, rank in view.ranks.items() if not rank.alive and number not in there]
+    return Verdict(
+        code="network-lost",
+        sentence=f"{view.named(nodes)} {_what(lost)}",
+        where="run",
+        nodes=nodes,
+        victims=view.victims_of(there),
+        confidence=0.8 if _frozen(lost) else 0.9,
+        facts=[
+            *(_last_word(view, each) for each in lost[:8]),
+            *(f"rank {number}: {complaint(view.ranks[number])}" for number in dead[:8]),
+            *view.counts(),
+        ],
+        hint=_FROZEN if _frozen(lost) else platforms.named(view.evidence.platform).hint("lost", _GONE),
+    )
+
+
+_GONE = (
+    "See whether the node is up and its network works (power, cable, switch port), and whether the "
+    "scheduler, a person or the kernel, for memory, has ended its part of the job."
+)
+_FROZEN = (
+    "See whether the machine, its container or the job's cgroup is paused or suspended, or whether it swaps; "
+    "when it goes on, so does the job."
+)
+
+
+def _frozen(lost: list[Lost]) -> bool:
+    return all(each.frozen for each in lost)
+
+
+def _what(lost: list[Lost]) -> str:
+    at = _clock(lost[0].at)
+    if _frozen(lost):
+        has, its = ("have", "their") if len(lost) > 1 else ("has", "its")
+        kernels, confirm = ("kernels", "confirm") if len(lost) > 1 else ("kernel", "confirms")
+        return (
+            f"{has} said nothing since {at}, but {its} {kernels} still {confirm} what is sent there: "
+            f"{its} processes are frozen or starved"
+        )
+    if all(each.closed for each in lost):
+        return f"went away{'' if len(lost) > 1 else ': its agent ended without a word'} at {at}"
+    return f"stopped answering at {at}"
+
+
+def _last_word(view: JobView, lost: Lost) -> str:
+    if lost.closed:
+        how = "its connection was closed"
+    elif lost.frozen:
+        how = "its kernel still confirms what is sent to it"
+    else:
+        how = "not even its kernel confirms what is sent to it"
+    done = f", {lost.completed} collectives done by its ranks together" if lost.completed else ""
+    span = phrases.span(max(view.evidence.at - lost.at, 0.0))
+    return f"{view.node(lost.node)} was last heard {span} ago{done}; {how}"
+
+
+def _clock(at: float) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(at))

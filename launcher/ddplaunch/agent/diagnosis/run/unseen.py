@@ -1,14 +1,14 @@
-"""Rules about ranks of which no stack could be read: by what their threads, sockets and kernel waits show."""
+"""Rules about ranks of which no stack could be read, by what else is seen of them; and `unknown`."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Optional
 
-from ddplaunch.agent.contract import LastActs, Posture, RankEvidence, Verdict
-from ddplaunch.agent.diagnosis.run.job_view import Found, JobView
-from ddplaunch.agent.diagnosis.run.location import SLEEP
-from ddplaunch.agent.diagnosis.run.waiting import CALL_FIRST, KEEP_SHORT, holder_facts, verdict_on
+from ddplaunch.agent.contract import JobEvidence, LastActs, Phase, Posture, RankEvidence, Verdict
+from ddplaunch.agent.diagnosis.run import devices
+from ddplaunch.agent.diagnosis.run.stragglers import CALL_FIRST, KEEP_SHORT, doing, holder_facts, verdict_on
+from ddplaunch.agent.diagnosis.run.view import SLEEP, Found, JobView
 from ddplaunch.agent.system import phrases, subjects
 
 _LOOKS = 2.0
@@ -19,6 +19,16 @@ _APART = 0.25
 """Seconds by which two events must differ: the kernel counts in steps of up to 10 ms, and CPUs are shared."""
 _LET_TRACE = f"Only a stack shows where: let py-spy trace. {KEEP_SHORT}"
 _POLL = "poll_schedule_timeout"
+
+_LOOK_BELOW = (
+    "All called the same collective: look at the network between the nodes, and at the GPUs (dmesg, Xid)."
+)
+_NO_COMMUNICATOR = (
+    "NCCL has not made its first communicator: for that the ranks connect to one another, on ports of NCCL's "
+    "choosing. NCCL_DEBUG=INFO in the next run shows by which interface (NCCL_SOCKET_IFNAME); with "
+    "`gate: {smoke_test: true}` the gate tries it before the job starts."
+)
+_SEE_MORE = "The bundle holds all that was seen; where py-spy may trace (ptrace), more can be."
 
 
 def not_connected(view: JobView) -> Optional[Found]:
@@ -157,3 +167,85 @@ def _found(
         return None
     found = verdict_on(view, code, ranks, sentence, holder_facts(view, ranks), hint, 0.6)
     return Found(replace(found, victims=victims), ranks)
+
+
+# --- the last rule
+
+
+def unknown(view: JobView) -> Verdict:
+    """Return the verdict that the evidence does not decide: where all ranks stand, and what is missing."""
+    locations = view.groups_of_ranks(view.alive)
+    missing = [f"{view.node(node)} did not answer" for node in unexplained(view.evidence)]
+    missing += sorted(
+        {f"{view.node(node.node)}: {text}" for node in view.nodes.values() for text in node.missing}
+    )
+    missing += [
+        f"the stack of rank {number}" for number, rank in view.ranks.items() if rank.alive and not rank.stacks
+    ]
+    if view.absent or view.unseen:
+        missing.append(f"any word of {subjects.ranks([*view.absent, *view.unseen])}")
+    hidden = [rank for rank in view.stragglers if view.waiting and view.behind(rank)]
+    if hidden:
+        verb = phrases.one_or(hidden, "is", "are")
+        where = f"{subjects.ranks(hidden)} {verb} behind the others, but where, no stack shows"
+    elif len(locations) == 1 and view.waiting:
+        verb = phrases.one_or(view.alive, "waits", "wait")
+        where = f"{_all(view)} {verb} in {next(iter(locations))} and nothing moves"
+    elif locations:
+        groups = (f"{subjects.ranks(group)} in {location}" for location, group in list(locations.items())[:4])
+        where = f"nothing moves: {'; '.join(groups)}"
+    elif view.ranks:
+        where = f"{subjects.ranks(view.ranks)} ended, and none by a fault of its own that is known"
+    else:
+        where = "no word of any rank has come" if view.evidence.silent else "no rank has been seen"
+    return view.verdict(
+        code="unknown",
+        sentence=f"{where}; missing: {', '.join(missing) or 'kernel log, network and GPU state'}",
+        ranks=hidden,
+        victims=[rank for rank in view.waiting if hidden],
+        confidence=0.3 if hidden else 0.0,
+        facts=[
+            *(f"{subjects.ranks(group)}: {location}" for location, group in locations.items()),
+            *view.counts(),
+            *_oddities(view),
+            *devices.gpu_facts(view, view.nodes),
+        ],
+        hint=_where_to_look(view),
+    )
+
+
+def unexplained(evidence: JobEvidence) -> list[int]:
+    """Return the silent nodes for whose silence nothing in the evidence is a reason."""
+    explained = [each.node for each in evidence.evidence if each.missing and not each.ranks]
+    return [node for node in evidence.silent if node not in explained]
+
+
+def _where_to_look(view: JobView) -> str:
+    alike = len(view.groups_of_ranks(view.alive)) == 1 and bool(view.blocked) and _all_seen(view)
+    ranks = [view.ranks[rank] for rank in view.alive]
+    if alike and all(rank.backend == "nccl" and not rank.collectives for rank in ranks):
+        return _NO_COMMUNICATOR
+    return _LOOK_BELOW if alike else _SEE_MORE
+
+
+def _oddities(view: JobView) -> list[str]:
+    """Return facts that no rule reads: stopped processes, and launchers that have started no rank."""
+    found = [
+        f"rank {number} is {doing(rank.process)}"
+        for number, rank in view.ranks.items()
+        if rank.process is not None and rank.process.state in ("D", "T", "t")
+    ]
+    for number, node in view.nodes.items():
+        if not node.ranks and node.phase != Phase.ENDED and number not in view.evidence.silent:
+            found.append(f"{view.node(number)} has started no worker yet")
+            found += [f"{view.node(number)}: {phrases.clipped(line)}" for line in node.launch_output[-2:]]
+    return found
+
+
+def _all_seen(view: JobView) -> bool:
+    """Whether every rank of the job was looked at; a rank that was not may have called something else."""
+    return not view.evidence.silent and view.alive == view.world
+
+
+def _all(view: JobView) -> str:
+    return "all ranks" if _all_seen(view) and len(view.world) > 1 else subjects.ranks(view.alive)

@@ -1,0 +1,328 @@
+"""Rules on sends, receives and operations that nobody waited for.
+
+p2p-deadlock: ranks wait in a circle for one another's messages, or for a message that is never sent. Sends
+of Gloo wait for their receive as receives wait for their send. A circle of ranks that are all blocked
+cannot open: each of them would have to go on first.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Optional
+
+from ddplaunch.agent.contract import Collective, RankEvidence, Verdict
+from ddplaunch.agent.diagnosis.run import blocked, call_records, causes, stacks
+from ddplaunch.agent.diagnosis.run.blocked import Block
+from ddplaunch.agent.diagnosis.run.causes import left_behind
+from ddplaunch.agent.diagnosis.run.view import JobView
+from ddplaunch.agent.system import phrases
+
+_SHOWN = 6
+"""Ranks of a circle that a sentence names."""
+
+
+def message_deadlock(view: JobView) -> Optional[Verdict]:
+    """Return the verdict on a circle with at least one send or receive in it."""
+    blocks = blocked.find_blocks(view)
+    ranks = blocked.find_circle({rank: block.awaits for rank, block in blocks.items()})
+    circle = _from_the_earliest([blocks[rank] for rank in ranks])
+    if not any(block.call for block in circle):
+        return None
+    differs = _tags(circle)
+    missing = _left_out(view, circle)
+    culprits = sorted(missing or (block.rank for block in circle))
+    round_trip = " → ".join(str(block.rank) for block in [*circle, circle[0]])
+    parts = [f"rank {block.rank} is in {block.what}" for block in circle[:_SHOWN]]
+    parts += ["and so on"] if len(circle) > _SHOWN else []
+    left = [
+        f"rank {rank} has left out its {call_records.described(call)}"
+        for rank, call in sorted(missing.items())
+    ]
+    reason = "".join(f": {each}" for each in [differs, *left[:2]] if each)
+    return view.verdict(
+        code="p2p-deadlock",
+        sentence=f"ranks wait in a circle: {round_trip}: {', '.join(parts)}{reason}",
+        ranks=culprits,
+        victims=[rank for rank in view.waiting if rank not in culprits],
+        confidence=0.95 if missing or all(block.call for block in circle) else 0.8,
+        facts=[
+            *(
+                f"rank {block.rank} cannot go on without rank {after.rank}"
+                for block, after in zip(circle[:_SHOWN], [*circle[1:], circle[0]])
+            ),
+            *(
+                f"rank {rank} called {call_records.described(call)} in each of the rounds before"
+                for rank, call in sorted(missing.items())
+            ),
+            *view.whereabouts([rank for rank in view.waiting if rank not in culprits])[:4],
+        ],
+        hint=_hint(circle, bool(differs), missing),
+    )
+
+
+def _from_the_earliest(circle: list[Block]) -> list[Block]:
+    """Return the circle from the rank that was blocked first, where all times are known."""
+    if not circle or not all(block.at for block in circle):
+        return circle
+    first = min(range(len(circle)), key=lambda place: circle[place].at)
+    return circle[first:] + circle[:first]
+
+
+def _tags(circle: list[Block]) -> str:
+    """Return how the tags of a send and a receive of two ranks differ; empty where they do not."""
+    calls = {block.rank: block.call for block in circle if block.call is not None}
+    for rank, call in calls.items():
+        other = calls.get(call.peer if call.peer is not None else -1)
+        if (
+            other is not None
+            and other.peer == rank
+            and {blocked.way(call), blocked.way(other)} == {"send", "recv"}
+        ):
+            sent, wanted = (call, other) if blocked.way(call) == "send" else (other, call)
+            if None not in (sent.tag, wanted.tag) and sent.tag != wanted.tag:
+                return f"the tags differ, {sent.tag} is sent and {wanted.tag} is received"
+            if sent.group != wanted.group:
+                return "they use different groups"
+    return ""
+
+
+def _left_out(view: JobView, circle: list[Block]) -> dict[int, Collective]:
+    """Return ranks that have come to where they are without an operation that the one before them waits for.
+
+    Rounds are what a rank calls from one call of the line in which it is blocked to the next. In all rounds
+    but the last it has called the operation equally often; the dict has its call of the round before.
+    """
+    found = {}
+    for waits, block in zip(circle, [*circle[1:], circle[0]]):
+        calls = view.ranks[block.rank].calls
+        now = block.call or (calls[-1] if calls and calls[-1].state == "entered" else None)
+        if waits.call is None or now is None:
+            continue
+        need = waits.call
+        rounds: list[list[Collective]] = [[]]
+        for call in calls:
+            if _call_line(call) == _call_line(now):
+                rounds.append([])
+            elif blocked.serves(call, need, waits.rank):
+                rounds[-1].append(call)
+        # Calls before the first round are cut off, and the round that now begins has none yet.
+        *before, last = rounds[1:-1] or [[]]
+        counts = {len(each) for each in before}
+        if len(before) >= 2 and len(counts) == 1 and len(last) < max(counts):
+            found[block.rank] = before[-1][-1]
+    return found
+
+
+def _call_line(call: Collective) -> tuple[object, ...]:
+    frame = stacks.user_frame(call.frames)
+    return call.op, call.peer, frame and (frame.file, frame.line)
+
+
+def _hint(circle: list[Block], differs: bool, missing: dict[int, Collective]) -> str:
+    for rank, left in missing.items():
+        return (
+            "Every send needs its receive, also in the last round and after an error: look for a branch "
+            f"around {call_records.described(left)} that rank {rank} did not take this time."
+        )
+    calls = [block for block in circle if block.call is not None]
+    places = phrases.clipped(" and ".join(block.what for block in calls[:2]))
+    if differs:
+        return f"A send and its receive need the same tag and the same group: compare {places}."
+    ways = {blocked.way(_call(block)) for block in calls}
+    if len(calls) == len(circle) and len(ways) == 1:
+        first, other = ("send", "receive") if ways == {"send"} else ("receive", "send")
+        return (
+            f"All of them {first} first, and none gets to its {other}. Let every second rank {other} first, "
+            f"or give both to dist.batch_isend_irecv in one call, in place of {places}."
+        )
+    block = calls[0]
+    peer = _call(block).peer
+    other = "send to" if blocked.way(_call(block)) == "recv" else "recv from"
+    return (
+        f"{block.what} needs a {other} rank {block.rank} on rank {peer}, which goes past it or comes to it "
+        f"too late. Every send needs its receive in the same order on both sides: look for a branch around "
+        f"{places} that one of them takes alone."
+    )
+
+
+def _call(block: Block) -> Collective:
+    assert block.call is not None
+    return block.call
+
+
+# --- p2p-deadlock: a message that is larger than its receive, in shape or in dtype
+#
+# Gloo compares bytes (gloo/transport/tcp/pair.cc: "op.preamble.length <= op.nbytes. 32 vs 16"), and ends the
+# receiver's process. A message that is smaller than its receive passes without a word. NCCL compares nothing:
+# the receive waits for ever (its documentation wants equal counts and dtypes on both sides).
+
+
+_TOO_LARGE = re.compile(r"preamble\.length <= \w+\.nbytes\. (\d+) vs (\d+)")
+_OPEN = frozenset(["entered", "issued", "waiting", "raised"])
+_BITS = re.compile(r"\d+")
+_NAMED = {
+    "bool": 1,
+    "byte": 1,
+    "char": 1,
+    "short": 2,
+    "half": 2,
+    "int": 4,
+    "float": 4,
+    "long": 8,
+    "double": 8,
+}
+"""Bytes of dtypes as the flight recorder names them, without a number."""
+_Pair = tuple[Collective, Collective]
+"""A send and its receive."""
+
+
+def message_too_large(view: JobView) -> Optional[Verdict]:
+    """Return the verdict where the ring has one receive and one send of just the bytes that Gloo reports."""
+    for number, rank in view.ranks.items():
+        found = _TOO_LARGE.search("\n".join(causes.last_words(rank)))
+        if found is None:
+            continue
+        pair = _pair(view, rank, int(found[1]), int(found[2]))
+        if pair is not None:
+            return _size_verdict(view, number, *pair)
+    return None
+
+
+def message_differs_in_nccl(view: JobView) -> Optional[Verdict]:
+    """Return the verdict on a receive of NCCL that is not done, and has another size than its send."""
+    for number, rank in view.ranks.items():
+        need = blocked.queued(rank)
+        if need is None or blocked.way(need) != "recv":
+            continue
+        receives, sends = blocked.in_order(view, number, need) or ([], [])
+        if sends and len(sends) == len(receives) and _bytes(sends[-1]) != _bytes(need):
+            return _size_verdict(view, number, sends[-1], need)
+    return None
+
+
+def _pair(view: JobView, rank: RankEvidence, sent: int, wanted: int) -> Optional[_Pair]:
+    """Return the send of `sent` bytes and the open receive of `wanted` bytes."""
+    receives = [
+        call
+        for call in rank.calls
+        if call.p2p and blocked.way(call) == "recv" and call.state in _OPEN and _bytes(call) == wanted
+    ]
+    need = receives[0] if len(receives) == 1 else None
+    if need is None or need.peer is None or need.peer not in view.ranks:
+        return None
+    theirs = [call for call in view.ranks[need.peer].calls if blocked.serves(call, need, rank.rank)]
+    matching = [call for call in theirs if _bytes(call) == sent]
+    return (matching[-1], need) if matching else None
+
+
+def _bytes(call: Collective) -> int:
+    """Return the bytes of a call's tensors; 0 where its shape or its dtype is not known."""
+    if len(call.dtypes) != 1:
+        return 0
+    dtype = call.dtypes[0]
+    bits = _BITS.search(dtype)  # the first number of 'float32', 'bfloat16', 'float8_e4m3fn'
+    size = int(bits[0]) // 8 if bits else _NAMED.get(dtype.lower(), 0)
+    return size * sum(math.prod(shape) for shape in call.sizes)
+
+
+def _size_verdict(view: JobView, receiver: int, send: Collective, receive: Collective) -> Verdict:
+    assert receive.peer is not None
+    sender = receive.peer
+    ranks = sorted([sender, receiver])
+    sent, wanted = _tensor(send), _tensor(receive)
+    sender_site, receiver_site = (phrases.at(stacks.user_frame(call.frames)) for call in (send, receive))
+    bigger = "larger" if _bytes(send) > _bytes(receive) else "smaller"
+    sending, receiving = call_records.described(send), call_records.described(receive)
+    return view.verdict(
+        code="p2p-deadlock",
+        sentence=f"rank {sender} sent {sent} to rank {receiver}{sender_site}, which receives "
+        f"{wanted}{receiver_site}: the message is {bigger} than its receive",
+        ranks=ranks,
+        victims=view.victims_of(ranks),
+        confidence=0.95,
+        facts=[
+            f"rank {sender}: {sending}, {sent}, {_bytes(send)} bytes",
+            f"rank {receiver}: {receiving}, {wanted}, {_bytes(receive)} bytes",
+        ],
+        hint="A receive needs the shape and the dtype of its send, and takes the messages of one rank in "
+        f"their order: compare {sending} and {receiving}.",
+    )
+
+
+def _tensor(call: Collective) -> str:
+    """'[8] float32'."""
+    return " ".join([*(str(size) for size in call.sizes), *call.dtypes])
+
+
+# --- async-not-waited: a rank began an operation, never waited for it, and ended too early
+#
+# Python frees the work, and the process its connections, as soon as the program is over. The hook's ring
+# shows whether `wait` was called, and which operation of a peer lacked this one.
+
+
+def async_not_waited(view: JobView) -> Optional[Verdict]:
+    """Return the verdict on a rank that ended well, with an operation open in which a peer needs it."""
+    for peer in left_behind(view):
+        calls = view.ranks[peer].calls
+        if not calls or calls[-1].state not in ("entered", "waiting", "raised"):
+            continue
+        need = calls[-1]
+        for rank in [need.peer] if need.p2p else view.members.get(need.group, []):
+            if rank is None or rank not in view.ranks or not _ended_well(view, rank):
+                continue
+            call = _open_call(view, peer, need, rank)
+            if call is not None:
+                return _open_verdict(view, rank, call, peer, need)
+    return None
+
+
+def _ended_well(view: JobView, rank: int) -> bool:
+    end = view.ranks[rank].exit
+    return end is not None and end.code == 0
+
+
+def _open_call(view: JobView, peer: int, need: Collective, rank: int) -> Optional[Collective]:
+    """Return the call of `rank` that belongs to what `peer` needs, if it was issued and never waited for."""
+    if not need.p2p:
+        mine = [
+            call
+            for call in view.ranks[rank].calls
+            if not call.p2p and (call.group, call.seq, call.op) == (need.group, need.seq, need.op)
+        ]
+    elif blocked.from_the_first(view, peer, need.group) and blocked.from_the_first(view, rank, need.group):
+        mine = [call for call in view.ranks[rank].calls if blocked.serves(call, need, peer)]
+        wanted = [call for call in view.ranks[peer].calls if _is_like(call, need)]
+        if len(mine) != len(wanted) or -1 in {call.peer for call in [*mine, *wanted]}:
+            return None
+    else:
+        return None
+    return mine[-1] if mine and mine[-1].state == "issued" else None
+
+
+def _is_like(call: Collective, need: Collective) -> bool:
+    direction = blocked.way(call) if call.p2p else ""
+    return (direction, call.group, call.peer, call.tag) == (
+        blocked.way(need),
+        need.group,
+        need.peer,
+        need.tag,
+    )
+
+
+def _open_verdict(view: JobView, rank: int, call: Collective, peer: int, need: Collective) -> Verdict:
+    place, needs = call_records.described(call), call_records.described(need)
+    return view.verdict(
+        code="async-not-waited",
+        sentence=f"rank {rank} began {place}, never waited for it, and ended (exit code 0): rank {peer} "
+        f"needs it in {needs}",
+        ranks=[rank],
+        victims=view.victims_of([rank]),
+        confidence=0.9,
+        facts=[
+            f"rank {rank}'s last call of its kind is {place}, and its `wait` was not called",
+            *(f"rank {number} is in {view.locations[number]}" for number in view.waiting[:4]),
+        ],
+        hint=f"Keep the work that {call.op} returns, and call its wait() before the program ends or the "
+        f"tensor is used again: work = dist.{call.op}(...); work.wait().",
+    )

@@ -1,0 +1,543 @@
+"""Rules about ranks that can never meet, by their calls of init_process_group, before these time out.
+
+A call that has returned is right, whatever it was made with. So is one that leads to the same place as all
+the others, where a store can answer: a script may choose its own rendezvous, as long as it works.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
+from typing import Optional, TypeVar
+
+from ddplaunch.agent.contract import Verdict
+from ddplaunch.agent.diagnosis.run.call_records import ADDRESS, PORT, Call, line
+from ddplaunch.agent.diagnosis.run.view import JobView
+from ddplaunch.agent.system import phrases, subjects
+from ddplaunch.agent.text import ranges
+
+_DELETE = "Delete the line: the launcher sets {}, and init_process_group reads it."
+DELETE_BOTH = (
+    "Delete the lines that set MASTER_ADDR and MASTER_PORT: the launcher sets both, and init_process_group "
+    "reads them."
+)
+_IN_USE = re.compile(r"EADDRINUSE|address already in use", re.IGNORECASE)
+_NO_GPU = re.compile(r"ProcessGroupNCCL is only supported with GPUs|nccl2 requires at least one CUDA device")
+"""What torch says to NCCL without a GPU, up to 2.14 and since."""
+_PRIVATE = ("/tmp/", "/var/tmp/", "/dev/shm/")  # noqa: S108 - compared only
+
+
+def nccl_without_gpu(view: JobView) -> Optional[Verdict]:
+    """torch refuses NCCL where it sees no GPU."""
+    refused = [
+        call
+        for call in view.open_init_calls
+        if any(_NO_GPU.search(raised.message) for raised in call.process.raised)
+    ]
+    if not refused:
+        return None
+    where = view.named({call.node for call in refused})
+    return verdict(
+        view,
+        "backend-unfit",
+        refused,
+        f"{line(refused[0].made.frame)} asks for NCCL, and torch sees no GPU on {where}",
+        'Ask for "gloo" where there is no GPU, or give the job GPUs and a torch that was built for them.',
+    )
+
+
+def unresolved(view: JobView) -> Optional[Verdict]:
+    """Return the verdict where the master's name has no address; one by the launcher may still appear."""
+    waiting = view.open_init_calls
+    lost = [
+        call
+        for call in waiting
+        if call.by_network and call.made.unresolved and (call.is_chosen or view.evidence.why != "call")
+    ]
+    if not lost:
+        return None
+    first = lost[0]
+    unanswered = first.made.unresolved == "timeout"
+    everywhere = len({call.node for call in lost}) == len({call.node for call in waiting})
+    where = "" if everywhere else f" on {view.named({call.node for call in lost})}"
+    ending = "which the name server does not answer for" if unanswered else "which does not resolve"
+    return verdict(
+        view,
+        "dns-unanswered" if unanswered else "dns-not-found",
+        lost,
+        f"{first.choice(ADDRESS)}, {ending}{where}{proved(view)}",
+        _DELETE.format(ADDRESS) if first.is_chosen else "Set MASTER_ADDR to a name that every node resolves.",
+    )
+
+
+def loopback(view: JobView) -> Optional[Verdict]:
+    """Ranks on several machines, and an address that leads each machine to itself."""
+    waiting = view.open_init_calls
+    here = [call for call in waiting if call.loops_back]
+    homes = by_machine(view, here)
+    if "" in machines(view) or len(by_machine(view, waiting)) < 2:
+        return None
+    store = home_of_store(view)
+    astray = [call for machine, group in homes.items() if machine != store for call in group]
+    if not astray or (store is None and len(homes) < 2) or overlap(homes.values()):
+        return None
+    if any(could_be_a_job_of_its_own(view, group) for group in homes.values()):
+        return None
+    first = astray[0]
+    if len(here) == len(waiting):
+        nodes = len({call.node for call in here})
+        ending = f"each of the {nodes} nodes waits for itself"
+        astray = here
+    else:
+        ending = f"{view.named({call.node for call in astray})} waits for itself"
+    return verdict(
+        view,
+        "master-is-loopback",
+        astray,
+        f"{first.choice(ADDRESS)}: {ending}{proved(view)}",
+        _DELETE.format(ADDRESS) if first.is_chosen else "Set MASTER_ADDR to an address of node 0.",
+    )
+
+
+def other_node(view: JobView) -> Optional[Verdict]:
+    """Return the verdict where the address is another node's than the one that opens the store."""
+    store = home_of_store(view)
+    astray = [
+        call
+        for call in view.open_init_calls
+        if store and not call.loops_back and leads_to(view, call) not in (None, "", store)
+    ]
+    if not astray:
+        return None
+    first = astray[0]
+    owner = home(view, leads_to(view, first))
+    return verdict(
+        view,
+        "master-is-not-node-zero",
+        astray,
+        f"{first.choice(ADDRESS)}, an address of {owner}: the store is on {home(view, store)}{proved(view)}",
+        _DELETE.format(ADDRESS) if first.is_chosen else "Set MASTER_ADDR to an address of rank 0's node.",
+    )
+
+
+def port_held(view: JobView) -> Optional[Verdict]:
+    """Return the verdict where rank 0 cannot open its store, or all ranks reach one of another job."""
+    waiting = view.open_init_calls
+    for call in waiting:
+        if not call.by_network or (call.rank != 0 and not call.made.agent_store):
+            continue
+        if call.made.agent_store and call.changed(PORT) is None:
+            continue  # torchrun itself listens there
+        refused = any(_IN_USE.search(raised.message) for raised in call.process.raised)
+        if not call.made.holder and not refused:
+            continue
+        node = view.node(call.node)
+        shared = [each for each in waiting if each.made.agent_store and each.changed(PORT) is not None]
+        held = f"is held by {call.made.holder}" if call.made.holder else "is held by another process"
+        return verdict(
+            view,
+            "store-shared" if shared else "port-in-use",
+            shared or [call],
+            f"{call.choice(PORT)}, which on {node} {held}"
+            + ("; torchrun opens no store of this job's there" if shared else ""),
+            _DELETE.format(PORT) if call.is_chosen else "Choose another port, or end who holds this one.",
+        )
+    return None
+
+
+def no_store(view: JobView) -> Optional[Verdict]:
+    """torchrun keeps the job's store, and the script sends its ranks elsewhere."""
+    astray = [
+        call for call in view.open_init_calls if call.made.agent_store and call.changed(PORT) is not None
+    ]
+    if not astray:
+        return None
+    first = astray[0]
+    setting = first.changed(PORT)
+    kept = f" at port {setting.given}" if setting is not None and setting.given else ""
+    return verdict(
+        view,
+        "rendezvous-overridden",
+        astray,
+        f"{first.choice(PORT)}, where no rank opens a store: torchrun keeps the job's{kept}",
+        DELETE_BOTH,
+    )
+
+
+def nobodys_address(view: JobView) -> Optional[Verdict]:
+    """Rules a MASTER_ADDR that no node of the job has, and that no load balancer leads to the right one."""
+    astray = [call for call in view.open_init_calls if leads_to(view, call) == ""]
+    if not astray:
+        return None
+    first = astray[0]
+    return verdict(
+        view,
+        "master-is-not-node-zero",
+        astray,
+        f"{first.choice(ADDRESS)}, which is no address of this job's nodes{proved(view)}",
+        _DELETE.format(ADDRESS) if first.is_chosen else "Set MASTER_ADDR to an address of rank 0's node.",
+        LIKELY,
+    )
+
+
+def files_of_each_machine(view: JobView) -> Optional[Verdict]:
+    """A file on a path that is each machine's own."""
+    waiting = view.open_init_calls
+    first = waiting[0]
+    private = first.made.file.startswith(_PRIVATE)
+    if not private or len(machines(view) - {""}) < 2:
+        return None
+    return verdict(
+        view,
+        "rendezvous-overridden",
+        waiting,
+        f"{first.choice(ADDRESS)}: on each of the {len(view.nodes)} nodes that may be another file",
+        "Use the launcher's rendezvous (init_method left out), or a file on storage that all nodes share.",
+        LIKELY,
+    )
+
+
+def file_of_an_earlier_run(view: JobView) -> Optional[Verdict]:
+    """Every rank found keys in the file, and so did the first one, before any rank of this job had written.
+
+    The store still works, with the addresses of processes that are gone; a call in time is left alone.
+    """
+    waiting = view.open_init_calls
+    made = view.init_calls
+    found = {call.rank for call in made if call.made.file_used}
+    files = {call.made.file for call in made}
+    if view.evidence.why in ("call", "asked") or found != {*view.world} or len(files) > 1:
+        return None
+    return verdict(
+        view,
+        "store-shared",
+        waiting,
+        f"{waiting[0].choice(ADDRESS)}: the file held the keys of an earlier run when the first rank came",
+        "Give each run a file of its own, or delete it before; or leave init_method out, for the launcher "
+        "has prepared a rendezvous.",
+        LIKELY,
+    )
+
+
+def otherwise_than_proved(view: JobView) -> Optional[Verdict]:
+    """The script has chosen an address or a port that the gate has not tried."""
+    waiting = view.open_init_calls
+    chosen = [call for call in waiting if call.is_chosen and call.by_network]
+    proved = view.evidence.master_addr
+    if not proved or view.unseen or len(chosen) < len(waiting) or chosen[0].made.agent_store:
+        return None
+    name = ADDRESS if chosen[0].made.address != proved else PORT
+    return verdict(
+        view,
+        "rendezvous-overridden",
+        chosen,
+        f"{chosen[0].choice(name)}; the gate has proved {proved}:{view.evidence.master_port}, and all "
+        "ranks wait in init_process_group",
+        DELETE_BOTH,
+        0.7,
+    )
+
+
+# --- ranks that meet and disagree: on world size, rank numbers, address, or backend
+
+
+def rank_twice(view: JobView) -> Optional[Verdict]:
+    """Two living processes that meet claim one rank."""
+    for group in by_place(view, view.open_init_calls).values():
+        if group[0].made.file and len(by_machine(view, group)) > 1:
+            continue  # of one path on two machines there may be two files
+        claims: dict[int, list[Call]] = {}
+        for call in group:
+            claims.setdefault(call.rank, []).append(call)
+        twice = {rank: same for rank, same in claims.items() if len(at_one_time(same)) > 1}
+        if not twice:
+            continue
+        rank, same = min(twice.items())
+        who = ranges.listing([f"pid {call.process.pid} on {view.node(call.node)}" for call in same[:3]])
+        local = all(call.rank == call.process.local_rank for each in twice.values() for call in each)
+        spread = len({call.node for call in same}) == len(same)
+        reason = "; LOCAL_RANK counts from 0 on every node" if local and spread else ""
+        return verdict(
+            view,
+            "rank-duplicate",
+            [call for each in twice.values() for call in each],
+            f"{subjects.ranks(twice)} {phrases.one_or([*twice], 'is', 'are')} claimed twice: rank {rank} "
+            f"by {who}{phrases.at(same[0].made.frame)}{reason}",
+            "Take the rank from RANK, which counts over all nodes; LOCAL_RANK only chooses the device.",
+        )
+    return None
+
+
+def sizes_differ(view: JobView) -> Optional[Verdict]:
+    """Ranks that meet, each waiting for another number of them."""
+    for group in by_place(view, view.open_init_calls).values():
+        counts = Counter(call.world_size for call in group if call.world_size is not None)
+        if len(counts) < 2:
+            continue
+        right = usual(counts, view.evidence.world_size)
+        wrong = [call for call in group if call.world_size not in (right, None)]
+        first = wrong[0]
+        like_it = [call.rank for call in wrong if call.world_size == first.world_size]
+        others = f"the others with {right}" if right is not None else "others with another"
+        return verdict(
+            view,
+            "world-size-differs",
+            wrong,
+            f"{subjects.ranks(like_it)} {phrases.one_or(like_it, 'calls', 'call')} "
+            f"init_process_group with world size {first.world_size}{phrases.at(first.made.frame)}, {others}",
+            "Give every rank the same world_size, or leave it out: torchrun sets WORLD_SIZE.",
+            PROVEN if right is not None else 0.5,
+        )
+    return None
+
+
+def places_differ(view: JobView) -> Optional[Verdict]:
+    """Ranks of one world that go to different addresses or ports."""
+    groups = by_place(view, view.open_init_calls)
+    if len(groups) < 2 or overlap(groups.values()):
+        return None
+    if any(could_be_a_job_of_its_own(view, group) for group in groups.values()):
+        return None
+    counts = Counter({place: len(group) for place, group in groups.items()})
+    unchanged = {place for place, group in groups.items() if not all(call.is_chosen for call in group)}
+    right = usual(counts, unchanged.pop() if len(unchanged) == 1 else None)
+    wrong = [call for place, group in groups.items() if place != right for call in group]
+    first = wrong[0]
+    name = PORT if first.changed(PORT) is not None else ADDRESS
+    theirs = f", the others go to {groups[right][0].endpoint}" if right is not None else ""
+    return verdict(
+        view,
+        "rendezvous-overridden" if first.is_chosen else "environment-differs",
+        wrong,
+        f"rank {first.rank} goes to {first.endpoint} ({first.choice(name)})"
+        f"{theirs or ', each rank to another place'}",
+        DELETE_BOTH if first.is_chosen else "Give all nodes the same MASTER_ADDR and MASTER_PORT.",
+        PROVEN if right is not None else 0.5,
+    )
+
+
+def backends_differ(view: JobView) -> Optional[Verdict]:
+    """Ranks that meet, and ask for different backends."""
+    for group in by_place(view, view.open_init_calls).values():
+        counts = Counter(call.made.backend for call in group if call.made.backend)
+        if not any(a.isdisjoint(b) for a, b in combinations(map(_kinds, counts), 2)):
+            continue
+        right = usual(counts, None)
+        wrong = [call for call in group if call.made.backend not in (right, "")]
+        first = wrong[0]
+        return verdict(
+            view,
+            "environment-differs",
+            wrong,
+            f"{subjects.ranks({call.rank for call in wrong})} {phrases.one_or(wrong, 'asks', 'ask')} for "
+            f"backend {first.made.backend}{phrases.at(first.made.frame)}, the others "
+            f"for {right or 'another'}",
+            "Every rank must ask for the same backend.",
+            PROVEN if right is not None else 0.5,
+        )
+    return None
+
+
+def _kinds(backend: str) -> set[str]:
+    """'cpu:gloo,cuda:nccl' -> gloo and nccl: ranks that share one meet by it."""
+    return {each.rpartition(":")[2] for each in backend.lower().split(",")}
+
+
+def too_few(view: JobView) -> Optional[Verdict]:
+    """Return the verdict on a job whose ranks have all called, and wait for more than there are."""
+    waiting = view.open_init_calls
+    seen = {call.rank for call in waiting}
+    size = waiting[0].world_size
+    if size is None or seen != set(range(view.evidence.world_size or 0)) or size <= len(seen):
+        return None
+    return verdict(
+        view,
+        "world-size-differs",
+        waiting,
+        f"{line(waiting[0].made.frame)} calls init_process_group with world size {size}; the job has "
+        f"{len(seen)} rank{'s' * (len(seen) > 1)}, and all of them wait there",
+        "Leave world_size out, or take it from WORLD_SIZE, which the launcher sets.",
+        LIKELY,
+    )
+
+
+def other_script(view: JobView) -> Optional[Verdict]:
+    """Rules one node that runs another file than the others."""
+    waiting = view.open_init_calls
+    counts = Counter(call.made.script for call in waiting if call.made.script)
+    right = usual(counts, None)
+    wrong = [call for call in waiting if call.made.script not in (right, "")]
+    if len(counts) < 2 or right is None or not wrong:
+        return None
+    ranks = [call.rank for call in wrong]
+    return verdict(
+        view,
+        "environment-differs",
+        wrong,
+        f"{subjects.ranks(ranks)} {phrases.one_or(ranks, 'runs', 'run')} another version of the program's "
+        "main file than the others, and all wait in init_process_group",
+        "Give all nodes the same file: `source` in the job file carries it to each of them.",
+        0.7,
+    )
+
+
+# --- where calls lead, and on what they agree
+#
+# Two calls lead to the same place when their connections end on the same machine and port, by whatever name.
+
+
+_T = TypeVar("_T")
+
+Place = tuple[str, Optional[int]]
+"""A machine, or an address that no node of the job has, and a port; a file has no port."""
+
+PROVEN, LIKELY = 0.97, 0.85
+"""How sure a verdict is that the calls alone prove, and one that also needs that nothing has moved since."""
+
+
+def place(view: JobView, call: Call) -> Optional[Place]:
+    """Return where the call leads; None where that is not known."""
+    if call.made.file:
+        return f"file {call.made.file}", None
+    machine = leads_to(view, call)
+    if machine is None:
+        return None
+    return machine or f"address {min(call.addresses)}", call.made.port
+
+
+def leads_to(view: JobView, call: Call) -> Optional[str]:
+    """Return the machine on which the call's connections end; "": none of the job's; None: not known."""
+    if not call.by_network or not call.addresses:
+        return None
+    if call.loops_back:
+        return view.nodes[call.node].machine or None
+    for node in view.nodes.values():
+        if set(node.addresses) & set(call.addresses):
+            return node.machine or None
+    known = len(view.nodes) == view.evidence.nodes and all(node.addresses for node in view.nodes.values())
+    return "" if known else None
+
+
+def machines(view: JobView) -> set[str]:
+    """Return the machines of all known nodes, with "" for a node whose machine is not known."""
+    return {node.machine for node in view.nodes.values()}
+
+
+def could_be_a_job_of_its_own(view: JobView, group: list[Call]) -> bool:
+    """Whether these calls, with the processes beside them that wait nowhere else, may make a whole world."""
+    homes = {view.nodes[call.node].machine for call in group}
+    elsewhere = {(call.node, call.process.pid) for call in view.open_init_calls if call not in group}
+    beside = [
+        process
+        for node in view.nodes.values()
+        for process in node.ranks
+        if node.machine in homes and (node.node, process.pid) not in elsewhere
+    ]
+    return any(call.world_size is None or call.world_size <= len(beside) for call in group)
+
+
+def verdict(
+    view: JobView,
+    code: str,
+    astray: Sequence[Call],
+    sentence: str,
+    hint: str,
+    confidence: float = PROVEN,
+) -> Verdict:
+    """Return a verdict on the ranks whose calls are `astray`; its facts are all calls."""
+    ranks = sorted({call.rank for call in astray})
+    made = [f"{subjects.ranks(who)}: {what}" for what, who in _grouped(view).items()]
+    return Verdict(
+        code=code,
+        sentence=sentence,
+        where="run",
+        nodes=sorted({call.node for call in astray}),
+        ranks=ranks,
+        victims=[rank for rank in view.victims_of(ranks) if rank not in ranks],
+        confidence=confidence,
+        facts=made[:4] + ([f"and {len(made) - 4} more calls"] if len(made) > 4 else []),
+        hint=hint,
+    )
+
+
+def _grouped(view: JobView) -> dict[str, list[int]]:
+    """'init_process_group (train.py:12) by n1:29500, world size 4' -> the ranks that call so."""
+    found: dict[str, list[int]] = {}
+    for call in view.init_calls:
+        size = "" if call.world_size is None else f", world size {call.world_size}"
+        resolved = [address for address in call.made.resolved if address != call.made.address]
+        leads = f" ({', '.join(resolved[:2])})" if resolved else ""
+        by = f"{call.endpoint or call.made.method}{leads}"
+        text = f"init_process_group{phrases.at(call.made.frame)} by {by}{size}"
+        found.setdefault(text, []).append(call.rank)
+    return found
+
+
+def proved(view: JobView) -> str:
+    """'; the job's master is n1', as the gate has proved it."""
+    address = view.evidence.master_addr
+    return f"; the job's master is {address}" if address else ""
+
+
+def usual(counts: Mapping[_T, int], wanted: Optional[_T]) -> Optional[_T]:
+    """`wanted` where a call has it, else what most have; None when two are as frequent."""
+    if wanted in counts:
+        return wanted
+    ordered = sorted(counts, key=lambda value: -counts[value])
+    tie = len(ordered) > 1 and counts[ordered[0]] == counts[ordered[1]]
+    return ordered[0] if ordered and not tie else None
+
+
+def home(view: JobView, machine: Optional[str]) -> str:
+    """'node 1 (n2)': the nodes on this machine."""
+    return view.named([node.node for node in view.nodes.values() if node.machine == machine])
+
+
+def home_of_store(view: JobView) -> Optional[str]:
+    """Return the machine with the store: torchrun's first node, or where rank 0 runs; None: not known."""
+    for call in view.init_calls:
+        if call.made.agent_store:
+            first = view.nodes.get(0)
+            return (first.machine or None) if first is not None else None
+    homes = {view.nodes[call.node].machine for call in view.init_calls if call.rank == 0}
+    return (homes.pop() or None) if len(homes) == 1 else None
+
+
+def by_machine(view: JobView, group: Sequence[Call]) -> dict[str, list[Call]]:
+    """Calls by the machine on which they are made."""
+    found: dict[str, list[Call]] = {}
+    for call in group:
+        found.setdefault(view.nodes[call.node].machine, []).append(call)
+    return found
+
+
+def by_place(view: JobView, group: Sequence[Call]) -> dict[Place, list[Call]]:
+    """Calls that lead to places that are known."""
+    found: dict[Place, list[Call]] = {}
+    for call in group:
+        where = place(view, call)
+        if where is not None:
+            found.setdefault(where, []).append(call)
+    return found
+
+
+def overlap(groups: Iterable[Sequence[Call]]) -> bool:
+    """Whether two of the groups claim one rank: then each may be a job of its own."""
+    seen: set[int] = set()
+    for group in groups:
+        ranks = {call.rank for call in group}
+        if seen & ranks:
+            return True
+        seen |= ranks
+    return False
+
+
+def at_one_time(same: list[Call]) -> list[Call]:
+    """Return the calls without processes that had ended before another called: a restart replaced them."""
+    return [
+        call
+        for call in same
+        if call.process.exit is None or all(call.process.exit.at > other.made.at for other in same)
+    ]
