@@ -13,14 +13,13 @@ class PackedAgent(BuildHookInterface[Any]):
     """Hatch's custom build hook."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Add the archives. An editable installation packs them when they are needed: its sources change."""
+        """Add the archive. An editable installation packs it when it is needed: its sources change."""
         if version == "editable":
             return
         sys.path.insert(0, str(Path(self.root) / "launcher"))
         from ddplaunch.render import agent_archive
 
-        for name in agent_archive.ARCHIVES:
-            made = Path(self.root) / "build" / name
-            made.parent.mkdir(exist_ok=True)
-            made.write_bytes(agent_archive.packed(name))
-            build_data["force_include"][str(made)] = f"ddplaunch/render/{name}"
+        made = Path(self.root) / "build" / agent_archive.NAME
+        made.parent.mkdir(exist_ok=True)
+        made.write_bytes(agent_archive.packed())
+        build_data["force_include"][str(made)] = f"ddplaunch/render/{agent_archive.NAME}"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-BUILD = "import sys; from ddplaunch.render import archive; sys.stdout.buffer.write(archive.{}())"
+BUILD = "import sys; from ddplaunch.render import archive; sys.stdout.buffer.write(archive.agent_archive())"
 
 
 @pytest.fixture(name="agent", scope="session")
@@ -20,26 +20,20 @@ def _agent(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     each time, a third of what these tests cost. Jobs on clusters and of the corpus run the archive there.
     """
     if sys.version_info < (3, 11):
-        return [sys.executable, "-I", "-S", str(_packed("agent_archive", tmp_path_factory))]
+        return [sys.executable, "-I", "-S", str(_packed(tmp_path_factory))]
     return [sys.executable, "-m", "ddplaunch.agent"]
 
 
-@pytest.fixture(name="pod_agent", scope="session")
-def _pod_agent(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The archive of the agent that pods run."""
-    return _packed("pod_agent_archive", tmp_path_factory)
+@pytest.fixture(name="agent_file", scope="session")
+def _agent_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The archive of the agent, as nodes have it."""
+    return _packed(tmp_path_factory)
 
 
-@pytest.fixture(name="chart_agent", scope="session")
-def _chart_agent(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The archive of the agent that pods of the chart run: it reads the job file by itself."""
-    return _packed("chart_agent_archive", tmp_path_factory)
-
-
-def _packed(name: str, folders: pytest.TempPathFactory) -> Path:
+def _packed(folders: pytest.TempPathFactory) -> Path:
     # The launcher builds the archive, and needs a newer Python than the one the agent is tried on.
     launcher = sys.executable if sys.version_info >= (3, 11) else str(ROOT / ".venv" / "bin" / "python")
     path = folders.mktemp("agent") / "agent.pyz"
     with path.open("wb") as file:
-        subprocess.run([launcher, "-c", BUILD.format(name)], cwd=ROOT / "launcher", stdout=file, check=True)
+        subprocess.run([launcher, "-c", BUILD], cwd=ROOT / "launcher", stdout=file, check=True)
     return path

@@ -145,7 +145,7 @@ class Pods:
 
 
 @pytest.fixture(name="pods")
-def _pods(pod_agent: Path) -> Iterator[Pods]:
+def _pods(agent_file: Path) -> Iterator[Pods]:
     reason = missing()
     if reason:
         pytest.skip(reason)
@@ -153,6 +153,6 @@ def _pods(pod_agent: Path) -> Iterator[Pods]:
     with tempfile.TemporaryDirectory(prefix="ddplaunch-pods-") as name:
         folder = Path(name)
         folder.chmod(0o755)
-        pods = Pods([python(), "-I", "-S", str(shutil.copy(pod_agent, folder))], folder)
+        pods = Pods([python(), "-I", "-S", str(shutil.copy(agent_file, folder))], folder)
         yield pods
         pods.close()

@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
+import json
+import lzma
+import pkgutil
 import subprocess
+import sys
+import traceback
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
+
+from ddplaunch.agent import archive
 
 
 def test_the_agent_lists_its_verbs_without_anything_around_it(agent: list[str], tmp_path: Path) -> None:
@@ -22,3 +33,51 @@ def test_an_unknown_verb_is_refused(agent: list[str], tmp_path: Path) -> None:
     assert "" == result.stdout
     assert "gate" in result.stderr
     assert "Traceback" not in result.stderr
+
+
+PARCEL = {
+    "parcel/__init__.py": "NAME = __name__\n",
+    "parcel/inner/__init__.py": "from parcel.inner.leaf import VALUE\n",
+    "parcel/inner/leaf.py": "VALUE = 'ü'\ndef fail():\n    raise KeyError(VALUE)\n",
+}
+
+
+@pytest.fixture(name="parcel")
+def _parcel(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The packages of PARCEL, as if they lay in /some/agent.pyz."""
+    for name, value in vars(archive.Module).items():
+        if name in ("archive", "sources"):
+            monkeypatch.setattr(archive.Module, name, value)  # as it was, after the test
+    archive.read("/some/agent.pyz", lzma.compress(json.dumps(PARCEL).encode()))
+    monkeypatch.setattr(sys, "meta_path", [archive.Module, *sys.meta_path])
+    yield
+    for name in [name for name in sys.modules if name.partition(".")[0] == "parcel"]:
+        del sys.modules[name]
+
+
+@pytest.mark.usefixtures("parcel")
+def test_packages_and_their_modules_are_imported_from_the_archive() -> None:
+    inner = importlib.import_module("parcel.inner")
+
+    assert ("ü", "parcel.inner") == (inner.VALUE, inner.__package__)
+    assert "/some/agent.pyz/parcel/inner/__init__.py" == inner.__file__
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("parcel.absent")
+
+
+@pytest.mark.usefixtures("parcel")
+def test_files_of_the_archive_are_read_as_data() -> None:
+    assert PARCEL["parcel/inner/leaf.py"].encode() == pkgutil.get_data("parcel.inner", "leaf.py")
+    with pytest.raises(OSError, match=r"absent\.txt is not in /some/agent\.pyz"):
+        pkgutil.get_data("parcel", "absent.txt")
+
+
+@pytest.mark.usefixtures("parcel")
+def test_tracebacks_show_lines_of_modules_in_the_archive() -> None:
+    leaf = importlib.import_module("parcel.inner.leaf")
+    try:
+        leaf.fail()
+    except KeyError:
+        shown = traceback.format_exc()
+
+    assert 'File "/some/agent.pyz/parcel/inner/leaf.py", line 3, in fail\n    raise KeyError(VALUE)' in shown

@@ -84,8 +84,9 @@ import os, sys, zipimport
 archive = sys.argv[1]
 member = zipimport.zipimporter(archive)
 sys.path.insert(0, archive)
-import packed
-sys.meta_path.insert(0, packed.Modules(archive, member.get_data(os.path.join(archive, packed.MEMBER))))
+import archive as modules
+modules.read(archive, member.get_data(os.path.join(archive, modules.MEMBER)))
+sys.meta_path.insert(0, modules.Module)
 from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
 from ddplaunch.agent.diagnosis.run import decide
 assert decide.__file__.startswith(archive)
@@ -166,7 +167,7 @@ def test_a_verdict_is_a_rule_its_line_in_both_tables_and_its_page(copy: Path, tm
     """The rule is asked; its code is explained, is counted among the faults, and is in the archive."""
     add_rules(copy)
     archive = tmp_path / "agent.pyz"
-    archive.write_bytes(agent_archive.packed("agent.pyz", copy / "ddplaunch"))
+    archive.write_bytes(agent_archive.packed(copy / "ddplaunch"))
 
     assert [
         f"rank-moonstruck the moon is up {Exit.HANG}",

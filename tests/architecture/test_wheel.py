@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from ddplaunch.render import agent_archive as packer
 from ddplaunch.render.archive import agent_archive
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,7 +47,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     members = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
 
     assert set() == tracked - members
-    assert {f"ddplaunch/render/{name}" for name in packer.ARCHIVES} == members - tracked
+    assert {"ddplaunch/render/agent.pyz"} == members - tracked
     assert {"ddplaunch"} == {name.split("/")[0] for name in members}
     assert [] == [name for name in members if "__pycache__" in name]
 

@@ -84,7 +84,7 @@ def _chart(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("chart") / "ddplaunch"
     shutil.copytree(CHART, folder)
     (folder / AGENT).parent.mkdir(exist_ok=True)
-    (folder / AGENT).write_bytes(archive.chart_agent_archive())
+    (folder / AGENT).write_bytes(archive.agent_archive())
     return folder
 
 

@@ -19,7 +19,7 @@ from tests.chart.conftest import AGENT, CHART, MARKS, ROOT, Helm, by_chart
 
 from ddplaunch import __version__
 from ddplaunch.agent.job_file import read
-from ddplaunch.render.archive import chart_agent_archive
+from ddplaunch.render.archive import agent_archive
 
 pytestmark = MARKS
 
@@ -200,7 +200,7 @@ def test_the_package_holds_the_launchers_agent(
     whole = helm("template", "x", made, "--values", job).stdout
 
     assert packages[0] == packages[1]
-    assert chart_agent_archive() == (tmp_path / "charts" / "ddplaunch" / AGENT).read_bytes()
+    assert agent_archive() == (tmp_path / "charts" / "ddplaunch" / AGENT).read_bytes()
     again = helm("template", "x", tmp_path / "charts" / "ddplaunch", "--values", job).stdout
     assert by_chart(whole) == by_chart(again)
 

@@ -20,7 +20,7 @@ from tests.unit.render import kubernetes_jobs
 from ddplaunch.agent.contract import JobPlan, codec
 from ddplaunch.agent.job_file import read
 from ddplaunch.agent.text.printable import printable
-from ddplaunch.render.archive import chart_agent_archive
+from ddplaunch.render.archive import agent_archive
 from ddplaunch.spec.problems import SpecError
 
 pytestmark = MARKS
@@ -54,7 +54,7 @@ def test_the_agent_is_the_one_that_reads_job_files(helm: Helm, chart: Path) -> N
     job = GOLDEN / "jobset" / "job.yaml"
     config_map = by_chart(helm("template", "run1", chart, "--values", job).stdout)[0]
 
-    assert chart_agent_archive() == base64.b64decode(config_map["binaryData"]["agent.pyz"])
+    assert agent_archive() == base64.b64decode(config_map["binaryData"]["agent.pyz"])
 
 
 @pytest.mark.parametrize("overlay", [*strategies.OVERLAYS, *strategies.WRONG_OVERLAYS], ids=json.dumps)

@@ -15,7 +15,7 @@ from ddplaunch import targets
 from ddplaunch.errors import DdplaunchError, ExitCode
 from ddplaunch.plan import plan
 from ddplaunch.render import render
-from ddplaunch.render.archive import agent_archive, pod_agent_archive
+from ddplaunch.render.archive import agent_archive
 from ddplaunch.spec.load import parse
 from ddplaunch.spec.models import JobSpec
 
@@ -106,7 +106,6 @@ def _said(error: DdplaunchError) -> None:
 def sources(folder: Path) -> Path:
     """What job files name under `source`, and traps among it."""
     agent_archive()  # built once after the agent has changed, which takes seconds
-    pod_agent_archive()
     for name in ("train.py", "hello.py", "broken.py", "run.sh", "src/train.py"):
         path = folder / name
         path.parent.mkdir(exist_ok=True)

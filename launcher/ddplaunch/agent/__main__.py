@@ -14,29 +14,34 @@ if os.getpid() == 1:
 elif signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
     signal.signal(signal.SIGINT, lambda *_: os._exit(60))  # else a traceback of the present import
 
-unfit = ""
-if sys.version_info < (3, 9):
-    unfit = "it is Python %d.%d, wanted 3.9 or newer" % sys.version_info[:2]
-else:
-    try:
-        import zlib  # noqa: F401 - a job's evidence cannot be packed without it
-    except ImportError:
-        unfit = "it lacks the zlib module"
-if unfit:
+
+def refuse(reason):  # type: (str) -> None
+    """End the process with a sentence."""
     sys.stderr.write(
         "error: ddplaunch's agent cannot run on %s: %s\n\n"
         "hint: use an image with another python3, or name one in the job file: `python: /path/to/python3`\n"
-        % (sys.executable or "this Python", unfit)
+        % (sys.executable or "this Python", reason)
     )
     sys.exit(79)
 
+
+if sys.version_info < (3, 9):
+    refuse("it is Python %d.%d, wanted 3.9 or newer" % sys.version_info[:2])
+try:
+    import zlib  # noqa: F401 - a job's evidence cannot be packed without it
+except ImportError:
+    refuse("it lacks the zlib module")
+
 if __name__ == "__main__":
     loader = globals()["__loader__"]
-    if hasattr(loader, "archive"):
-        import packed  # type: ignore[import-not-found]
+    if hasattr(loader, "archive"):  # this file is in agent.pyz
+        import archive  # type: ignore[import-not-found]
 
-        member = loader.get_data(os.path.join(loader.archive, packed.MEMBER))
-        sys.meta_path.insert(0, packed.Modules(loader.archive, member))
+        try:
+            archive.read(loader.archive, loader.get_data(os.path.join(loader.archive, archive.MEMBER)))
+        except OSError:
+            refuse("it lacks the lzma module, and there is no xz program")
+        sys.meta_path.insert(0, archive.Module)
     from ddplaunch.agent.cli import main
     from ddplaunch.agent.system.processes import forget_coercion
 

@@ -18,31 +18,12 @@ from ddplaunch.plan.source import LIMIT, SourceFile
 
 def agent_archive() -> bytes:
     """`agent.pyz`: one file that any Python >= 3.9 runs, and any older one refuses with a sentence."""
-    return _agent("agent.pyz")
-
-
-def looking_agent_archive() -> bytes:
-    """`agent.pyz` for `look` alone: it travels to the nodes of a job that ddplaunch did not start."""
-    return _agent("agent-for-looks.pyz")
-
-
-def pod_agent_archive() -> bytes:
-    """`agent.pyz` for a pod, without what only other platforms need."""
-    return _agent("agent-for-pods.pyz")
-
-
-def chart_agent_archive() -> bytes:
-    """`agent.pyz` for a pod of the Helm chart, where the agent itself reads the job file."""
-    return _agent("agent-for-charts.pyz")
-
-
-def _agent(name: str) -> bytes:
     try:
-        return Path(__file__).with_name(name).read_bytes()  # a wheel holds it
+        return Path(__file__).with_name("agent.pyz").read_bytes()  # a wheel holds it
     except FileNotFoundError:
         from ddplaunch.render import agent_archive
 
-        return agent_archive.current(name)
+        return agent_archive.current()
 
 
 def source_archive(files: Mapping[str, SourceFile], limit: int = LIMIT) -> bytes:

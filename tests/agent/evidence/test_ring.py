@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from ddplaunch.agent import hook
-from ddplaunch.agent.contract import Collective
+from ddplaunch.agent.contract import Collective, Frame
 from ddplaunch.agent.evidence import ring
 
 FOUR = SimpleNamespace(shape=(4,), dtype="torch.float32")
@@ -342,3 +342,26 @@ def test_garbage_is_read_without_harm(writer: Writer) -> None:
         ring.parse(whole[: chance.randrange(len(whole))])
 
     assert ring.parse(b"something else") is None
+
+
+def test_the_sequence_of_a_groups_calls_goes_back_to_the_last_call_that_is_missing() -> None:
+    frames = [Frame("main", "/job/train.py", 7)], [Frame("main", "/job/train.py", 9)]
+    calls = [Collective("0", number, "all_reduce", frames=frames[number % 2]) for number in (1, 2, 4, 5, 6)]
+    sends = [Collective("0", 3, "send", p2p=True, frames=frames[0])]
+
+    (found,) = ring.sequences([*calls, *sends])
+
+    assert ("0", 4, [0, 1, 0]) == (found.group, found.first, found.calls)
+    assert [7, 9] == [site.line.line for site in found.sites]
+    assert [] == ring.sequences([Collective("0", 1, "barrier")])
+
+
+def test_the_sequence_is_as_long_as_the_ring(tmp_path: Path) -> None:
+    writer = Writer(tmp_path)
+    for _ in range(ring.SLOTS + 10):
+        writer.torch.all_reduce(FOUR)
+
+    found = ring.read(str(writer.file))
+
+    assert found is not None
+    assert [(11, ring.SLOTS)] == [(each.first, len(each.calls)) for each in found.sequences]

@@ -20,14 +20,14 @@ SENTENCE = (
 
 
 @pytest.fixture(name="start")
-def _start(chart_agent: Path, tmp_path: Path) -> Iterator[Callable[[str, int], Agent]]:
+def _start(agent_file: Path, tmp_path: Path) -> Iterator[Callable[[str, int], Agent]]:
     """Start an agent as in a pod; what still runs in the end is killed."""
     started: list[Agent] = []
 
     def start(verb: str, node: int) -> Agent:
         end = tmp_path / f"{verb}-{node}"
         env = {Env.KEY: "key", Env.NODE: str(node), Env.HUB: "nowhere.invalid:1", Env.NAMES: "a,b"}
-        words = [sys.executable, "-I", "-S", str(chart_agent), verb, "--folder", str(tmp_path)]
+        words = [sys.executable, "-I", "-S", str(agent_file), verb, "--folder", str(tmp_path)]
         log = tmp_path / f"{verb}-{node}.log"
         started.append(Agent(words, {**env, Env.TERMINATION: str(end)}, tmp_path, log))
         return started[-1]

@@ -14,7 +14,7 @@ from tests.cluster.kubernetes import images
 from tests.cluster.kubernetes.cluster import Cluster
 from tests.cluster.kubernetes.jobs import with_torch
 
-from ddplaunch.render.archive import chart_agent_archive
+from ddplaunch.render.archive import agent_archive
 
 CHART = images.ROOT / "charts" / "ddplaunch"
 
@@ -42,7 +42,7 @@ def _packaged(tmp_path: Path) -> Path:
             place = tmp_path / "ddplaunch" / path.relative_to(CHART)
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(path.read_bytes())
-    (tmp_path / "ddplaunch" / "files" / "agent.pyz").write_bytes(chart_agent_archive())
+    (tmp_path / "ddplaunch" / "files" / "agent.pyz").write_bytes(agent_archive())
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         archive.add(images.ROOT / "examples" / "digits" / "train.py", "train.py")

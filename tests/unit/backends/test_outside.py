@@ -86,7 +86,7 @@ def test_pods_are_named_by_their_owner_or_their_labels(text: str, path: str | No
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make a container's namespaces")
 def test_all_processes_of_a_container() -> None:
     """All that is seen there are of the job. No file is written: none could be."""
-    agent = archive.looking_agent_archive()
+    agent = archive.agent_archive()
     look = [sys.executable, "-I", "-S", "-c", in_memory.AGENT, str(len(agent)), "look", "--all"]
     rank = "RANK=3 LOCAL_RANK=1 WORLD_SIZE=4 sleep 100 > /dev/null &"
     script = f'mount -o remount,bind,ro / && ! touch /file 2> /dev/null && {rank} exec "$@"'

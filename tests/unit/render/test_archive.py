@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import io
+import json
+import lzma
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -15,21 +17,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.busy import BUSY
 
 from ddplaunch.agent.contract import SOURCE_TIME, Exit
-from ddplaunch.agent.hook import without_mpi
 from ddplaunch.errors import ExitCode, SourceTooLargeError
 from ddplaunch.plan.source import LIMIT, SourceFile
 from ddplaunch.render import agent_archive as packer
 from ddplaunch.render import archive
-from ddplaunch.render.archive import (
-    agent_archive,
-    chart_agent_archive,
-    looking_agent_archive,
-    pod_agent_archive,
-    source_archive,
-)
+from ddplaunch.render.archive import agent_archive, source_archive
 
 ROOT = Path(__file__).resolve().parents[3]
 PACKAGE = ROOT / "launcher" / "ddplaunch"
@@ -76,8 +70,7 @@ def _copy(tmp_path: Path) -> Path:
     for name in (
         "__init__.py",
         "agent/__main__.py",
-        "agent/packed.py",
-        "agent/unpack_bz2.py",
+        "agent/archive.py",
         "agent/contract/__init__.py",
     ):
         (tmp_path / "ddplaunch" / name).parent.mkdir(parents=True, exist_ok=True)
@@ -91,15 +84,15 @@ def test_a_kept_archive_is_used_until_a_source_changes(copy: Path) -> None:
     Python may have been told to keep nothing, and the folder not be there.
     """
     kept = copy / "__pycache__" / "agent.pyz"
-    first = packer.current("agent.pyz", copy)
+    first = packer.current(copy)
     assert first == kept.read_bytes()
     marked = first[:100] + b"!" + first[101:]
     kept.write_bytes(marked)
 
-    assert marked == packer.current("agent.pyz", copy)
+    assert marked == packer.current(copy)
     with (copy / "agent" / "contract.py").open("a") as file:
         file.write("#")
-    changed = packer.current("agent.pyz", copy)
+    changed = packer.current(copy)
 
     assert first != changed
     assert changed == kept.read_bytes()
@@ -108,46 +101,32 @@ def test_a_kept_archive_is_used_until_a_source_changes(copy: Path) -> None:
 @pytest.mark.parametrize("length", [0, 9, -50, -1])
 def test_a_damaged_archive_is_packed_anew(copy: Path, length: int) -> None:
     """An archive whose writing was cut short is never sent."""
-    whole = packer.current("agent.pyz", copy)
+    whole = packer.current(copy)
     (copy / "__pycache__" / "agent.pyz").write_bytes(whole[:length])
 
-    assert whole == packer.current("agent.pyz", copy)
+    assert whole == packer.current(copy)
 
 
-def test_a_wheels_archives_are_read_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wheels_archive_is_read_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever installs ddplaunch needs nothing that packs."""
-    for name in packer.ARCHIVES:
-        (tmp_path / name).write_text(name)
+    (tmp_path / "agent.pyz").write_text("the wheel's")
     monkeypatch.setattr(archive, "__file__", str(tmp_path / "archive.py"))
 
-    assert list(packer.ARCHIVES) == [
-        made().decode()
-        for made in (agent_archive, looking_agent_archive, pod_agent_archive, chart_agent_archive)
-    ]
+    assert b"the wheel's" == agent_archive()
 
 
 def test_an_archive_that_cannot_be_kept_is_made_all_the_same(copy: Path) -> None:
     """An installation that this user may not write to works, if slower."""
-    whole = packer.current("agent.pyz", copy)
+    whole = packer.current(copy)
     shutil.rmtree(copy / "__pycache__")
     (copy / "__pycache__").write_text("a file where the folder would be")
 
-    assert whole == packer.current("agent.pyz", copy)
-
-
-def test_a_folder_of_the_agent_can_be_left_out(copy: Path) -> None:
-    """What only one scheduler needs stays away, and each of the two archives is kept under its own name."""
-    (copy / "agent" / "slurm").mkdir()
-    shutil.copy(PACKAGE / "agent/slurm/node_hooks.py", copy / "agent/slurm/node_hooks.py")
-    whole, rest = packer.current("agent.pyz", copy), packer.current("agent-for-pods.pyz", copy)
-
-    assert len(rest) < len(whole)
-    assert (whole, rest) == (packer.current("agent.pyz", copy), packer.current("agent-for-pods.pyz", copy))
+    assert whole == packer.current(copy)
 
 
 def test_the_agent_is_small() -> None:
     """It fits beside the largest source into a Kubernetes ConfigMap, which holds 1 MiB."""
-    assert (1 << 20) - LIMIT > len(agent_archive()) + 10_000  # the plan's
+    assert (1 << 20) - LIMIT > len(agent_archive()) + 40_000  # the plan's
 
 
 def test_the_agent_runs_as_a_file_of_its_own(agent: Path) -> None:
@@ -191,19 +170,26 @@ def test_a_python_without_zlib_says_so(python: str, agent: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize("python", [sys.executable, *pythons("3.9", "3.13")])
-def test_a_python_without_bz2_unpacks_the_agent_itself(python: str, agent: Path, tmp_path: Path) -> None:
-    """Many a Python was built on a machine without the headers of bzip2; torch does not need them."""
-    result = _without("bz2", python, agent, "--help", tmp_path)
+def test_a_python_without_lzma_unpacks_the_agent_by_xz(python: str, agent: Path, tmp_path: Path) -> None:
+    """Many a Python was built on a machine without liblzma's headers; torch does not need them."""
+    result = _without("lzma", python, agent, "--help", tmp_path, PATH=os.environ["PATH"])
 
     assert (Exit.OK, "") == (result.returncode, result.stderr)
     assert "hub" in result.stdout
 
 
+def test_a_python_without_lzma_says_so_where_there_is_no_xz(agent: Path, tmp_path: Path) -> None:
+    result = _without("lzma", sys.executable, agent, "gate", tmp_path, PATH=str(tmp_path))
+
+    assert Exit.UNUSABLE == result.returncode
+    assert "it lacks the lzma module, and there is no xz program" in result.stderr.splitlines()[0]
+
+
 def _without(
-    module: str, python: str, agent: Path, argument: str, folder: Path
+    module: str, python: str, agent: Path, argument: str, folder: Path, **environment: str
 ) -> subprocess.CompletedProcess[str]:
     (folder / f"{module}.py").write_text("raise ImportError\n")
-    env = {"PYTHONPATH": str(folder)}
+    env = {"PYTHONPATH": str(folder), **environment}
     return subprocess.run([python, agent, argument], env=env, capture_output=True, text=True, check=False)
 
 
@@ -221,7 +207,35 @@ def test_the_archive_is_a_sound_zip_file() -> None:
     assert None is broken
     assert {zipfile.ZIP_STORED} == {m.compress_type for m in members}
     assert {((1980, 1, 1, 0, 0, 0), 0o100644 << 16)} == {(m.date_time, m.external_attr) for m in members}
-    assert ["__main__.py", "modules", "packed.py", "unpack_bz2.py"] == [m.filename for m in members]
+    assert ["__main__.py", "archive.py", "modules.json.xz"] == [m.filename for m in members]
+
+
+def test_modules_are_packed_by_their_names_with_every_statement_on_its_line(agent: Path) -> None:
+    with zipfile.ZipFile(agent) as found:
+        packed = json.loads(lzma.decompress(found.read("modules.json.xz")))
+    sources = {
+        path.relative_to(PACKAGE.parent).as_posix(): path.read_text("utf-8")
+        for path in (PACKAGE / "agent").rglob("*.py")
+    }
+
+    assert {"ddplaunch/agent/__main__.py", "ddplaunch/agent/archive.py"} == sources.keys() - packed.keys()
+    assert [] == [name for name in packed.keys() & sources if meaning(packed[name]) != meaning(sources[name])]
+
+
+def meaning(source: str) -> tuple[str, list[int]]:
+    """Return the syntax tree without the text of docstrings, and the lines of all its nodes."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        match node:
+            case ast.Expr(value=ast.Constant(value=str()) as text):
+                text.value = ""
+    return ast.dump(tree), [node.lineno for node in ast.walk(tree) if isinstance(node, (ast.stmt, ast.expr))]
+
+
+def test_docstrings_and_comments_are_left_out_and_texts_stay() -> None:
+    source = 'class A:  # a comment\n    """Two\n    lines."""\n\n    text = "# no comment"\n'
+
+    assert 'class A:\n    ""\n\n\n    text = "# no comment"\n' == packer.without_docs(source)
 
 
 letters = st.characters(exclude_characters="/\0", exclude_categories=["Cs"])
@@ -273,33 +287,3 @@ def test_source_of_exactly_the_limit_travels() -> None:
     assert size == len(source_archive(files, limit=size))
     with pytest.raises(SourceTooLargeError):
         source_archive(files, limit=size - 1)
-
-
-def test_what_stands_in_for_a_module_has_all_that_is_asked_of_it() -> None:
-    """The hook and the evidence ask the module of MPI for four functions, and so they may in pods."""
-    sources = (PACKAGE / "agent").rglob("*.py")
-    asked = {name for path in sources for name in re.findall(r"ddplaunch_mpi\.(\w+)", path.read_text())}
-
-    assert {"call", "function", "named_at", "state"} == asked - {"py"}
-    assert asked - {"py"} <= vars(without_mpi).keys()
-
-
-@pytest.mark.parametrize("archive_name", packer.ARCHIVES)
-def test_an_agent_misses_nothing_that_it_imports(archive_name: str, tmp_path: Path) -> None:
-    """What was left out is asked for by verbs that this agent is not started with, and by nothing else."""
-    copy = tmp_path / "ddplaunch"
-    shutil.copytree(PACKAGE / "agent", copy / "agent", ignore=COMPILED)
-    (copy / "__init__.py").write_text("")
-    for name in packer.ARCHIVES[archive_name]:
-        path = copy / "agent" / name
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
-    names = [path.relative_to(tmp_path).with_suffix("") for path in (copy / "agent").rglob("*.py")]
-    modules = [
-        ".".join(name.parts) for name in names if name.parent.name != "hook" and name.name != "__main__"
-    ]
-    script = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n" + "\n".join(
-        f"import {m}" for m in modules
-    )
-
-    assert 100 < len(modules)
-    subprocess.run([sys.executable, "-I", "-S", "-c", script], check=True, timeout=BUSY * 30)

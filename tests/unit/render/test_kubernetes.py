@@ -15,7 +15,7 @@ from ddplaunch.agent.contract import JobPlan, codec
 from ddplaunch.backends.kubernetes import objects as kubernetes_objects
 from ddplaunch.plan import plan
 from ddplaunch.render import render
-from ddplaunch.render.archive import pod_agent_archive, source_archive
+from ddplaunch.render.archive import agent_archive, source_archive
 from ddplaunch.spec.load import load
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "kubernetes"
@@ -64,7 +64,7 @@ def test_the_archives_travel_as_they_are() -> None:
     folder = GOLDEN / "digits"
     made = plan.make(load(folder / "job.yaml"), "kubernetes", folder)
 
-    assert {"agent.pyz": pod_agent_archive(), "source.tar": source_archive(made.source)} == {
+    assert {"agent.pyz": agent_archive(), "source.tar": source_archive(made.source)} == {
         name: base64.b64decode(data) for name, data in objects(folder)["ConfigMap"]["binaryData"].items()
     }
 

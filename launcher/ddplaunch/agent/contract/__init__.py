@@ -12,6 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
+from ddplaunch.agent.contract.evidence import CallSequence as CallSequence
+from ddplaunch.agent.contract.evidence import CallSite as CallSite
 from ddplaunch.agent.contract.evidence import Collective as Collective
 from ddplaunch.agent.contract.evidence import Dump as Dump
 from ddplaunch.agent.contract.evidence import Exited as Exited

@@ -74,6 +74,27 @@ class Collective:
 
 
 @dataclass(frozen=True)
+class CallSite:
+    """A line of the program that calls a collective."""
+
+    op: str
+    line: Frame
+
+
+@dataclass(frozen=True)
+class CallSequence:
+    """The lines from which a rank called the collectives of one group, one after another, to its last call.
+
+    Longer than RankEvidence.calls, and small: where ranks have parted may lie hundreds of calls back.
+    """
+
+    group: str
+    first: int  # number of its first call among the group's calls
+    sites: list[CallSite]
+    calls: list[int]  # of each call, its place in `sites`
+
+
+@dataclass(frozen=True)
 class Setting:
     """An environment variable that the program itself has set."""
 
@@ -237,6 +258,7 @@ class RankEvidence:
     calls: list[Collective] = field(
         default_factory=list
     )  # the newest of the program, oldest first, from the hook's ring: also of a dead rank
+    sequences: list[CallSequence] = field(default_factory=list)  # of each group, as far as the ring goes back
     launcher: int = 0  # pid of its parent
     restart: Optional[int] = None  # torchrun's count of its restarts; None: another launcher has started it
     max_restarts: Optional[int] = None  # how many torchrun allows

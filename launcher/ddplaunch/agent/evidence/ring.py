@@ -12,7 +12,7 @@ import struct
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
-from ddplaunch.agent.contract import Collective, Frame
+from ddplaunch.agent.contract import CallSequence, CallSite, Collective, Frame
 
 HEADER = b"ddplaunch ring 3\n".ljust(64, b"\0")
 SLOTS = 256
@@ -37,6 +37,7 @@ class Ring:
 
     calls: list[Collective] = field(default_factory=list)
     initialized: Optional[bool] = None
+    sequences: list[CallSequence] = field(default_factory=list)
 
 
 def read(path: str) -> Optional[Ring]:
@@ -91,13 +92,37 @@ def parse(data: bytes, kept: int = KEPT) -> Optional[Ring]:
         elif call.group:
             calls.append(call)
             initialized = True
-    return Ring(newest(calls, kept), initialized)
+    return Ring(newest(calls, kept), initialized, sequences(calls))
 
 
 def newest(calls: list[Collective], kept: int) -> list[Collective]:
     """Return the last `kept`, oldest first, and before them those of older messages that are still open."""
     older = [call for call in calls[:-kept] if call.p2p and call.state in ("entered", "issued", "waiting")]
     return older[-kept:] + calls[-kept:]
+
+
+def sequences(calls: list[Collective]) -> list[CallSequence]:
+    """Return the sequence of each group's collectives, since the last one that is missing or has no line."""
+    groups: dict[str, dict[int, Collective]] = {}
+    for call in calls:
+        if not call.p2p:
+            groups.setdefault(call.group, {})[call.seq] = call  # a refused call's number is given again
+    found = []
+    for group, its in groups.items():
+        number = last = max(its)
+        while number in its and its[number].frames:
+            number -= 1
+        sites: dict[tuple[str, str, str, int], int] = {}
+        places, known = [], []
+        for each in range(number + 1, last + 1):
+            frame = its[each].frames[0]
+            site = (its[each].op, frame.name, frame.file, frame.line)
+            if site not in sites:
+                known.append(CallSite(its[each].op, frame))
+            places.append(sites.setdefault(site, len(sites)))
+        if places:
+            found.append(CallSequence(group, number + 1, known, places))
+    return found
 
 
 def _call(slot: tuple[Any, ...], names: list[Any]) -> Optional[Collective]:

@@ -176,6 +176,7 @@ def evidence_so_far(rank: Rank) -> RankEvidence:
         exit=rank.exit,
         raised=_own_end(rank) if not rank.alive else evidence.raised,
         calls=ring.newest(rank.ring.calls, _CALLS) if rank.ring is not None else [],
+        sequences=rank.ring.sequences if rank.ring is not None else [],
         last_output=rank.last_output,
         last_output_at=rank.last_output_at,
         last_lines=list(rank.last_lines),

@@ -40,7 +40,7 @@ class Answer(NamedTuple):
 
 def answers(api: Api, namespace: str, pods: Sequence[Json], debug_image: str) -> list[Answer]:
     """Return what each pod shows, in their order. Raises ClusterError where this user may not ask them."""
-    command = _Command(api, namespace, archive.looking_agent_archive(), in_memory.packed_py_spy())
+    command = _Command(api, namespace, archive.agent_archive(), in_memory.packed_py_spy())
     try:
         return _beside(command, pods, debug_image) if debug_image else _at_once(command.inside, pods)
     except pod_exec.NotAllowedError as error:

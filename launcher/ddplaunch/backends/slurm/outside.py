@@ -26,7 +26,7 @@ def collect(job: SlurmJob, commands: Commands) -> Bundle:
     """Return the evidence of all nodes of a running job. Raises ClusterError without a step in it."""
     step = [f"--jobid={job.job_id}", "--overlap", f"--nodes={job.nodes}", f"--ntasks={job.nodes}"]
     step += ["--ntasks-per-node=1", "--mpi=none", "--label", "--quiet"]
-    agent = archive.looking_agent_archive()
+    agent = archive.agent_archive()
     words = ["python3", "-I", "-S", "-c", in_memory.AGENT, str(len(agent))]
     words += ["look", "--of", f"SLURM_JOB_ID={job.job_id}"]
     environment = in_memory.environment_with_py_spy()

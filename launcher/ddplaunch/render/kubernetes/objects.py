@@ -11,7 +11,7 @@ from ddplaunch.agent.contract import GATE_LEAVES, Exit, Files
 from ddplaunch.errors import SourceTooLargeError
 from ddplaunch.plan.kubernetes import KubernetesPlan
 from ddplaunch.plan.plan import Plan
-from ddplaunch.render.archive import pod_agent_archive, source_archive
+from ddplaunch.render.archive import agent_archive, source_archive
 from ddplaunch.render.kubernetes.labels import job_annotations, job_labels, plan_text, pod_selector
 from ddplaunch.render.kubernetes.pod import GATE, PYTHON, TRAINER
 
@@ -32,7 +32,7 @@ _DISRUPTED = [{"type": "DisruptionTarget", "status": "True"}]  # before 1.35 the
 
 def config_map(plan: Plan) -> dict[str, Any]:
     """The files that travel with the job. Nobody can change them under a job that runs."""
-    archives = {Files.AGENT: pod_agent_archive()}
+    archives = {Files.AGENT: agent_archive()}
     if plan.source:
         archives[Files.SOURCE] = source_archive(plan.source)
     text = plan_text(plan)

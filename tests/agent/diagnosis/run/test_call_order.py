@@ -12,12 +12,14 @@ from tests.agent.diagnosis.run.build_blocked import call
 
 from ddplaunch.agent.contract import Collective, Frame, JobEvidence, RankEvidence, Stack
 from ddplaunch.agent.diagnosis.run.decide import judge
+from ddplaunch.agent.evidence.ring import sequences
 
 LINES = {
     "a": ("all_reduce", 12),
     "b": ("all_reduce", 14),
     "c": ("broadcast", 16),
     "d": ("reduce", 18),
+    "e": ("broadcast", 17),
     "z": ("barrier", 20),
 }
 
@@ -56,6 +58,45 @@ def test_a_collective_that_is_left_out_in_a_round() -> None:
         "is 1 call ahead of the others since"
     ) == verdict.sentence
     assert "all_reduce (train.py:14)" in verdict.hint
+
+
+def test_a_call_from_a_line_that_the_others_do_not_come_to() -> None:
+    """All go on for many rounds; the rank that made the call is behind, and the others wait at the end."""
+    verdict = only(hung("aaaadaaaaaa", "aaaaaaaaaaz", "aaaaaaaaaaz"))
+
+    assert ("collective-skipped", [0], [1, 2]) == (verdict.code, verdict.ranks, verdict.victims)
+    assert (
+        "rank 0 has called reduce (train.py:18) once more than the others, and is 1 call behind them since"
+    ) == verdict.sentence
+
+
+def long_ago(evidence: JobEvidence) -> JobEvidence:
+    """The same job: of all but the last two calls of a rank only their lines are known."""
+    (node,) = evidence.evidence
+    ranks = [replace(each, calls=each.calls[-2:], sequences=sequences(each.calls)) for each in node.ranks]
+    return replace(evidence, evidence=[replace(node, ranks=ranks)])
+
+
+def test_where_ranks_have_parted_may_lie_hundreds_of_calls_back() -> None:
+    verdict = only(long_ago(hung("aaaad" + 200 * "a", 204 * "a" + "z", 204 * "a" + "z")))
+
+    assert ("collective-skipped", [0]) == (verdict.code, verdict.ranks)
+    assert "rank 0 has called reduce (train.py:18) once more" in verdict.sentence
+
+
+def test_a_root_with_a_line_of_its_own_hides_no_later_call() -> None:
+    """The ranks come together again after it; rank 2 has left out line 14 much later."""
+    rounds = 5 * "dab"
+    verdict = only(hung("c" + rounds + "dab", "e" + rounds + "dab", "e" + rounds + "dad"))
+
+    assert ("collective-skipped", [2]) == (verdict.code, verdict.ranks)
+
+
+def test_a_root_with_a_line_of_its_own_has_made_no_call_more() -> None:
+    """It is in a loop that the others have left: who had more rounds is open, and no call is accused."""
+    found = judge(hung("aacaaaaaaaa", "aaeaaaaaaaz", "aaeaaaaaaaz"))
+
+    assert all("once more" not in verdict.sentence for verdict in found)
 
 
 def test_each_node_has_a_copy_of_the_program() -> None:
@@ -188,6 +229,19 @@ def test_a_rank_that_has_left_the_loop() -> None:
         "are still in it, in all_reduce 9 (train.py:14)"
     ) == verdict.sentence
     assert "Join" in verdict.hint
+
+
+def test_calls_that_parted_in_an_earlier_round_accuse_nobody_of_leaving_the_loop() -> None:
+    """Rank 0 made a call more, long ago: it is still in the loop, and rank 1 waits behind it."""
+    more, less = caller(0, "aaaadaaaaaa"), caller(1, "aaaaaaaaaaz")
+    ranks = [
+        replace(in_loop(0, "all_reduce", 40, 14), calls=more.calls, collectives=more.collectives),
+        replace(in_loop(1, "barrier", 40, 16), calls=less.calls, collectives=less.collectives),
+    ]
+    verdict = only(uneven(*ranks))
+
+    assert ("collective-mismatch", [0, 1]) == (verdict.code, verdict.ranks)
+    assert 0.7 >= verdict.confidence
 
 
 def test_of_two_the_one_behind_the_loop_is_named() -> None:

@@ -257,17 +257,36 @@ def test_shapes_and_types_must_agree_too() -> None:
     assert "unknown" == only(job(*roots)).code
 
 
+def at_line(line: int, entry: Collective) -> Collective:
+    """The call as it is recorded with the user's line."""
+    return replace(entry, frames=[Frame("step", "/job/train.py", line)])
+
+
 def test_a_tie_in_shape_is_broken_by_who_changed_it() -> None:
-    """Of two ranks that agreed before, the one that now comes with another size is at fault."""
-    before = [call(16, "all_reduce", [16], done=True)]
+    """Of two ranks that agreed at that line before, the one that comes with another size is at fault."""
+    before = [at_line(30, call(16, "all_reduce", [16], done=True))]
     verdict = only(
         job(
-            rank(0, collectives=[*before, call(17, "all_reduce", [64])]),
-            rank(1, collectives=[*before, call(17, "all_reduce", [16])]),
+            rank(0, collectives=[*before, at_line(30, call(17, "all_reduce", [64]))]),
+            rank(1, collectives=[*before, at_line(30, call(17, "all_reduce", [16]))]),
         )
     )
 
     assert ("collective-mismatch", [0], [1]) == (verdict.code, verdict.ranks, verdict.victims)
+
+
+def test_another_shape_after_another_call_breaks_no_tie() -> None:
+    """DDP sends each parameter once, each of its own shape: where two models differ, neither has changed."""
+    before = [at_line(29, call(16, "broadcast", [16], done=True))]
+    verdict = only(
+        job(
+            rank(0, collectives=[*before, at_line(30, call(17, "broadcast", [64]))]),
+            rank(1, collectives=[*before, at_line(30, call(17, "broadcast", [16]))]),
+        )
+    )
+
+    assert ("collective-mismatch", [0, 1]) == (verdict.code, verdict.ranks)
+    assert 0.7 >= verdict.confidence
 
 
 def test_exception_swallowed_by_a_rank_out_of_step() -> None:

@@ -10,7 +10,7 @@ from tests.cluster.kubernetes import images
 from tests.cluster.kubernetes.backend.conftest import SLEEP, Cli, Write, left
 from tests.cluster.kubernetes.cluster import Cluster
 
-from ddplaunch.render.archive import chart_agent_archive
+from ddplaunch.render.archive import agent_archive
 
 
 @pytest.fixture(name="chart")
@@ -18,7 +18,7 @@ def _chart(tmp_path: Path) -> Path:
     """As it is packaged, agent included."""
     folder = tmp_path / "chart"
     shutil.copytree(images.ROOT / "charts" / "ddplaunch", folder)
-    (folder / "files" / "agent.pyz").write_bytes(chart_agent_archive())
+    (folder / "files" / "agent.pyz").write_bytes(agent_archive())
     return folder
 
 

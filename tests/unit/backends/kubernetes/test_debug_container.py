@@ -61,7 +61,7 @@ def test_a_container_is_added_to_each_pod(cluster: type[Cluster]) -> None:
     )
     assert 0 == container["securityContext"]["runAsUser"]
     assert "SYS_PTRACE" in container["securityContext"]["capabilities"]["add"]
-    assert ("ddplaunch-debug-1", archive.looking_agent_archive()) == (first.container, first.got)
+    assert ("ddplaunch-debug-1", archive.agent_archive()) == (first.container, first.got)
     assert ["main"] == [each["targetContainerName"] for each in added(cluster, 1)]
 
 

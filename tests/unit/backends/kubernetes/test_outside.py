@@ -31,7 +31,7 @@ def test_py_spy_comes_where_it_is_wanted(cluster: type[Cluster]) -> None:
 
     api.diagnose(JOB)
 
-    agent, spy = archive.looking_agent_archive(), in_memory.packed_py_spy()
+    agent, spy = archive.agent_archive(), in_memory.packed_py_spy()
     assert (spy.packed + agent, agent) == (without.got, with_it.got)
     assert len(spy.packed) > 1_000_000
 
@@ -44,7 +44,7 @@ def test_all_pods_are_asked(cluster: type[Cluster]) -> None:
 
     found = api.diagnose(JOB)
 
-    assert [archive.looking_agent_archive()] * 2 == [first.got, second.got]
+    assert [archive.agent_archive()] * 2 == [first.got, second.got]
     assert ["pytorch", "main"] == [first.container, second.container]
     assert ["look", "--all"] == first.words[-2:]
     assert [(0, "llm-0-abc"), (1, "llm-1-xyz")] == [

@@ -262,8 +262,13 @@ def _minority(camps: list[list[int]], unseen: int = 0) -> list[int]:
 def _newcomers(
     camps: list[list[int]], calls: dict[int, Collective], before: dict[int, Collective]
 ) -> list[int]:
-    """Return the ranks that changed the shape, where groups of equal size differ in shape alone."""
+    """Return the ranks that changed the shape, where groups of equal size differ in shape alone.
+
+    Only from one line on are shapes expected to stay: DDP sends each parameter once, each of its own shape.
+    """
     if len({plain(call.op) for call in calls.values()}) > 1 or not before.keys() >= calls.keys():
+        return []
+    if any(not call.frames or call.frames[:1] != before[rank].frames[:1] for rank, call in calls.items()):
         return []
     changed = [ranks for ranks in camps if any(calls[rank].sizes != before[rank].sizes for rank in ranks)]
     comparable = len({str(before[rank].sizes) for rank in calls}) == 1
@@ -295,13 +300,19 @@ def _contrast(mismatch: Mismatch) -> str:
 
 # --- collective-skipped: a rank passed by a collective, and is out of step since
 #
-# The hook's ring has the user's line of each call. Ranks whose lines differ at one number need not be
-# wrong: a root may have a line of its own. Out of step is a rank whose calls are those of the others, but
-# for some that it left out or made twice; or one that has left a loop in which the others still are.
+# The hook's ring has the user's line of each call. The calls of all ranks of a group are laid side by side by
+# their numbers, and looked at from the oldest that is known of all: where the lines part for the first time,
+# and stay apart, the ranks have parted, however far back that is. What they stand in now is only what came of
+# it. Ranks whose lines differ at one number need not be wrong: a root may have a line of its own.
+#
+# Out of step is a rank whose calls are those of the others, but for some that it left out, made twice or made
+# in between; or one that has left a loop in which the others still are.
 
 
 _FARTHEST = 3
 """Collectives that a rank may be ahead of the others, or behind."""
+_ROOTED = re.compile(r"(broadcast|scatter|gather|reduce)(_object_list|_object)?")
+"""Calls that one rank may make from a line of its own, as the root."""
 _LONG = 4
 """Calls that must agree where it is not known when the rank came out of step."""
 _UNEVEN = (
@@ -324,6 +335,8 @@ class _Step:
     since: bool  # it was in step before
     left_out: Optional[Collective] = None
     now: Optional[Collective] = None
+    own_line: bool = False  # the others did not come to the line of `now`
+    certain: bool = True  # else `now` may be the call that the others made there from another line
 
 
 def collective_skipped(view: JobView) -> Optional[Verdict]:
@@ -354,6 +367,8 @@ def _out_of_step(view: JobView, group: str) -> dict[int, _Step]:
             continue
         most = max(camps.values(), key=len)
         if 2 * len(most) <= len(members):
+            if _agree_at(calls, number + 1):
+                continue
             return {}
         normal = max((calls[rank] for rank in most), key=max)
         steps = {
@@ -362,8 +377,16 @@ def _out_of_step(view: JobView, group: str) -> dict[int, _Step]:
             for rank in ranks
             if ranks is not most
         }
-        return {rank: step for rank, step in steps.items() if step is not None}
+        found = {rank: step for rank, step in steps.items() if step is not None}
+        if found or not _agree_at(calls, number + 1):
+            return found
+        # They are together again: a root, or a branch, has a line of its own for the same call.
     return {}
+
+
+def _agree_at(calls: dict[int, Calls], number: int) -> bool:
+    lines = {_line(its[number]) for its in calls.values() if number in its}
+    return len(lines) == 1
 
 
 def _step(mine: Calls, normal: Calls, number: int, since: bool) -> Optional[_Step]:
@@ -382,6 +405,11 @@ def _step(mine: Calls, normal: Calls, number: int, since: bool) -> Optional[_Ste
             if _agreed(mine, normal, number, shift) >= enough:
                 left = normal.get(number) if since and shift > 0 else None
                 return _Step(number, shift, since, left, mine.get(number))
+        # Calls of its own in between, from a line that the others do not come to: from then on it is behind.
+        own = mine.get(number)
+        as_root = own is not None and not apart and _ROOTED.fullmatch(plain(own.op))
+        if since and not as_root and _agreed(mine, normal, number + ahead, -ahead) >= 2:
+            return _Step(number, -ahead, since, None, own, own_line=True, certain=apart)
     return _in_rounds(mine, normal, number) if since else None
 
 
@@ -438,6 +466,11 @@ def _skip_verdict(view: JobView, group: str, found: dict[int, _Step]) -> Verdict
             f"{is_} {count} behind them since"
         )
         hint = f"Look for a repetition around {_described(step.now)} that depends on the rank or on its data."
+        if step.own_line:
+            hint = (
+                f"The others did not come to {_described(step.now)} there: look for the branch around it, "
+                "which depends on the rank or on its data."
+            )
     else:
         sentence = (
             f"{subjects.ranks(ranks)} {is_} {count} out of step with the others since an earlier round: "
@@ -457,14 +490,26 @@ def _skip_verdict(view: JobView, group: str, found: dict[int, _Step]) -> Verdict
         sentence=sentence,
         ranks=ranks,
         victims=view.victims_of(ranks),
-        confidence=0.95 if step.since else 0.85,
+        confidence=0.8 if not step.certain else 0.95 if step.since else 0.85,
         facts=[*facts, *view.counts()],
         hint=hint,
     )
 
 
 def _calls_of(view: JobView, rank: int, group: str) -> Calls:
-    return {call.seq: call for call in view.ranks[rank].calls if call.group == group and not call.p2p}
+    """Return the calls of the group: the last ones whole, earlier ones as far as their lines are known."""
+    evidence = view.ranks[rank]
+    calls = {
+        each.first + place: Collective(
+            group, each.first + place, each.sites[site].op, frames=[each.sites[site].line]
+        )
+        for each in evidence.sequences
+        if each.group == group
+        for place, site in enumerate(each.calls)
+        if 0 <= site < len(each.sites)
+    }
+    calls.update({call.seq: call for call in evidence.calls if call.group == group and not call.p2p})
+    return calls
 
 
 def _lined(calls: Calls) -> bool:
@@ -490,7 +535,7 @@ def loop_left(view: JobView) -> Optional[Verdict]:
     A loop around both, in any function on the way, would leave open who is a round ahead.
     """
     mismatch = find_mismatch(view)
-    if mismatch is None or view.unseen:
+    if mismatch is None or view.unseen or _parted_earlier(view, mismatch.group):
         return None
     ranks = sorted(rank for camp in mismatch.camps.values() for rank in camp)
     there = [
@@ -510,6 +555,31 @@ def loop_left(view: JobView) -> Optional[Verdict]:
         if len(loops) == 1 and None not in loops and len(mismatch.camps) == 2:
             return _left_verdict(view, mismatch, camp, others, str(loops.pop()))
     return None
+
+
+def _parted_earlier(view: JobView, group: str) -> bool:
+    """Whether lines differ before the ranks' last calls, and the next ones do too.
+
+    Then the calls have parted there, and whoever seems to be out of the loop may be one call ahead since. At
+    one call alone a root may have a line of its own.
+    """
+    calls = [
+        _calls_of(view, rank, group) for rank in view.members.get(group, view.world) if rank in view.ranks
+    ]
+    calls = [its for its in calls if its and _lined(its)]
+    if not calls:
+        return False
+    apart = [
+        len({_line(its[number]) for its in calls}) > 1
+        for number in range(max(min(its) for its in calls), min(max(its) for its in calls))
+    ]
+    return any(one and next_one for one, next_one in zip(apart, apart[1:]))
+
+
+def _from_the_start(view: JobView, group: str) -> bool:
+    """Whether the calls of the group are known since the first one, so that no earlier one can differ."""
+    members = [rank for rank in view.members.get(group, view.world) if rank in view.ranks]
+    return all(min(_calls_of(view, rank, group), default=0) == 1 for rank in members)
 
 
 def _way_in(view: JobView, rank: int) -> list[Frame]:
@@ -545,7 +615,8 @@ def _left_verdict(
         f"{view.locations[others[0]]}",
         ranks=ranks,
         victims=view.victims_of(ranks),
-        confidence=0.9,
+        # A call that a rank made more, or less, before what is known would look the same.
+        confidence=0.9 if _from_the_start(view, mismatch.group) else 0.75,
         facts=mismatch.facts,
         hint=_UNEVEN,
     )
