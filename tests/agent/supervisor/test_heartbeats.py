@@ -30,7 +30,7 @@ def _program(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
         hooks.listen(BUSY * 5.0)
         rank = Rank(0, 0, os.getpid())
         (rank.line,) = hooks.lines.values()
-        tracker = SimpleNamespace(alive=[rank], node=0, strangers=list)
+        tracker = SimpleNamespace(alive=[rank], node=0, choose_to_ask=list)
         poller = Poller(cast(Any, tracker), hooks, Sampler(), cast(Any, None))
         yield SimpleNamespace(end=end, hooks=hooks, rank=rank, poller=poller)
         rank.close()

@@ -44,7 +44,7 @@ def _nothing(label: object, text: object) -> None:
 @pytest.fixture(name="tracker")
 def _tracker(tmp_path: Path) -> RankTracker:
     """That of a plain command, without a process so far."""
-    console: Any = SimpleNamespace(full=True, log=_nothing, write=_nothing, flush=lambda: None)
+    console: Any = SimpleNamespace(is_full=True, log=_nothing, write=_nothing, flush=lambda: None)
     hooks: Any = SimpleNamespace(lines={})
     place = LaunchContext(str(tmp_path), 0)
     Path(place.launch_log).parent.mkdir(parents=True)
