@@ -74,8 +74,8 @@ SLURM: Final = Target(
     plan="ddplaunch.plan.slurm:make",
     render="ddplaunch.render.slurm:render",
     connect="ddplaunch.backends.slurm.backend:connect",
-    after="ddplaunch.backends.slurm.after:jobs",
-    reach="ddplaunch.backends.slurm.reach:here",
+    after="ddplaunch.backends.slurm.backend:jobs_after",
+    reach="ddplaunch.backends.slurm:destination",
 )
 KUBERNETES: Final = Target(
     "kubernetes",
@@ -84,8 +84,8 @@ KUBERNETES: Final = Target(
     plan="ddplaunch.plan.kubernetes:make",
     render="ddplaunch.render.kubernetes:render",
     connect="ddplaunch.backends.kubernetes.backend:connect",
-    check_up="ddplaunch.backends.kubernetes.check_up:job",
-    reach="ddplaunch.backends.kubernetes.reach:here",
+    check_up="ddplaunch.backends.kubernetes.submission:check_up",
+    reach="ddplaunch.backends.kubernetes.kubeconfig:destination",
     without_order="no Job of Kubernetes can wait for another, with or without Kueue (a JobSet's dependsOn "
     "orders the parts of one job)",
     gate_timeout=POD_GATE_TIMEOUT,

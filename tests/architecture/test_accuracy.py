@@ -75,6 +75,22 @@ def test_every_miss_is_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
         assert line in page.splitlines()
 
 
+def test_confidences_are_compared_with_what_was_true() -> None:
+    said = [
+        Score(STUCK, run("io-stuck", 0, 1, confidence=0.95)),
+        Score(STUCK, run("io-stuck", 2, confidence=0.9)),
+        Score(STUCK, run("rank-in-user-code", 0, 1, confidence=0.5)),
+        Score(STUCK, run("unknown", confidence=0.0)),
+    ]
+    lines = [*accuracy.calibration({"above": said})]
+
+    assert [
+        "| 0.9 or more | 1 of 2 (50 %) |",
+        "| 0.7 to 0.9 | - |",
+        "| less than 0.7 | 1 of 1 (100 %) |",
+    ] == lines[2:]
+
+
 @pytest.mark.parametrize(("restarts", "hasty"), [(0, 1), (1, 0)])
 def test_a_failure_of_an_earlier_round_is_no_accusation_before_time(restarts: int, hasty: int) -> None:
     """A program that torchrun restarts has failed before it comes to its fault."""

@@ -10,7 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from tests.corpus import accuracy_outside
-from tests.corpus.accuracy_text import HEAD, MISSES, NCCL_HEAD, OUTSIDE_HEAD, PEERS, PROGRAMS, SCORES
+from tests.corpus.accuracy_text import (
+    CALIBRATION,
+    HEAD,
+    MISSES,
+    NCCL_HEAD,
+    OUTSIDE_HEAD,
+    PEERS,
+    PROGRAMS,
+    SCORES,
+)
 from tests.corpus.cases import Case
 from tests.corpus.faults import Fault
 from tests.corpus.scores import ABSTAINED, PART, RIGHT, WIDE, WRONG, Score, named, of_ranks
@@ -27,6 +36,9 @@ PEER_NAMES = (
     "torchfrtrace, mended dumps",
     "py-spy",
 )
+
+BANDS = (("0.9 or more", 0.9, 1.1), ("0.7 to 0.9", 0.7, 0.9), ("less than 0.7", 0.0, 0.7))
+"""Confidences: how the page calls them, the least, and below what."""
 
 Measured = dict[str, Any]
 """{"programs": {name: {"cpus", "torch", "runs": [run], "peers": {peer: ranks or None}}}}
@@ -67,9 +79,13 @@ def merge(old: Measured, new: dict[str, dict[str, Any]], names: Iterable[str]) -
 
 def page(measured: Measured, cases: Iterable[Case], nccl: Measured, nccl_cases: Iterable[Case]) -> str:
     """accuracy.md."""
+    nccl_cases = list(nccl_cases)
     rows = measured["programs"]
     faults, healthy, scores = _scored(cases, rows)
     parts = [HEAD, *_figures(scores, healthy, rows), "", SCORES, *matrix(scores), ""]
+    of_nccl = _scored(nccl_cases, nccl["programs"])[2]
+    sources = {"above": scores, "from outside": accuracy_outside.scores(faults, rows), "with NCCL": of_nccl}
+    parts += [CALIBRATION, *calibration(sources), ""]
     parts += [MISSES, *_misses(faults, healthy, rows, WHY), "", PEERS, *_peers(faults, rows), ""]
     parts += [OUTSIDE_HEAD, *accuracy_outside.section(faults, healthy, rows), ""]
     parts += [NCCL_HEAD, *_with_nccl(nccl["programs"], nccl_cases), ""]
@@ -162,6 +178,28 @@ def matrix(scores: list[Score]) -> Iterator[str]:
         those = [score.run["code"] for score in scores if score.case.code == code]
         got = ", ".join(f"{other} {count}" for other, count in Counter(those).most_common())
         yield f"| {code} | {len(those)} | {got} |"
+
+
+def calibration(sources: dict[str, list[Score]]) -> Iterator[str]:
+    """The lines of the table of confidences: of how many verdicts in each band the cause was true.
+
+    A run that was broken off has no confidence, and one without a verdict, or with `unknown`, claims nothing.
+    """
+    yield f"| said with | {' | '.join(sources)} |"
+    yield "|---" * (1 + len(sources)) + "|"
+    for name, least, below in BANDS:
+        cells = []
+        for scores in sources.values():
+            said = [
+                score
+                for score in scores
+                if score.run["code"] in CATALOGUE
+                and score.run["code"] != "unknown"
+                and least <= score.run.get("confidence", -1.0) < below
+            ]
+            right = sum(score.kind in (RIGHT, WIDE) for score in said)
+            cells.append(f"{right} of {len(said)} ({100 * right / len(said):.0f} %)" if said else "-")
+        yield f"| {name} | {' | '.join(cells)} |"
 
 
 def _misses(

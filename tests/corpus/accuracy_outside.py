@@ -57,6 +57,17 @@ def section(faults: list[Case], healthy: list[Case], rows: dict[str, Any]) -> It
         yield f"| {case.name} | {true} | {look.get('load', '')} | {' | '.join(cells)} |"
 
 
+def scores(faults: list[Case], rows: dict[str, Any]) -> list[Score]:
+    """Return how all that was said from outside compares with what is true."""
+    return [
+        Score(case, look[kind])
+        for case in faults
+        for look in [rows.get(case.name, {}).get("outside", {})]
+        for kind in KINDS
+        if kind in look
+    ]
+
+
 def _range(loads: list[float]) -> str:
     """'3.0 to 9.0, 9.0 in the median'."""
     return f"{min(loads)} to {max(loads)}, {statistics.median(loads):.1f} in the median" if loads else "0"

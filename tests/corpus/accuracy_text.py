@@ -26,6 +26,14 @@ The true cause of each program, and the codes that its runs got.
 - wrong: an innocent rank is named, or a cause that is not true.
 """
 
+CALIBRATION = """\
+## How sure they were
+
+Verdicts that name a cause, by the confidence with which they were said, and of how many all that they said
+was true, with the right ranks and the cause or a wider one: those above, those said from outside (below),
+and those with NCCL (below). Of a hundred that are said with 0.9, ninety should be.
+"""
+
 MISSES = """\
 ## Every miss
 """

@@ -18,7 +18,7 @@ from tests.unit.report.conftest import bundle
 
 from ddplaunch.agent.contract import Bundle, Marks, bundle_file, codec
 from ddplaunch.agent.diagnosis.run.decide import judge
-from ddplaunch.backends import files, printed, saved
+from ddplaunch.backends import files, saved
 from ddplaunch.backends.job import Handle, Job, State
 from ddplaunch.errors import UsageError
 
@@ -112,7 +112,7 @@ class Log(Target):
         return mutate.text(random, text, (), 2) if dice % 3 == 0 else text
 
     def feed(self, given: str) -> None:
-        found = printed.bundle(given.split("\n"))
+        found = files.printed_bundle(given.split("\n"))
         if found is not None:
             told.diagnosis(_JOB, found)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import Any, cast
@@ -14,7 +16,7 @@ from tests.fuzz.target import Target
 from ddplaunch.agent.contract import Verdict
 from ddplaunch.agent.platforms import scheduler_log
 from ddplaunch.agent.platforms.termination import text
-from ddplaunch.backends import printed
+from ddplaunch.backends import files
 from ddplaunch.backends.kubernetes import objects, output
 from ddplaunch.backends.kubernetes.api import Api
 from ddplaunch.backends.kubernetes.backend import KubernetesBackend
@@ -27,7 +29,7 @@ _VERDICT = Verdict("port-in-use", "node 0: port 29500 is held by pid 812", "gate
 
 
 class Objects(Target):
-    """Jobs, pods, events and termination messages, changed by structure."""
+    """Jobs, pods, events and termination messages, with other texts in them: their form is the server's."""
 
     def __init__(self, folder: Path) -> None:
         self._backend = KubernetesBackend(folder)
@@ -36,7 +38,12 @@ class Objects(Target):
             _speak(each["pods"])
 
     def make(self, random: Random) -> Any:
-        return mutate.tree(random, random.choice(self._recorded), 6)
+        given = copy.deepcopy(random.choice(self._recorded))
+        places = list(_texts(given))
+        for _ in range(random.randint(1, 6)):
+            holder, key = random.choice(places)
+            holder[key] = mutate.text(random, holder[key], mutate.TOKENS)
+        return given
 
     def feed(self, given: Any) -> None:
         with contextlib.suppress(ClusterError):
@@ -65,7 +72,7 @@ class PodLog(Target):
             report = scheduler_log.read_report(line)
             if report is not None:
                 str(report.verdict.sentence)
-        printed.bundle(given.split("\n"))
+        files.printed_bundle(given.split("\n"))
 
 
 class _Server:
@@ -80,6 +87,16 @@ class _Server:
         if path.endswith("/workloads"):
             return {"items": [self._given.get("workload")]}
         return {"items": self._given.get(path.rpartition("/")[2])}
+
+
+def _texts(given: Any) -> Iterator[tuple[Any, Any]]:
+    """Where each text stands that a user, a controller or an agent has written."""
+    pairs = enumerate(given) if isinstance(given, list) else given.items()
+    for key, value in pairs:
+        if isinstance(value, (dict, list)):
+            yield from _texts(value)
+        elif isinstance(value, str) and key not in ("apiVersion", "kind"):
+            yield given, key
 
 
 def _speak(pods: list[Any]) -> None:

@@ -13,7 +13,7 @@ from tests.fuzz import mutate, told
 from tests.fuzz.target import Target
 
 from ddplaunch.backends.job import Handle, Job, State
-from ddplaunch.backends.slurm import outcomes, parse, parse_json, pending
+from ddplaunch.backends.slurm import outcomes, parse, pending
 from ddplaunch.backends.slurm.parse import NonsenseError, Partition, SlurmJob
 
 _CELLS = (
@@ -109,7 +109,7 @@ class Json(Target):
 
     def feed(self, given: str) -> None:
         with contextlib.suppress(NonsenseError):
-            for each in parse_json.squeue(given):
+            for each in parse.squeue_json(given):
                 _tell(each)
 
 

@@ -8,7 +8,7 @@ import time
 from ddplaunch.agent.contract import Bundle
 from ddplaunch.backends.job import Job
 from ddplaunch.cli import exits
-from ddplaunch.cli import list as listing
+from ddplaunch.cli import jobs as listing
 from ddplaunch.report import board, html, machine, verdict
 from ddplaunch.report.diagnosis import diagnose
 from ddplaunch.report.paint import Paint
@@ -20,7 +20,9 @@ def job(found: Job) -> None:
     """By `list` and `status`."""
     now = time.time()
     _written(
-        listing.table([found], now), board.text(board.of(found, now)), json.dumps(machine.job_data(found))
+        listing.table([found], now),
+        board.board_text(board.make_board(found, now)),
+        json.dumps(machine.job_data(found)),
     )
     exits.of_job(found)
 

@@ -12,16 +12,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from ddplaunch.api.files import Validation, load, load_all, plan, plan_all, render, validate
-from ddplaunch.api.handles import find, known, last
-from ddplaunch.api.profiles import Choice, choose, config_file, configuration, profile
+from ddplaunch.api.files import (
+    Choice,
+    Validation,
+    choose,
+    config_file,
+    configuration,
+    load,
+    load_all,
+    plan,
+    plan_all,
+    profile,
+    render,
+    validate,
+)
 from ddplaunch.api.submission import doctor, submit, submit_all, try_out
 from ddplaunch.api.submitted import (
     bring_outputs,
     cancel,
     delete,
     diagnose,
+    find,
     jobs,
+    known,
+    last,
     logs,
     outputs,
     remains,

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ddplaunch.api.connections import connected
 from ddplaunch.api.files import planned, startable
+from ddplaunch.api.submitted import connected
 from ddplaunch.errors import DdplaunchError, UsageError
 
 if TYPE_CHECKING:
@@ -133,10 +133,10 @@ def doctor(
 
 def _without_job_file(nodes: int, profile: str | Profile | None) -> JobSpec:
     """Return a job for so many nodes with the defaults of the profile. Raises SpecError, UsageError."""
-    from ddplaunch.api import profiles
+    from ddplaunch.api import files
     from ddplaunch.spec.load import parse_all
 
-    found = profiles.profile(profile) if isinstance(profile, str) else profile
+    found = files.profile(profile) if isinstance(profile, str) else profile
     text = f"apiVersion: ddplaunch/v1\nname: doctor\nnodes: {nodes}\ncommand: ['true']\n"
     return parse_all(text.encode(), found.file if found else "doctor", profile=found)[0]
 

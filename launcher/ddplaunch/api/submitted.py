@@ -1,21 +1,130 @@
-"""Asks for submitted jobs: their state, their output, their evidence, their end."""
+"""Functions on submitted jobs: which one is meant, its state, its output, its evidence, its end."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddplaunch.agent.text import shell
-from ddplaunch.api.connections import connected, connected_to
-from ddplaunch.errors import ClusterError, UsageError
+from ddplaunch.errors import ClusterError, DdplaunchError, NotFoundError, UsageError
 
 if TYPE_CHECKING:
     from ddplaunch.agent.contract import Bundle
     from ddplaunch.backends import Backend, Deletes
-    from ddplaunch.backends.job import Handle, Job, Remains
+    from ddplaunch.backends.job import Handle, Job, Known, Remains
     from ddplaunch.backends.outputs import Outputs
     from ddplaunch.report.diagnosis import Diagnosis
+
+
+def parsed(handle: Handle | str) -> Handle:
+    """Return the handle. Raises UsageError for text that is none."""
+    from ddplaunch.backends.job import Handle
+
+    return Handle.parse(handle) if isinstance(handle, str) else handle
+
+
+@contextmanager
+def connected(to: str) -> Iterator[Backend]:
+    """Connect to a target, and close the connection after use. Raises UsageError for an unknown target."""
+    from ddplaunch.backends import connect
+
+    backend = connect(to)
+    try:
+        yield backend
+    except KeyboardInterrupt:
+        raise  # at once: closing waits for a query that is under way
+    except BaseException:
+        backend.close()
+        raise
+    backend.close()
+
+
+@contextmanager
+def connected_to(handle: Handle | str) -> Iterator[tuple[Backend, Handle]]:
+    """Connect to the target of a handle, and return it parsed. Raises UsageError for text that is none."""
+    found = parsed(handle)
+    with connected(found.target) as backend:
+        yield backend, found
+
+
+def known() -> list[Known]:
+    """Return the jobs that this user has submitted from here, of all targets, the newest first.
+
+    No scheduler is asked. A target that cannot be used has none.
+    """
+    from ddplaunch.backends import connect
+    from ddplaunch.targets import names
+
+    found = []
+    for target in names():
+        with suppress(DdplaunchError):
+            found += connect(target).known()
+    return sorted(found, key=lambda each: each.at, reverse=True)
+
+
+def last() -> Handle:
+    """Return the job that this user has submitted last from here. Raises NotFoundError when there is none."""
+    newest = next(iter(known()), None)
+    if newest is None:
+        raise NotFoundError(
+            "no job has been submitted from here yet",
+            hint="`ddplaunch submit job.yaml` starts one; `ddplaunch list --to slurm` or `--to kubernetes` "
+            "asks a cluster for yours",
+        )
+    return newest.handle
+
+
+def find(text: str, *, sure: bool = False) -> Handle:
+    """Return the job that a handle names, or the name of a job that was submitted from here.
+
+    A name means its newest submission, as in `local://digits`; so does one of several targets, unless the
+    caller must be `sure`. Raises UsageError then, and NotFoundError when it means none.
+    """
+    from ddplaunch.backends.job import Handle
+
+    if "://" in text:
+        return Handle.parse(text)
+    found = {each.handle: each for each in known() if text in _names(each)}
+    exact = [handle for handle in found if handle.path == text]
+    meant = exact or [*found]
+    if not meant:
+        raise _no_such_job(text)
+    newest = {handle.target: handle for handle in reversed(meant)}
+    if len(newest) > 1 and (sure or len(exact) > 1):
+        from ddplaunch.report.words import clock
+
+        named = [
+            f"{handle} (submitted {clock(found[handle].at)})" for handle in meant if handle in newest.values()
+        ]
+        raise UsageError(
+            f"{text} may be one of {len(named)} jobs: {', '.join(named)}",
+            hint=f"name it by its handle, such as {meant[0]}",
+        )
+    return meant[0]
+
+
+def _names(job: Known) -> tuple[str, ...]:
+    """Return what names the job beside its whole handle: its number or its own name, and that of its file."""
+    path = job.handle.path
+    alone = () if job.handle.target == "local" else (path.rpartition("/")[2],)
+    return path, *alone, job.name
+
+
+def _no_such_job(text: str) -> NotFoundError:
+    from difflib import get_close_matches
+
+    names = dict.fromkeys(each.name for each in known() if each.name)
+    near = get_close_matches(text, names, n=1)
+    return NotFoundError(
+        f"no job called {text!r} has been submitted from here",
+        hint=f"did you mean {near[0]}?"
+        if near
+        else f"if it is a job of Slurm, slurm://{text}"
+        if text.isdecimal()
+        else "`ddplaunch list` shows the jobs here, `ddplaunch list --to slurm` those of a cluster",
+    )
 
 
 def status(handle: Handle | str) -> Job:
@@ -108,10 +217,10 @@ def diagnose(
     Raises as `status`; UsageError for a file that is no bundle, for `again` without one, for an attempt
     that has left nothing, and for `debug_image` without such pods.
     """
-    from ddplaunch.backends import outside, saved
+    from ddplaunch.backends import foreign_jobs, saved
     from ddplaunch.report.diagnosis import diagnose
 
-    pid, pods = outside.process_named(str(job)), outside.pods_named(str(job))
+    pid, pods = foreign_jobs.process_named(str(job)), foreign_jobs.pods_named(str(job))
     if debug_image and pods is None:
         raise UsageError(
             f"only pods get a debug container, and {job} names none",
@@ -123,7 +232,9 @@ def diagnose(
                 "a job that ddplaunch did not start has no attempts, and no bundle to be judged again",
                 hint=f"`ddplaunch diagnose {shell.word(str(job))}` looks at it now",
             )
-        return diagnose(*(outside.diagnose(pid) if pid is not None else _in_pods(pods or "", debug_image)))
+        return diagnose(
+            *(foreign_jobs.diagnose(pid) if pid is not None else _in_pods(pods or "", debug_image))
+        )
     if isinstance(job, Path) or (isinstance(job, str) and saved.names_file(job)):
         if attempt is not None and launch_attempt is None:
             raise UsageError("only a job has attempts", hint="a bundle is of one: leave out the number")
@@ -147,13 +258,13 @@ def diagnose(
         bundle = backend.collect(handle)
         if launch_attempt is not None:
             return diagnose(*saved.open_launch_attempt(backend.job(handle), bundle, launch_attempt))
-        return diagnose(outside.explained(backend.job(handle), bundle), bundle)
+        return diagnose(foreign_jobs.explained(backend.job(handle), bundle), bundle)
 
 
 def _in_pods(path: str, debug_image: str) -> tuple[Job, Bundle | None]:
-    from ddplaunch.backends.kubernetes import outside
+    from ddplaunch.backends.kubernetes import foreign_evidence
 
-    return outside.diagnose(path, debug_image)
+    return foreign_evidence.diagnose(path, debug_image)
 
 
 def cancel(handle: Handle | str) -> Job:

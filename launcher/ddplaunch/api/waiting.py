@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
 
-from ddplaunch.api.connections import connected, connected_to, parsed
+from ddplaunch.api.submitted import connected, connected_to, parsed
 from ddplaunch.errors import NeverStartsError, NotFinishedError
 
 if TYPE_CHECKING:

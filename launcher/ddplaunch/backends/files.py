@@ -9,10 +9,11 @@ import json
 import os
 import stat
 import zlib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TypeVar
 
-from ddplaunch.agent.contract import Bundle, bundle_file, codec
+from ddplaunch.agent.contract import Bundle, Marks, bundle_file, codec
 
 T = TypeVar("T")
 
@@ -172,3 +173,35 @@ def _within_bounds(found: dict[str, Any]) -> dict[str, Any]:
             if isinstance(number, (int, float)) and not -most <= number <= most:
                 raise codec.ContractError(f"{key} is {str(number)[:40]}, which cannot be")
     return found
+
+
+def printed_bundle(lines: Iterable[str]) -> Bundle | None:
+    """Return the last whole bundle in these lines; None: there is none."""
+    return next(reversed(list(printed_bundles(lines))), None)
+
+
+def printed_bundles(lines: Iterable[str]) -> Iterator[Bundle]:
+    """Yield the whole bundles in these lines, one for each attempt that the hub has seen."""
+    block: list[str] | None = None
+    size = 0
+    for line in lines:
+        text = line.strip()
+        if text == Marks.BUNDLE:
+            block, size = [], 0
+        elif text == Marks.BUNDLE_END and block is not None:
+            found, block = _unpacked("".join(block)), None
+            if found is not None:
+                yield found
+        elif block is not None:
+            size += len(text)
+            if size > MAX_BYTES:
+                block = None
+            else:
+                block.append(text)
+
+
+def _unpacked(text: str) -> Bundle | None:
+    try:
+        return bundle(text)
+    except codec.ContractError:
+        return None

@@ -11,10 +11,10 @@ from importlib.resources import files
 from typing import Final
 
 from ddplaunch import api
-from ddplaunch.cli.parser import Parser
+from ddplaunch.cli.parser import Command, Parser
 from ddplaunch.errors import DdplaunchError, ExitCode
 
-HELP = """
+_COMPLETION_HELP = """
 The script completes commands, options, job handles and verdict codes.
 
   bash   eval "$(ddplaunch completion bash)"         in ~/.bashrc
@@ -29,8 +29,7 @@ Word = tuple[str, str]
 """A possible word, and what it means."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command."""
+def _add_completion_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "shell", nargs="?", choices=("bash", "zsh", "fish"), metavar="SHELL", help="bash, zsh or fish"
     )
@@ -38,8 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
 
 
-def run(args: argparse.Namespace) -> int:
-    """Run the command, and return the exit code."""
+def _completion(args: argparse.Namespace) -> int:
     if args.words is not None:
         print("\n".join("\t".join(filter(None, word)) for word in fitting(args.words or [""])))
     elif args.shell is None:
@@ -120,4 +118,9 @@ _OF_METAVAR: Final[dict[str, Callable[[], list[Word]]]] = {
     "FILE": _files,
     "DIR": _files,
     "-- COMMAND": _files,
+}
+
+
+COMMANDS: Final = {
+    "completion": Command(_COMPLETION_HELP, _add_completion_arguments, _completion),
 }

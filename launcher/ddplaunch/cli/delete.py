@@ -6,18 +6,19 @@ import argparse
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ddplaunch import api
 from ddplaunch.agent.text.printable import printable
-from ddplaunch.cli import handles
+from ddplaunch.cli import jobs
 from ddplaunch.cli import parser as arguments
+from ddplaunch.cli.parser import Command
 from ddplaunch.errors import DdplaunchError, ExitCode, UsageError
 
 if TYPE_CHECKING:
     from ddplaunch.backends.job import Job, Remains
 
-HELP = """
+_DELETE_HELP = """
 Removes all that a job has left: on this machine and on Slurm its folder, with its output and what its ranks
 wrote there; on Kubernetes its Job or JobSet with all objects that were made for it; everywhere the evidence
 that was kept. First it shows what would go, and asks on a terminal; elsewhere nothing goes without --yes.
@@ -39,8 +40,7 @@ class _Doomed(NamedTuple):
     left: Remains
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command."""
+def _add_delete_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "handles",
         nargs="*",
@@ -62,8 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.target(parser, "the scheduler whose jobs are meant, where none is named", default)
 
 
-def run(args: argparse.Namespace) -> int:
-    """Run the command, and return the exit code."""
+def _delete(args: argparse.Namespace) -> int:
     doomed = list(_doomed(args))
     if not doomed:
         sys.stderr.write("there is nothing to delete\n")
@@ -102,7 +101,7 @@ def _doomed(args: argparse.Namespace) -> Iterator[_Doomed]:
 
 
 def _named(args: argparse.Namespace) -> Iterator[Job]:
-    found = [api.status(handles.named(text)) for text in dict.fromkeys(args.handles)]
+    found = [api.status(jobs.named_job(text)) for text in dict.fromkeys(args.handles)]
     for job in {job.handle: job for job in found}.values():
         if not (job.state.ended or args.cancel):
             raise UsageError(
@@ -117,11 +116,9 @@ def _named(args: argparse.Namespace) -> Iterator[Job]:
 
 def _chosen(args: argparse.Namespace) -> Iterator[Job]:
     """Yield all jobs of the target that have ended, or with --cancel all, and are old enough."""
-    from ddplaunch.cli import list as listing
-
     sent = {each.handle for each in api.known()}
     others = 0
-    for job in api.jobs(args.to or listing.target_meant(args.profile)):
+    for job in api.jobs(args.to or jobs.target_meant(args.profile)):
         if (job.state.ended or args.cancel) and _is_old(job, args.older):
             if job.handle in sent:
                 yield job
@@ -181,3 +178,8 @@ def _deleted(doomed: Sequence[_Doomed]) -> int:
         else:
             print(job.handle, flush=True)
     return code
+
+
+COMMANDS: Final = {
+    "delete": Command(_DELETE_HELP, _add_delete_arguments, _delete),
+}

@@ -1,22 +1,24 @@
-"""`ddplaunch diagnose`."""
+"""`ddplaunch diagnose` and `ddplaunch explain`."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from shutil import get_terminal_size
+from typing import TYPE_CHECKING, Final
 
 from ddplaunch import api
-from ddplaunch.cli import handles, jobs
+from ddplaunch.cli import jobs, output
 from ddplaunch.cli import parser as arguments
-from ddplaunch.errors import ExitCode, UsageError
+from ddplaunch.cli.parser import Command
+from ddplaunch.errors import ExitCode, NotFoundError, UsageError
 
 if TYPE_CHECKING:
     from ddplaunch.agent.contract import Bundle
     from ddplaunch.report.diagnosis import Diagnosis
 
-HELP = """
+_DIAGNOSE_HELP = """
 While the job runs, this collects stacks and counters of all its ranks, and the job goes on. After its end,
 this reads the evidence that the job left. The cause to fix first is printed first.
 
@@ -35,8 +37,7 @@ The exit code is 0 whatever is wrong with the job; that of `ddplaunch status` sh
 """
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command."""
+def _add_diagnose_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.handle(
         parser,
         ", the file of a bundle, pid:1234, a process, or kubernetes://namespace/kind/name, anybody's pods; "
@@ -72,16 +73,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--again", action="store_true", help="judge a bundle by the rules of this version")
 
 
-def run(args: argparse.Namespace) -> int:
-    """Run the command, and return the exit code."""
-    from ddplaunch.cli import report_file
+def _diagnose(args: argparse.Namespace) -> int:
     from ddplaunch.report import verdict
 
     for path in filter(None, (args.html, args.bundle)):
-        report_file.check(Path(path))
+        output.check_file(Path(path))
     if args.svg is not None:
-        report_file.check_folder(Path(args.svg))
-    job = handles.meant_or_file(args.handle)
+        output.check_folder(Path(args.svg))
+    job = jobs.job_or_evidence(args.handle)
     attempt, launch_attempt = args.attempt
     found = api.diagnose(
         job,
@@ -91,37 +90,34 @@ def run(args: argparse.Namespace) -> int:
         debug_image=args.debug_image,
     )
     if args.bundle is not None:
-        report_file.write(Path(args.bundle), _archive(job, found.bundle))
+        output.write_file(Path(args.bundle), _archive(job, found.bundle))
     if args.html is not None:
         from ddplaunch.report import html
 
-        report_file.write(Path(args.html), html.page(found))
+        output.write_file(Path(args.html), html.page(found))
     if args.svg is not None:
         _write_pictures(found, Path(args.svg))
     if args.json:
         from ddplaunch.report.machine import diagnosis_data
 
-        jobs.print_json(diagnosis_data(found))
+        output.print_json(diagnosis_data(found))
     elif args.markdown:
         from ddplaunch.report import markdown
 
         print(markdown.text(found), end="")
     else:
-        from ddplaunch.cli import terminal
-
-        print(verdict.diagnosis_text(found, terminal.paint(sys.stdout), terminal.width(sys.stdout)))
+        print(verdict.diagnosis_text(found, output.paint(sys.stdout), output.width(sys.stdout)))
     return ExitCode.SUCCEEDED
 
 
 def _write_pictures(found: Diagnosis, folder: Path) -> None:
-    from ddplaunch.cli import report_file
-    from ddplaunch.report import gallery
+    from ddplaunch.report import scene
     from ddplaunch.report.pictures import svg
     from ddplaunch.report.scene import Scene
 
-    pictures = gallery.pictures(Scene(found))
+    pictures = scene.make_pictures(Scene(found))
     for picture in pictures:
-        report_file.write(folder / f"{picture.name}.svg", svg.alone(picture.svg))
+        output.write_file(folder / f"{picture.name}.svg", svg.alone(picture.svg))
     if not pictures:
         sys.stderr.write(f"no picture was written: {found.job.handle} has left no evidence for one\n")
 
@@ -132,3 +128,45 @@ def _archive(text: str, bundle: Bundle | None) -> bytes:
     if bundle is None:
         raise UsageError(f"{text} has left no evidence", hint="`ddplaunch logs` shows what it printed")
     return bundle_file.packed(bundle)
+
+
+_EXPLAIN_HELP = """
+Prints what the verdict means, how it shows, how to confirm it by hand, and how to fix it. Without CODE, lists
+all codes.
+"""
+
+
+def _add_explain_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("code", nargs="?", metavar="CODE", help="a verdict code, such as rank-in-dataloader")
+
+
+def _explain(args: argparse.Namespace) -> int:
+    from ddplaunch.report import explain
+
+    if args.code is None:
+        width = max(map(len, explain.meanings()))
+        print("\n".join(f"{code:<{width}}  {meaning}" for code, meaning in explain.meanings().items()))
+    elif explain.has_page(args.code):
+        text = explain.page(args.code).rstrip()
+        print(explain.folded(text, get_terminal_size().columns) if sys.stdout.isatty() else text)
+    else:
+        raise _unknown(args.code, list(explain.meanings()))
+    return ExitCode.SUCCEEDED
+
+
+def _unknown(code: str, known: list[str]) -> NotFoundError:
+    from difflib import get_close_matches
+
+    near = get_close_matches(code, known, n=1)
+    return NotFoundError(
+        f"there is no verdict {code!r}",
+        hint=f"did you mean `ddplaunch explain {near[0]}`?"
+        if near
+        else "`ddplaunch explain` lists all codes",
+    )
+
+
+COMMANDS: Final = {
+    "diagnose": Command(_DIAGNOSE_HELP, _add_diagnose_arguments, _diagnose),
+    "explain": Command(_EXPLAIN_HELP, _add_explain_arguments, _explain),
+}

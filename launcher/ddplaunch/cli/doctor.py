@@ -1,22 +1,24 @@
-"""`ddplaunch doctor`."""
+"""`ddplaunch doctor` and `ddplaunch interfaces`: what is checked before a job starts."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ddplaunch import api
+from ddplaunch.cli import loading, output
 from ddplaunch.cli import parser as arguments
-from ddplaunch.errors import UsageError
+from ddplaunch.cli.parser import Command, as_json
+from ddplaunch.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from ddplaunch.report.diagnosis import Diagnosis
     from ddplaunch.spec.config import Profile
     from ddplaunch.spec.models import JobSpec
 
-HELP = """
+_DOCTOR_HELP = """
 Runs every check that a job runs before its training starts, on every node and between all nodes, and starts
 no training. It prints who reaches whom and how long that takes, round trip and path MTU as the kernel of the
 node that tries knows them, each node's address, interface and MTU, and what each check has found: n/a where a
@@ -36,8 +38,7 @@ examples:
 _CLEAR = "the way is clear: a job could start here"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command."""
+def _add_doctor_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", nargs="?", metavar="FILE", help="a job file, or - for standard input")
     parser.add_argument(
         "--nodes", type=arguments.at_least(1), metavar="N", help="without FILE: how many nodes (default: 1)"
@@ -55,13 +56,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(args: argparse.Namespace) -> int:
-    """Run the command, and return the exit code."""
+def _doctor(args: argparse.Namespace) -> int:
     from ddplaunch.backends import interrupts
-    from ddplaunch.cli import exits, follow, jobs, report_file
+    from ddplaunch.cli import exits, follow
 
     if args.html is not None:
-        report_file.check(Path(args.html))
+        output.check_file(Path(args.html))
     job, profile = _job(args)
     with interrupts.kept() as interrupt:
         handle = api.doctor(job, args.to, nodes=args.nodes, profile=profile, smoke_test=args.smoke)
@@ -78,11 +78,11 @@ def run(args: argparse.Namespace) -> int:
     if args.html is not None:
         from ddplaunch.report import html
 
-        report_file.write(Path(args.html), html.page(found, _CLEAR))
+        output.write_file(Path(args.html), html.page(found, _CLEAR))
     if args.json:
         from ddplaunch.report.machine import doctor_data
 
-        jobs.print_json(doctor_data(found))
+        output.print_json(doctor_data(found))
     else:
         _print(found)
     return exits.of_job(found.job)
@@ -90,17 +90,15 @@ def run(args: argparse.Namespace) -> int:
 
 def _job(args: argparse.Namespace) -> tuple[JobSpec | None, Profile | None]:
     """Return the job of the job file; without one, None and the profile. Raises SpecError, UsageError."""
-    from ddplaunch.cli import jobs
-
     if args.file is None:
         if args.changes:
             raise UsageError(
                 "--set is for a job file", hint="name one, or set the number of nodes by --nodes"
             )
-        profile = jobs.profile(args)
-        jobs.choose(args, [], profile)
+        profile = loading.profile(args)
+        loading.choose(args, [], profile)
         return None, profile
-    first, *more = jobs.load(args)
+    first, *more = loading.load(args)
     if more:
         sys.stderr.write(f"note: this checks the first of the sweep's {1 + len(more)} jobs\n")
     return first, None
@@ -108,13 +106,42 @@ def _job(args: argparse.Namespace) -> tuple[JobSpec | None, Profile | None]:
 
 def _print(found: Diagnosis) -> None:
     from ddplaunch.backends.job import State
-    from ddplaunch.cli import terminal
-    from ddplaunch.report import checks, verdict
+    from ddplaunch.report import gate_results, verdict
 
-    paint, width = terminal.paint(sys.stdout), terminal.width(sys.stdout)
+    paint, width = output.paint(sys.stdout), output.width(sys.stdout)
     if found.bundle is not None:
-        print(checks.checks_text(found.bundle, paint, verdict.node_names(found)))
+        print(gate_results.checks_text(found.bundle, paint, verdict.node_names(found)))
     if found.verdicts or found.job.state is not State.SUCCEEDED:
         print(f"\n{verdict.diagnosis_text(found, paint, width)}")
     else:
         print(paint.good(f"\n{_CLEAR}"))
+
+
+_INTERFACES_HELP = """
+Predicts the interfaces by the libraries' own rules, with reasons, and asks the libraries themselves, if
+--python has them. On a node, run `python3 agent.pyz interfaces`; the folder of each job has an agent.pyz.
+"""
+
+
+def _add_interfaces_arguments(parser: argparse.ArgumentParser) -> None:
+    as_json(parser)
+    parser.add_argument(
+        "--python",
+        default=sys.executable,
+        metavar="PYTHON",
+        help="a Python that has torch (default: ddplaunch's own)",
+    )
+
+
+def _interfaces(args: argparse.Namespace) -> int:
+    from ddplaunch.agent.contract import Exit
+    from ddplaunch.agent.interfaces import command
+
+    code = command.main(args.python, args.json)
+    return ExitCode.SUCCEEDED if code == Exit.OK else ExitCode.UNEXPECTED
+
+
+COMMANDS: Final = {
+    "doctor": Command(_DOCTOR_HELP, _add_doctor_arguments, _doctor),
+    "interfaces": Command(_INTERFACES_HELP, _add_interfaces_arguments, _interfaces),
+}

@@ -8,8 +8,9 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from ddplaunch.cli.parser import Command
 from ddplaunch.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 _MAX_BYTES = 2**20
 
-HELP = """
+_INJECT_HELP = """
 Prints the file with ddplaunch's gate and supervisor in it, for a controller that stays what it is: an Indexed
 Job, a JobSet of one job, a PyTorchJob (training-operator v1), a Job of Volcano, or a batch script in which
 srun starts torchrun. Only what is added changes; the rest stays byte for byte, comments too. What the command
@@ -39,8 +40,7 @@ examples:
 """
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command."""
+def _add_inject_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="a manifest or a batch script, or - for standard input")
     parser.add_argument("--diff", action="store_true", help="print a unified diff instead of the file")
     parser.add_argument("--remove", action="store_true", help="take out what this command has put in")
@@ -70,8 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(args: argparse.Namespace) -> int:
-    """Run the command, and return the exit code."""
+def _inject(args: argparse.Namespace) -> int:
     from ddplaunch.inject import change
     from ddplaunch.inject.settings import Settings
 
@@ -127,3 +126,8 @@ def _notes(changed: Changed, settings: Settings) -> Iterator[str]:
             f"note: its pods need the Secret {settings.key_secret}; once: kubectl create secret generic "
             f'{settings.key_secret}{where} --from-literal key="$(head -c 32 /dev/urandom | base64)"\n'
         )
+
+
+COMMANDS: Final = {
+    "inject": Command(_INJECT_HELP, _add_inject_arguments, _inject),
+}

@@ -1,81 +1,272 @@
-"""The first step of several commands: the plans of a job file, with notes on stderr."""
+"""Commands on submitted jobs: `list`, `status`, `logs`, `cancel`; and which job a command is about."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+import time
+from typing import TYPE_CHECKING, Final
 
 from ddplaunch import api
-from ddplaunch.agent.text import shell
 from ddplaunch.agent.text.printable import printable
-from ddplaunch.api.files import left_out
+from ddplaunch.cli import output
+from ddplaunch.cli import parser as arguments
+from ddplaunch.cli.parser import Command
+from ddplaunch.errors import ExitCode, NeverStartsError, NotFoundError, UsageError
 
 if TYPE_CHECKING:
-    from ddplaunch.plan.plan import Plan
-    from ddplaunch.spec.config import Profile
-    from ddplaunch.spec.models import JobSpec
+    from ddplaunch.backends.job import Job
 
 
-def load(args: argparse.Namespace) -> list[JobSpec]:
-    """Return the jobs in the file that is named, and print notes once. Raises SpecError, UsageError.
+def job_or_last(text: str | None) -> str:
+    """Return the handle of the job that `text` names; None: of the job submitted last, and say which.
 
-    Where no target is named, one is chosen and stands in `args.to`, and a note says which, and why.
+    Raises as `api.find` and `api.last`.
     """
-    from ddplaunch.spec import smells
-
-    its = profile(args)
-    found = api.load_all(args.file, args.changes, profile=its)
-    choose(args, found, its)
-    for text in smells.notes(*(each.env for each in found)):
-        sys.stderr.write(f"note: {text}\n")
-    return found
+    if text is not None:
+        return str(api.find(text))
+    handle = api.last()
+    sys.stderr.write(f"the last job is {handle}\n")
+    return str(handle)
 
 
-def profile(args: argparse.Namespace) -> Profile | None:
-    """Return the profile that holds, and print which; None: none holds. Raises SpecError, UsageError."""
-    found = api.profile(args.profile, args.to)
-    if found is not None:
-        sys.stderr.write(f"profile {found.name} of {printable(found.file)}\n")
-    return found
+def job_or_evidence(text: str | None) -> str:
+    """Return the path of a bundle, a process, or anybody's pods, as it is, and else what `meant` returns."""
+    from ddplaunch.backends import foreign_jobs, saved
+
+    if text is None:
+        return job_or_last(None)
+    is_outside = foreign_jobs.process_named(text) is not None or foreign_jobs.pods_named(text) is not None
+    return text if is_outside or saved.names_file(text) else job_or_last(text)
 
 
-def choose(args: argparse.Namespace, jobs: Sequence[JobSpec], its: Profile | None) -> None:
-    """Set `args.to` where no target is named, and print which it is, and why. `its`: the profile."""
-    if args.to is None:
-        args.to, why = api.choose(jobs, its)
-        if why:
-            sys.stderr.write(f"to {args.to}: {printable(why)}\n")
+def named_job(text: str | None) -> str:
+    """Return the handle of the job that `text` names, for commands that never guess.
 
-
-def plan(args: argparse.Namespace, after: Sequence[str] = ()) -> list[Plan]:
-    """Return the plan of each job in the file, and print notes once, as `load`. Raises as `api.plan`."""
-    return planned(load(args), args, after)
-
-
-def planned(specs: Sequence[JobSpec], args: argparse.Namespace, after: Sequence[str] = ()) -> list[Plan]:
-    """Return the plans of these jobs, and print notes on their source once. Raises as `api.plan`."""
-    plans = api.plan_all(specs, args.to, after=after)
-    for names in dict.fromkeys(each.left_out for each in plans if each.left_out):
-        sys.stderr.write(f"note: {left_out(names)}\n")
-    return plans
-
-
-def only(plans: Sequence[Plan], path: str) -> Plan:
-    """Return the plan of a file with one job. Raises UsageError for a sweep, which is not printed."""
-    from ddplaunch.errors import UsageError
-
-    if plans[0].sweep:
+    Raises UsageError, with the last job in its hint, for None, and else as `api.find`.
+    """
+    if text is None:
+        handle = api.last()
         raise UsageError(
-            f"{path} is a sweep of {len(plans)} jobs, and one job is printed at a time",
-            hint=f"`ddplaunch render {shell.word(path)} -o DIR` writes each into a folder of its own; "
-            "`--set sweep=null` is the file without its sweep",
+            "`ddplaunch cancel` stops no job that you did not name",
+            hint=f"the last one is `ddplaunch cancel {handle}`; `ddplaunch list` shows all",
         )
-    return plans[0]
+    return str(api.find(text, sure=True))
 
 
-def print_json(data: Any) -> None:
-    """Print data for scripts."""
-    print(json.dumps(data, indent=2), flush=True)
+_LIST_HELP = """
+The newest jobs come first: all that run, and ended ones up to 20 lines in all. On Slurm your other jobs are
+listed too, while they wait or run.
+"""
+
+_LISTED = 20
+
+
+def _add_list_arguments(parser: argparse.ArgumentParser) -> None:
+    default = "the profile's, else where the last job went, else local, this machine"
+    arguments.target(parser, "the scheduler whose jobs to list", default)
+    parser.add_argument("-a", "--all", action="store_true", help="list every job, however old")
+    arguments.as_json(parser)
+
+
+def _list(args: argparse.Namespace) -> int:
+    named = args.to is not None
+    if named and args.profile:
+        api.profile(args.profile, args.to)  # refuses a profile of another target
+    args.to = args.to or target_meant(args.profile)
+    found = api.jobs(args.to)
+    kept = [job for index, job in enumerate(found) if args.all or index < _LISTED or not job.state.ended]
+    if args.json:
+        from ddplaunch.report.machine import job_data
+
+        output.print_json([job_data(job) for job in kept])
+        return ExitCode.SUCCEEDED
+    target = f" --to {args.to}" if named else ""
+    if kept:
+        print(table(kept, time.time()))
+    else:
+        sys.stderr.write(f"no jobs yet; `ddplaunch submit job.yaml{target}` starts one\n")
+    if len(kept) < len(found):
+        sys.stderr.write(f"{len(found) - len(kept)} older jobs: `ddplaunch list{target} --all`\n")
+    return ExitCode.SUCCEEDED
+
+
+def target_meant(profile: str | None) -> str:
+    """Return the target of the profile, else that of the last job, with a line on stderr, else this machine.
+
+    Raises UsageError, SpecError for a profile that is named, and broken.
+    """
+    try:
+        chosen = api.profile(profile)
+    except (UsageError, api.SpecError) as error:
+        if profile:
+            raise
+        sys.stderr.write(f"{error}\n\nnote: these are the jobs of this machine\n")
+        return "local"
+    if chosen is not None and chosen.target:
+        return chosen.target
+    try:
+        target = api.last().target
+    except NotFoundError:
+        return "local"
+    if target != "local":
+        sys.stderr.write(
+            f"jobs on {target}, where the last one went; `--to local` lists those of this machine\n"
+        )
+    return target
+
+
+def table(jobs: list[Job], now: float) -> str:
+    """Return a line of headings, and a line for each job."""
+    from ddplaunch.report.words import clock, duration, sweep_text
+
+    rows = [["HANDLE", "NAME", "SWEEP", "STATE", "SUBMITTED", "TOOK", "WHAT"]]
+    for job in jobs:
+        took = duration((job.ended or now) - job.submitted)
+        name, values = printable(job.name), printable(sweep_text(job.sweep))
+        rows.append([str(job.handle), name, values, str(job.state), clock(job.submitted), took, _what(job)])
+    if not any(job.sweep for job in jobs):
+        rows = [[*row[:2], *row[3:]] for row in rows]
+    if all(job.name in job.handle.path.split("/") for job in jobs):
+        rows = [[row[0], *row[2:]] for row in rows]  # the handle contains it
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
+    return "\n".join(
+        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, [*widths, 0], strict=True)).rstrip()
+        for row in rows
+    )
+
+
+def _what(job: Job) -> str:
+    from ddplaunch.report.progress import numbered
+
+    return (numbered(job) + _present(job)).removesuffix(": ")
+
+
+def _present(job: Job) -> str:
+    from ddplaunch.report.diagnosis import known_verdicts
+
+    verdicts = known_verdicts(job)
+    if verdicts:
+        return verdicts[0].code
+    if job.detail or job.status is None or job.state.ended:
+        return printable(job.detail)
+    return job.status.phase if job.status.phase != job.state else ""
+
+
+_STATUS_HELP = """
+Once a job has run for a minute, a line shows how long a step takes, by the job's own collectives, and which
+rank waits least for the others. With --json that is `pace`: medians, and `first`, the ranks that wait least.
+
+The exit code shows the job's result: 0 succeeded, 100 failed, 101 not finished, 103 cancelled, 104 the
+preflight check failed, 105 hang; 102 when there is no such job. With --watch, 104 also ends the wait for a
+job that can never start; it stays in the queue.
+"""
+
+
+def _add_status_arguments(parser: argparse.ArgumentParser) -> None:
+    arguments.handle(parser)
+    arguments.as_json(parser)
+    parser.add_argument("-w", "--watch", action="store_true", help="wait until the job has ended, as `watch`")
+
+
+def _status(args: argparse.Namespace) -> int:
+    from ddplaunch.cli import exits
+
+    job = api.status(job_or_last(args.handle))
+    if args.watch and not job.state.ended:
+        from ddplaunch.cli import watch
+
+        handle = job.handle  # by now with its number: the name alone means the newest
+        try:
+            job = watch.watch_until_end(sys.stderr if args.json else sys.stdout, handle)
+        except NeverStartsError:
+            if args.json:
+                output.print_job(api.status(handle))
+            raise
+    if args.json:
+        output.print_job(job)
+    else:
+        from ddplaunch.report import board
+
+        print(board.board_text(board.make_board(job, time.time())))
+    return exits.of_job(job)
+
+
+_LOGS_HELP = """
+Every line begins with [node/rank]; the rank is the global one. --rank and --node take numbers such as 0,2-3;
+with both, a line must match both.
+
+examples:
+  ddplaunch logs -f local://digits
+  ddplaunch logs local://digits/3 --rank 0,2-3 --tail 50
+"""
+
+
+def _add_logs_arguments(parser: argparse.ArgumentParser) -> None:
+    arguments.handle(parser)
+    parser.add_argument(
+        "-f", "--follow", action="store_true", help="follow the output until the job has ended"
+    )
+    parser.add_argument(
+        "-r", "--rank", type=arguments.numbers, metavar="RANKS", help="only these ranks, as in 0,2-3"
+    )
+    parser.add_argument("--node", type=arguments.numbers, metavar="NODES", help="only these nodes")
+    parser.add_argument(
+        "-n", "--tail", type=arguments.at_least(0), metavar="N", help="begin with the last N lines"
+    )
+
+
+def _logs(args: argparse.Namespace) -> int:
+    handle = job_or_last(args.handle)
+    empty = True
+    for line in api.logs(handle, nodes=args.node, ranks=args.rank, tail=args.tail, follow=args.follow):
+        empty = False
+        print(line, flush=args.follow)
+    if empty and args.tail != 0:
+        from ddplaunch.report.progress import headline
+
+        job = api.status(handle)
+        what = "nothing" if args.rank is args.node is None else "nothing on those ranks and nodes"
+        sys.stderr.write(f"{job.handle} has printed {what}: {headline(job, time.time())}\n")
+    return ExitCode.SUCCEEDED
+
+
+_CANCEL_HELP = """
+Stops the job, waits for its end, and kills it if it does not end in time. For a job that has already ended,
+it changes nothing, and that is not an error.
+"""
+
+
+def _add_cancel_arguments(parser: argparse.ArgumentParser) -> None:
+    arguments.handle(parser, more="")
+    arguments.as_json(parser)
+
+
+def _cancel(args: argparse.Namespace) -> int:
+    from ddplaunch.report.progress import headline
+
+    before = api.status(named_job(args.handle))
+    if before.state.ended:
+        job = before
+        sys.stderr.write(f"{job.handle} had already ended: {headline(job, time.time())}\n")
+    else:
+        sys.stderr.write(f"stopping {before.handle} …\n")
+        try:
+            job = api.cancel(before.handle)
+        except KeyboardInterrupt:
+            sys.stderr.write(
+                f"\nstopped waiting; `ddplaunch status {before.handle}` shows whether the job has ended"
+            )
+            raise
+        sys.stderr.write(f"{job.handle} {headline(job, time.time())}\n")
+    if args.json:
+        output.print_job(job)
+    return ExitCode.SUCCEEDED
+
+
+COMMANDS: Final = {
+    "list": Command(_LIST_HELP, _add_list_arguments, _list),
+    "status": Command(_STATUS_HELP, _add_status_arguments, _status),
+    "logs": Command(_LOGS_HELP, _add_logs_arguments, _logs),
+    "cancel": Command(_CANCEL_HELP, _add_cancel_arguments, _cancel),
+}

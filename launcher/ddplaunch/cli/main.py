@@ -5,7 +5,10 @@ A command imports only what it needs, so that `ddplaunch --help` and tab complet
 
 from __future__ import annotations
 
+import errno
 import gc
+import io
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -13,11 +16,37 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from ddplaunch import __version__
-from ddplaunch.cli import streams
 from ddplaunch.errors import DdplaunchError, ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from ddplaunch.cli.parser import Parser
+    from ddplaunch.cli.parser import Command, Parser
+
+
+def _prepare_streams() -> None:
+    """Open streams that the caller has closed, and write UTF-8.
+
+    A job file is UTF-8, and a rendered file must have the same bytes in every locale. Other bytes, as in a
+    file's name, are written as escapes.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, _null_stream(mode))
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+
+
+def _discard_output() -> None:
+    """Discard further output: Python would report what it cannot write when it closes stdout."""
+    sys.stdout = _null_stream("w")
+
+
+def _null_stream(mode: str) -> io.TextIOWrapper:
+    """Return a stream of os.devnull, which is open as long as the process runs."""
+    stream = open(os.devnull, mode, encoding="utf-8")  # noqa: SIM115, PTH123 - open for life
+    assert isinstance(stream, io.TextIOWrapper)
+    return stream
+
 
 VERBS: Final = {
     "init": "write a commented job file to begin with",
@@ -40,7 +69,21 @@ VERBS: Final = {
     "schema": "print the JSON Schema of the job file, or of what `diagnose --json` prints",
     "completion": "print the completion script of a shell",
 }
-"""Verb -> its line in the help. Each is a module of this package with `HELP`, `add_arguments` and `run`."""
+"""Each command, and its line in the help."""
+
+_MODULES: Final = {
+    "init": "job_files",
+    "validate": "job_files",
+    "render": "job_files",
+    "schema": "job_files",
+    "status": "jobs",
+    "list": "jobs",
+    "logs": "jobs",
+    "cancel": "jobs",
+    "explain": "diagnose",
+    "interfaces": "doctor",
+}
+"""The module of a command, whose `COMMANDS` has it; one that is not listed has a module of its own name."""
 
 EXIT_CODES: Final = {
     ExitCode.SUCCEEDED: "succeeded",
@@ -72,11 +115,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         del words[0]
     if argv is None and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupt)
-    streams.prepare()
+    _prepare_streams()
     try:
         code = _run(words, debug)
     except BrokenPipeError:  # the reader has closed the pipe
-        streams.silence()
+        _discard_output()
         return _PIPE_CLOSED
     except KeyboardInterrupt:
         sys.stderr.write("\n")
@@ -113,7 +156,7 @@ def _run(words: list[str], debug: bool) -> int:
         verb = known_verb(words[0])
         arguments = verb_parser(verb).parse_args(words[1:])
         debug = debug or arguments.debug
-        code: int = import_module(f"ddplaunch.cli.{verb}").run(arguments)
+        code = command(verb).run(arguments)
         sys.stdout.flush()
         return code
     except DdplaunchError as error:
@@ -128,17 +171,16 @@ def _run(words: list[str], debug: bool) -> int:
             raise
         sys.stderr.write(f"{_unexpected(error)}\n")
         if isinstance(error, OSError) and error.filename is None:
-            streams.silence()  # else Python tries to write the rest at its end
+            _discard_output()  # else Python tries to write the rest at its end
         return ExitCode.UNEXPECTED
 
 
 def _unexpected(error: Exception) -> DdplaunchError:
-    from ddplaunch.cli import os_errors
 
     if isinstance(error, RuntimeError) and str(error) == "can't start new thread":
-        return DdplaunchError(*os_errors.NO_ROOM)
+        return DdplaunchError(*_NO_ROOM)
     if isinstance(error, OSError):
-        refused = os_errors.of(error)
+        refused = explained_os_error(error)
         if refused is not None:
             return DdplaunchError(*refused)
     return DdplaunchError(
@@ -146,13 +188,20 @@ def _unexpected(error: Exception) -> DdplaunchError:
     )
 
 
+def command(verb: str) -> Command:
+    """Return the command of that name; only its module is imported."""
+    module = import_module(f"ddplaunch.cli.{_MODULES.get(verb, verb)}")
+    found: Command = module.COMMANDS[verb]
+    return found
+
+
 def verb_parser(verb: str) -> Parser:
-    """Return the parser of one command; only its module is imported."""
+    """Return the parser of one command."""
     from ddplaunch.cli.parser import Parser
 
-    module = import_module(f"ddplaunch.cli.{verb}")
-    parser = Parser(prog=f"ddplaunch {verb}", description=f"{VERBS[verb]}\n\n{module.HELP.strip()}")
-    module.add_arguments(parser)
+    found = command(verb)
+    parser = Parser(prog=f"ddplaunch {verb}", description=f"{VERBS[verb]}\n\n{found.help.strip()}")
+    found.add_arguments(parser)
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     return parser
 
@@ -190,3 +239,45 @@ def overview() -> str:
             "",
         ]
     )
+
+
+_OS_HINTS: Final = {
+    errno.ENOSPC: "`df -h` shows which disk is full, `quota` how much of it you may use",
+    errno.EDQUOT: "`quota` shows how much of this disk you may use; make room there",
+    errno.EACCES: "`ls -ld` on it and on the folders above shows the owner; you are {user}",
+    errno.EPERM: "`ls -ld` on it and on the folders above shows the owner; you are {user}",
+    errno.EROFS: "the disk is mounted read-only: see `findmnt --target PATH`",
+    errno.EIO: "the disk or its server is faulty: see `dmesg`",
+    errno.ESTALE: "the file server has lost the file: mount the folder again, or ask its administrator",
+    errno.EMFILE: "`ulimit -n` shows how many files you may open; raise it",
+}
+
+
+_NO_ROOM: Final = (
+    "no more processes and threads may be started here",
+    "`ulimit -u` shows how many you may have, `ps -LU $USER` those that you have; end what is not needed",
+)
+
+
+def explained_os_error(error: OSError) -> tuple[str, str] | None:
+    """Return message and hint; None for an error that is more likely a bug of ddplaunch."""
+    if error.errno == errno.EAGAIN:  # of fork(2); files here do not answer so
+        return _NO_ROOM
+    hint = _OS_HINTS.get(error.errno or 0)
+    if hint is None:
+        return None
+    what = "standard output cannot be written"
+    if error.filename is not None:
+        what = f"{error.filename} cannot be read or written"
+    return f"{what}: {error.strerror}", hint.format(user=_user())
+
+
+def _user() -> str:
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a number without a name, as in a container
+        import os
+
+        return f"user {os.getuid()}"

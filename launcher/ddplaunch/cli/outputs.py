@@ -11,18 +11,19 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ddplaunch import api
 from ddplaunch.agent.text.printable import printable
-from ddplaunch.cli import handles, jobs
+from ddplaunch.cli import jobs, output
 from ddplaunch.cli import parser as arguments
+from ddplaunch.cli.parser import Command
 from ddplaunch.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from ddplaunch.backends.outputs import Outputs
 
-HELP = """
+_OUTPUTS_HELP = """
 Lists what the ranks wrote below their working directory, and their checkpoints in DDPLAUNCH_RESUME_DIR. With
 `source`, ranks run in a folder of the job's own; without, they run in the folder of the job file, and you see
 the files written there since you submitted the job. On Kubernetes you see the folder on the volume that
@@ -36,8 +37,7 @@ _LISTED = 20
 """Files that are listed of each folder, the newest first."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command."""
+def _add_outputs_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.handle(parser)
     parser.add_argument(
         "--copy", metavar="DIR", help="copy them there; a file that exists is never overwritten"
@@ -45,12 +45,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.as_json(parser)
 
 
-def run(args: argparse.Namespace) -> int:
-    """Run the command, and return the exit code."""
-    handle = handles.meant(args.handle)
+def _outputs(args: argparse.Namespace) -> int:
+    handle = jobs.job_or_last(args.handle)
     found = api.outputs(handle) if args.copy is None else _copied(handle, Path(args.copy))
     if args.json:
-        jobs.print_json([_data(each) for each in found])
+        output.print_json([_data(each) for each in found])
         return ExitCode.SUCCEEDED
     if not any(each.files for each in found):
         where = "".join(f" in {each.where or each.folder}" for each in found[:1])
@@ -146,3 +145,8 @@ def _data(outputs: Outputs) -> dict[str, object]:
         "complete": outputs.complete,
         "files": [asdict(each) for each in outputs.files],
     }
+
+
+COMMANDS: Final = {
+    "outputs": Command(_OUTPUTS_HELP, _add_outputs_arguments, _outputs),
+}

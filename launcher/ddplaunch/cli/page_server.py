@@ -15,7 +15,7 @@ from typing import IO, Self
 from ddplaunch.backends.job import Job
 from ddplaunch.errors import UsageError
 from ddplaunch.report import board, live, live_page
-from ddplaunch.report.changes import Changes
+from ddplaunch.report.live import Changes
 
 HOST = "127.0.0.1"
 _FAREWELL = 3.0
@@ -115,7 +115,7 @@ class _Request(BaseHTTPRequestHandler):
             self._answer(HTTPStatus.SERVICE_UNAVAILABLE, "nothing is known of the job yet\n", "text/plain")
         else:
             render = live_page.page if name == _PAGE else live_page.part
-            text = render(board.of(job, time.time()), list(self.server.changes))
+            text = render(board.make_board(job, time.time()), list(self.server.changes))
             self.server.was_read = True  # at once: the job may end while this is sent
             self._answer(HTTPStatus.OK, text, "text/html")
             if job.state.ended:

@@ -5,9 +5,17 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from ddplaunch.errors import UsageError
+
+
+class Command(NamedTuple):
+    """A command: its help below the first line, its arguments, and what runs it and returns the exit code."""
+
+    help: str
+    add_arguments: Callable[[Parser], None]
+    run: Callable[[argparse.Namespace], int]
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):

@@ -1,23 +1,28 @@
-"""`ddplaunch submit`."""
+"""`ddplaunch submit`: a job file, the jobs of its sweep, or the words of a command line."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ddplaunch import api
-from ddplaunch.api.files import startable
-from ddplaunch.cli import commanded, jobs
+from ddplaunch.agent.text.printable import printable
+from ddplaunch.api.files import read_changes, startable
+from ddplaunch.cli import loading, output
 from ddplaunch.cli import parser as arguments
-from ddplaunch.errors import ExitCode, NeverStartsError, UsageError
+from ddplaunch.cli.parser import Command
+from ddplaunch.errors import DdplaunchError, ExitCode, NeverStartsError, UsageError
 
 if TYPE_CHECKING:
     from ddplaunch.backends.job import Handle, Job
     from ddplaunch.cli.parser import Parser
     from ddplaunch.plan.plan import Plan
+    from ddplaunch.spec.models import JobSpec
 
-HELP = """
+_SUBMIT_HELP = """
 Prints only the job's handle on standard output; the other commands take it. The job goes on when this command
 ends, for whatever reason.
 
@@ -48,8 +53,7 @@ examples:
 """
 
 
-def add_arguments(parser: Parser) -> None:
-    """Add the arguments of the command."""
+def _add_submit_arguments(parser: Parser) -> None:
     parser.after_dashes = "command"
     parser.usage = "%(prog)s [options] FILE\n       %(prog)s [options] -- SCRIPT ..."
     parser.add_argument(
@@ -59,7 +63,7 @@ def add_arguments(parser: Parser) -> None:
         help="the job file, or - for standard input; or, after --, a script and its arguments",
     )
     arguments.target(parser)
-    commanded.add_arguments(parser)
+    _add_options_without_file(parser)
     arguments.changes(parser)
     parser.add_argument(
         "--after",
@@ -74,17 +78,15 @@ def add_arguments(parser: Parser) -> None:
     arguments.as_json(parser)
 
 
-def run(args: argparse.Namespace) -> int:
-    """Run the command, and return the exit code."""
+def _submit(args: argparse.Namespace) -> int:
     plans = _plans(args)
     if args.dry_run:
-        from ddplaunch.cli import abridged
-        from ddplaunch.cli.render import shown
+        from ddplaunch.cli.job_files import shown
 
-        plan = jobs.only(plans, args.file or "the command line")
+        plan = loading.only(plans, args.file or "the command line")
         rendered = api.render(plan)
         startable(plan)
-        abridged.write(shown(rendered))
+        output.write_abridged(shown(rendered))
         return ExitCode.SUCCEEDED
     return _sweep(plans, args) if plans[0].sweep else _one(plans[0], args)
 
@@ -102,10 +104,10 @@ def _plans(args: argparse.Namespace) -> list[Plan]:
             hint="`ddplaunch submit job.yaml`, or `ddplaunch submit -- train.py --epochs 3`",
         )
     if args.command is None:
-        commanded.refuse_options(args)
-        return jobs.plan(args, args.after)
-    job = commanded.load(args)
-    plans = jobs.planned(job.specs, args, args.after)
+        _refuse_options(args)
+        return loading.plan(args, args.after)
+    job = load_command(args)
+    plans = loading.planned(job.specs, args, args.after)
     if args.save is not None:
         for plan in plans:
             startable(plan)
@@ -125,7 +127,7 @@ def _one(plan: Plan, args: argparse.Namespace) -> int:
                 # Flushed at once: a script that is killed while it waits still has the handle.
                 print(handle, flush=True)
             elif not args.wait:
-                _print_json(api.status(handle))
+                output.print_job(api.status(handle))
         if plan.keeps_no_files:
             sys.stderr.write(
                 "note: the job has no volume (`volumes`): what its ranks write is gone with their pods; "
@@ -134,7 +136,7 @@ def _one(plan: Plan, args: argparse.Namespace) -> int:
         if interrupt.came:
             raise KeyboardInterrupt
         if args.wait:
-            return _wait(handle, as_json=args.json)
+            return _wait_for(handle, as_json=args.json)
         sys.stderr.write(f"watch it with `ddplaunch logs -f {handle}`\n")
     except KeyboardInterrupt:
         if handle is None:
@@ -145,12 +147,12 @@ def _one(plan: Plan, args: argparse.Namespace) -> int:
         if args.wait:
             job = api.status(handle)
             if args.json:
-                _print_json(job)
+                output.print_job(job)
             return exits.of_job(job)
     return ExitCode.SUCCEEDED
 
 
-def _wait(handle: Handle, *, as_json: bool) -> int:
+def _wait_for(handle: Handle, *, as_json: bool) -> int:
     """Show the job until its end, and return its exit code. Raises NeverStartsError."""
     from ddplaunch.cli import exits, follow
 
@@ -158,32 +160,251 @@ def _wait(handle: Handle, *, as_json: bool) -> int:
         found = follow.until_end(handle)
     except NeverStartsError:
         if as_json:
-            _print_json(api.status(handle))
+            output.print_job(api.status(handle))
         raise
     follow.conclude(found)
     if as_json:
-        _print_json(found.job)
+        output.print_job(found.job)
     return exits.of_job(found.job)
 
 
 def _sweep(plans: list[Plan], args: argparse.Namespace) -> int:
     """Submit all jobs of a sweep, and return the exit code."""
-    from ddplaunch.cli import many
 
-    handles = many.submit(plans, printed=not args.json)
-    code = many.wait(handles) if args.wait else ExitCode.SUCCEEDED
+    handles = _submit_all(plans, printed=not args.json)
+    code = _wait_for_all(handles) if args.wait else ExitCode.SUCCEEDED
     if args.json:
         from ddplaunch.report.machine import job_data
 
         known = {job.handle: job for job in api.jobs(args.to)}
-        jobs.print_json([job_data(known.get(handle) or api.status(handle)) for handle in handles])
+        output.print_json([job_data(known.get(handle) or api.status(handle)) for handle in handles])
     elif not args.wait:
         target = "" if args.to == "local" else f" --to {args.to}"
         sys.stderr.write(f"{len(handles)} jobs; `ddplaunch list{target}` shows them\n")
     return code
 
 
-def _print_json(job: Job) -> None:
-    from ddplaunch.report.machine import job_data
+def _submit_all(plans: Sequence[Plan], *, printed: bool) -> list[Handle]:
+    """Submit all jobs, and return their handles; with `printed` each is printed when its job was taken.
 
-    jobs.print_json(job_data(job))
+    After an error or a Ctrl-C the jobs that were taken are cancelled. Raises what `api.submit_all` raises.
+    """
+    from ddplaunch.backends import interrupts
+
+    def accepted(handle: Handle) -> None:
+        if printed:
+            print(handle, flush=True)
+
+    def cancelling(handles: list[Handle]) -> None:
+        name = plans[min(len(handles), len(plans) - 1)].job.job
+        sys.stderr.write(
+            f"a sweep is submitted whole or not at all: {name} was not, so those before it are cancelled: "
+            f"{', '.join(map(str, handles))}\n"
+        )
+
+    try:
+        with interrupts.kept():
+            return api.submit_all(plans, accepted=accepted, cancelling=cancelling)
+    except (DdplaunchError, KeyboardInterrupt) as error:
+        for note in getattr(error, "__notes__", ()):
+            sys.stderr.write(f"{printable(note)}\n")
+        raise
+
+
+def _wait_for_all(handles: Sequence[Handle]) -> int:
+    """Print the end of each job, and return the exit code of the first, in their order, that did not succeed.
+
+    A Ctrl-C leaves all jobs alone.
+    """
+    from ddplaunch.cli import exits, follow
+    from ddplaunch.report.words import sweep_text
+
+    over: dict[Handle, Job] = {}
+    try:
+        for found in api.wait_all(handles):
+            over[found.job.handle] = found.job
+            sys.stderr.write(f"{found.job.handle} {printable(sweep_text(found.job.sweep))}\n")
+            follow.conclude(found)
+    except KeyboardInterrupt:
+        sys.stderr.write(
+            f"\ndetached; {len(handles) - len(over)} jobs go on: `ddplaunch list` shows them, "
+            "`ddplaunch cancel HANDLE` stops one\n"
+        )
+    codes = [exits.of_wait(over[handle]) if handle in over else ExitCode.NOT_FINISHED for handle in handles]
+    good = codes.count(ExitCode.SUCCEEDED)
+    sys.stderr.write(f"ddplaunch: {good} of {len(handles)} jobs succeeded\n")
+    return next((code for code in codes if code), ExitCode.SUCCEEDED)
+
+
+_LIMITS: Final = {"slurm": "time", "kubernetes": "active_deadline", "local": "time"}
+"""The key of each target's section for the time that a job may take."""
+_OPTIONS: Final = {
+    "name": "name",
+    "nodes": "nodes",
+    "nproc_per_node": "nproc_per_node",
+    "gpus": "resources.gpus",
+    "image": "image",
+    "time": "slurm.time",
+}
+"""Options, and the keys of a job file that they stand for."""
+
+
+class Commanded(NamedTuple):
+    """The jobs of a command line, and the job file that would give the same."""
+
+    specs: list[JobSpec]
+    text: str
+
+    def save(self, path: str) -> None:
+        """Write the job file. Raises UsageError for one that exists, and for another folder than this one."""
+        from ddplaunch.spec import template
+
+        file = Path(path)
+        if file.absolute().parent.resolve() != Path.cwd().resolve():
+            raise UsageError(
+                f"--save: {path} would lie in another folder, and mean another script",
+                hint=f"what a job file names lies beside it: --save {file.name}",
+            )
+        template.create(file, self.text)
+        sys.stderr.write(f"wrote {printable(path)}\n")
+
+
+def _add_options_without_file(parser: argparse.ArgumentParser) -> None:
+    """Add the options for a job without a file."""
+    group = parser.add_argument_group("without a job file")
+    group.add_argument(
+        "--name",
+        type=arguments.job_name,
+        metavar="NAME",
+        help="without a file: the job's name (default: the script's)",
+    )
+    group.add_argument(
+        "--nodes", metavar="N", help="without a file: number of nodes, or a range such as 2:4 (default: 1)"
+    )
+    group.add_argument(
+        "--nproc-per-node",
+        type=arguments.at_least(1),
+        metavar="N",
+        help="without a file: ranks per node (default: one for each GPU, else 1)",
+    )
+    group.add_argument(
+        "--gpus", type=arguments.at_least(0), metavar="N", help="without a file: GPUs per node"
+    )
+    group.add_argument("--image", metavar="IMAGE", help="without a file: the container image")
+    group.add_argument(
+        "--time",
+        metavar="TIME",
+        help="without a file: the job's time limit, such as 90m",
+    )
+    group.add_argument(
+        "--save", metavar="FILE", help="without a file: write the job file, too; never over another"
+    )
+
+
+def _refuse_options(args: argparse.Namespace) -> None:
+    """Raise UsageError for an option that stands for a key of the job file that is given."""
+    for option, key in _OPTIONS.items():
+        value = getattr(args, option)
+        if value is not None:
+            raise UsageError(
+                f"--{option.replace('_', '-')} is for a job without a file, and {args.file} is one",
+                hint=f"`--set {key}={value}` changes the job file's own",
+            )
+    if args.save is not None:
+        raise UsageError(f"--save: {args.file} is a job file already", hint="`cp` copies it")
+
+
+def load_command(args: argparse.Namespace) -> Commanded:
+    """Return the jobs of a command line. Where no target is named, one is chosen and stands in `args.to`.
+
+    Raises SpecError, UsageError.
+    """
+    from ddplaunch.spec import command, smells
+    from ddplaunch.spec.load import COMMAND_LINE, changed, load_text
+
+    if not args.command:
+        raise UsageError("nothing to run after --", hint="`ddplaunch submit -- train.py --epochs 3`")
+    its = loading.profile(args)
+    changes = read_changes(args.changes)
+    values = _values(args)
+    if args.to is None:
+        plain = load_text(command.text(values).encode(), COMMAND_LINE, changes, its)
+        loading.choose(args, plain, its)
+    named = {change.path[0] for change in changes} | set(its.job.entries if its and its.job else ())
+    values |= _limit(args) | ({} if "source" in named else _source(args, named))
+    text = command.text(values)
+    found = load_text(text.encode(), COMMAND_LINE, changes, its)
+    for note in smells.notes(*(each.env for each in found)):
+        sys.stderr.write(f"note: {note}\n")
+    if changes:
+        text = command.text(changed(text.encode(), changes))
+    head = "# `ddplaunch submit` with a command and no file has written this job file.\n"
+    return Commanded(found, f"{head}{text}")
+
+
+def _values(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the keys of the job file, without what depends on the target."""
+    from ddplaunch.spec import command
+
+    nodes = args.nodes
+    given = {
+        "nodes": int(nodes) if nodes and nodes.isdecimal() else nodes,
+        "nproc_per_node": args.nproc_per_node or args.gpus or None,
+        "image": args.image,
+        "resources": None if args.gpus is None else {"gpus": args.gpus},
+    }
+    return {
+        "apiVersion": "ddplaunch/v1",
+        "name": args.name or command.name(args.command),
+        **{key: value for key, value in given.items() if value is not None},
+        "command": list(args.command),
+    }
+
+
+def _limit(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the section with the time limit. Raises UsageError for a target without one."""
+    if args.time is None:
+        return {}
+    if args.to not in _LIMITS:
+        raise UsageError(
+            f"--time: there is no such limit for --to {args.to}",
+            hint="leave it out",
+        )
+    return {args.to: {_LIMITS[args.to]: args.time}}
+
+
+def _source(args: argparse.Namespace, named: Collection[str | int]) -> dict[str, Any]:
+    """Return what travels to where this folder is not to be seen: what a script that lies here needs."""
+    from ddplaunch.plan import imports
+
+    if args.to != "kubernetes":
+        return {}
+    script = Path(_script(args.command))
+    if script.is_absolute() or ".." in script.parts or not script.is_file():
+        return {}
+    needs = imports.find(script, Path())
+    carried: dict[str, Any] = {"source": list(needs.paths)}
+    if needs.python_path and "env" not in named:
+        carried["env"] = {"PYTHONPATH": ":".join(needs.python_path)}
+    sys.stderr.write("".join(f"{line}\n" for line in _source_lines(needs.paths, needs.kept)))
+    return carried
+
+
+def _script(command: Sequence[str]) -> str:
+    if command[0] == "-m" and len(command) > 1:
+        return f"{command[1].replace('.', '/')}.py"
+    return command[0] if command[0].endswith(".py") else ""
+
+
+def _source_lines(paths: Sequence[str], kept: Sequence[Any]) -> Iterator[str]:
+    from ddplaunch.report import words
+
+    yield f"source: {printable(', '.join(paths))}"
+    if kept:
+        names = ", ".join(f"{each.path} ({words.size(each.size)})" for each in kept[:5])
+        yield f"note: the code names {printable(names)}, which will not travel with the job"
+
+
+COMMANDS: Final = {
+    "submit": Command(_SUBMIT_HELP, _add_submit_arguments, _submit),
+}

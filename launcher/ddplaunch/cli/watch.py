@@ -5,18 +5,19 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Final
 
 from ddplaunch import api
-from ddplaunch.cli import handles
+from ddplaunch.cli import jobs
 from ddplaunch.cli import parser as arguments
+from ddplaunch.cli.parser import Command
 from ddplaunch.errors import UsageError
 
 if TYPE_CHECKING:
     from ddplaunch.backends.job import Handle, Job
     from ddplaunch.report.live import StateView
 
-HELP = """
+_WATCH_HELP = """
 Shows a job until it has ended: on a terminal as a full screen that is drawn once a second, else a line for
 each change. Nodes in the same state are one row, the odd ones first. Ctrl-C ends the watching, not the job.
 
@@ -27,8 +28,7 @@ At the end `status` is printed; the exit code is that of `status --watch`, which
 """
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command."""
+def _add_watch_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.handle(parser)
     parser.add_argument("--web", action="store_true", help="serve the page for a browser, on loopback")
     parser.add_argument(
@@ -36,14 +36,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(args: argparse.Namespace) -> int:
-    """Run the command, and return the exit code."""
+def _watch(args: argparse.Namespace) -> int:
     from ddplaunch.cli import exits
     from ddplaunch.report import board
 
     if args.port is not None and not args.web:
         raise UsageError("--port is for --web", hint="add --web, or leave --port out")
-    job = api.status(handles.meant(args.handle))
+    job = api.status(jobs.job_or_last(args.handle))
     if not job.state.ended:
         if args.web:
             from ddplaunch.cli.page_server import WebView
@@ -51,14 +50,14 @@ def run(args: argparse.Namespace) -> int:
             with WebView(sys.stderr, args.port or 0) as view:
                 job = _until_end(job.handle, view)
         else:
-            job = on(sys.stdout, job.handle)
-    print(board.text(board.of(job, time.time())))
+            job = watch_until_end(sys.stdout, job.handle)
+    print(board.board_text(board.make_board(job, time.time())))
     return exits.of_job(job)
 
 
-def on(stream: IO[str], handle: Handle) -> Job:
+def watch_until_end(stream: IO[str], handle: Handle) -> Job:
     """Show the job on the stream until it has ended, and return it then. Raises as `api.watch`."""
-    from ddplaunch.cli.drawing import drawn
+    from ddplaunch.cli.output import drawn
     from ddplaunch.report import screen
 
     view = screen.view(stream)
@@ -70,3 +69,8 @@ def _until_end(handle: Handle, view: StateView) -> Job:
     for job in api.watch(handle):
         view.show(job)
     return job
+
+
+COMMANDS: Final = {
+    "watch": Command(_WATCH_HELP, _add_watch_arguments, _watch),
+}

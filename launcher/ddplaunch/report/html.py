@@ -14,19 +14,9 @@ from markupsafe import Markup
 
 from ddplaunch.agent.system import phrases
 from ddplaunch.agent.text.printable import printable
-from ddplaunch.report import (
-    checks,
-    fact_sources,
-    gallery,
-    rank_table,
-    same_stacks,
-    sentence,
-    sources,
-    spots,
-    words,
-)
+from ddplaunch.report import fact_sources, gate_results, rank_table, sentence, sources, words
 from ddplaunch.report.diagnosis import Diagnosis
-from ddplaunch.report.scene import Scene
+from ddplaunch.report.scene import Scene, make_pictures
 from ddplaunch.report.verdict import culprits, node_names
 
 _STACKS = 64
@@ -60,18 +50,18 @@ def page(diagnosis: Diagnosis, otherwise: str = "no verdict") -> str:
         evidence=evidence,
         view=view,
         at_fault=at_fault,
-        pictures=gallery.pictures(scene),
-        spots=spots.spots(scene),
+        pictures=make_pictures(scene),
+        spots=sources.spots(scene),
         pieces=sentence.pieces,
         sources=sources.sources(scene),
         fact_sources=fact_sources.of(view, verdicts[0]) if view and verdicts else {},
         unseen=sources.unseen(scene),
-        stacks=same_stacks.groups(view, at_fault)[:_STACKS] if view else [],
+        stacks=rank_table.groups(view, at_fault)[:_STACKS] if view else [],
         merged=rank_table.merged(view, at_fault) if view else [],
         ranks=rank_table.rows(view, at_fault) if view else [],
         ended=rank_table.ended,
         names=node_names(diagnosis),
-        checks=checks,
+        checks=gate_results,
         culprits=culprits,
         filled=_filled,
         name_nodes=phrases.nodes,

@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 
 from ddplaunch.agent.text.printable import printable
-from ddplaunch.report import sources, spots
+from ddplaunch.report import sources
 from ddplaunch.report.diagnosis import Diagnosis
 from ddplaunch.report.scene import Scene
-from ddplaunch.report.spots import Spot
+from ddplaunch.report.sources import Spot
 from ddplaunch.report.verdict import culprits, node_names, without_verdict
 from ddplaunch.report.words import duration, some
 
@@ -34,7 +34,7 @@ def text(diagnosis: Diagnosis) -> str:
     lines += [f"- what to do: {span(first.hint)}"] if first.hint else []
     lines += [f"- could not be seen: {span(each)}" for each in sources.unseen(scene)]
     lines += [f"- another verdict: {span(verdict.sentence)}" for verdict in others]
-    for spot in spots.spots(scene):
+    for spot in sources.spots(scene):
         lines += ["", *_spot(spot)]
     return "\n".join([*lines, "", f"More: {span(f'ddplaunch explain {first.code}')}", ""])
 

@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, NamedTuple, Self
 from ddplaunch.backends.job import Job
 from ddplaunch.report import board, live
 from ddplaunch.report.board import Board
-from ddplaunch.report.changes import Changes
+from ddplaunch.report.live import Changes
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -81,7 +81,7 @@ class Screen:
         if self._job is None:
             return Group()
         size = self._console.size
-        lines = window(board.of(self._job, self._clock()), list(self._log), size.width, size.height)
+        lines = window(board.make_board(self._job, self._clock()), list(self._log), size.width, size.height)
         return Group(
             *(Text(line.text, style=line.style, no_wrap=True, overflow="ellipsis") for line in lines)
         )

@@ -14,7 +14,7 @@ from ddplaunch.agent.contract import Exit, MeshTask
 from ddplaunch.agent.gate import probe
 from ddplaunch.agent.system import ports
 from ddplaunch.agent.transport.responder import Responder
-from ddplaunch.report import links
+from ddplaunch.report import gate_results
 
 DELAY = 0.03
 
@@ -26,7 +26,7 @@ def test_a_long_way_and_a_small_mtu_are_seen(network: Make, job: Job) -> None:
         trial.start()
         assert [Exit.OK] * 3 == trial.end(), [gate.output for gate in trial.gates]
 
-    found = {(each.node, each.peer): each for each in links.links(job.bundle)}
+    found = {(each.node, each.peer): each for each in gate_results.links(job.bundle)}
     far = {(0, 2), (2, 0)}
     assert {(a, b) for a in range(3) for b in range(3) if a != b} == found.keys()
     assert far == {way for way, each in found.items() if each.mtu == 1300}

@@ -30,12 +30,12 @@ from ddplaunch.agent.contract import (
 )
 from ddplaunch.agent.contract.codec import ContractError, dump
 from ddplaunch.agent.platforms import scheduler_log
-from ddplaunch.backends import files, folder, hub, lines, printed
+from ddplaunch.backends import files, folder, hub, lines
 from ddplaunch.backends.job import Selection
-from ddplaunch.backends.kubernetes import termination
-from ddplaunch.backends.local import output
+from ddplaunch.backends.kubernetes import node_status
+from ddplaunch.backends.local import store
 from ddplaunch.backends.local.backend import LocalBackend
-from ddplaunch.backends.slurm import last_words, parse, parse_json
+from ddplaunch.backends.slurm import outcomes, parse
 from ddplaunch.errors import UsageError
 
 STATUS = JobStatus("digits", 0, Phase.RUNNING, 1.0, [NodeStatus(0), NodeStatus(1)], 1.0, 2.0, [1])
@@ -88,7 +88,7 @@ def test_a_log_that_inflates_is_refused() -> None:
 
     with pytest.raises(ContractError, match="unpacks to more"):
         files.inflate(data)
-    assert None is printed.bundle([Marks.BUNDLE, base64.b64encode(data).decode(), Marks.BUNDLE_END])
+    assert None is files.printed_bundle([Marks.BUNDLE, base64.b64encode(data).decode(), Marks.BUNDLE_END])
 
 
 @pytest.mark.timeout(20)
@@ -176,8 +176,8 @@ def test_what_is_no_file_is_as_good_as_none(make: Callable[[Path], None], tmp_pa
     assert [] == hub._addresses(tmp_path)
     assert [] == lines.last_lines(run / "output.log", 5)
     assert [] == list(lines.GrowingFile(run / "output.log").present())
-    assert [] == list(output.lines(tmp_path, Selection(), follow=False, alive=lambda: False))
-    assert [] == last_words.of_gates(tmp_path)
+    assert [] == list(store.lines(tmp_path, Selection(), follow=False, alive=lambda: False))
+    assert [] == outcomes.of_gates(tmp_path)
 
 
 def test_a_line_without_end_is_shown_in_pieces(tmp_path: Path) -> None:
@@ -194,6 +194,6 @@ def test_a_line_without_end_is_shown_in_pieces(tmp_path: Path) -> None:
 def test_deep_json_of_pods_and_gates_is_no_answer(text: str) -> None:
     """Whoever prints it ends nobody's look."""
     assert None is scheduler_log.read_report(('{"unreached":' + text).encode())
-    assert None is termination.parse(text)
+    assert None is node_status.parse_message(text)
     with pytest.raises(parse.NonsenseError):
-        parse_json.squeue(text)
+        parse.squeue_json(text)

@@ -13,8 +13,8 @@ import pytest
 
 from ddplaunch.agent.contract import Env
 from ddplaunch.agent.evidence import py_spy
-from ddplaunch.backends import in_memory
-from ddplaunch.backends.in_memory import READY, WANTED, PySpy
+from ddplaunch.backends import foreign_jobs
+from ddplaunch.backends.foreign_jobs import READY, WANTED, PySpy
 from ddplaunch.render import archive
 
 AGENT = f"""
@@ -59,7 +59,7 @@ def _spy(tmp_path: Path) -> PySpy:
 @pytest.mark.parametrize("before", ["", WITHOUT_MEMFD], ids=["", "without memfd_create"])
 def test_the_agent_runs_and_writes_no_file(machine: tuple[str, Path], before: str) -> None:
     """On a Python that was built for an old C library, too."""
-    out = ran(machine, before + in_memory.AGENT, str(len(AGENT)), stdin=AGENT)
+    out = ran(machine, before + foreign_jobs.AGENT, str(len(AGENT)), stdin=AGENT)
 
     assert f"{['look', '--all']} [] None\n" == out
 
@@ -67,7 +67,7 @@ def test_the_agent_runs_and_writes_no_file(machine: tuple[str, Path], before: st
 @pytest.mark.parametrize("before", ["", WITHOUT_MEMFD], ids=["", "without memfd_create"])
 def test_py_spy_comes_with_it(machine: tuple[str, Path], spy: PySpy, before: str) -> None:
     """To a machine that has none; the agent finds it, and may run it."""
-    program = before + in_memory.AGENT_WITH_PY_SPY
+    program = before + foreign_jobs.AGENT_WITH_PY_SPY
     out = ran(machine, program, *spy.words, str(len(AGENT)), stdin=spy.packed + AGENT)
 
     assert f"{READY} {WANTED}\n{['look', '--all']} [] py-spy of the launcher\n\n" == out
@@ -75,9 +75,9 @@ def test_py_spy_comes_with_it(machine: tuple[str, Path], spy: PySpy, before: str
 
 def test_the_launchers_own_py_spy_runs_there(machine: tuple[str, Path]) -> None:
     """That of these tests."""
-    spy = in_memory.packed_py_spy()
+    spy = foreign_jobs.packed_py_spy()
 
-    out = ran(machine, in_memory.AGENT_WITH_PY_SPY, *spy.words, str(len(AGENT)), stdin=spy.packed + AGENT)
+    out = ran(machine, foreign_jobs.AGENT_WITH_PY_SPY, *spy.words, str(len(AGENT)), stdin=spy.packed + AGENT)
 
     assert os.uname().machine == spy.machine
     assert "[] py-spy 0." in out
@@ -87,7 +87,7 @@ def test_a_machine_of_another_kind_wants_none(machine: tuple[str, Path], spy: Py
     """It could not run it."""
     other = spy._replace(machine="riscv64")
 
-    out = ran(machine, in_memory.AGENT_WITH_PY_SPY, *other.words, str(len(AGENT)), stdin=AGENT)
+    out = ran(machine, foreign_jobs.AGENT_WITH_PY_SPY, *other.words, str(len(AGENT)), stdin=AGENT)
 
     assert f"{READY} \n{['look', '--all']} [] None\n" == out
 
@@ -96,7 +96,7 @@ def test_a_launcher_without_py_spy_brings_none(machine: tuple[str, Path]) -> Non
     """No machine is of the kind "" ."""
     nothing = PySpy(b"", "")
 
-    out = ran(machine, in_memory.AGENT_WITH_PY_SPY, *nothing.words, str(len(AGENT)), stdin=AGENT)
+    out = ran(machine, foreign_jobs.AGENT_WITH_PY_SPY, *nothing.words, str(len(AGENT)), stdin=AGENT)
 
     assert f"{READY} \n{['look', '--all']} [] None\n" == out
 
@@ -109,7 +109,7 @@ def test_an_image_with_py_spy_wants_none(machine: tuple[str, Path], spy: PySpy, 
     own.chmod(0o755)
 
     out = ran(
-        machine, in_memory.AGENT_WITH_PY_SPY, *spy.words, str(len(AGENT)), stdin=AGENT,
+        machine, foreign_jobs.AGENT_WITH_PY_SPY, *spy.words, str(len(AGENT)), stdin=AGENT,
         PATH=f"{own.parent}:/usr/bin:/bin",
     )  # fmt: skip
 
@@ -134,16 +134,16 @@ def test_the_kind_of_machine_is_read_from_the_program(
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
 
-    found = in_memory.packed_py_spy()
+    found = foreign_jobs.packed_py_spy()
 
     assert (machine, bool(machine)) == (found.machine, bool(found.packed))
 
 
 def test_a_path_is_told_where_the_files_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on the nodes of a Slurm; one that is not there is not used."""
-    environment = in_memory.environment_with_py_spy()
+    environment = foreign_jobs.environment_with_py_spy()
 
-    assert environment[Env.PY_SPY] == in_memory.own_py_spy() != ""
+    assert environment[Env.PY_SPY] == foreign_jobs.own_py_spy() != ""
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setenv(Env.PY_SPY, environment[Env.PY_SPY])
     assert environment[Env.PY_SPY] == py_spy.find("/nowhere/python3")
@@ -155,7 +155,7 @@ def test_a_path_is_told_where_the_files_are_shared(monkeypatch: pytest.MonkeyPat
 def test_the_end_of_the_input_is_not_waited_for() -> None:
     """The API server does not pass it on."""
     agent = archive.agent_archive()
-    words = [sys.executable, "-I", "-S", "-c", in_memory.AGENT, str(len(agent)), "--version"]
+    words = [sys.executable, "-I", "-S", "-c", foreign_jobs.AGENT, str(len(agent)), "--version"]
 
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
@@ -169,7 +169,7 @@ def test_no_rank_dies_for_it(machine: tuple[str, Path]) -> None:
     """Where memory runs out, the kernel takes the agent first."""
     agent = b"print(open('/proc/self/oom_score_adj').read())"
 
-    assert "1000" == ran(machine, in_memory.AGENT, str(len(agent)), stdin=agent).strip()
+    assert "1000" == ran(machine, foreign_jobs.AGENT, str(len(agent)), stdin=agent).strip()
 
 
 def test_a_python_that_is_too_old() -> None:
@@ -177,7 +177,7 @@ def test_a_python_that_is_too_old() -> None:
     old = "import sys; sys.version_info = (3, 8, 1)\n"
 
     done = subprocess.run(
-        [sys.executable, "-c", old + in_memory.AGENT, "1000"], capture_output=True, check=False, text=True
+        [sys.executable, "-c", old + foreign_jobs.AGENT, "1000"], capture_output=True, check=False, text=True
     )
 
     assert (1, "its python3 is 3.8, and the agent needs 3.9\n") == (done.returncode, done.stderr)

@@ -15,7 +15,7 @@ from tests.busy import BUSY
 
 from ddplaunch import api
 from ddplaunch.agent.contract import Event, Frame, Group, NodeEvidence, Phase, RankEvidence, Stack
-from ddplaunch.backends import in_memory, outside
+from ddplaunch.backends import foreign_jobs
 from ddplaunch.backends.job import Handle, Job, State
 from ddplaunch.errors import NotFoundError, UsageError
 from ddplaunch.render import archive
@@ -46,7 +46,7 @@ def _rank() -> Iterator[int]:
 )
 def test_a_process_is_named_by_its_number(text: str, pid: int | None) -> None:
     """`pid:1234`, or as a handle."""
-    assert pid == outside.process_named(text)
+    assert pid == foreign_jobs.process_named(text)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_a_process_is_named_by_its_number(text: str, pid: int | None) -> None:
 )
 def test_the_name_of_a_job_holds_no_argument(command: str, name: str) -> None:
     """An argument may be a password, and the name goes into reports."""
-    assert name == outside.short_name(command)
+    assert name == foreign_jobs.short_name(command)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_the_name_of_a_job_holds_no_argument(command: str, name: str) -> None:
 )
 def test_pods_are_named_by_their_owner_or_their_labels(text: str, path: str | None) -> None:
     """A job of ddplaunch's own is named by its namespace and its name alone."""
-    assert path == outside.pods_named(text)
+    assert path == foreign_jobs.pods_named(text)
 
 
 @pytest.mark.processes
@@ -87,7 +87,7 @@ def test_pods_are_named_by_their_owner_or_their_labels(text: str, path: str | No
 def test_all_processes_of_a_container() -> None:
     """All that is seen there are of the job. No file is written: none could be."""
     agent = archive.agent_archive()
-    look = [sys.executable, "-I", "-S", "-c", in_memory.AGENT, str(len(agent)), "look", "--all"]
+    look = [sys.executable, "-I", "-S", "-c", foreign_jobs.AGENT, str(len(agent)), "look", "--all"]
     rank = "RANK=3 LOCAL_RANK=1 WORLD_SIZE=4 sleep 100 > /dev/null &"
     script = f'mount -o remount,bind,ro / && ! touch /file 2> /dev/null && {rank} exec "$@"'
     words = ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"]
@@ -95,7 +95,7 @@ def test_all_processes_of_a_container() -> None:
 
     done = subprocess.run([*words, *look], input=agent, capture_output=True, check=False)
 
-    found = outside.unpacked(done.stdout.decode(), 5)
+    found = foreign_jobs.unpacked(done.stdout.decode(), 5)
     assert found is not None, done.stderr.decode()
     assert [(5, 3, 1, 4)] == [
         (found.node, rank.rank, rank.local_rank, rank.world_size) for rank in found.ranks
@@ -151,8 +151,8 @@ def test_what_would_show_more_is_named() -> None:
         0, "n1", 0.0, Phase.RUNNING, ranks, missing=["stacks of ranks 0-1: py-spy: not found"]
     )
 
-    bundle = outside.bundle("torchrun train.py", 0.0, [node])
-    job = outside.explained(Job(Handle("pid", "7"), State.RUNNING, 0.0, "torchrun train.py"), bundle)
+    bundle = foreign_jobs.bundle("torchrun train.py", 0.0, [node])
+    job = foreign_jobs.explained(Job(Handle("pid", "7"), State.RUNNING, 0.0, "torchrun train.py"), bundle)
     text = diagnosis_text(diagnose(job, bundle))
 
     assert "unseen      stacks of ranks 0-1: py-spy: not found (node 0)" in text
@@ -166,8 +166,8 @@ def test_calls_that_were_counted_need_no_hint(groups: list[Group], hinted: bool)
     """A debug server of torch's has counted them; nobody else does from outside."""
     stack = Stack("MainThread", True, [Frame("train", "train.py", 7)])
     seen = [RankEvidence(0, 0, 10, True, stacks=[stack], groups=groups)]
-    bundle = outside.bundle("llm", 0.0, [NodeEvidence(0, "n1", 0.0, Phase.RUNNING, seen)])
-    job = outside.explained(Job(Handle("pid", "7"), State.RUNNING, 0.0, "llm"), bundle)
+    bundle = foreign_jobs.bundle("llm", 0.0, [NodeEvidence(0, "n1", 0.0, Phase.RUNNING, seen)])
+    job = foreign_jobs.explained(Job(Handle("pid", "7"), State.RUNNING, 0.0, "llm"), bundle)
 
     assert hinted == ("can be counted" in job.hint)
 
@@ -184,10 +184,10 @@ def test_calls_that_were_counted_need_no_hint(groups: list[Group], hinted: bool)
 def test_what_would_show_more_in_pods(ranks: int, beside: bool, hint: str) -> None:
     """A debug container, where there was none."""
     seen = [RankEvidence(number, number, 10, True, stuck_for=60, still_for=60) for number in range(ranks)]
-    bundle = outside.bundle("llm", 0.0, [NodeEvidence(0, "llm-0", 0.0, Phase.RUNNING, seen)])
+    bundle = foreign_jobs.bundle("llm", 0.0, [NodeEvidence(0, "llm-0", 0.0, Phase.RUNNING, seen)])
     job = Job(Handle("kubernetes", "team/job/llm"), State.RUNNING, 0.0, "llm")
 
-    assert hint in outside.explained(job, bundle, in_debug_container=beside).hint
+    assert hint in foreign_jobs.explained(job, bundle, in_debug_container=beside).hint
 
 
 @pytest.mark.parametrize(
@@ -197,9 +197,9 @@ def test_calls_that_are_counted_nowhere(file: str, hint: str) -> None:
     """A job that ddplaunch starts has torch's calls counted, and no MPI's."""
     frames = [Frame("Barrier", file, 1), Frame("train", "/job/train.py", 3)]
     ranks = [RankEvidence(0, 0, 10, True, stacks=[Stack("MainThread", True, frames)])]
-    bundle = outside.bundle("train.py", 0.0, [NodeEvidence(0, "n1", 0.0, Phase.RUNNING, ranks)])
+    bundle = foreign_jobs.bundle("train.py", 0.0, [NodeEvidence(0, "n1", 0.0, Phase.RUNNING, ranks)])
 
-    job = outside.explained(Job(Handle("pid", "7"), State.RUNNING, 0.0, "train.py"), bundle)
+    job = foreign_jobs.explained(Job(Handle("pid", "7"), State.RUNNING, 0.0, "train.py"), bundle)
 
     assert hint == job.hint[: len(hint) or None]
 
@@ -207,19 +207,19 @@ def test_calls_that_are_counted_nowhere(file: str, hint: str) -> None:
 def test_ranks_that_move() -> None:
     """How many were seen is said where there is no verdict."""
     ranks = [RankEvidence(number, number, 10, True) for number in (0, 1)]
-    bundle = outside.bundle("train.py", 0.0, [NodeEvidence(0, "n1", 0.0, Phase.RUNNING, ranks)])
-    job = outside.explained(Job(Handle("pid", "7"), State.RUNNING, 0.0, "train.py"), bundle)
+    bundle = foreign_jobs.bundle("train.py", 0.0, [NodeEvidence(0, "n1", 0.0, Phase.RUNNING, ranks)])
+    job = foreign_jobs.explained(Job(Handle("pid", "7"), State.RUNNING, 0.0, "train.py"), bundle)
 
     assert ([], "2 ranks seen, and nothing shows that they hang") == (bundle.verdicts, job.detail)
 
 
 def test_a_job_with_a_hub_is_left_as_it_is() -> None:
     """Its hub's bundle has events, and says more than a look from outside."""
-    bundle = outside.bundle("train.py", 0.0, [NodeEvidence(0, "n1", 0.0, Phase.RUNNING)])
+    bundle = foreign_jobs.bundle("train.py", 0.0, [NodeEvidence(0, "n1", 0.0, Phase.RUNNING)])
     bundle = replace(bundle, events=[Event(0.0, "phase", "the ranks train")])
     job = Job(Handle("slurm", "7"), State.RUNNING, 0.0, "train", detail="its hub is not up yet")
 
-    assert job == outside.explained(job, bundle)
+    assert job == foreign_jobs.explained(job, bundle)
 
 
 @pytest.mark.processes

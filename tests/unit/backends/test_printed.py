@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.unit.backends.bundles import BUNDLE, block
 
 from ddplaunch.agent.contract import Bundle, Marks
-from ddplaunch.backends import printed
+from ddplaunch.backends import files
 
 
 def test_a_printed_bundle_is_read() -> None:
@@ -13,6 +13,6 @@ def test_a_printed_bundle_is_read() -> None:
     old = Bundle("digits", 0, 2, 1, 1.0, 1.0)
     lines = ["12:00 x", *block(old), "y", *block(BUNDLE), "z", *block(old)[:-1]]
 
-    assert BUNDLE == printed.bundle(lines)
-    assert None is printed.bundle([Marks.BUNDLE, "no base64!", Marks.BUNDLE_END])
-    assert None is printed.bundle([])
+    assert BUNDLE == files.printed_bundle(lines)
+    assert None is files.printed_bundle([Marks.BUNDLE, "no base64!", Marks.BUNDLE_END])
+    assert None is files.printed_bundle([])

@@ -15,7 +15,7 @@ from tests.busy import BUSY
 from tests.unit.cli.conftest import JOB, Call
 from tests.unit.cli.script import SCRIPT
 
-from ddplaunch.cli.abridged import abridged
+from ddplaunch.cli.output import abridged
 
 NOISE = random.Random(7).randbytes(3000)
 

@@ -16,7 +16,7 @@ from tests.unit.cli.ended_jobs import ended
 
 from ddplaunch import api
 from ddplaunch.agent.contract import Exit, codec
-from ddplaunch.backends import removal
+from ddplaunch.backends import outputs
 from ddplaunch.backends.folder import state_folder
 from ddplaunch.backends.local import host, store
 from ddplaunch.errors import ClusterError
@@ -140,7 +140,7 @@ def test_a_folder_that_is_a_link_is_refused(state: Path) -> None:
     """It may have taken the place of a job's."""
     (state / "data").mkdir()
     (state / "link").symlink_to(state / "data")
-    for act in (removal.counted, removal.remove):
+    for act in (outputs.counted, outputs.remove):
         with pytest.raises(ClusterError, match="is a link"):
             act(state / "link")
     assert (state / "data").is_dir()
@@ -153,14 +153,14 @@ def test_what_is_not_ours_is_refused(state: Path) -> None:
     theirs.mkdir()
     os.chown(theirs, 12345, 12345)
     with pytest.raises(ClusterError, match="another user's"):
-        removal.remove(theirs)
+        outputs.remove(theirs)
 
     (ours / "work").mkdir(parents=True)
     subprocess.run(["mount", "-t", "tmpfs", "none", ours / "work"], check=True)
     try:
         (ours / "work" / "set.bin").write_text("precious")
         with pytest.raises(ClusterError, match="another file system is mounted"):
-            removal.remove(ours)
+            outputs.remove(ours)
         assert (ours / "work" / "set.bin").exists()
     finally:
         subprocess.run(["umount", ours / "work"], check=True)

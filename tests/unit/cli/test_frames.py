@@ -7,7 +7,7 @@ import pytest
 from ddplaunch.agent.contract import Verdict
 from ddplaunch.agent.diagnosis import verdict_text
 from ddplaunch.backends.job import Handle
-from ddplaunch.cli.frames import Frames
+from ddplaunch.cli.follow import Frames
 
 LONG = Verdict(
     "collective-mismatch",

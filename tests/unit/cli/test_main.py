@@ -7,7 +7,6 @@ import errno
 import os
 import subprocess
 import sys
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,7 @@ from tests.unit.cli.script import SCRIPT
 from ddplaunch import __version__
 from ddplaunch.agent.contract import Exit, JobStatus, Phase, Verdict
 from ddplaunch.backends.job import Handle, Job, State
-from ddplaunch.cli import exits, main, os_errors
+from ddplaunch.cli import exits, main
 from ddplaunch.errors import ClusterError, DdplaunchError, ExitCode, NotFoundError, UsageError
 
 
@@ -44,12 +43,10 @@ def test_the_version_is_the_packages(call: Call, words: list[str]) -> None:
 
 @pytest.mark.parametrize("verb", main.VERBS)
 def test_every_verb_explains_itself(verb: str) -> None:
-    """Each module has its arguments, its help, and a docstring; each argument has a help text."""
-    module = import_module(f"ddplaunch.cli.{verb}")
+    """Each command has a help, and so has each of its arguments."""
     parser = main.verb_parser(verb)
 
-    assert module.HELP.strip()
-    assert callable(module.run)
+    assert main.command(verb).help.strip()
     assert [] == [each.dest for each in [*parser.options(), *parser.positionals()] if not each.help]
 
 
@@ -111,7 +108,7 @@ def test_each_error_has_its_exit_code(
     call: Call, monkeypatch: pytest.MonkeyPatch, error: type[DdplaunchError]
 ) -> None:
     """The class of an error decides; no traceback is shown."""
-    monkeypatch.setattr("ddplaunch.cli.explain.run", _raising(error("it broke", "mend it")))
+    monkeypatch.setattr("ddplaunch.report.explain.meanings", _raising(error("it broke", "mend it")))
 
     answer = call("explain")
 
@@ -120,7 +117,7 @@ def test_each_error_has_its_exit_code(
 
 def test_a_fault_of_our_own_is_one_line(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever meets a bug is told how to see more."""
-    monkeypatch.setattr("ddplaunch.cli.explain.run", _raising(KeyError("x")))
+    monkeypatch.setattr("ddplaunch.report.explain.meanings", _raising(KeyError("x")))
 
     answer = call("explain")
 
@@ -131,7 +128,7 @@ def test_a_fault_of_our_own_is_one_line(call: Call, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("words", [["--debug", "explain"], ["explain", "--debug"]])
 def test_debug_shows_the_traceback(call: Call, monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
     """Before or after the verb, any error comes out as it is."""
-    monkeypatch.setattr("ddplaunch.cli.explain.run", _raising(NotFoundError("it broke")))
+    monkeypatch.setattr("ddplaunch.report.explain.meanings", _raising(NotFoundError("it broke")))
 
     with pytest.raises(NotFoundError):
         call(*words)
@@ -139,7 +136,7 @@ def test_debug_shows_the_traceback(call: Call, monkeypatch: pytest.MonkeyPatch, 
 
 def test_an_interrupt_is_tidy(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C ends with 130, as a shell would say, and without a traceback."""
-    monkeypatch.setattr("ddplaunch.cli.explain.run", _raising(KeyboardInterrupt()))
+    monkeypatch.setattr("ddplaunch.report.explain.meanings", _raising(KeyboardInterrupt()))
 
     assert (130, "", "\n") == call("explain")
 
@@ -163,7 +160,7 @@ def test_a_closed_pipe_is_silent() -> None:
 
 
 def _raising(error: BaseException) -> object:
-    def run(_: object) -> int:
+    def run(*_: object) -> int:
         raise error
 
     return run
@@ -285,8 +282,8 @@ def test_a_user_who_may_start_nothing_more(
 
 def test_what_the_system_refuses_is_not_called_a_fault_of_ours(call: Call, tmp_path: Path) -> None:
     """The path, the reason, and a command that shows more. Root may read everything, and asks as another."""
-    assert os_errors.of(OSError()) is None
-    os_errors.of(PermissionError(errno.EACCES, "no"))  # imports what it needs: a stranger may not read it
+    assert main.explained_os_error(OSError()) is None
+    main.explained_os_error(PermissionError(errno.EACCES, "no"))  # imports what it needs, beforehand
     call("list")
     jobs = tmp_path / "state" / "ddplaunch" / "jobs"
     jobs.mkdir(parents=True)

@@ -117,7 +117,7 @@ def test_the_page_loads_and_runs_nothing_else(view: WebView) -> None:
 def test_what_a_job_says_is_text() -> None:
     """A rank may print anything."""
     evil = given.job(State.PENDING, detail="<script>alert(1)</script>\x1b[31m", hint='"><img onerror=x>')
-    shown = board.of(evil, given.AT)
+    shown = board.make_board(evil, given.AT)
 
     for text in (live_page.page(shown, ["<b>"]), live_page.part(shown, ["<b>"])):
         assert not re.search(r"<script>alert|<img|<b>|\x1b", text)

@@ -6,12 +6,11 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from ddplaunch.cli.main import VERBS
+from ddplaunch.cli.main import VERBS, command
 
 ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs" / "how-to").glob("*.md"))]
@@ -22,7 +21,7 @@ PATTERN = re.compile(r"[\[*?{}~]|(^|\s)=")
 def commands() -> Iterator[tuple[str, str]]:
     """Where each command stands, and its text."""
     for verb in VERBS:
-        for line in import_module(f"ddplaunch.cli.{verb}").HELP.splitlines():
+        for line in command(verb).help.splitlines():
             if line.startswith("  ddplaunch "):
                 yield verb, line.strip()
     for page in PAGES:

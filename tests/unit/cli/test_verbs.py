@@ -17,7 +17,7 @@ from ddplaunch.agent.contract import Exit, Verdict, codec
 from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
 from ddplaunch.backends.job import Handle, Job, State
 from ddplaunch.backends.local.backend import LocalBackend
-from ddplaunch.cli.list import table
+from ddplaunch.cli.jobs import table
 from ddplaunch.errors import ExitCode
 from ddplaunch.spec.schema import json_schema
 

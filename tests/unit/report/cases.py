@@ -24,7 +24,7 @@ from ddplaunch.agent.diagnosis.gate import failed_paths, paths
 from ddplaunch.agent.diagnosis.run import decide
 from ddplaunch.agent.hub import mesh_plan
 from ddplaunch.backends.job import State
-from ddplaunch.report import gallery
+from ddplaunch.report import scene
 from ddplaunch.report.diagnosis import Diagnosis
 from ddplaunch.report.pictures import svg
 from ddplaunch.report.scene import Scene
@@ -45,7 +45,7 @@ def case(name: str) -> Diagnosis:
 
 def docs_picture(name: str) -> str:
     """One of PICTURES, as a file of its own."""
-    drawn = gallery.pictures(Scene(case(PICTURES[name])))
+    drawn = scene.make_pictures(Scene(case(PICTURES[name])))
     return svg.alone(next(each for each in drawn if each.name == name).svg)
 
 

@@ -26,7 +26,7 @@ local://digits/3  running on 3 nodes for 7.0 s
 
 def text(job: Job) -> str:
     """What `status` prints of the job."""
-    return board.text(board.of(job, AT + 12))
+    return board.board_text(board.make_board(job, AT + 12))
 
 
 def test_a_job_that_runs_is_shown_whole() -> None:
@@ -79,9 +79,9 @@ def test_ranks_of_a_notice_are_named_apart() -> None:
     over = dataclasses.replace(job, state=State.FAILED, ended=AT + 70)
 
     assert [["rank 0 at fault", "ranks 1-3 can only wait"]] == [
-        each.ranks for each in board.of(job, AT + 12).notices
+        each.ranks for each in board.make_board(job, AT + 12).notices
     ]
-    assert "ranks 1-3 ended or waited because of it" == board.of(over, AT + 12).notices[0].ranks[1]
+    assert "ranks 1-3 ended or waited because of it" == board.make_board(over, AT + 12).notices[0].ranks[1]
 
 
 def test_an_earlier_attempt_can_be_read() -> None:

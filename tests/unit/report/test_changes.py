@@ -8,7 +8,7 @@ from tests.unit.report import conftest as given
 
 from ddplaunch.agent.contract import JobPace, Phase, Verdict
 from ddplaunch.backends.job import Job, State
-from ddplaunch.report.changes import Changes
+from ddplaunch.report.live import Changes
 
 AT = given.AT
 HUNG = dataclasses.replace(given.VERDICT, hint="call it on all ranks")

@@ -7,7 +7,7 @@ import dataclasses
 from tests.unit.report import conftest as given
 
 from ddplaunch.agent.contract import CheckResult, MeshResult
-from ddplaunch.report.checks import checks_text, findings
+from ddplaunch.report.gate_results import checks_text, findings
 
 TABLE = """\
 2 connections between nodes tried, 1 failed; those that passed took 0.0 ms, a large message included

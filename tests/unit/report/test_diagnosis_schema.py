@@ -14,7 +14,7 @@ from tests.unit.report import conftest as given
 from ddplaunch.agent.contract import Exit, RankPace, Verdict
 from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
 from ddplaunch.backends.job import State
-from ddplaunch.report import diagnosis_schema as shapes
+from ddplaunch.report import machine as shapes
 from ddplaunch.report.diagnosis import Diagnosis, diagnose
 from ddplaunch.report.machine import diagnosis_data, doctor_data
 

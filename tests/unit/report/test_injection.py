@@ -10,8 +10,8 @@ from tests.unit.report.pages import read
 
 from ddplaunch.agent.contract import JobStatus, NodeStatus
 from ddplaunch.backends.job import State
-from ddplaunch.cli.list import table as jobs_table
-from ddplaunch.report import board, checks, html, verdict
+from ddplaunch.cli.jobs import table as jobs_table
+from ddplaunch.report import board, gate_results, html, verdict
 from ddplaunch.report.diagnosis import Diagnosis
 
 EVIL = (
@@ -60,10 +60,10 @@ def test_no_text_is_obeyed_by_a_terminal_or_turned_around(diagnosis: Diagnosis) 
     assert evil.bundle is not None
     status = poisoned(JobStatus("", 0, "gate", 0.0, [NodeStatus(0)], 0.0, 0.0, verdicts=diagnosis.verdicts))
     running = dataclasses.replace(given.job(State.RUNNING, detail=EVIL, hint=EVIL), status=status)
-    table = checks.checks_text(evil.bundle, names=verdict.node_names(evil))
+    table = gate_results.checks_text(evil.bundle, names=verdict.node_names(evil))
     shown = (
-        board.text(board.of(running, 1.0)),
-        board.text(board.of(evil.job, 1.0)),
+        board.board_text(board.make_board(running, 1.0)),
+        board.board_text(board.make_board(evil.job, 1.0)),
         jobs_table([running, evil.job], 1.0),
     )
     for text in (html.page(evil, EVIL), verdict.diagnosis_text(evil), table, *shown):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tests.unit.report import conftest as given
 
 from ddplaunch.agent.contract import Bundle, MeshResult
-from ddplaunch.report import links
-from ddplaunch.report.links import Link
+from ddplaunch.report import gate_results
+from ddplaunch.report.gate_results import Link
 
 
 def of(*found: tuple[int, int, int, int], nodes: int = 4, mesh: tuple[MeshResult, ...] = ()) -> Bundle:
@@ -28,23 +28,24 @@ def test_paths_that_differ_from_most_are_named() -> None:
     assert [
         "round trips: 0.2 to 41 ms; long: node 1 to node 3 41 ms, node 3 to node 1 40 ms",
         "path MTU: 9000; other: node 1 to node 3 1500",
-    ] == links.lines(bundle)
+    ] == gate_results.link_lines(bundle)
 
 
 def test_paths_that_are_alike_are_one_line() -> None:
     """Twice the median is not far, and of microseconds nothing is."""
-    assert ["round trips: 20 µs to 0.4 ms", "path MTU: 1500"] == links.lines(
+    assert ["round trips: 20 µs to 0.4 ms", "path MTU: 1500"] == gate_results.link_lines(
         of((0, 1, 20, 1500), (1, 0, 20, 1500), (0, 2, 400, 1500), nodes=3)
     )
 
 
 def test_what_was_not_seen_is_counted() -> None:
     """And where nothing was, that is said once, as of a bundle of an older agent."""
-    assert ["round trips: 1.0 ms; not seen on 1 path", "path MTU: 1500; not seen on 1 path"] == links.lines(
-        of((0, 1, 1000, 1500), (1, 0, 0, 0))
-    )
-    assert ["round trips and path MTU: not seen"] == links.lines(of((0, 1, 0, 0), (1, 0, 0, 0)))
-    assert [] == links.lines(of(nodes=1))
+    assert [
+        "round trips: 1.0 ms; not seen on 1 path",
+        "path MTU: 1500; not seen on 1 path",
+    ] == gate_results.link_lines(of((0, 1, 1000, 1500), (1, 0, 0, 0)))
+    assert ["round trips and path MTU: not seen"] == gate_results.link_lines(of((0, 1, 0, 0), (1, 0, 0, 0)))
+    assert [] == gate_results.link_lines(of(nodes=1))
 
 
 def test_a_path_that_failed_has_neither() -> None:
@@ -52,4 +53,4 @@ def test_a_path_that_failed_has_neither() -> None:
     lost = MeshResult(1, 0, "10.0.0.1", 4000, "responder", "timeout", "", 5.0)
     slow = MeshResult(0, 1, "10.0.0.2", 4000, "responder", "ok", "packets are lost", 1.0, 900, 1400)
 
-    assert [Link(0, 1, 0.0009, 1400)] == links.links(of((0, 1, 20, 1500), mesh=(lost, slow)))
+    assert [Link(0, 1, 0.0009, 1400)] == gate_results.links(of((0, 1, 20, 1500), mesh=(lost, slow)))

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.report import conftest as given
 
 from ddplaunch.agent.contract import Bundle, CheckIn
-from ddplaunch.report import measured
+from ddplaunch.report import gate_results
 
 AT = given.AT
 TABLE = """\
@@ -45,7 +45,7 @@ def test_each_node_of_a_small_job_has_a_row() -> None:
     """Where it is, which interface peers reach it by, and how soon the hub answers."""
     small = bundle(check_in(0), check_in(1, 9000, 100, 0.04))
 
-    assert TABLE.splitlines() == measured.network_lines(small)
+    assert TABLE.splitlines() == gate_results.network_lines(small)
 
 
 def test_nodes_of_a_large_job_that_are_alike_share_a_row() -> None:
@@ -53,7 +53,7 @@ def test_nodes_of_a_large_job_that_are_alike_share_a_row() -> None:
     nodes = [check_in(node, 9000 if node == 7 else 1500) for node in range(100)]
     nodes[0], nodes[1] = check_in(0, took=0.001), check_in(1, took=0.04)
 
-    assert LARGE.splitlines() == measured.network_lines(bundle(*nodes))
+    assert LARGE.splitlines() == gate_results.network_lines(bundle(*nodes))
 
 
 def test_what_was_not_measured_has_no_column() -> None:
@@ -70,10 +70,12 @@ def test_what_was_not_measured_has_no_column() -> None:
         facts={"names": {"interfaces": [["lo"], 3, None]}, "interfaces": {"links": [1]}, "hub": "?"},
     )
 
-    assert ["NODE  HOST  ADDRESS", "0     n0    10.0.0.1", "1     n1    10.0.0.2"] == measured.network_lines(
-        bundle(bare, broken)
-    )
-    assert [] == measured.network_lines(bundle())
+    assert [
+        "NODE  HOST  ADDRESS",
+        "0     n0    10.0.0.1",
+        "1     n1    10.0.0.2",
+    ] == gate_results.network_lines(bundle(bare, broken))
+    assert [] == gate_results.network_lines(bundle())
 
 
 def taken(interface: str, address: str) -> dict[str, Any]:
@@ -97,18 +99,20 @@ def test_numbers_that_differ_have_a_range(check: str, facts: list[dict[str, Any]
     """Only where all nodes have measured the same thing."""
     check_ins = [check_in(node, facts={check: each}) for node, each in enumerate(facts)]
 
-    assert text == measured.text(check, check_ins)
+    assert text == gate_results.measured_text(check, check_ins)
 
 
 def test_clocks_are_compared_as_far_as_the_connection_allows() -> None:
     """The message's way counts as doubt."""
-    assert "within 30 ms of the hub's clock" == measured.text("clock", [check_in(0), check_in(1, took=0.04)])
-    assert "" == measured.text("clock", [CheckIn(0, "n0", 1, 1, "10.0.0.1", {}, AT)])
+    assert "within 30 ms of the hub's clock" == gate_results.measured_text(
+        "clock", [check_in(0), check_in(1, took=0.04)]
+    )
+    assert "" == gate_results.measured_text("clock", [CheckIn(0, "n0", 1, 1, "10.0.0.1", {}, AT)])
 
 
 def test_a_job_s_size_is_that_of_all_its_nodes() -> None:
     """Each says its own number besides."""
-    assert "100 nodes x 8" == measured.text("configuration", [check_in(0), check_in(1)])
+    assert "100 nodes x 8" == gate_results.measured_text("configuration", [check_in(0), check_in(1)])
 
 
 @pytest.mark.parametrize(
@@ -132,4 +136,4 @@ def test_a_check_without_anything_to_check_is_known(
     check: str, facts: dict[str, Any], *, applies: bool
 ) -> None:
     """By its facts; without any, nothing is concluded."""
-    assert applies == measured.applies(check, facts)
+    assert applies == gate_results.is_measured(check, facts)

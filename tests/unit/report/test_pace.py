@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ddplaunch.agent.contract import JobPace, RankPace
-from ddplaunch.report import pace
+from ddplaunch.report import board
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ from ddplaunch.report import pace
 )
 def test_what_is_known_is_said(known: JobPace, text: str) -> None:
     """The step, and the rank for which the others wait, where one stands out."""
-    assert text == pace.text(known)
+    assert text == board.pace_text(known)
 
 
 @pytest.mark.parametrize(
@@ -56,9 +56,9 @@ def test_what_is_known_is_said(known: JobPace, text: str) -> None:
 )
 def test_the_ranks_that_wait_least_have_a_line(known: JobPace, second: str) -> None:
     """Below the step, with the number of ranks that it is of."""
-    lines = pace.lines(known)
+    lines = board.pace_lines(known)
 
-    assert pace.text(known) == lines[0]
+    assert board.pace_text(known) == lines[0]
     least = "least: " if known.ranks > 2 else ": "
     assert [f"{known.ranks} ranks; in collectives {least}".replace(" : ", ": ") + second] == lines[1:]
 
@@ -66,4 +66,4 @@ def test_the_ranks_that_wait_least_have_a_line(known: JobPace, second: str) -> N
 @pytest.mark.parametrize("known", [JobPace(2), JobPace(1, 0.5, first=[RankPace(0, 0.5, 0.1)])])
 def test_no_line_compares_what_is_not_known(known: JobPace) -> None:
     """Nor a rank with itself."""
-    assert len(pace.lines(known)) == (known.step is not None)
+    assert len(board.pace_lines(known)) == (known.step is not None)

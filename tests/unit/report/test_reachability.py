@@ -10,7 +10,7 @@ from tests.unit.report.pages import read
 
 from ddplaunch.agent.contract import Bundle, CheckIn, MeshResult, Outcome
 from ddplaunch.agent.hub import mesh_plan
-from ddplaunch.report import html, machine, reachability
+from ddplaunch.report import gate_results, html, machine
 from ddplaunch.report.diagnosis import Diagnosis
 from ddplaunch.report.pictures import reachability as drawing
 
@@ -57,21 +57,21 @@ def drawn(found: Bundle) -> str:
 )
 def test_the_worst_of_several_tries_counts(results: list[MeshResult], letter: str) -> None:
     """A cell has one letter, of which each has its meaning."""
-    assert letter == reachability.state(results)
-    assert letter in reachability.STATES
+    assert letter == gate_results.path_state(results)
+    assert letter in gate_results.STATES
 
 
 def test_one_row_of_letters_for_each_node() -> None:
     """What just passed is kept apart from what failed, and both are in the matrix."""
     found = bundle(3, result(1, 2, "timeout"), passed={"0": {"1": 3, "2": 1500}, "2": {"master": 2}})
 
-    assert [".os", "..t", "o.."] == reachability.rows(found)
+    assert [".os", "..t", "o.."] == gate_results.matrix_rows(found)
 
 
 def test_a_terminal_has_a_row_for_each_node() -> None:
     """With the meaning of the letters that are there."""
     found = bundle(11, result(10, 2, "timeout"), passed={"0": {"10": 3}})
-    lines = reachability.map_lines(found)
+    lines = gate_results.map_lines(found)
 
     assert ["to                 1", "         01234567890", "from  0  ..........o"] == lines[:3]
     assert ["from 10  ..t........", ". not tried", "o passes", "t no answer, or no route"] == lines[-4:]
@@ -87,7 +87,7 @@ def test_nodes_of_a_large_job_that_are_alike_share_a_row() -> None:
         "from node 6: 1 refused, reset, or answered by another program, 1 passes",
         "from nodes 0-4, 7-98: 97 passes",
         "from node 99: nothing was tried",
-    ] == reachability.map_lines(found)
+    ] == gate_results.map_lines(found)
 
 
 def test_doctor_gives_the_matrix_to_scripts(diagnosis: Diagnosis) -> None:
@@ -143,7 +143,7 @@ def test_every_state_has_its_colour_in_light_and_in_dark() -> None:
     """A letter without one would be drawn black, which is another letter's."""
     page = html.page(Diagnosis(given.job(), bundle(2, result(0, 1, "ok")), []))
 
-    for letter in {*reachability.STATES} - {reachability.UNTRIED} | {"untried", "self"}:
+    for letter in {*gate_results.STATES} - {gate_results.UNTRIED} | {"untried", "self"}:
         assert len(re.findall(rf"--reach-{letter}: #[0-9a-f]{{6}};", page)) == 2
         assert f".reach-{letter} {{ fill: var(--reach-{letter}); }}" in page
 

@@ -7,12 +7,12 @@ import dataclasses
 from tests.unit.report.pictures import stuck
 
 from ddplaunch.agent.contract import Frame, Stack
-from ddplaunch.report import same_stacks
+from ddplaunch.report import rank_table
 
 
 def test_the_odd_one_is_first_and_the_others_share_theirs() -> None:
     """With the text of the line, and whether it is the user's."""
-    groups = same_stacks.groups(stuck.view(stuck.bundle(stuck.mismatch())), [3])
+    groups = rank_table.groups(stuck.view(stuck.bundle(stuck.mismatch())), [3])
 
     assert [([3], True), ([0, 1, 2], False)] == [(group.ranks, group.culprit) for group in groups]
     lines = groups[0].traces[0].lines
@@ -25,7 +25,7 @@ def test_another_thread_is_shown_once_with_the_ranks_that_have_it() -> None:
     ranks = stuck.mismatch()
     helper = Stack("pin_memory", False, [Frame("run", "/lib/python3.11/threading.py", 10)])
     ranks[:2] = [dataclasses.replace(each, stacks=[helper, *each.stacks]) for each in ranks[:2]]
-    groups = same_stacks.groups(stuck.view(stuck.bundle(ranks)), [3])
+    groups = rank_table.groups(stuck.view(stuck.bundle(ranks)), [3])
 
     traces = [(trace.name, trace.ranks) for trace in groups[1].traces]
     assert [("thread MainThread (main)", [0, 1, 2]), ("thread pin_memory", [0, 1])] == traces

@@ -62,7 +62,7 @@ def large() -> Job:
 
 def drawn(job: Job, width: int = 110, height: int = 50, changes: tuple[str, ...] = ()) -> list[str]:
     """The lines of a window of that size, an hour later."""
-    return [line.text for line in screen.window(board.of(job, AT + 3800), changes, width, height)]
+    return [line.text for line in screen.window(board.make_board(job, AT + 3800), changes, width, height)]
 
 
 def test_a_thousand_ranks_that_wait_for_one_fit_a_screen() -> None:

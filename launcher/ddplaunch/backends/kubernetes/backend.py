@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ddplaunch.agent.contract import Bundle, Phase, Verdict
 from ddplaunch.agent.system.phrases import count
-from ddplaunch.backends import folder, lines, removal
+from ddplaunch.backends import folder, lines, outputs
 from ddplaunch.backends.job import (
     BY_CANCEL,
     SILENT_AFTER_AFAR,
@@ -27,23 +27,20 @@ from ddplaunch.backends.job import (
     with_silence,
 )
 from ddplaunch.backends.kubernetes import (
-    attempts,
-    cancellation,
     deletion,
     evidence,
-    missing_pods,
+    foreign_evidence,
     node_status,
     objects,
     outcomes,
-    outside,
+    pods,
     submission,
     volume,
 )
-from ddplaunch.backends.kubernetes.api import Api
-from ddplaunch.backends.kubernetes.api_errors import RefusedError
+from ddplaunch.backends.kubernetes.api import Api, RefusedError
 from ddplaunch.backends.kubernetes.output import Output
 from ddplaunch.backends.kubernetes.queries import ApiState, Queries
-from ddplaunch.backends.kubernetes.record import Records, Submission
+from ddplaunch.backends.kubernetes.record import Records, Submission, unseen
 from ddplaunch.backends.kubernetes.snapshot import Snapshot, Snapshots
 from ddplaunch.errors import NotFoundError, UsageError
 
@@ -165,7 +162,7 @@ class KubernetesBackend:
             return self._ended(job, snapshot, outcome, groups, record)
         detail, hint = _standing(state, nodes, groups)
         if objects.spec(state.owner).get("suspend"):
-            why, hint = missing_pods.suspended(state.owner, state.workload)
+            why, hint = pods.suspended(state.owner, state.workload)
             return dataclasses.replace(
                 job, state=State.PENDING, detail=_joined(why, snapshot.note), hint=hint
             )
@@ -240,7 +237,7 @@ class KubernetesBackend:
 
     def _earlier(self, record: Submission | None, present: int) -> tuple[Earlier, ...]:
         """Return the attempts before the present one; of a job that others submitted, nothing is kept."""
-        return attempts.unseen(present) if record is None else self.records.attempts(record).earlier(present)
+        return unseen(present) if record is None else self.records.attempts(record).earlier(present)
 
     def _gone(self, record: Submission) -> Job:
         """Return the job from its record, after it was deleted from the cluster."""
@@ -304,7 +301,7 @@ class KubernetesBackend:
             record = Submission(server, namespace, name, uid, job.submitted)
         record = dataclasses.replace(record, cancelled=True)
         self.records.save(record)
-        bundle = cancellation.stop(self.api, state)
+        bundle = deletion.cancel(self.api, state)
         deletion.wait(self.api, self.queries, state.owner, namespace)
         if bundle is not None:
             self.records.keep(record, bundle)
@@ -336,7 +333,7 @@ class KubernetesBackend:
             record = None
         bundle = self._collected(snapshot, record)
         if bundle is None and record is None and not (snapshot.ended or objects.is_ours(state.owner)):
-            return outside.of_owner(self.api, namespace, state.owner)
+            return foreign_evidence.of_owner(self.api, namespace, state.owner)
         return bundle
 
     def _collected(self, snapshot: Snapshot, record: Submission | None) -> Bundle | None:
@@ -414,7 +411,7 @@ class KubernetesBackend:
         parts: list[str] = []
         if record is not None and state.owner is not None and not _is_of(record, state):
             stays = f"the {state.owner['kind']} that has this name now is another submission, and stays"
-            return removal.counted(*self.records.paths(record)) + Remains(stays=(stays,))
+            return outputs.counted(*self.records.paths(record)) + Remains(stays=(stays,))
         if state.owner is not None:
             if not objects.is_ours(state.owner):
                 return None
@@ -425,7 +422,7 @@ class KubernetesBackend:
             parts.append(f"the output of its {count(len(state.pods), 'pod')}")
         where = volume.place(state.owner)
         left = Remains(tuple(parts), stays=() if where is None else (volume.stays(where),))
-        return left + removal.counted(*self.records.paths(record)) if record is not None else left
+        return left + outputs.counted(*self.records.paths(record)) if record is not None else left
 
     def delete(self, handle: Handle) -> None:
         namespace, name = self._parse(handle)
@@ -435,7 +432,7 @@ class KubernetesBackend:
             deletion.begin(self.api, state.owner, namespace)
             deletion.wait(self.api, self.queries, state.owner, namespace)
         if record is not None:
-            removal.remove(*self.records.paths(record))
+            outputs.remove(*self.records.paths(record))
 
     # --- names
 

@@ -1,4 +1,4 @@
-"""Works out the status of every node of a job from its pod: its phase, and why it is missing. Pure."""
+"""Works out the status of every node of a job: its phase, why it is missing, how its agent ended. Pure."""
 
 from __future__ import annotations
 
@@ -6,12 +6,47 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from ddplaunch.agent.contract import Exit, JobStatus, NodeStatus, Phase, PhaseName
+from ddplaunch.agent.contract import Exit, JobStatus, NodeStatus, Phase, PhaseName, Verdict, codec
 from ddplaunch.agent.text import mentions
 from ddplaunch.agent.text.ranges import some
-from ddplaunch.backends.kubernetes import missing_pods, objects, pods, termination
+from ddplaunch.backends import files
+from ddplaunch.backends.kubernetes import objects, pods
 from ddplaunch.backends.kubernetes.objects import GATE, HUB, TRAINER, Json
 from ddplaunch.backends.kubernetes.pods import PodProblem
+
+
+class TerminationMessage(NamedTuple):
+    """Termination message of an agent, or the combined one of a job's agents."""
+
+    exit_code: int | None
+    verdicts: list[Verdict]
+
+
+def parse_message(message: str) -> TerminationMessage | None:
+    """Return the agent's termination message; None where the container ended before it wrote one."""
+    try:
+        body = files.parse(message)
+        verdicts = codec.load(list[Verdict], body.get("verdicts", []))
+        return TerminationMessage(codec.load(int, body["exit_code"]), verdicts)
+    except (ValueError, KeyError, AttributeError, codec.ContractError):
+        return None
+
+
+def has_passed(pod: Json) -> bool:
+    """Whether the node's gate has let it pass."""
+    ended = objects.state(pod, GATE, "terminated")
+    return ended is not None and not ended.get("exitCode") and not is_left_out(pod)
+
+
+def is_left_out(pod: Json) -> bool:
+    """Whether the node did not pass its gate, and its pod fails no Job by that: an elastic one needs it not.
+
+    The gate's container ended with 0 then, and left the code of its verdict in its message.
+    """
+    ended = objects.state(pod, GATE, "terminated")
+    words = parse_message(str(ended.get("message") or "")) if ended and not ended.get("exitCode") else None
+    return words is not None and words.exit_code != Exit.OK
+
 
 _NAMED = 3
 """Pods that a sentence names."""
@@ -60,14 +95,14 @@ class Group(NamedTuple):
 def nodes(job: Json, found: Sequence[Json], events: Sequence[Json]) -> list[Node]:
     """Return all nodes of the job, whose pods are `found`. `events`: warnings about it and its pods."""
     by_number = {objects.node(pod): pod for pod in found}
-    absent = missing_pods.failed_create(events)
+    absent = pods.failed_create(events)
     made = [
         _node(number, by_number[number], events)
         if number in by_number
         else _without_pod(job, number, events, absent)
         for number in range(int(objects.spec(job).get("completions") or 0))
     ]
-    if not (objects.is_elastic(job) and any(map(termination.has_passed, found))):
+    if not (objects.is_elastic(job) and any(map(has_passed, found))):
         return made
     return [each._replace(does=_WITHOUT, problem=None) if _is_missing(each) else each for each in made]
 
@@ -119,7 +154,7 @@ def _node(number: int, pod: Json, events: Sequence[Json]) -> Node:
     uid = objects.uid(pod)
     mine = [each for each in events if (each.get("involvedObject") or {}).get("uid") == uid]
     phase, since, does = _phase(pod)
-    left_out = termination.is_left_out(pod)
+    left_out = is_left_out(pod)
     return Node(
         number,
         objects.name(pod),
@@ -282,7 +317,7 @@ def with_end(status: JobStatus, end: JobStatus | None) -> JobStatus:
 def gate_passed(found: Iterable[Json]) -> bool:
     """Whether any trainer has started, which its gate allows only when all may start."""
     return any(
-        objects.state(pod, TRAINER, how) is not None and not termination.is_left_out(pod)
+        objects.state(pod, TRAINER, how) is not None and not is_left_out(pod)
         for pod in found
         for how in ("running", "terminated")
     )

@@ -72,6 +72,11 @@ def path(document: Mapping[str, Any], namespace: str) -> str:
     return f"{collection(document['apiVersion'], plural(document['kind']), namespace)}/{name}"
 
 
+def items(found: Mapping[str, Any]) -> list[Json]:
+    """Return the objects of a list."""
+    return found.get("items") or []
+
+
 def metadata(found: Mapping[str, Any]) -> Json:
     """Return the object's metadata, empty where it has none."""
     return found.get("metadata") or {}

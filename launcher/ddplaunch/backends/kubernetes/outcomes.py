@@ -9,11 +9,10 @@ from typing import NamedTuple
 
 from ddplaunch.agent.contract import Exit, Phase, Verdict
 from ddplaunch.backends.job import BY_CANCEL, LINGER, STOPPED_OUTSIDE, Outcome, State
-from ddplaunch.backends.kubernetes import node_status, objects, termination
-from ddplaunch.backends.kubernetes.node_status import Group
+from ddplaunch.backends.kubernetes import node_status, objects
+from ddplaunch.backends.kubernetes.node_status import Group, TerminationMessage
 from ddplaunch.backends.kubernetes.objects import GATE, HUB, PYTHON, TRAINER, Json
 from ddplaunch.backends.kubernetes.queries import ApiState
-from ddplaunch.backends.kubernetes.termination import TerminationMessage
 
 _AGENT_EXIT_CODES = frozenset(value for name, value in vars(Exit).items() if name.isupper())
 
@@ -140,13 +139,13 @@ def termination_message(pods: Iterable[Json]) -> TerminationMessage:
     messages: list[tuple[int, TerminationMessage]] = []
     codes: list[tuple[float, int]] = []
     for pod in pods:
-        if termination.is_left_out(pod):
+        if node_status.is_left_out(pod):
             continue
         for rank, name in enumerate((HUB, TRAINER, GATE, PYTHON)):
             ended = objects.state(pod, name, "terminated")
             if not ended:
                 continue
-            message = termination.parse(str(ended.get("message") or ""))
+            message = node_status.parse_message(str(ended.get("message") or ""))
             if message is not None:
                 messages.append((rank, message))
             code = (

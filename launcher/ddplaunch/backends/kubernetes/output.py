@@ -17,11 +17,10 @@ from typing import Any, NamedTuple
 
 from ddplaunch.agent.contract import Bundle, Marks
 from ddplaunch.agent.text import ranges
-from ddplaunch.backends import printed
+from ddplaunch.backends import files
 from ddplaunch.backends.job import Selection
 from ddplaunch.backends.kubernetes import objects
-from ddplaunch.backends.kubernetes.api import Api, SilentError
-from ddplaunch.backends.kubernetes.api_errors import RefusedError
+from ddplaunch.backends.kubernetes.api import Api, RefusedError, SilentError
 from ddplaunch.backends.kubernetes.objects import GATE, HUB, TRAINER, Json
 from ddplaunch.backends.kubernetes.queries import ApiState
 
@@ -246,7 +245,7 @@ class _ContainerLog:
             self._bundle.append(word)
             if word == Marks.BUNDLE_END:
                 # When a pod fails, the Job controller deletes the others, perhaps the hub's, with its log.
-                bundle = printed.bundle(self._bundle)
+                bundle = files.printed_bundle(self._bundle)
                 self._bundle = []
                 if bundle is not None:
                     self._output.keep(bundle)

@@ -10,9 +10,8 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ddplaunch.backends.kubernetes import node_status, object_schema, objects
-from ddplaunch.backends.kubernetes.api import Api
-from ddplaunch.backends.kubernetes.api_errors import RefusedError
+from ddplaunch.backends.kubernetes import node_status, objects
+from ddplaunch.backends.kubernetes.api import Api, RefusedError
 from ddplaunch.backends.kubernetes.objects import Json
 
 _MOST_EVENTS = 500
@@ -153,8 +152,7 @@ class Queries:
         return pods or self._list(namespace, "v1", "pods", f"{objects.JOBSET_NAME}={name}", None, _SOME)
 
     def _find(self, path: str, what: str, patience: float | None) -> Json | None:
-        found = self._api.find(path, what, patience)
-        return None if found is None else object_schema.formed(found)
+        return self._api.find(path, what, patience)
 
     def _jobset(self, namespace: str, name: str, patience: float | None) -> Json | None:
         path = f"{objects.collection(objects.JOBSETS, 'jobsets', namespace)}/{name}"
@@ -183,8 +181,7 @@ class Queries:
         # A list leaves out what all its items have in common.
         kind = str(found.get("kind", "")).removesuffix("List")
         return [
-            {"apiVersion": found.get("apiVersion"), "kind": kind, **each}
-            for each in object_schema.listed(found)
+            {"apiVersion": found.get("apiVersion"), "kind": kind, **each} for each in objects.items(found)
         ]
 
     def _warnings(self, namespace: str, patience: float | None) -> list[Json]:
@@ -201,7 +198,7 @@ class Queries:
         except RefusedError:
             self._no_events[namespace] = time.monotonic() + _NO_EVENTS
             return []
-        return object_schema.listed(found)
+        return objects.items(found)
 
     def _with_workload(self, state: ApiState, patience: float | None) -> ApiState:
         owner = state.owner

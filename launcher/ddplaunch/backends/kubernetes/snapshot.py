@@ -11,10 +11,9 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ddplaunch.agent.contract import Event, JobStatus
-from ddplaunch.backends.kubernetes import evidence, gate_reports, node_status, objects, outcomes
-from ddplaunch.backends.kubernetes.api import Api, SilentError
-from ddplaunch.backends.kubernetes.api_errors import RefusedError
-from ddplaunch.backends.kubernetes.gate_reports import GateReports
+from ddplaunch.backends.kubernetes import evidence, node_status, objects, outcomes
+from ddplaunch.backends.kubernetes.api import Api, RefusedError, SilentError
+from ddplaunch.backends.kubernetes.evidence import GateReports
 from ddplaunch.backends.kubernetes.objects import Json
 from ddplaunch.backends.kubernetes.pods import PodProblem
 from ddplaunch.backends.kubernetes.queries import ApiState, Queries
@@ -41,9 +40,7 @@ class Snapshot:
     state: ApiState
     hub_status: JobStatus | None = None
     note: str = ""  # why it may be out of date
-    gate_reports: Mapping[int, PodProblem] = field(
-        default_factory=dict
-    )  # of nodes that the hub does not know
+    gate_reports: Mapping[int, PodProblem] = field(default_factory=dict)  # of nodes unknown to the hub
     machines: Mapping[int, str] = field(default_factory=dict)  # by node, of pods that are gone as well
 
     @property
@@ -126,11 +123,11 @@ class _Poller(Poller):
         self._machines |= node_status.machines(state.pods)
         snapshot = Snapshot(state, machines=self._machines)
         if snapshot.ended:
-            silent = gate_reports.not_reaching_hub(self._silent_nodes, state, self._last)
+            silent = evidence.not_reaching_hub(self._silent_nodes, state, self._last)
             missed = _missed(state, self._last, silent)
             return dataclasses.replace(
                 snapshot,
-                gate_reports=self._reported_problems(gate_reports.failed_gates(state, missed), state, missed),
+                gate_reports=self._reported_problems(evidence.failed_gates(state, missed), state, missed),
             )
         hub_status = evidence.status(self._api, state)
         last = self._last
@@ -142,8 +139,8 @@ class _Poller(Poller):
         ):
             hub_status = last  # its end is final, and its pod is deleted before the others
         self._last = hub_status
-        self._silent_nodes = gate_reports.not_reaching_hub(self._silent_nodes, state, hub_status)
-        unknown_to_hub = gate_reports.unknown_to_hub(state, hub_status)
+        self._silent_nodes = evidence.not_reaching_hub(self._silent_nodes, state, hub_status)
+        unknown_to_hub = evidence.unknown_to_hub(state, hub_status)
         self._has_unknown_gate = bool(unknown_to_hub) and hub_status is not None
         return dataclasses.replace(
             snapshot, hub_status=hub_status, gate_reports=self._reported_problems(unknown_to_hub, state)
@@ -184,7 +181,7 @@ class Snapshots:
         """Return `snapshot` with the reports of these gates that did not reach the hub, and their events."""
         state = snapshot.state
         reports = self._pollers[state.namespace, state.name].gate_reports
-        reports.read(state, gate_reports.failed_gates(state, nodes))
+        reports.read(state, evidence.failed_gates(state, nodes))
         known = {**reports.problems((), nodes), **snapshot.gate_reports}
         return dataclasses.replace(snapshot, gate_reports=known), reports.events(nodes)
 

@@ -6,7 +6,9 @@ job becomes the owner of the other objects, which are then deleted with it.
 
 from __future__ import annotations
 
+import base64
 import logging
+import os
 import re
 import time
 from collections.abc import Iterable, Sequence
@@ -14,16 +16,49 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ddplaunch.agent.job_file import kubernetes
 from ddplaunch.backends import interrupts
-from ddplaunch.backends.kubernetes import access, key, objects
-from ddplaunch.backends.kubernetes.api import Api
-from ddplaunch.backends.kubernetes.api_errors import RefusedError
+from ddplaunch.backends.kubernetes import objects
+from ddplaunch.backends.kubernetes.api import Api, RefusedError, check_permissions
 from ddplaunch.backends.kubernetes.objects import Json
 from ddplaunch.backends.kubernetes.queries import Queries
-from ddplaunch.errors import ClusterError
+from ddplaunch.errors import ClusterError, UsageError
 
 if TYPE_CHECKING:
     from ddplaunch.backends.kubernetes.record import Submission
     from ddplaunch.render.rendered import Rendered
+    from ddplaunch.spec.models import JobSpec
+
+_TTL = 600.0
+"""Seconds for which a check-up that has ended stays in the cluster."""
+
+
+def check_up(spec: JobSpec) -> JobSpec:
+    """Return `spec` under a name of its own. Raises UsageError without image and job file: pods need one."""
+    if not (spec.image or spec.job_file):
+        raise UsageError(
+            "a check-up on Kubernetes runs in pods, and they need an image",
+            hint="set `image:` in a job file (`ddplaunch init` writes one), then "
+            "`ddplaunch doctor job.yaml --to kubernetes`; or in a profile, and name that by --profile",
+        )
+    options = spec.kubernetes.model_copy(update={"ttl": spec.kubernetes.ttl or _TTL})
+    return spec.model_copy(update={"name": f"doctor-{os.urandom(3).hex()}", "kubernetes": options})
+
+
+_KEY_BYTES = 32
+
+
+def key_secret(owner: Json) -> Json:
+    """Return a Secret with a new key for the job `owner`, under the name that its pods mount."""
+    own = objects.metadata(owner)
+    metadata = {field: own[field] for field in ("namespace", "annotations") if field in own}
+    labels = {name: value for name, value in objects.labels(owner).items() if name != objects.QUEUE}
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {**metadata, "name": objects.name(owner) + objects.KEY, "labels": labels},
+        "immutable": True,
+        "data": {"key": base64.b64encode(os.urandom(_KEY_BYTES).hex().encode()).decode()},
+    }
+
 
 _APPLY = "application/apply-patch+yaml"
 _MERGE = "application/merge-patch+json"
@@ -103,7 +138,7 @@ def send(api: Api, queries: Queries, found: Sequence[Json]) -> Sent:
     name = objects.name(owner)
     with interrupts.let_through():
         _refuse_old_server(api, owner)
-        found = _permitted(api, [key.secret(owner), *found], namespace)
+        found = _permitted(api, [key_secret(owner), *found], namespace)
         _refuse_missing_parts(api, owner, namespace)
         _refuse_namesakes(api, queries, found, namespace, name)
     made = _Made(api, namespace)
@@ -124,7 +159,7 @@ def try_out(api: Api, found: Sequence[Json]) -> None:
     owner = next(each for each in found if each["kind"] in objects.OWNERS)
     namespace = objects.metadata(owner).get("namespace") or api.place.namespace
     _refuse_old_server(api, owner)
-    found = _permitted(api, [key.secret(owner), *found], namespace)
+    found = _permitted(api, [key_secret(owner), *found], namespace)
     _refuse_missing_parts(api, owner, namespace)
     query = {"fieldManager": objects.MANAGER, "dryRun": "All"}
     for each in found:
@@ -137,7 +172,7 @@ def try_out(api: Api, found: Sequence[Json]) -> None:
 def _permitted(api: Api, found: Sequence[Json], namespace: str) -> list[Json]:
     """Return the objects that the user may create, and log what the others are for. Raises ClusterError."""
     spare = {kind for each in found if (kind := each["kind"]) in _WITHOUT and not _is_asked_for(each)}
-    refused = access.check(api, found, namespace, spare)
+    refused = check_permissions(api, found, namespace, spare)
     for kind in sorted(refused):
         _LOG.warning(
             "note: you may not create %s in namespace %s: %s; docs/how-to/kubernetes.md has the whole Role",

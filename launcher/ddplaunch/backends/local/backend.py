@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from ddplaunch.agent.contract import Bundle, Exit, Files, StopRequest, codec
 from ddplaunch.agent.system.processes import STOPPING
 from ddplaunch.agent.system.signals import is_ignored
-from ddplaunch.backends import files, outputs, removal
+from ddplaunch.backends import files, outputs
 from ddplaunch.backends.folder import earlier, newest_bundle, state_folder, status
 from ddplaunch.backends.job import (
     SILENT_AFTER_HERE,
@@ -31,7 +31,7 @@ from ddplaunch.backends.job import (
     with_silence,
 )
 from ddplaunch.backends.lines import last_lines
-from ddplaunch.backends.local import host, output, store
+from ddplaunch.backends.local import host, store
 from ddplaunch.backends.local.host import Child, Host
 from ddplaunch.backends.outputs import Outputs
 from ddplaunch.errors import ClusterError
@@ -159,7 +159,7 @@ class LocalBackend:
     def logs(self, handle: Handle, wanted: Selection, *, follow: bool) -> Iterator[str]:
         folder = self.store.find(handle.path)
         process = host.read(folder / store.HOST)
-        return output.lines(
+        return store.lines(
             folder, wanted, follow=follow, alive=lambda: process is not None and process.alive()
         )
 
@@ -194,11 +194,11 @@ class LocalBackend:
         return outputs.of_job(folder, _read_job(folder).submitted)
 
     def remains(self, handle: Handle) -> Remains:
-        return removal.counted(self.store.find(handle.path))
+        return outputs.counted(self.store.find(handle.path))
 
     def delete(self, handle: Handle) -> None:
         folder = self.store.find(handle.path)
-        removal.remove(folder)
+        outputs.remove(folder)
         with contextlib.suppress(OSError):  # there are others of its name
             folder.parent.rmdir()
 

@@ -1,11 +1,24 @@
 """Jobs on a Slurm cluster, through the commands that its users have: no daemon, no accounting needed.
 
-`commands` runs them, with time limits. Pure modules: `parse` and `parse_json` (the output of the commands),
-`pending` and `quotas` (why a job does not start), `limits` (which job can never start), `sbatch_errors` (why
-sbatch refused a job) and `outcomes` (how a job ended). Modules that talk to Slurm: `submission` sends a file
-once, `queries` fetches the state of jobs, `snapshot` limits how often, and `evidence` fetches the bundle.
+`commands` runs them, with time limits. Pure modules: `parse` (the output of the commands), `pending` (why a
+job does not start), `limits` (which job can never start) and `outcomes` (how a job ended). Modules that
+talk to Slurm: `submission` sends a file once, and says why sbatch refused it; `queries` fetches the state
+of jobs, `snapshot` limits how often, and `evidence` fetches the bundle, or looks at a job from outside.
 `record` keeps what this user has sent, and `backend` is the Backend.
 
-The job's hub writes its status into the job's folder. Slurm's state completes it, and stands alone where this
-machine cannot see the folder.
+The job's hub writes its status into the job's folder. Slurm's state completes it, and stands alone where
+this machine cannot see the folder.
 """
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ddplaunch.spec.models import JobSpec
+
+
+def destination(_: JobSpec) -> str:
+    """Return why jobs can be sent to Slurm from this machine; "" when there is no sbatch."""
+    return "sbatch is on PATH" if shutil.which("sbatch") else ""

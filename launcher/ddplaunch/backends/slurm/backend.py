@@ -9,12 +9,12 @@ import pwd
 import re
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddplaunch.agent.contract import Bundle, Files, StopRequest, Verdict, codec
-from ddplaunch.backends import files, folder, interrupts, lines, outputs, removal
+from ddplaunch.backends import files, folder, interrupts, lines, outputs
 from ddplaunch.backends.job import (
     SILENT_AFTER_AFAR,
     Handle,
@@ -26,15 +26,7 @@ from ddplaunch.backends.job import (
     with_silence,
 )
 from ddplaunch.backends.outputs import Outputs
-from ddplaunch.backends.slurm import (
-    last_words,
-    launch_failures,
-    limits,
-    outcomes,
-    outside,
-    pending,
-    submission,
-)
+from ddplaunch.backends.slurm import evidence, limits, outcomes, pending, submission
 from ddplaunch.backends.slurm.commands import Commands
 from ddplaunch.backends.slurm.evidence import collect
 from ddplaunch.backends.slurm.parse import SlurmJob
@@ -45,6 +37,7 @@ from ddplaunch.errors import ClusterError, UsageError
 
 if TYPE_CHECKING:
     from ddplaunch.render.rendered import Rendered
+    from ddplaunch.spec.models import JobSpec
 
 GATE_ONLY = "--gate-only"
 """An argument after the script's name: run the gate alone. The script reads it from this variable."""
@@ -204,7 +197,7 @@ class SlurmBackend:
         if no_exit_code and outcome.state not in (State.SUCCEEDED, State.CANCELLED):
             if not outcome.detail:
                 outcome = outcome._replace(detail=self._last_words(snapshot))
-            verdicts = verdicts or last_words.of_gates(snapshot.folder)
+            verdicts = verdicts or outcomes.of_gates(snapshot.folder)
         job = dataclasses.replace(
             job,
             state=outcome.state,
@@ -225,17 +218,17 @@ class SlurmBackend:
     def _last_words(self, snapshot: Snapshot) -> str:
         """Return why its script gave up; of a script that is not ours, the last line that it printed."""
         if snapshot.is_ours or snapshot.slurm_job is None:
-            return last_words.of_script(snapshot.output)
+            return outcomes.of_script(snapshot.output)
         output = self._output(snapshot)
-        words = last_words.of_script(output) or "".join(lines.last_lines(output, 1) if output else [])
+        words = outcomes.of_script(output) or "".join(lines.last_lines(output, 1) if output else [])
         return words and f"its last line: {words}"
 
-    def _not_started(self, slurm_job: SlurmJob, cluster: str) -> launch_failures.LaunchFailure | None:
+    def _not_started(self, slurm_job: SlurmJob, cluster: str) -> outcomes.LaunchFailure | None:
         """Return why its batch script never started; None for a job that has another end."""
-        if launch_failures.number(slurm_job) is None:
+        if outcomes.number(slurm_job) is None:
             return None
         output = self.queries(cluster).output_file(slurm_job)
-        return launch_failures.explained(slurm_job, str(output or ""))
+        return outcomes.explained(slurm_job, str(output or ""))
 
     def _verdicts(self, slurm_job: SlurmJob, cluster: str) -> list[Verdict]:
         numbers: list[int] = []
@@ -312,7 +305,7 @@ class SlurmBackend:
         queries = self.queries(snapshot.cluster)
         bundle = collect(snapshot, queries)
         if bundle is None and snapshot.is_foreign and snapshot.slurm_job is not None:
-            return outside.collect(snapshot.slurm_job, queries.commands)
+            return evidence.collect_from_outside(snapshot.slurm_job, queries.commands)
         return bundle
 
     def outputs(self, handle: Handle) -> list[Outputs]:
@@ -328,7 +321,7 @@ class SlurmBackend:
         snapshot = self._snapshots.at(*parse_handle(handle))
         if not _is_made_here(snapshot):
             return None
-        left = removal.counted(*self._left(snapshot))
+        left = outputs.counted(*self._left(snapshot))
         home = snapshot.folder
         if home is None or not home.parent.is_dir():
             text = (
@@ -345,7 +338,7 @@ class SlurmBackend:
                 hint="`ddplaunch status` shows when they are released",
             )
         if _is_made_here(snapshot):
-            removal.remove(*self._left(snapshot))  # the record last: without it the rest is hard to find
+            outputs.remove(*self._left(snapshot))  # the record last: without it the rest is hard to find
 
     def _left(self, snapshot: Snapshot) -> list[Path]:
         home, output, record = snapshot.folder, snapshot.output, snapshot.record
@@ -416,3 +409,47 @@ def _user(uid: int | None) -> str:
     with contextlib.suppress(KeyError):
         return "" if uid is None else pwd.getpwuid(uid).pw_name
     return ""
+
+
+def jobs_after(specs: Sequence[JobSpec], handles: Sequence[Handle]) -> list[JobSpec]:
+    """Return `specs` as jobs that start when the jobs of `handles` have succeeded.
+
+    Raises UsageError for a job that has failed already: Slurm forgets such a job, and would then start these.
+    Raises NotFoundError for an unknown job, ClusterError when Slurm does not answer.
+    """
+    for spec in specs:
+        _check_dependency(spec, handles)
+    backend = connect()
+    ids = []
+    for handle in handles:
+        before = backend.job(handle)
+        if before.state.ended and before.state is not State.SUCCEEDED:
+            raise UsageError(
+                f"--after: {handle} has ended, and not well ({before.state}): this job would never start",
+                hint=f"`ddplaunch diagnose {handle}` says why; submit it again first",
+            )
+        ids += [] if before.state.ended else [str(parse_handle(handle)[0])]
+    return [_with_dependency(spec, f"afterok:{':'.join(ids)}") if ids else spec for spec in specs]
+
+
+def _check_dependency(spec: JobSpec, handles: Sequence[Handle]) -> None:
+    """Raise UsageError for what Slurm would misunderstand."""
+    given = spec.slurm.dependency
+    if given and "?" in given:
+        raise UsageError(
+            f"--after: slurm.dependency is {given}, and Slurm takes no `?` beside another condition",
+            hint=f"give all of them there, such as {given}?afterok:ID",
+        )
+    wanted = limits.requested("\n".join(f"#SBATCH {option}" for option in spec.slurm.extra), os.environ)
+    for handle in handles:
+        if parse_handle(handle)[1] != wanted.clusters:  # there, that id is another job
+            here = f"cluster {wanted.clusters}" if wanted.clusters else "the cluster of this machine"
+            raise UsageError(
+                f"--after: {handle} is a job of another cluster, and this one goes to {here}",
+                hint="a job waits for jobs of its own cluster; `slurm.extra: [--clusters=NAME]` chooses it",
+            )
+
+
+def _with_dependency(spec: JobSpec, condition: str) -> JobSpec:
+    text = ",".join(filter(None, [spec.slurm.dependency, condition]))
+    return spec.model_copy(update={"slurm": spec.slurm.model_copy(update={"dependency": text})})

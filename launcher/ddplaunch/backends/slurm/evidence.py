@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Final
 
-from ddplaunch.agent.contract import Bundle, Files, codec
-from ddplaunch.backends import files, folder, hub, printed
+from ddplaunch.agent.contract import Bundle, Files, NodeEvidence, codec
+from ddplaunch.backends import files, folder, foreign_jobs, hub
 from ddplaunch.backends.slurm.commands import Commands
+from ddplaunch.backends.slurm.parse import SlurmJob
 from ddplaunch.backends.slurm.queries import Queries
 from ddplaunch.backends.slurm.snapshot import Snapshot
-from ddplaunch.errors import UsageError
+from ddplaunch.errors import ClusterError, UsageError
+from ddplaunch.render import archive
 
 _STEP = 60.0
 """Seconds for a step beside the job's own to start, and for the hub to answer it."""
@@ -67,7 +72,47 @@ def _from_logs(home: Path) -> Bundle | None:
             text = files.contents(run / Path(Files.HUB_LOG).name).decode("utf-8", errors="replace")
         except (OSError, codec.ContractError):
             continue
-        bundle = printed.bundle(text.splitlines())
+        bundle = files.printed_bundle(text.splitlines())
         if bundle is not None:
             return bundle
     return None
+
+
+_LIMIT: Final = 90.0
+"""Seconds for the step to start, and to watch the ranks."""
+_LINE: Final = re.compile(r"\s*(\d+): (\S*)")
+"""A line of output that srun has labelled with the number of its task, which is that of the node."""
+
+
+def collect_from_outside(job: SlurmJob, commands: Commands) -> Bundle:
+    """Return the evidence of all nodes of a running job. Raises ClusterError without a step in it."""
+    step = [f"--jobid={job.job_id}", "--overlap", f"--nodes={job.nodes}", f"--ntasks={job.nodes}"]
+    step += ["--ntasks-per-node=1", "--mpi=none", "--label", "--quiet"]
+    agent = archive.agent_archive()
+    words = ["python3", "-I", "-S", "-c", foreign_jobs.AGENT, str(len(agent))]
+    words += ["look", "--of", f"SLURM_JOB_ID={job.job_id}"]
+    environment = foreign_jobs.environment_with_py_spy()
+    answer = commands.run("srun", *step, *words, env=environment, limit=_LIMIT, stdin=agent)
+    nodes = outside_evidence(answer.out)
+    if not nodes:
+        raise ClusterError(
+            f"no node of job {job.job_id} could be looked at: {answer.last_line or 'the step has no output'}",
+            hint="only the user of the job may start a step in it, with a python3 >= 3.9 on its nodes",
+        )
+    silent = sorted(set(range(job.nodes)) - {each.node for each in nodes})
+    return foreign_jobs.bundle(job.name, job.started or 0.0, nodes, silent)
+
+
+def outside_evidence(output: str) -> list[NodeEvidence]:
+    """Return the evidence of the nodes that have printed theirs whole, by their numbers."""
+    texts = sorted(_by_task(output.splitlines()).items())
+    return [found for node, text in texts if (found := foreign_jobs.unpacked(text, node)) is not None]
+
+
+def _by_task(lines: Iterable[str]) -> dict[int, str]:
+    texts: dict[int, str] = {}
+    for line in lines:
+        match = _LINE.fullmatch(line)
+        if match:
+            texts[int(match[1])] = texts.get(int(match[1]), "") + match[2]
+    return texts

@@ -6,14 +6,130 @@ The reasons are those of Slurm's page "Job Reason Codes", and some that it does 
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final, NamedTuple
 
-from ddplaunch.backends.slurm import dependencies, quotas
 from ddplaunch.backends.slurm.parse import Partition, SlurmJob
-from ddplaunch.backends.slurm.quotas import Why, never_starts
+
+_EVENTS: Final = {
+    "after": ("has started", "has not started"),
+    "afterany": ("has ended", "has not ended"),
+    "afterok": ("has succeeded", "has not succeeded"),
+    "afternotok": ("has failed", "has not failed"),
+    "aftercorr": ("has succeeded, task by task", "has not succeeded"),
+    "afterburstbuffer": ("has freed its burst buffer", "has not freed its burst buffer"),
+}
+"""Two texts on a job: the end that a dependency waits for, and what happened instead."""
+
+
+class _Part(NamedTuple):
+    kind: str
+    job: str
+    failed: bool
+
+
+def waits_for(text: str) -> str:
+    """Return `until job 7 has succeeded` for `afterok:7(unfulfilled)`; empty where that is not understood."""
+    if text.partition("(")[0] == "singleton":
+        return "until no other job of its name and its user runs or waits"
+    events = [f"job {each.job} {_EVENTS[each.kind][0]}" for each in _parts(text) if not each.failed]
+    return "until " + (" or " if "?" in text else " and ").join(events) if events else ""
+
+
+def missed(text: str) -> str:
+    """Return `job 7 has not succeeded` for `afterok:7(failed)`; empty where no part has failed."""
+    return " and ".join(f"job {each.job} {_EVENTS[each.kind][1]}" for each in _parts(text) if each.failed)
+
+
+def _parts(text: str) -> list[_Part]:
+    """Return the parts of `afterok:7(unfulfilled),afterany:8_*(failed)` that are understood."""
+    found = re.findall(r"(\w+):(\d+)(?:_\*|_\d+)?(?:\+\d+)?(?:\((\w+)\))?", text)
+    return [_Part(kind, job, state == "failed") for kind, job, state in found if kind in _EVENTS]
+
+
+class Why(NamedTuple):
+    """Reason why Slurm does not start the job, and a hint: one sentence each."""
+
+    text: str
+    hint: str
+    never: bool = False  # no waiting cures it
+
+
+def explain_limit(job: SlurmJob, reason: str) -> Why | None:
+    """Explain a limit that keeps a job pending; None where the reason is of another kind."""
+    for pattern, maker in _FAMILIES:
+        match = re.fullmatch(pattern, reason, re.IGNORECASE)
+        if match is not None:
+            return maker(job, match)
+    return None
+
+
+def never_starts(text: str, what: str, job: SlurmJob) -> Why:
+    """Return that a job must be submitted again, changed as `what` says."""
+    return Why(
+        text, f"it never starts as it is: `ddplaunch cancel slurm://{job.job_id}`, then {what}", never=True
+    )
+
+
+def _group_limit(_: SlurmJob, match: re.Match[str]) -> Why:
+    whose = "its QOS" if match["who"].lower() == "qos" else "its account"
+    return Why(
+        f"all running jobs of {whose} together are at the limit of {_limited(match['what'])} ({match[0]})",
+        "nothing is wrong: it starts when other jobs of them end; or use another account or QOS",
+    )
+
+
+def _own_limit(job: SlurmJob, match: re.Match[str]) -> Why:
+    whose = "its QOS" if match["who"].lower() == "qos" else "its account"
+    what = match["what"]
+    if not re.search(r"per(job|node)(limit)?$", what, re.IGNORECASE):
+        return Why(
+            f"{whose} allows no more {_limited(what)} at once ({match[0]})",
+            "it starts when other jobs of yours end; or ask for less",
+        )
+    return never_starts(
+        f"it asks for more {_limited(what)} than {whose} allows a job ({match[0]})",
+        "ask for less, or take another `slurm.qos` or `slurm.account`",
+        job,
+    )
+
+
+def _account_limit(_: SlurmJob, match: re.Match[str]) -> Why:
+    return Why(
+        f"the jobs of its account are at the limit of {_limited(match['what'])} ({match[0]})",
+        "it starts when other jobs of the account end; or use another `slurm.account`",
+    )
+
+
+def _min_limit(job: SlurmJob, match: re.Match[str]) -> Why:
+    return never_starts(
+        f"it asks for fewer {_limited(match['what'])} than its QOS requires ({match[0]})",
+        "ask for more, or take another `slurm.qos`",
+        job,
+    )
+
+
+_FAMILIES: Sequence[tuple[str, Callable[[SlurmJob, re.Match[str]], Why]]] = (
+    (r"(?P<who>QOS|Assoc)Grp(?P<what>\w+)", _group_limit),
+    (r"(?P<who>QOS|Assoc)Min(?P<what>\w+)", _min_limit),
+    (r"(?P<who>QOS|Assoc)Max(?P<what>\w+)", _own_limit),
+    (r"(?P<who>QOS|Assoc)(?P<what>(?:Job|Resource|Time|Usage|Node|CPU)\w*)", _own_limit),
+    (r"Max(?P<what>\w+)PerAccount", _account_limit),
+)
+_WORDS = {"cpu": "CPUs", "node": "nodes", "gres": "GPUs", "mem": "memory", "wall": "time", "job": "jobs"}
+
+
+def _limited(what: str) -> str:
+    """`CpuLimit`, `NodePerUserLimit`, `GRESRunMinutes` in words."""
+    for begin, word in _WORDS.items():
+        if what.lower().startswith(begin):
+            return f"{word} times minutes" if "minutes" in what.lower() else word
+    return what
+
 
 NodeState = tuple[str, str, str]
 """Name, state, and the administrator's reason for it."""
@@ -48,7 +164,7 @@ def _explain(job: SlurmJob, facts: PartitionFacts) -> Why:
         what = "QOS" if "QOS" in job.reason else "account"
         known = _BY_REASON[f"{what.lower()}notallowed"]
         return known(job, facts)._replace(text=f"it will never start: {job.reason}")
-    return quotas.explain(job, name.replace(" ", "")) or Why(
+    return explain_limit(job, name.replace(" ", "")) or Why(
         f"Slurm gives the reason {job.reason!r}" if job.reason else "Slurm has not considered it yet",
         f"`scontrol show job {job.job_id}` shows all that Slurm knows" if job.reason else "",
     )
@@ -122,16 +238,14 @@ def _launch_failed(job: SlurmJob, _: PartitionFacts) -> Why:
 
 
 def _dependency(job: SlurmJob, _: PartitionFacts) -> Why:
-    until = (
-        dependencies.waits_for(job.dependency) or f"for another job: {job.dependency or 'not known which'}"
-    )
+    until = waits_for(job.dependency) or f"for another job: {job.dependency or 'not known which'}"
     return Why(f"it waits {until}", "nothing is wrong; it starts by itself when that has happened")
 
 
 def _never_satisfied(job: SlurmJob, _: PartitionFacts) -> Why:
-    missed = dependencies.missed(job.dependency) or "the job that it waits for did not end as required"
+    why = missed(job.dependency) or "the job that it waits for did not end as required"
     return Why(
-        f"it will never start: {missed}",
+        f"it will never start: {why}",
         f"`ddplaunch cancel slurm://{job.job_id}`; submit it again after the other job, once that is mended",
         never=True,
     )

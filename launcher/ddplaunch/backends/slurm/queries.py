@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ddplaunch.agent.platforms import slurm
-from ddplaunch.backends.slurm import parse, parse_json
+from ddplaunch.backends.slurm import parse
 from ddplaunch.backends.slurm.commands import CommandResult, Commands
 from ddplaunch.backends.slurm.parse import NonsenseError, Partition, SlurmJob
 from ddplaunch.backends.slurm.pending import PartitionFacts
@@ -47,7 +47,7 @@ class Queries:
             if _is_unknown(answer):
                 return {}
             try:
-                found = parse_json.squeue(_good("squeue", answer))
+                found = parse.squeue_json(_good("squeue", answer))
             except NonsenseError:
                 raise _not_understood("squeue", nonsense) from nonsense
         return {each.job_id: each for each in found}

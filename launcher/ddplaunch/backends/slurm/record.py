@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddplaunch.agent.contract import codec
-from ddplaunch.backends.folder import new_folder
-from ddplaunch.backends.records import KEPT, EndRecord, newest_first, old
+from ddplaunch.backends.folder import KEPT, EndRecord, new_folder, newest_first, old
 
 if TYPE_CHECKING:
     from ddplaunch.render.rendered import RenderedFile

@@ -15,7 +15,7 @@ from ddplaunch.agent.diagnosis.run import collectives, mpi, stacks
 from ddplaunch.agent.diagnosis.run.view import IN_MPI, JobView, plain
 from ddplaunch.agent.system import phrases
 from ddplaunch.report.pictures import svg
-from ddplaunch.report.pictures.picture import Picture
+from ddplaunch.report.pictures.svg import Picture
 from ddplaunch.report.words import count, some
 
 NAME = "where-ways-part"

@@ -16,7 +16,7 @@ from ddplaunch.agent.contract import Bundle, Collective, RankEvidence, Verdict
 from ddplaunch.agent.diagnosis.run.view import ELSEWHERE, ENDED, IN_COLLECTIVE, IN_LOADER, JobView
 from ddplaunch.agent.system import phrases
 from ddplaunch.report.pictures import svg
-from ddplaunch.report.pictures.picture import Picture
+from ddplaunch.report.pictures.svg import Picture
 from ddplaunch.report.words import count, duration, some
 
 NAME = "ranks-over-time"

@@ -16,10 +16,10 @@ from ddplaunch.agent.contract import Bundle, MeshResult
 from ddplaunch.agent.diagnosis.gate import partitions, paths
 from ddplaunch.agent.diagnosis.gate.partitions import Partition
 from ddplaunch.agent.system import phrases
-from ddplaunch.report import links
+from ddplaunch.report import gate_results
+from ddplaunch.report.gate_results import OK, STATES, UNTRIED, Cell, has_failed, path_state, tried_paths
 from ddplaunch.report.pictures import svg
-from ddplaunch.report.pictures.picture import Picture
-from ddplaunch.report.reachability import OK, STATES, UNTRIED, Cell, failed, state, tried
+from ddplaunch.report.pictures.svg import Picture
 from ddplaunch.report.words import count, some
 
 NAME = "reachability"
@@ -44,7 +44,7 @@ Span = tuple[int, int]
 
 def picture(bundle: Bundle) -> Picture | None:
     """Return the matrix; None where no path was tried."""
-    cells = tried(bundle)
+    cells = tried_paths(bundle)
     if not cells or bundle.nodes < 1:
         return None
     step = -(-bundle.nodes // _SHARP)
@@ -58,13 +58,18 @@ def picture(bundle: Bundle) -> Picture | None:
     matrix = svg.tag(
         "g", *_cells(cells, step, size, names), transform=scale, shape_rendering="crispEdges", class_="reach"
     )
-    legend = list(_legend(Counter(state(results) for results in cells.values()), _TOP + edge + below + 24))
+    legend = list(
+        _legend(Counter(path_state(results) for results in cells.values()), _TOP + edge + below + 24)
+    )
     height = _TOP + edge + below + 24 + 20 * len(legend)
     width = max(_LEFT + edge + (150 if cuts else 8), 420)
     sentences = [_sentence(cut, names) for cut in cuts[:_CUTS]]
     label = f"Which of {bundle.nodes} nodes reaches which. {' '.join(sentences)}".strip()
     drawing = svg.drawing(label, width, height, [matrix, *_axes(size, step, pixels), *brackets, *legend])
-    notes = [*sentences, *(f"{each[0].upper()}{each[1:]}." for each in links.lines(bundle, names))]
+    notes = [
+        *sentences,
+        *(f"{each[0].upper()}{each[1:]}." for each in gate_results.link_lines(bundle, names)),
+    ]
     if len(cuts) > _CUTS:
         notes.append(f"{count(len(cuts) - _CUTS, 'more cut')} are not bracketed.")
     notes.append(
@@ -76,7 +81,7 @@ def picture(bundle: Bundle) -> Picture | None:
 
 def _cuts(cells: Mapping[Cell, Sequence[MeshResult]], nodes: int) -> list[Partition]:
     """Return the fewest cuts that explain the paths that failed."""
-    lost = {cell for cell, results in cells.items() if failed(results) and cell[0] != cell[1]}
+    lost = {cell for cell, results in cells.items() if has_failed(results) and cell[0] != cell[1]}
     passed = {cell for cell in cells if cell not in lost and cell[0] != cell[1]}
     return partitions.describe(lost, passed, nodes).partitions if lost else []
 
@@ -151,7 +156,7 @@ def _cells(
     grouped: dict[Cell, list[MeshResult]] = {}
     for (node, peer), results in cells.items():
         grouped.setdefault((node // step, peer // step), []).extend(results)
-    states = {cell: state(results) for cell, results in grouped.items()}
+    states = {cell: path_state(results) for cell, results in grouped.items()}
     columns: dict[int, list[int]] = {}
     for row, column in sorted(states):
         columns.setdefault(row, []).append(column)
@@ -191,7 +196,7 @@ def _title(results: Sequence[MeshResult], cell: Cell, step: int, names: Sequence
     each = [
         f"{result.address} port {result.port}{' (master)' * (result.what == paths.MASTER)}: {result.outcome}"
         + (f", {result.detail}" if result.detail else "")
-        + f" in {result.seconds:.2f} s{links.text(result)}"
+        + f" in {result.seconds:.2f} s{gate_results.link_text(result)}"
         for result in results
     ]
     return f"{way}: {'; '.join(each)}"

@@ -12,7 +12,7 @@ from ddplaunch.agent.contract import RankEvidence, Verdict
 from ddplaunch.agent.diagnosis.run import pace
 from ddplaunch.agent.diagnosis.run.view import JobView
 from ddplaunch.report.pictures import svg
-from ddplaunch.report.pictures.picture import Picture
+from ddplaunch.report.pictures.svg import Picture
 from ddplaunch.report.words import count, duration, some
 
 NAME = "step-times"

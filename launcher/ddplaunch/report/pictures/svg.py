@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 from importlib import resources
 
 from markupsafe import Markup, escape
 
 from ddplaunch.agent.text.printable import printable
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A drawing, and the sentences below it."""
+
+    name: str  # of its file: "ranks-over-time"
+    title: str
+    svg: Markup
+    notes: list[str]
+
 
 LETTER = 6.7
 """Width of an average letter of the pictures' text, in pixels, a little too wide rather than too narrow."""

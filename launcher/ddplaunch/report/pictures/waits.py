@@ -14,7 +14,7 @@ from ddplaunch.agent.diagnosis.run.blocked import Block
 from ddplaunch.agent.diagnosis.run.view import JobView
 from ddplaunch.agent.system import phrases
 from ddplaunch.report.pictures import svg
-from ddplaunch.report.pictures.picture import Picture
+from ddplaunch.report.pictures.svg import Picture
 from ddplaunch.report.words import count, some
 
 NAME = "who-waits-for-whom"

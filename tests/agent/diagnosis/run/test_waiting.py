@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from tests.agent.diagnosis.build import (
     LOADER,
     NOW,
@@ -275,9 +276,13 @@ def test_a_tie_in_shape_is_broken_by_who_changed_it() -> None:
     assert ("collective-mismatch", [0], [1]) == (verdict.code, verdict.ranks, verdict.victims)
 
 
-def test_another_shape_after_another_call_breaks_no_tie() -> None:
-    """DDP sends each parameter once, each of its own shape: where two models differ, neither has changed."""
-    before = [at_line(29, call(16, "broadcast", [16], done=True))]
+@pytest.mark.parametrize("line", [29, 30])  # a loop over parameters sends them from one line, DDP from none
+def test_a_shape_that_changes_with_each_call_breaks_no_tie(line: int) -> None:
+    """Where two models differ, each parameter has its own shape: neither rank has changed anything."""
+    before = [
+        at_line(line, call(15, "broadcast", [8, 4], done=True)),
+        at_line(line, call(16, "broadcast", [16], done=True)),
+    ]
     verdict = only(
         job(
             rank(0, collectives=[*before, at_line(30, call(17, "broadcast", [64]))]),

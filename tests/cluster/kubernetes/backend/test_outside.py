@@ -13,7 +13,7 @@ from tests.cluster.kubernetes.backend.conftest import As, Cli
 from tests.cluster.kubernetes.backend.jobs_of_others import BEFORE, SLEEPS, Training, documented
 from tests.cluster.kubernetes.cluster import Cluster
 
-from ddplaunch.backends.kubernetes import pod_answers
+from ddplaunch.backends.kubernetes import foreign_evidence
 
 
 def _diagnosed(cli: Cli, target: str) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def test_a_pod_without_python(cluster: Cluster, as_user: As, namespace: str) -> 
     assert (106, True) == (code, "could be looked at: bare: no answer: its image has no python3" in said), (
         said
     )
-    assert time.monotonic() - began < pod_answers._LIMIT / 2  # it is not waited for
+    assert time.monotonic() - began < foreign_evidence._LIMIT / 2  # it is not waited for
     code, _, said = ann("diagnose", f"kubernetes://{namespace}/job/nothing")
     assert (102, True) == (code, f"of Job nothing in namespace {namespace}" in said), said
     cluster.kubectl("delete", "rolebinding", "ann", "--namespace", namespace)

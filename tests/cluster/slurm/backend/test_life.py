@@ -10,7 +10,7 @@ from tests.cluster.slurm.backend.conftest import FOREVER, RUNNING, Login, Make, 
 from tests.cluster.slurm.cluster import Cluster
 
 from ddplaunch.backends.job import EVERYTHING, Handle, Selection, State
-from ddplaunch.backends.slurm import parse, parse_json
+from ddplaunch.backends.slurm import parse
 from ddplaunch.backends.slurm.backend import SlurmBackend
 from ddplaunch.errors import ClusterError
 from ddplaunch.render.rendered import Rendered
@@ -100,7 +100,7 @@ def test_text_and_json_say_the_same(cluster: Cluster, backend: SlurmBackend, job
     json = commands.ask("squeue", "--states=all", "--json")
 
     in_text = {each.job_id: each for each in parse.squeue(text.out)}
-    in_json = {each.job_id: each for each in parse_json.squeue(json.out)}
+    in_json = {each.job_id: each for each in parse.squeue_json(json.out)}
     ours = [int(handle.path) for handle in (*first, running, held)]
     assert [in_text[number] for number in ours] == [in_json[number] for number in ours]
 

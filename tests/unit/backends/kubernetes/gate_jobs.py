@@ -7,7 +7,7 @@ from typing import Any
 from ddplaunch.agent.contract import JobStatus, NodeStatus, Phase, PhaseName, Verdict
 from ddplaunch.agent.platforms.scheduler_log import UnreachedReport
 from ddplaunch.agent.system import subjects
-from ddplaunch.backends.kubernetes.gate_reports import GateReport
+from ddplaunch.backends.kubernetes.evidence import GateReport
 from ddplaunch.backends.kubernetes.queries import ApiState
 
 DIGITS = [f"digits-{node}" for node in range(4)]

@@ -15,8 +15,7 @@ import pytest
 from tests.unit.backends.kubernetes.api_server import Clock, Server, kubeconfig
 
 from ddplaunch.backends.kubernetes import api as apis
-from ddplaunch.backends.kubernetes.api import Api, SilentError
-from ddplaunch.backends.kubernetes.api_errors import RefusedError
+from ddplaunch.backends.kubernetes.api import Api, RefusedError, SilentError
 from ddplaunch.backends.local.host import wait_until
 from ddplaunch.cli import main as cli
 from ddplaunch.errors import ClusterError, UsageError

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ddplaunch.backends.kubernetes.api_errors import Permission, lacking, refused
+from ddplaunch.backends.kubernetes.api import Permission, explained_refusal, lacking
 
 FORBIDDEN = (
     'jobs.batch is forbidden: User "system:serviceaccount:lab:ann" cannot create resource "jobs" in API '
@@ -98,7 +98,7 @@ def test_a_refusal_is_told_in_words(
     status: int, said: str, details: dict[str, Any], message: str, hint: str
 ) -> None:
     """Who may not do what where, and what to do about it."""
-    error = refused(status, {"message": said, "details": details}, "create Job digits")
+    error = explained_refusal(status, {"message": said, "details": details}, "create Job digits")
 
     assert (message in error.message, hint in error.hint) == (True, True), error
     assert 106 == error.exit_code

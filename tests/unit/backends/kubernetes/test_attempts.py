@@ -11,10 +11,9 @@ from tests.unit.backends.kubernetes.test_lingering import RUNS, pod
 from ddplaunch.agent.contract import Bundle, Event, Exit, JobStatus, Phase, Verdict
 from ddplaunch.backends import saved
 from ddplaunch.backends.job import Handle, Job, State
-from ddplaunch.backends.kubernetes.attempts import Attempts
 from ddplaunch.backends.kubernetes.backend import KubernetesBackend
 from ddplaunch.backends.kubernetes.queries import ApiState
-from ddplaunch.backends.kubernetes.record import Submission
+from ddplaunch.backends.kubernetes.record import Attempts, Submission
 from ddplaunch.backends.kubernetes.snapshot import Snapshot
 from ddplaunch.errors import UsageError
 from ddplaunch.report import progress

@@ -12,7 +12,7 @@ import pytest
 from tests.unit.backends.kubernetes.asked_pods import ABSENT, JOB, Cluster, Pod, add, evidence
 
 from ddplaunch import api
-from ddplaunch.backends.kubernetes import debug_container
+from ddplaunch.backends.kubernetes import foreign_pods
 from ddplaunch.errors import ClusterError, UsageError
 from ddplaunch.render import archive
 from ddplaunch.report.diagnosis import Diagnosis
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.timeout(30)
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(debug_container, "_POLL", 0.01)
+    monkeypatch.setattr(foreign_pods, "_POLL", 0.01)
 
 
 def look() -> Diagnosis:
@@ -116,7 +116,7 @@ def test_a_container_that_does_not_start(cluster: type[Cluster], state: dict[str
 
 def test_an_image_that_takes_too_long(cluster: type[Cluster], monkeypatch: pytest.MonkeyPatch) -> None:
     """It is waited for, but not for ever."""
-    monkeypatch.setattr(debug_container, "_START", 0.2)
+    monkeypatch.setattr(foreign_pods, "_START", 0.2)
     add(cluster, "llm-0", Pod(evidence(0)))
     cluster.states["llm-0"] = [waits("ContainerCreating")] * 1000
 
@@ -212,7 +212,7 @@ def test_only_pods_get_one(job: str) -> None:
 
 def idle(first: float, most: float, *around: str) -> float:
     """Seconds for which it lasts, in a mount namespace of its own, as a container has one."""
-    program = [sys.executable, "-I", "-S", "-c", debug_container._IDLES, f"{first}", f"{most}"]
+    program = [sys.executable, "-I", "-S", "-c", foreign_pods._IDLES, f"{first}", f"{most}"]
     began = time.monotonic()
     subprocess.run(["unshare", "--mount", *around, *program], check=True, timeout=20)
     return time.monotonic() - began

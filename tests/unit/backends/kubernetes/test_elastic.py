@@ -10,14 +10,7 @@ from tests.unit.backends.kubernetes.gate_jobs import verdict
 
 from ddplaunch.agent.contract import Exit, Phase, Verdict, codec
 from ddplaunch.backends.job import State
-from ddplaunch.backends.kubernetes import (
-    gate_reports,
-    node_status,
-    objects,
-    outcomes,
-    submission,
-    termination,
-)
+from ddplaunch.backends.kubernetes import evidence, node_status, objects, outcomes, submission
 from ddplaunch.backends.kubernetes.queries import ApiState
 from ddplaunch.errors import ClusterError
 
@@ -63,12 +56,12 @@ PENDING = pod(2, "Pending", conditions=[NO_ROOM])
 
 def test_a_node_that_did_not_pass_is_told_from_one_that_did() -> None:
     """Both gates ended with 0. One that failed for a job of a fixed size left its code in both places."""
-    assert (True, False) == (termination.has_passed(pod(0, **RUNS)), termination.is_left_out(pod(0, **RUNS)))
+    assert (True, False) == (node_status.has_passed(pod(0, **RUNS)), node_status.is_left_out(pod(0, **RUNS)))
     late = pod(1, **LEFT_OUT)
-    assert (False, True) == (termination.has_passed(late), termination.is_left_out(late))
+    assert (False, True) == (node_status.has_passed(late), node_status.is_left_out(late))
     failed = pod(1, **ended(20, 20, [verdict(1)]))
-    assert (False, False) == (termination.has_passed(failed), termination.is_left_out(failed))
-    assert (False, False) == (termination.has_passed(PENDING), termination.is_left_out(PENDING))
+    assert (False, False) == (node_status.has_passed(failed), node_status.is_left_out(failed))
+    assert (False, False) == (node_status.has_passed(PENDING), node_status.is_left_out(PENDING))
 
 
 def test_the_nodes_that_it_goes_on_without_are_no_trouble() -> None:
@@ -128,8 +121,8 @@ def test_a_gate_that_was_left_out_is_listened_to() -> None:
     pods = (pod(0, **RUNS), pod(1, "Succeeded", **LEFT_OUT))
     state = ApiState("lab", "range", job(), job(), pods)
 
-    assert [pods[1]] == gate_reports.failed_gates(state, {0, 1, 2})
-    assert {1} == gate_reports.not_reaching_hub({0, 1}, state, None)
+    assert [pods[1]] == evidence.failed_gates(state, {0, 1, 2})
+    assert {1} == evidence.not_reaching_hub({0, 1}, state, None)
 
 
 def test_it_has_succeeded_when_node_zero_has() -> None:

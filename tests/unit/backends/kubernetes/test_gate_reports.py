@@ -10,9 +10,9 @@ from tests.unit.backends.kubernetes.gate_jobs import DIGITS, pod, report, seen, 
 
 from ddplaunch.agent.contract import Phase, Verdict
 from ddplaunch.agent.system.subjects import node
-from ddplaunch.backends.kubernetes import gate_reports, node_status, outcomes, pods
+from ddplaunch.backends.kubernetes import evidence, node_status, outcomes, pods
 from ddplaunch.backends.kubernetes.api import Api
-from ddplaunch.backends.kubernetes.gate_reports import GateReport, GateReports
+from ddplaunch.backends.kubernetes.evidence import GateReport, GateReports
 
 
 def numbers(pods: list[dict[str, Any]]) -> list[str]:
@@ -25,18 +25,18 @@ def test_only_those_are_listened_to_whom_the_hub_does_not_know() -> None:
     pods = pod(0), pod(1), pod(2, gate="waiting")
     ours = seen(*pods)
     assert ["worker1"] == numbers(
-        gate_reports.unknown_to_hub(ours, status(Phase.GATE, Phase.STARTING, Phase.STARTING))
+        evidence.unknown_to_hub(ours, status(Phase.GATE, Phase.STARTING, Phase.STARTING))
     )
-    assert ["worker0", "worker1"] == numbers(gate_reports.unknown_to_hub(ours, None))
-    assert [] == gate_reports.unknown_to_hub(ours, status(Phase.GATE, Phase.GATE, Phase.STARTING))
-    assert [] == gate_reports.unknown_to_hub(seen(pod(0, hub="waiting"), pod(1)), None)
-    assert [] == gate_reports.unknown_to_hub(seen(pod(1)), None)
+    assert ["worker0", "worker1"] == numbers(evidence.unknown_to_hub(ours, None))
+    assert [] == evidence.unknown_to_hub(ours, status(Phase.GATE, Phase.GATE, Phase.STARTING))
+    assert [] == evidence.unknown_to_hub(seen(pod(0, hub="waiting"), pod(1)), None)
+    assert [] == evidence.unknown_to_hub(seen(pod(1)), None)
 
 
 def test_afterwards_those_that_gave_up() -> None:
     """One that was deleted, or never began, has no log."""
     ours = seen(pod(0, gate="terminated"), pod(1, gate="terminated"), pod(2, gate="waiting"))
-    assert ["worker1"] == numbers(gate_reports.failed_gates(ours, {1, 2, 3}))
+    assert ["worker1"] == numbers(evidence.failed_gates(ours, {1, 2, 3}))
 
 
 def _heard(*found: GateReport) -> GateReports:

@@ -12,12 +12,12 @@ from tests.unit.backends.kubernetes.pods_of_others import statuses
 
 from ddplaunch import api
 from ddplaunch.agent.contract import Bundle, Phase, Process
-from ddplaunch.backends import in_memory
+from ddplaunch.backends import foreign_jobs
 from ddplaunch.backends.job import State
-from ddplaunch.backends.kubernetes import outside, pod_answers
+from ddplaunch.backends.kubernetes import foreign_evidence
 from ddplaunch.backends.kubernetes.api import Api
-from ddplaunch.backends.kubernetes.outside_pods import parse
-from ddplaunch.backends.kubernetes.pod_answers import Answer
+from ddplaunch.backends.kubernetes.foreign_evidence import Answer
+from ddplaunch.backends.kubernetes.foreign_pods import parse
 from ddplaunch.errors import ClusterError, UsageError
 from ddplaunch.render import archive
 from ddplaunch.report.machine import diagnosis_data
@@ -31,7 +31,7 @@ def test_py_spy_comes_where_it_is_wanted(cluster: type[Cluster]) -> None:
 
     api.diagnose(JOB)
 
-    agent, spy = archive.agent_archive(), in_memory.packed_py_spy()
+    agent, spy = archive.agent_archive(), foreign_jobs.packed_py_spy()
     assert (spy.packed + agent, agent) == (without.got, with_it.got)
     assert len(spy.packed) > 1_000_000
 
@@ -117,7 +117,7 @@ def test_a_machine_that_does_not_answer(cluster: type[Cluster]) -> None:
 @pytest.mark.timeout(30)
 def test_a_pod_that_takes_too_long(cluster: type[Cluster], monkeypatch: pytest.MonkeyPatch) -> None:
     """It has a deadline of its own."""
-    monkeypatch.setattr(pod_answers, "_LIMIT", 0.5)
+    monkeypatch.setattr(foreign_evidence, "_LIMIT", 0.5)
     add(cluster, "llm-0-abc", Pod(evidence(0)))
     slow = Pod(evidence(1))
     add(cluster, "llm-1-xyz", slow)
@@ -169,7 +169,7 @@ def answer(number: int, *ranks: int, **more: Any) -> Answer:
 
 def merged(*pods: Answer) -> Bundle:
     """All of them."""
-    return outside.merged(parse("team/job/llm"), pods, 0.0)
+    return foreign_evidence.merged(parse("team/job/llm"), pods, 0.0)
 
 
 def test_pods_that_have_ended_are_left_out_where_every_rank_is_there() -> None:
@@ -226,7 +226,7 @@ def test_two_pods_with_one_rank() -> None:
 def test_two_groups_of_a_leaderworkerset() -> None:
     """They are two jobs, and the hint has the labels of one."""
     with pytest.raises(UsageError, match="rank 0 runs in two pods of LeaderWorkerSet llm") as raised:
-        outside.merged(parse("team/lws/llm"), [answer(0, 0), answer(1, 0)], 1.0)
+        foreign_evidence.merged(parse("team/lws/llm"), [answer(0, 0), answer(1, 0)], 1.0)
 
     labels = "leaderworkerset.sigs.k8s.io/name=llm,leaderworkerset.sigs.k8s.io/group-index=0"
     assert f"name one of its groups: 'kubernetes://team?selector={labels}'" == raised.value.hint
@@ -260,9 +260,9 @@ def test_a_job_that_is_named_as_one_of_ours(cluster: type[Cluster]) -> None:
     """Its object says what it is; one without pods has no evidence."""
     job = {"kind": "Job", "metadata": {"name": "llm"}}
 
-    assert outside.of_owner(Api(), "team", job) is None
+    assert foreign_evidence.of_owner(Api(), "team", job) is None
     add(cluster, "llm-0-abc", Pod(evidence(0)))
-    bundle = outside.of_owner(Api(), "team", job)
+    bundle = foreign_evidence.of_owner(Api(), "team", job)
 
     assert bundle is not None
     assert bundle.evidence is not None

@@ -13,9 +13,9 @@ from tests.unit.backends.kubernetes.api_server import Server, served
 from tests.unit.backends.kubernetes.pods_of_others import pod, statuses
 
 from ddplaunch.agent.contract import Phase
-from ddplaunch.backends.kubernetes import objects, outside_pods
+from ddplaunch.backends.kubernetes import foreign_pods, objects
 from ddplaunch.backends.kubernetes.api import Api
-from ddplaunch.backends.kubernetes.outside_pods import container, obstacle, parse
+from ddplaunch.backends.kubernetes.foreign_pods import container, obstacle, parse
 from ddplaunch.errors import ClusterError, NotFoundError, UsageError
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -117,7 +117,7 @@ def _cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[C
 
 def found(path: str) -> list[str]:
     """The names of the pods."""
-    return [objects.name(each) for each in outside_pods.find(Api(), parse(path))]
+    return [objects.name(each) for each in foreign_pods.find(Api(), parse(path))]
 
 
 @pytest.mark.parametrize(

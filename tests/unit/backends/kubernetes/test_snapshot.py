@@ -14,9 +14,8 @@ from tests.unit.backends.kubernetes.api_server import Clock, Server, kubeconfig
 
 from ddplaunch.agent.contract import Bundle, Phase
 from ddplaunch.backends.job import Handle
-from ddplaunch.backends.kubernetes import evidence, gate_reports, snapshot
-from ddplaunch.backends.kubernetes.api import Api
-from ddplaunch.backends.kubernetes.api_errors import RefusedError
+from ddplaunch.backends.kubernetes import evidence, snapshot
+from ddplaunch.backends.kubernetes.api import Api, RefusedError
 from ddplaunch.backends.kubernetes.backend import KubernetesBackend
 from ddplaunch.backends.kubernetes.queries import Queries
 from ddplaunch.backends.kubernetes.record import Submission
@@ -164,12 +163,12 @@ def test_what_a_node_said_in_an_earlier_attempt_explains_nothing(
 def test_a_node_that_reached_the_hub_at_last_is_not_known_by_what_it_said_before() -> None:
     """Nor one whose gate has passed, whoever may ask the hub."""
     both = gate_jobs.seen(gate_jobs.pod(0), gate_jobs.pod(1))
-    assert {1} == gate_reports.not_reaching_hub({1}, both, gate_jobs.status(Phase.GATE, Phase.STARTING))
-    assert set() == gate_reports.not_reaching_hub({1}, both, gate_jobs.status(Phase.GATE, Phase.GATE))
+    assert {1} == evidence.not_reaching_hub({1}, both, gate_jobs.status(Phase.GATE, Phase.STARTING))
+    assert set() == evidence.not_reaching_hub({1}, both, gate_jobs.status(Phase.GATE, Phase.GATE))
     ended = gate_jobs.pod(1, gate="terminated")
-    assert {0, 1} == gate_reports.not_reaching_hub({1}, gate_jobs.seen(gate_jobs.pod(0), ended), None)
+    assert {0, 1} == evidence.not_reaching_hub({1}, gate_jobs.seen(gate_jobs.pod(0), ended), None)
     ended["status"]["initContainerStatuses"][1]["state"]["terminated"]["exitCode"] = 0
-    assert {0} == gate_reports.not_reaching_hub({1}, gate_jobs.seen(gate_jobs.pod(0), ended), None)
+    assert {0} == evidence.not_reaching_hub({1}, gate_jobs.seen(gate_jobs.pod(0), ended), None)
 
 
 def test_what_a_node_said_is_in_the_evidence_although_the_hubs_pod_is_gone(

@@ -8,7 +8,7 @@ import pytest
 
 from ddplaunch.agent.contract import Files, Verdict
 from ddplaunch.agent.platforms.scheduler_log import UnreachedReport, report_line
-from ddplaunch.backends.slurm import last_words
+from ddplaunch.backends.slurm import outcomes
 
 
 @pytest.mark.parametrize(
@@ -25,8 +25,8 @@ def test_why_a_script_gave_up(tmp_path: Path, text: str, said: str) -> None:
     output = tmp_path / "job-7.out"
     output.write_text(text)
 
-    assert said == last_words.of_script(output)
-    assert "" == last_words.of_script(None)
+    assert said == outcomes.of_script(output)
+    assert "" == outcomes.of_script(None)
 
 
 def test_what_gates_have_said(tmp_path: Path) -> None:
@@ -36,7 +36,7 @@ def test_what_gates_have_said(tmp_path: Path) -> None:
         verdict = Verdict(code, f"node {node}: {code}", "gate", nodes=[culprit])
         return f"{node}: {report_line(UnreachedReport(node, 3.0, verdict))}\n"
 
-    assert [] == last_words.of_gates(None) == last_words.of_gates(tmp_path)
+    assert [] == outcomes.of_gates(None) == outcomes.of_gates(tmp_path)
     (tmp_path / Files.RUN).mkdir()
     said = [
         cry(1, "dns-not-found", 1),
@@ -49,4 +49,4 @@ def test_what_gates_have_said(tmp_path: Path) -> None:
     assert [
         ("port-refused", [0], "node 1: port-refused"),
         ("port-filtered", [2, 3], "node 2: port-filtered (and 1 more)"),
-    ] == [(each.code, each.nodes, each.sentence) for each in last_words.of_gates(tmp_path)]
+    ] == [(each.code, each.nodes, each.sentence) for each in outcomes.of_gates(tmp_path)]

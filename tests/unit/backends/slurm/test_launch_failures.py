@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from ddplaunch.backends.slurm import launch_failures, parse
+from ddplaunch.backends.slurm import outcomes, parse
 from ddplaunch.backends.slurm.parse import SlurmJob
 
 LOST = SlurmJob(
@@ -16,7 +16,7 @@ LOST = SlurmJob(
 
 def test_a_folder_that_is_not_there_is_named_with_its_node() -> None:
     """Slurm prints 0:53, the rest of 4021."""
-    found = launch_failures.explained(LOST, "/data/it's/toy-7.out")
+    found = outcomes.explained(LOST, "/data/it's/toy-7.out")
 
     assert found is not None
     assert found.verdict.sentence.startswith("the folder /data/it's is not on n1, or nothing can be written")
@@ -38,8 +38,8 @@ def test_all_forms_of_the_status_are_read(status: int, number: int) -> None:
     """Slurm 22.05 lists the number itself, later versions what a wait status has of it."""
     _, signal = parse.wait_status(status)
 
-    assert number == launch_failures.number(dataclasses.replace(LOST, signal=signal))
-    assert launch_failures.explained(dataclasses.replace(LOST, signal=signal), "") is not None
+    assert number == outcomes.number(dataclasses.replace(LOST, signal=signal))
+    assert outcomes.explained(dataclasses.replace(LOST, signal=signal), "") is not None
 
 
 @pytest.mark.parametrize(
@@ -54,12 +54,12 @@ def test_all_forms_of_the_status_are_read(status: int, number: int) -> None:
 )
 def test_a_signal_is_a_signal(job: SlurmJob) -> None:
     """One that may have been sent is not explained away."""
-    assert launch_failures.explained(job, "") is None
+    assert outcomes.explained(job, "") is None
 
 
 def test_a_list_of_nodes_that_cannot_be_read_names_none() -> None:
     """The folder is known all the same, from where the job was submitted."""
-    found = launch_failures.explained(dataclasses.replace(LOST, node_list="n[1"), "")
+    found = outcomes.explained(dataclasses.replace(LOST, node_list="n[1"), "")
 
     assert found is not None
     assert found.verdict.sentence.startswith("the folder /data/here")

@@ -8,7 +8,7 @@ import pytest
 
 from ddplaunch.backends.slurm.limits import Requested, problems, requested
 from ddplaunch.backends.slurm.parse import Partition
-from ddplaunch.backends.slurm.sbatch_errors import refused
+from ddplaunch.backends.slurm.submission import explained_refusal
 
 ALL = Partition("all", default=True, nodes=8)
 SHORT = Partition("short", nodes=4, most_nodes=2, least_nodes=2, most_time=600.0, accounts=frozenset({"lab"}))
@@ -93,11 +93,11 @@ def test_a_refusal_in_words_keeps_sbatchs_own() -> None:
     """What sbatch said stands below, once, and what it did not explain is passed on."""
     first = "invalid partition specified: x"
     second = "Batch job submission failed: Invalid partition name specified"
-    known = refused(f"sbatch: error: {first}\nsbatch: error: {second}\nsbatch: error: {second}\n")
-    unknown = refused("sbatch: error: lua: no jobs on Fridays\n")
+    known = explained_refusal(f"sbatch: error: {first}\nsbatch: error: {second}\nsbatch: error: {second}\n")
+    unknown = explained_refusal("sbatch: error: lua: no jobs on Fridays\n")
 
     begin = "Slurm refused the job: it does not know the partition"
     assert f"{begin}\n    sbatch: {first}; {second}" == known.message
     assert "Slurm refused the job: lua: no jobs on Fridays" == unknown.message
     assert "nothing was submitted" == unknown.hint
-    assert "Slurm refused the job: no reason given" == refused("").message
+    assert "Slurm refused the job: no reason given" == explained_refusal("").message

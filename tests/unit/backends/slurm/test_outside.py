@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ddplaunch.agent.contract import NodeEvidence, Phase, codec
-from ddplaunch.backends.slurm import outside
+from ddplaunch.backends.slurm import evidence
 from ddplaunch.backends.slurm.commands import Commands
 from ddplaunch.backends.slurm.parse import SlurmJob
 from ddplaunch.errors import ClusterError
@@ -28,14 +28,16 @@ def test_lines_of_many_nodes_are_mixed() -> None:
     """Each node's are put together by its number, which is that of its task."""
     both = [line for pair in zip(printed(1, "n2"), printed(0, "n1"), strict=True) for line in pair]
 
-    assert [(0, "n1"), (1, "n2")] == [(each.node, each.host) for each in outside.evidence("\n".join(both))]
+    assert [(0, "n1"), (1, "n2")] == [
+        (each.node, each.host) for each in evidence.outside_evidence("\n".join(both))
+    ]
 
 
 def test_a_node_that_did_not_come_to_its_end() -> None:
     """And one that prints something else: neither gives evidence, and the others count."""
     lines = [*printed(0, "n1", cut=1), *printed(10, "n11"), "2: slurmstepd: error: no python3", "srun: error"]
 
-    assert [(10, "n11")] == [(each.node, each.host) for each in outside.evidence("\n".join(lines))]
+    assert [(10, "n11")] == [(each.node, each.host) for each in evidence.outside_evidence("\n".join(lines))]
 
 
 def test_a_step_that_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,6 +48,6 @@ def test_a_step_that_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
 
     with pytest.raises(ClusterError, match=r"no node of job 7 could be looked at: .*denied") as raised:
-        outside.collect(SlurmJob(7, "RUNNING", nodes=2), Commands())
+        evidence.collect_from_outside(SlurmJob(7, "RUNNING", nodes=2), Commands())
 
     assert "only the user of the job" in raised.value.hint

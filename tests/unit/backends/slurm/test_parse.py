@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddplaunch.backends.slurm import parse, parse_json
+from ddplaunch.backends.slurm import parse
 from ddplaunch.backends.slurm.parse import NonsenseError, Partition, SlurmJob
 
 SEEN = SlurmJob(
@@ -193,7 +193,7 @@ def test_every_versions_json_says_the_same(version: str) -> None:
     """Words or lists of words, bare numbers or objects, wait statuses or parts."""
     text = json.dumps({"meta": {}, "jobs": [COMMON | VERSIONS[version]], "errors": []})
 
-    assert [SEEN] == parse_json.squeue(text)
+    assert [SEEN] == parse.squeue_json(text)
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_every_versions_json_says_the_same(version: str) -> None:
 )
 def test_json_has_many_forms(changes: dict[str, Any], field: str, value: object) -> None:
     """A flag stands for the state, as in text; what is not set is not zero."""
-    [seen] = parse_json.squeue(json.dumps({"jobs": [COMMON | VERSIONS["23.11"] | changes]}))
+    [seen] = parse.squeue_json(json.dumps({"jobs": [COMMON | VERSIONS["23.11"] | changes]}))
 
     assert value == getattr(seen, field)
 
@@ -228,13 +228,13 @@ def test_json_has_many_forms(changes: dict[str, Any], field: str, value: object)
 def test_json_without_jobs_is_nonsense(text: str) -> None:
     """Half an answer is none."""
     with pytest.raises(NonsenseError):
-        parse_json.squeue(text)
+        parse.squeue_json(text)
 
 
 @given(st.text(max_size=200))
 def test_whatever_is_printed_nothing_breaks(text: str) -> None:
     """Any text is jobs or nonsense."""
-    for read in (parse.squeue, parse_json.squeue, parse.sacct, parse.node_states, parse.job_id):
+    for read in (parse.squeue, parse.squeue_json, parse.sacct, parse.node_states, parse.job_id):
         try:
             read(text)
         except NonsenseError:
@@ -254,7 +254,7 @@ def test_whatever_is_printed_nothing_breaks(text: str) -> None:
 def test_whatever_a_field_of_json_holds_nothing_breaks(value: object, name: str) -> None:
     """A form that no version has yet is passed over, or is nonsense."""
     with contextlib.suppress(NonsenseError):
-        parse_json.squeue(json.dumps({"jobs": [COMMON | VERSIONS["23.11"] | {name: value}]}))
+        parse.squeue_json(json.dumps({"jobs": [COMMON | VERSIONS["23.11"] | {name: value}]}))
 
 
 def test_sacct_says_who_cancelled() -> None:

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from ddplaunch.backends.slurm.parse import Partition, SlurmJob
-from ddplaunch.backends.slurm.pending import PartitionFacts, explain
-from ddplaunch.backends.slurm.quotas import Why
+from ddplaunch.backends.slurm.pending import PartitionFacts, Why, explain
 
 ALONE = PartitionFacts()
 LAB = PartitionFacts(

@@ -10,7 +10,7 @@ from tests.unit.report.pages import read
 from tests.unit.report.pictures import stuck
 
 from ddplaunch.agent.contract import Collective, Frame, MpiCall, RankEvidence, Stack
-from ddplaunch.report import spots
+from ddplaunch.report import sources
 from ddplaunch.report.diagnosis import Diagnosis
 from ddplaunch.report.pictures import calls
 from ddplaunch.report.pictures.calls import Parting
@@ -76,7 +76,7 @@ def test_sends_and_receives_part_nowhere() -> None:
 def test_the_lines_of_code_are_those_of_the_two_calls() -> None:
     """With their text where the evidence has it."""
     verdict = stuck.verdict("collective-mismatch", 3)
-    found = spots.spots(Scene(Diagnosis(given.job(), stuck.bundle(stuck.mismatch()), [verdict])))
+    found = sources.spots(Scene(Diagnosis(given.job(), stuck.bundle(stuck.mismatch()), [verdict])))
 
     assert [("rank 3", True, 14), ("ranks 0-2", False, 9)] == [
         (each.who, each.culprit, each.line) for each in found
@@ -138,7 +138,7 @@ def test_the_lines_of_a_parting_in_mpi_are_shown() -> None:
     """Culprit first, each with its call."""
     ranks = [in_mpi(number, "Allreduce", 9) for number in range(3)] + [in_mpi(3, "Barrier", 14)]
     verdict = stuck.verdict("mpi-partial-collective", 3)
-    found = spots.spots(Scene(Diagnosis(given.job(), stuck.bundle(ranks, verdict), [verdict])))
+    found = sources.spots(Scene(Diagnosis(given.job(), stuck.bundle(ranks, verdict), [verdict])))
 
     assert [
         ("rank 3", True, "in Barrier (train.py:14)", "dist.broadcast(x, 0)"),

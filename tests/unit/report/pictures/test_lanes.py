@@ -11,7 +11,7 @@ from tests.unit.report.pictures import stuck
 
 from ddplaunch.agent.contract import Exited, RankEvidence
 from ddplaunch.report.pictures import lanes
-from ddplaunch.report.pictures.picture import Picture
+from ddplaunch.report.pictures.svg import Picture
 
 
 def drawn(ranks: list[RankEvidence], *culprits: int) -> Picture:

@@ -8,7 +8,7 @@ from tests.unit.report.pages import read
 from tests.unit.report.pictures import stuck
 
 from ddplaunch.report.pictures import steps
-from ddplaunch.report.pictures.picture import Picture
+from ddplaunch.report.pictures.svg import Picture
 
 
 def drawn(world: int, slow: int) -> Picture | None:

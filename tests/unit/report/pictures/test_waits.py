@@ -9,7 +9,7 @@ from tests.unit.report.pictures import stuck
 
 from ddplaunch.agent.contract import Exited, Frame, RankEvidence, Stack, Verdict
 from ddplaunch.report.pictures import waits
-from ddplaunch.report.pictures.picture import Picture
+from ddplaunch.report.pictures.svg import Picture
 
 
 def drawn(ranks: list[RankEvidence], verdict: Verdict | None) -> Picture | None:

@@ -13,6 +13,7 @@ from typing import Optional
 
 from ddplaunch.agent import platforms
 from ddplaunch.agent.contract import CheckResult, Status, Verdict
+from ddplaunch.agent.diagnosis import confidence as sure
 from ddplaunch.agent.diagnosis.gate import failed_paths, hub_unreached
 from ddplaunch.agent.diagnosis.gate.view import GateView
 from ddplaunch.agent.platforms import Platform
@@ -141,7 +142,7 @@ def awaited_ranks(nodes: Sequence[int], names: Sequence[str], platform: Platform
         f"{seconds:.0f} s since the others did",
         "launch",
         nodes=list(nodes),
-        confidence=0.9,
+        confidence=sure.NO_RANKS_STARTED,
         hint=platform.hint("unstarted", _ASK),
     )
 
@@ -152,7 +153,7 @@ def none_started(platform: Platform, seconds: float) -> Verdict:
         "launch-failed",
         f"all nodes have passed the gate, and none has started its ranks in the {seconds:.0f} s since",
         "launch",
-        confidence=0.9,
+        confidence=sure.NO_RANKS_STARTED,
         hint=platform.hint("none-started", "see whether the scheduler answered all that time"),
     )
 

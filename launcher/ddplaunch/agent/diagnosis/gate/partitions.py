@@ -5,6 +5,11 @@ another. What was not tried may lie in a cut, what passed never does. Two failed
 when no path passed from the source of the one to the target of the other; so the fewest cuts are the fewest
 colours of the graph of conflicts. Cuts are grown where there is no choice first, which finds what a person
 would draw; of few paths, all other ways are then tried for one with fewer cuts.
+
+A cut for each node whose paths fail would be right as well, and would tell of a rack without its uplink as of
+thirty broken nodes. Growing alone depends on the order of the paths, and may need one cut too many. The
+search alone finds the fewest, but takes exponential time where the mesh has no shape. So each is bounded by
+its looks at a path, and what is left over is told by single nodes: always true, if not short.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import NamedTuple, Optional
 
 from ddplaunch.agent.contract import SmokeRank, Verdict
+from ddplaunch.agent.diagnosis import confidence as sure
 from ddplaunch.agent.diagnosis.gate import failed_paths
 from ddplaunch.agent.diagnosis.gate.view import GateView
 from ddplaunch.agent.system import phrases, subjects
@@ -25,10 +26,6 @@ _STAGES = {
 _STORE_CODES = {"timeout": "port-filtered", "refused": "port-rejected", "unreachable": "host-unreachable"}
 _MESH_HINT = "leave `mesh` out of `gate.skip`: it says which path it is; then "
 _FIREWALL = "open all TCP ports between the nodes: the ranks listen on ports that the kernel chooses"
-_DOUBTFUL = 0.6
-"""Where no rank raised, and the layer is the one that stood still."""
-_LIKELY = 0.8
-"""Where only the kernel kills, and it does so for memory."""
 _BY_HAND = "`run/node-N/smoke-*.log` in the job's folder has what the ranks said"
 
 
@@ -100,7 +97,9 @@ def _imports(view: GateView, bad: Sequence[SmokeRank]) -> Iterator[Verdict]:
             f"{view.nodes(nodes)}: {subjects.ranks(r.rank for r in killed)} got SIGKILL while importing torch"
         )
         hint = "`resources.memory`: torch takes 0.3 GiB a rank, more with CUDA; `dmesg` there has more"
-        yield replace(_verdict("memory-too-small", sentence, nodes, killed, hint), confidence=_LIKELY)
+        yield replace(
+            _verdict("memory-too-small", sentence, nodes, killed, hint), confidence=sure.SIGKILL_AT_IMPORT
+        )
     elif those:
         nodes = sorted({rank.node for rank in those})
         why = phrases.clipped(those[0].error) or "it is not there after a minute"
@@ -173,7 +172,7 @@ def _unfit(view: GateView, backend: str, bad: Sequence[SmokeRank], passed: Seque
     sentence = f"{backend} fails on {subjects.ranks(rank.rank for rank in own)}{place}{other}: {quoted}"
     hint = layer.hint if layer else _BY_HAND
     found = _verdict("backend-unfit", sentence, nodes, bad, hint)
-    return replace(found, confidence=_DOUBTFUL) if layer and not layer.sure else found
+    return replace(found, confidence=sure.LAYER_STOOD_STILL) if layer and not layer.sure else found
 
 
 def _verdict(

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from ddplaunch.agent.contract import Collective, RankEvidence, Verdict
+from ddplaunch.agent.diagnosis import confidence as sure
 from ddplaunch.agent.diagnosis.run import call_records, stacks
 from ddplaunch.agent.diagnosis.run.view import IN_COLLECTIVE, JobView
 from ddplaunch.agent.system import phrases, subjects
@@ -212,6 +213,10 @@ def find_circle(waits: Mapping[int, Sequence[int]]) -> list[int]:
     """Return ranks of which each waits for the next, and the last for the first; empty: there is no circle.
 
     `waits`: rank -> the ranks without which it cannot go on. It begins with the smallest of its ranks.
+
+    A search in depth, with its path on a list: a chain of waits may be as long as the job has ranks, and a
+    function that calls itself would be out of stack. A rank from which no circle was found is passed by when
+    another leads to it, so each wait is looked at once.
     """
     passed: set[int] = set()
     for first in sorted(waits):
@@ -270,7 +275,7 @@ def groups_wait(view: JobView) -> Optional[Verdict]:
         sentence=f"groups wait for one another: {'; '.join(parts)}",
         ranks=culprits,
         victims=[rank for rank in view.waiting if rank not in culprits],
-        confidence=0.7 if tie else 0.9,
+        confidence=sure.GROUPS_IN_A_TIE if tie else sure.GROUPS_IN_A_CIRCLE,
         facts=[
             f"ranks wait in a circle: {round_trip}",
             *(f"rank {block.rank} is in {block.what} of {who(view, block.group)}" for block in circle[:8]),
@@ -308,7 +313,7 @@ def new_group_partial(view: JobView) -> Optional[Verdict]:
         f"and lacks {subjects.ranks(lacking)}: {where}",
         ranks=lacking,
         victims=inside,
-        confidence=0.5,
+        confidence=sure.NEW_GROUP_LACKS,
         facts=view.counts(),
         hint="Every rank of the job must call new_group, also those outside the group: take it out of "
         "the branch on the rank.",

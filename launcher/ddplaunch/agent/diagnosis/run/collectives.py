@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from ddplaunch.agent.contract import Collective, Frame, RankEvidence, Verdict
+from ddplaunch.agent.diagnosis import confidence as sure
 from ddplaunch.agent.diagnosis.run import blocked, causes, stacks
 from ddplaunch.agent.diagnosis.run.view import BACKWARD, JobView, plain
 from ddplaunch.agent.system import phrases, subjects
@@ -80,17 +81,19 @@ def _mismatch_verdict(view: JobView, mismatch: Mismatch) -> Verdict:
         sentence=(f"at collective {mismatch.number} " if mismatch.number else "") + _contrast(mismatch),
         ranks=mismatch.culprits,
         victims=view.victims_of(mismatch.culprits),
-        confidence=(0.97 if mismatch.number else 0.8)
-        if not mismatch.tie
-        else 0.7
-        if mismatch.culprits
-        else 0.5,
+        confidence=_confidence(mismatch),
         facts=[
             *mismatch.facts,
             f"process group {mismatch.group!r}; known of {mismatch.involved} of {len(view.world)} ranks",
         ],
         hint=_HINT,
     )
+
+
+def _confidence(mismatch: Mismatch) -> float:
+    if mismatch.tie:
+        return sure.CALLS_IN_A_TIE if mismatch.culprits else sure.CALLS_WITHOUT_CULPRIT
+    return sure.NUMBERED_CALLS if mismatch.number else sure.CALLS_BY_STACKS
 
 
 def mismatch_in_words(view: JobView) -> Optional[Verdict]:
@@ -111,7 +114,7 @@ def mismatch_in_words(view: JobView) -> Optional[Verdict]:
         sentence=f"{subjects.ranks(speakers)} ended because the ranks called different collectives; which "
         "rank differs was not recorded",
         where="run",
-        confidence=0.5,
+        confidence=sure.CALLS_WITHOUT_CULPRIT,
         facts=[f"rank {rank} said: {phrases.clipped(text, 400)}" for rank, text in sorted(reports.items())],
         hint=f"{_HINT} TORCH_DISTRIBUTED_DEBUG=DETAIL makes torch compare the calls before it starts them.",
     )
@@ -221,12 +224,11 @@ def _differing(view: JobView, source: Source, failed_too: bool) -> Optional[Mism
         calls = _at(source, group, number)
         camps = _camps(calls)
         if len(camps) > 1:
-            before = _at(source, group, number - 1)
             members = view.members.get(group, view.world)
             unseen = [rank for rank in view.unseen if rank in members]
             silent = [rank for rank in view.alive if rank in members and rank not in source]
             both = [] if unseen or silent else sorted(calls)  # the call of one of those would decide
-            culprits = _minority(camps, len(unseen)) or _newcomers(camps, calls, before) or both
+            culprits = _minority(camps, len(unseen)) or _newcomers(camps, calls, source) or both
             reports = _labelled(view, calls, sorted(camps, key=lambda ranks: ranks[0] not in culprits))
             return Mismatch(group, number, reports, culprits)
     return None
@@ -259,21 +261,29 @@ def _minority(camps: list[list[int]], unseen: int = 0) -> list[int]:
     return sorted(rank for ranks in camps[1:] for rank in ranks)
 
 
-def _newcomers(
-    camps: list[list[int]], calls: dict[int, Collective], before: dict[int, Collective]
-) -> list[int]:
+def _newcomers(camps: list[list[int]], calls: dict[int, Collective], source: Source) -> list[int]:
     """Return the ranks that changed the shape, where groups of equal size differ in shape alone.
 
-    Only from one line on are shapes expected to stay: DDP sends each parameter once, each of its own shape.
+    The line must have sent one and the same shape on all ranks before: DDP, and a loop over parameters, send
+    each parameter once, each of its own shape. There the models may differ, and nobody has changed anything.
     """
-    if len({plain(call.op) for call in calls.values()}) > 1 or not before.keys() >= calls.keys():
+    if len({plain(call.op) for call in calls.values()}) > 1:
         return []
-    if any(not call.frames or call.frames[:1] != before[rank].frames[:1] for rank, call in calls.items()):
+    before = {
+        rank: [
+            str(each.sizes)
+            for each in source[rank]
+            if each.group == call.group
+            and each.seq < call.seq
+            and call.frames
+            and each.frames[:1] == call.frames[:1]
+        ]
+        for rank, call in calls.items()
+    }
+    if len({shape for shapes in before.values() for shape in shapes}) != 1 or not all(before.values()):
         return []
-    changed = [ranks for ranks in camps if any(calls[rank].sizes != before[rank].sizes for rank in ranks)]
-    comparable = len({str(before[rank].sizes) for rank in calls}) == 1
-    few = comparable and len(changed) < len(camps)
-    return sorted(rank for ranks in changed for rank in ranks) if few else []
+    changed = [ranks for ranks in camps if any(str(calls[rank].sizes) != before[rank][-1] for rank in ranks)]
+    return sorted(rank for ranks in changed for rank in ranks) if len(changed) < len(camps) else []
 
 
 def _labelled(view: JobView, calls: dict[int, Collective], camps: list[list[int]]) -> dict[str, list[int]]:
@@ -307,6 +317,12 @@ def _contrast(mismatch: Mismatch) -> str:
 #
 # Out of step is a rank whose calls are those of the others, but for some that it left out, made twice or made
 # in between; or one that has left a loop in which the others still are.
+#
+# Each other rank's calls from there on are laid over the majority's, shifted by a few either way: a shift
+# at which all lines agree says how many calls were left out, or made twice. Comparing numbers alone would
+# call a rank that is one ahead wrong at every call after it. A shift needs several calls that agree, since
+# in a loop with one call any shift fits; where the others are stuck, and there are no later calls to
+# compare, their rounds before tell what would come next.
 
 
 _FARTHEST = 3
@@ -490,7 +506,11 @@ def _skip_verdict(view: JobView, group: str, found: dict[int, _Step]) -> Verdict
         sentence=sentence,
         ranks=ranks,
         victims=view.victims_of(ranks),
-        confidence=0.8 if not step.certain else 0.95 if step.since else 0.85,
+        confidence=sure.OUT_OF_STEP_SINCE
+        if step.certain and step.since
+        else sure.OUT_OF_STEP
+        if step.certain
+        else sure.OUT_OF_STEP_PERHAPS,
         facts=[*facts, *view.counts()],
         hint=hint,
     )
@@ -615,8 +635,7 @@ def _left_verdict(
         f"{view.locations[others[0]]}",
         ranks=ranks,
         victims=view.victims_of(ranks),
-        # A call that a rank made more, or less, before what is known would look the same.
-        confidence=0.9 if _from_the_start(view, mismatch.group) else 0.75,
+        confidence=sure.LOOP_LEFT if _from_the_start(view, mismatch.group) else sure.LOOP_LEFT_PERHAPS,
         facts=mismatch.facts,
         hint=_UNEVEN,
     )

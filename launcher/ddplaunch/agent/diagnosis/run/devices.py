@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Optional
 
 from ddplaunch.agent.contract import Collective, Verdict, Xid
+from ddplaunch.agent.diagnosis import confidence as sure
 from ddplaunch.agent.diagnosis.run import nccl_ras, stacks
 from ddplaunch.agent.diagnosis.run.causes import Cause, first_ends
 from ddplaunch.agent.diagnosis.run.view import JobView, plain
@@ -65,7 +66,7 @@ def device_shared(view: JobView) -> Optional[Verdict]:
         sentence=f"{who}{where} share {shared}, and NCCL refuses that{site}",
         ranks=ranks,
         victims=view.victims_of(ranks),
-        confidence=0.95 if ranks else 0.8,
+        confidence=sure.DEVICE_NAMED if ranks else sure.DEVICE_UNNAMED,
         facts=facts,
         hint=_ONE_EACH,
     )
@@ -119,7 +120,7 @@ def gpu_stuck(view: JobView) -> Optional[Verdict]:
         nodes=sorted({node for node, _ in events}),
         ranks=ranks,
         victims=[rank for rank in view.alive if rank not in ranks] if events else [],
-        confidence=0.9 if events else 0.7,
+        confidence=sure.GPU_EVENT if events else sure.GPU_WITHOUT_EVENT,
         facts=[*gpu_facts(view, view.nodes), *view.whereabouts(view.alive)[:4], *_unread(view, not events)],
         hint=_MEND_GPU if events else _LOOK_BELOW,
     )
@@ -156,7 +157,7 @@ def _behind(view: JobView, begun: dict[int, Collective], behind: list[int]) -> V
         "has: what was queued before it does not end",
         ranks=behind,
         victims=[rank for rank in view.alive if rank not in behind],
-        confidence=0.85,
+        confidence=sure.GPU_NOT_STARTED,
         facts=[*view.whereabouts(view.alive)[:4], *gpu_facts(view, view.nodes_of(behind))],
         hint=_END_BEFORE,
     )

@@ -10,6 +10,7 @@ from typing import NamedTuple, Optional
 
 from ddplaunch.agent import platforms
 from ddplaunch.agent.contract import Files, JobEvidence, Lost, NodeEvidence, Verdict
+from ddplaunch.agent.diagnosis import confidence as sure
 from ddplaunch.agent.diagnosis.run import call_records, devices, slow, stacks
 from ddplaunch.agent.diagnosis.run.causes import (
     TOGETHER,
@@ -76,7 +77,7 @@ def rank_killed_memory(view: JobView) -> Optional[Verdict]:
         f"{killed_whom(causes)} killed for memory on {where}{limits and ': ' + limits}",
         facts,
         _MEMORY,
-        0.97,
+        sure.KERNEL_KILLED,
     )
 
 
@@ -98,7 +99,7 @@ def rank_killed(view: JobView) -> Optional[Verdict]:
     sentence = f"{killed_whom(causes)} killed by {first.what}"
     unfinished = first.what == "SIGABRT" and _TERMINATE in view.ranks[first.rank].last_output
     hint = _GOODBYE if unfinished else _CRASH if first.what in _CRASHES else _SOMEBODY
-    return verdict_on(view, "rank-killed", causes, sentence, facts, hint, 0.95)
+    return verdict_on(view, "rank-killed", causes, sentence, facts, hint, sure.OWN_END)
 
 
 def rank_failed(view: JobView) -> Optional[Verdict]:
@@ -107,7 +108,7 @@ def rank_failed(view: JobView) -> Optional[Verdict]:
     A script may exit so because a peer went away: without an exception, all peers must have been seen.
     """
     causes = first_ends(view, "exception") or ([] if view.unseen else first_ends(view, "code"))
-    return _failure(view, causes, 0.95) if causes else None
+    return _failure(view, causes) if causes else None
 
 
 def rank_exited_early(view: JobView) -> Optional[Verdict]:
@@ -148,7 +149,7 @@ def rank_exited_early(view: JobView) -> Optional[Verdict]:
         f"while {subjects.ranks(victims)} {ending}",
         ranks=gone,
         victims=victims,
-        confidence=0.95,
+        confidence=sure.OWN_END,
         facts=facts + view.counts(),
         hint="The ranks do not get the same number of batches: use DistributedSampler (drop_last=True), or "
         "wrap the loop in torch.distributed.algorithms.join.Join.",
@@ -179,7 +180,7 @@ def launch_failed(view: JobView) -> Optional[Verdict]:
         where="launch",
         nodes=[number],
         victims=view.victims_of([]),
-        confidence=0.9,
+        confidence=sure.LAUNCHER_ENDED,
         facts=_quoted(f"{view.node(number)}'s launch command", said),
         hint="`ddplaunch logs` shows all that it said, as does "
         f"{Files.NODE.format(node=number)}/{Files.LAUNCH_LOG} in the job's folder",
@@ -206,7 +207,7 @@ def victims_alone(view: JobView) -> Optional[Verdict]:
         [f"rank {number} ended, and its exit code was not seen" for number in _unseen_ends(view)],
         "Read the logs of the other ranks and nodes just before this time; the evidence here does not name "
         "the cause.",
-        0.4,
+        sure.NO_CAUSE_SEEN,
     )
     return replace(found, nodes=[], ranks=[], victims=sorted({first, *found.victims}))
 
@@ -219,7 +220,7 @@ def _unseen_ends(view: JobView) -> list[int]:
     ]
 
 
-def _failure(view: JobView, causes: list[Cause], confidence: float) -> Verdict:
+def _failure(view: JobView, causes: list[Cause]) -> Verdict:
     first = causes[0]
     numbers = sorted({cause.rank for cause in causes})
     who = "all ranks" if view.is_everyone(numbers) else subjects.ranks(numbers)
@@ -234,7 +235,7 @@ def _failure(view: JobView, causes: list[Cause], confidence: float) -> Verdict:
             sentence,
             last_lines(view, first),
             "See what it ran last; `ddplaunch logs` shows all that it wrote.",
-            confidence - 0.25,
+            sure.EXIT_CODE_ALONE,
         )
     raised = first.raised
     kind = raised.type.rpartition(".")[2]
@@ -255,7 +256,7 @@ def _failure(view: JobView, causes: list[Cause], confidence: float) -> Verdict:
         f"{who} raised {kind}{message}{phrases.at(site)}",
         facts,
         f"{hint}; what the others report follows from it.",
-        confidence,
+        sure.OWN_END,
     )
 
 
@@ -384,12 +385,12 @@ def _why(view: JobView, node: NodeEvidence) -> tuple[str, str, float]:
     enlarge = platforms.named(view.evidence.platform).hint("shm", _ENLARGE)
     size, most = node.shm_size, max(node.shm_peak or 0, node.shm_used or 0)
     if not size or node.shm_used is None:
-        return "", f"{_CUT} Or /dev/shm ran full: `df -h /dev/shm`. {enlarge}", 0.8
+        return "", f"{_CUT} Or /dev/shm ran full: `df -h /dev/shm`. {enlarge}", sure.SHM_UNKNOWN
     held = f"{phrases.size(most)} of {phrases.size(size)}"
     if most >= _FULL * size:
-        return f": /dev/shm on {view.node(node.node)} was full ({held})", enlarge, 0.95
+        return f": /dev/shm on {view.node(node.node)} was full ({held})", enlarge, sure.OWN_END
     known = f"; /dev/shm on {view.node(node.node)} was not seen full ({held})"
-    return known, f"{_CUT} {enlarge}" if size < _SMALL else _CUT, 0.9
+    return known, f"{_CUT} {enlarge}" if size < _SMALL else _CUT, sure.SHM_NOT_SEEN_FULL
 
 
 # --- a job that was ended from outside: its launch command or its ranks; no rank is at fault
@@ -418,7 +419,9 @@ def stopped_from_outside(view: JobView) -> Optional[Verdict]:
         where="run",
         nodes=found.nodes,
         victims=sorted(view.ranks),
-        confidence=0.9 if found.is_outside and len(view.ranks) == len(view.world) else 0.5,
+        confidence=sure.STOPPED_FROM_OUTSIDE
+        if found.is_outside and len(view.ranks) == len(view.world)
+        else sure.SIGNAL_OF_UNKNOWN_SENDER,
         facts=view.counts(),
         hint=_HINT,
     )
@@ -508,7 +511,7 @@ def node_evicted(
         where="gate" if missing is not None else "run",
         nodes=missing or list(evicted),
         victims=victims,
-        confidence=0.9,
+        confidence=sure.TOLD_TO_STOP,
         facts=[slow.pace_fact(view, rank) for rank in view.alive[:8]],
         hint=platforms.named(evidence.platform).hint("evicted", _CHECKPOINTS),
     )
@@ -531,7 +534,7 @@ def network_lost(view: JobView) -> Optional[Verdict]:
         where="run",
         nodes=nodes,
         victims=view.victims_of(there),
-        confidence=0.8 if _frozen(lost) else 0.9,
+        confidence=sure.NODE_FROZEN if _frozen(lost) else sure.NODE_SILENT,
         facts=[
             *(_last_word(view, each) for each in lost[:8]),
             *(f"rank {number}: {complaint(view.ranks[number])}" for number in dead[:8]),

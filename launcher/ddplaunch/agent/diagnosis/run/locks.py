@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, Optional
 
 from ddplaunch.agent.contract import Frame, RankEvidence, Stack, Wait
+from ddplaunch.agent.diagnosis import confidence as sure
 from ddplaunch.agent.diagnosis.run import stacks, stragglers
 from ddplaunch.agent.diagnosis.run.stragglers import confidence_in, holder_facts, others, verdict_on
 from ddplaunch.agent.diagnosis.run.view import IN_LOADER, Found, JobView, file_lock_wait
@@ -207,8 +208,10 @@ def _found_threads(
     view: JobView, code: str, ranks: list[int], what: str, facts: list[str], hint: str
 ) -> Found:
     sentence = f"{what}{stragglers.others(view, ranks)}"
-    sure = 0.95 if view.waiting else 0.8
-    verdict = stragglers.verdict_on(view, code, ranks, sentence, [*facts[:16], *view.counts()], hint, sure)
+    confidence = sure.THREADS_WAIT if view.waiting else sure.THREADS_WAIT_ALONE
+    verdict = stragglers.verdict_on(
+        view, code, ranks, sentence, [*facts[:16], *view.counts()], hint, confidence
+    )
     return Found(verdict, ranks)
 
 

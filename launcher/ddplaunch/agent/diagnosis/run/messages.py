@@ -12,6 +12,7 @@ import re
 from typing import Optional
 
 from ddplaunch.agent.contract import Collective, RankEvidence, Verdict
+from ddplaunch.agent.diagnosis import confidence as sure
 from ddplaunch.agent.diagnosis.run import blocked, call_records, causes, stacks
 from ddplaunch.agent.diagnosis.run.blocked import Block
 from ddplaunch.agent.diagnosis.run.causes import left_behind
@@ -45,7 +46,9 @@ def message_deadlock(view: JobView) -> Optional[Verdict]:
         sentence=f"ranks wait in a circle: {round_trip}: {', '.join(parts)}{reason}",
         ranks=culprits,
         victims=[rank for rank in view.waiting if rank not in culprits],
-        confidence=0.95 if missing or all(block.call for block in circle) else 0.8,
+        confidence=sure.MESSAGES_IN_A_CIRCLE
+        if missing or all(block.call for block in circle)
+        else sure.MIXED_CIRCLE,
         facts=[
             *(
                 f"rank {block.rank} cannot go on without rank {after.rank}"
@@ -240,7 +243,7 @@ def _size_verdict(view: JobView, receiver: int, send: Collective, receive: Colle
         f"{wanted}{receiver_site}: the message is {bigger} than its receive",
         ranks=ranks,
         victims=view.victims_of(ranks),
-        confidence=0.95,
+        confidence=sure.MESSAGE_SIZES,
         facts=[
             f"rank {sender}: {sending}, {sent}, {_bytes(send)} bytes",
             f"rank {receiver}: {receiving}, {wanted}, {_bytes(receive)} bytes",
@@ -318,7 +321,7 @@ def _open_verdict(view: JobView, rank: int, call: Collective, peer: int, need: C
         f"needs it in {needs}",
         ranks=[rank],
         victims=view.victims_of([rank]),
-        confidence=0.9,
+        confidence=sure.NOT_WAITED_FOR,
         facts=[
             f"rank {rank}'s last call of its kind is {place}, and its `wait` was not called",
             *(f"rank {number} is in {view.locations[number]}" for number in view.waiting[:4]),

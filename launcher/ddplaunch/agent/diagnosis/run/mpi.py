@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from ddplaunch.agent.contract import MpiCall, Verdict
+from ddplaunch.agent.diagnosis import confidence as sure
 from ddplaunch.agent.diagnosis.run import blocked, stacks
 from ddplaunch.agent.diagnosis.run.causes import left_behind
 from ddplaunch.agent.diagnosis.run.view import ENDED, IN_FINALIZE, IN_MPI, JobView
@@ -96,7 +97,11 @@ def mpi_partial_collective(view: JobView) -> Optional[Verdict]:
         f"and lacks {subjects.ranks(meeting.lacks)}{elsewhere if groups else ''}",
         ranks=culprits,
         victims=[rank for rank in view.waiting if rank not in culprits],
-        confidence=(0.7 if rivals else 0.9) if meeting.certain else 0.6,
+        confidence=sure.MPI_MEMBERS_GUESSED
+        if not meeting.certain
+        else sure.MPI_RIVAL_CALLS
+        if rivals
+        else sure.MPI_LACKS_RANKS,
         facts=[*where_in_mpi(view, view.waiting), *_gone(view)],
         hint=_ALL_OR_NONE,
     )
@@ -133,7 +138,7 @@ def _unmatched(view: JobView, chain: _Chain) -> Verdict:
         sentence=f"{', '.join(parts)}: {chain.why}",
         ranks=culprits,
         victims=[rank for rank in view.waiting if rank not in culprits],
-        confidence=0.9 if chain.closed else 0.5,
+        confidence=sure.MPI_CIRCLE if chain.closed else sure.MPI_ONE_SIDED,
         facts=[f"rank {rank}: {described(view, rank)}" for rank in view.waiting[:8]],
         hint=_PAIR_THEM,
     )
@@ -151,7 +156,7 @@ def mpi_unmatched_in_words(view: JobView) -> Optional[Verdict]:
                 sentence=f"rank {number} was sent more than it receives{phrases.at(site)}: {raised.message}",
                 ranks=[number],
                 victims=view.victims_of([number]),
-                confidence=0.9,
+                confidence=sure.OWN_WORDS,
                 facts=[f"rank {number} raised it in {stacks.chain(raised.frames)}"] if raised.frames else [],
                 hint=_LONGER,
             )
@@ -367,7 +372,7 @@ def mpi_rank_lost(view: JobView) -> Optional[Verdict]:
         f"{others_wait(view, in_mpi) or f', and {subjects.ranks(victims)} needed it'}",
         ranks=gone,
         victims=victims,
-        confidence=0.9,
+        confidence=sure.MPI_RANK_GONE,
         facts=where_in_mpi(view, victims),
         hint=_STAY,
     )
@@ -384,7 +389,7 @@ def _never_came(view: JobView, starting: list[int], late: list[int], absent: lis
         sentence=f"{subjects.ranks(ranks)} never reached MPI_Init; {'; '.join(parts[:3])}",
         ranks=ranks,
         victims=starting,
-        confidence=0.9,
+        confidence=sure.MPI_RANK_GONE,
         facts=[
             *(f"rank {rank}: {stacks.chain(frames)}" for rank, frames in chains if frames),
             *where_in_mpi(view, starting),

@@ -11,14 +11,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddplaunch.agent.contract import NodeEvidence, Ras, RasCount, RasRank, Verdict
+from ddplaunch.agent.diagnosis import confidence as sure
 from ddplaunch.agent.system import subjects
 
 if TYPE_CHECKING:
     from ddplaunch.agent.diagnosis.run.view import JobView
 
 _SHOWN = 4
-_DOUBTED = 0.5
-"""Confidence in a verdict on ranks that NCCL has as far ahead as any."""
 Place = tuple[str, int]
 
 
@@ -58,7 +57,9 @@ def doubted(view: JobView, verdict: Verdict) -> Verdict:
     if not ahead:
         return verdict
     fact = f"NCCL RAS contradicts: no rank has launched more than {subjects.ranks(ahead)}"
-    return replace(verdict, confidence=min(verdict.confidence, _DOUBTED), facts=[*verdict.facts, fact])
+    return replace(
+        verdict, confidence=min(verdict.confidence, sure.NCCL_CONTRADICTS), facts=[*verdict.facts, fact]
+    )
 
 
 def differ(view: JobView) -> bool:

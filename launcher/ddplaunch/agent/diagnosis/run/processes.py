@@ -12,6 +12,7 @@ from statistics import median
 from typing import Callable, Optional
 
 from ddplaunch.agent.contract import Process, Verdict, Wait
+from ddplaunch.agent.diagnosis import confidence as sure
 from ddplaunch.agent.diagnosis.run import stacks
 from ddplaunch.agent.diagnosis.run.stragglers import (
     STARVED,
@@ -42,7 +43,9 @@ _CROWD = (
 
 def cpu_starved(view: JobView) -> Optional[Found]:
     """Stragglers, or the loader's workers that they wait for, that are runnable and do not run."""
-    return _not_running(view, "cpu-starved", _starving, _starved_part, _crowd, _starved_hint, 0.9)
+    return _not_running(
+        view, "cpu-starved", _starving, _starved_part, _crowd, _starved_hint, sure.STARVED_MOST
+    )
 
 
 def _not_running(
@@ -293,7 +296,7 @@ def rank_stopped(view: JobView) -> Optional[Verdict]:
         f"{view.named(view.nodes_of(same))}{place}",
         ranks=sorted(found),
         victims=victims,
-        confidence=0.95,
+        confidence=sure.STOPPED,
         facts=[*facts[:4], *view.counts()],
         hint=_HINTS[found[first]].format(pid=view.ranks[first].pid, node=node),
     )

@@ -13,6 +13,7 @@ from itertools import combinations
 from typing import Optional, TypeVar
 
 from ddplaunch.agent.contract import Verdict
+from ddplaunch.agent.diagnosis import confidence as sure
 from ddplaunch.agent.diagnosis.run.call_records import ADDRESS, PORT, Call, line
 from ddplaunch.agent.diagnosis.run.view import JobView
 from ddplaunch.agent.system import phrases, subjects
@@ -178,7 +179,7 @@ def nobodys_address(view: JobView) -> Optional[Verdict]:
         astray,
         f"{first.choice(ADDRESS)}, which is no address of this job's nodes{proved(view)}",
         _DELETE.format(ADDRESS) if first.is_chosen else "Set MASTER_ADDR to an address of rank 0's node.",
-        LIKELY,
+        sure.LIKELY,
     )
 
 
@@ -195,7 +196,7 @@ def files_of_each_machine(view: JobView) -> Optional[Verdict]:
         waiting,
         f"{first.choice(ADDRESS)}: on each of the {len(view.nodes)} nodes that may be another file",
         "Use the launcher's rendezvous (init_method left out), or a file on storage that all nodes share.",
-        LIKELY,
+        sure.LIKELY,
     )
 
 
@@ -217,7 +218,7 @@ def file_of_an_earlier_run(view: JobView) -> Optional[Verdict]:
         f"{waiting[0].choice(ADDRESS)}: the file held the keys of an earlier run when the first rank came",
         "Give each run a file of its own, or delete it before; or leave init_method out, for the launcher "
         "has prepared a rendezvous.",
-        LIKELY,
+        sure.LIKELY,
     )
 
 
@@ -236,7 +237,7 @@ def otherwise_than_proved(view: JobView) -> Optional[Verdict]:
         f"{chosen[0].choice(name)}; the gate has proved {proved}:{view.evidence.master_port}, and all "
         "ranks wait in init_process_group",
         DELETE_BOTH,
-        0.7,
+        sure.CHOSEN_UNTRIED,
     )
 
 
@@ -288,7 +289,7 @@ def sizes_differ(view: JobView) -> Optional[Verdict]:
             f"{subjects.ranks(like_it)} {phrases.one_or(like_it, 'calls', 'call')} "
             f"init_process_group with world size {first.world_size}{phrases.at(first.made.frame)}, {others}",
             "Give every rank the same world_size, or leave it out: torchrun sets WORLD_SIZE.",
-            PROVEN if right is not None else 0.5,
+            sure.PROVEN if right is not None else sure.SIDES_EQUAL,
         )
     return None
 
@@ -314,7 +315,7 @@ def places_differ(view: JobView) -> Optional[Verdict]:
         f"rank {first.rank} goes to {first.endpoint} ({first.choice(name)})"
         f"{theirs or ', each rank to another place'}",
         DELETE_BOTH if first.is_chosen else "Give all nodes the same MASTER_ADDR and MASTER_PORT.",
-        PROVEN if right is not None else 0.5,
+        sure.PROVEN if right is not None else sure.SIDES_EQUAL,
     )
 
 
@@ -335,7 +336,7 @@ def backends_differ(view: JobView) -> Optional[Verdict]:
             f"backend {first.made.backend}{phrases.at(first.made.frame)}, the others "
             f"for {right or 'another'}",
             "Every rank must ask for the same backend.",
-            PROVEN if right is not None else 0.5,
+            sure.PROVEN if right is not None else sure.SIDES_EQUAL,
         )
     return None
 
@@ -359,7 +360,7 @@ def too_few(view: JobView) -> Optional[Verdict]:
         f"{line(waiting[0].made.frame)} calls init_process_group with world size {size}; the job has "
         f"{len(seen)} rank{'s' * (len(seen) > 1)}, and all of them wait there",
         "Leave world_size out, or take it from WORLD_SIZE, which the launcher sets.",
-        LIKELY,
+        sure.LIKELY,
     )
 
 
@@ -379,7 +380,7 @@ def other_script(view: JobView) -> Optional[Verdict]:
         f"{subjects.ranks(ranks)} {phrases.one_or(ranks, 'runs', 'run')} another version of the program's "
         "main file than the others, and all wait in init_process_group",
         "Give all nodes the same file: `source` in the job file carries it to each of them.",
-        0.7,
+        sure.CHOSEN_UNTRIED,
     )
 
 
@@ -392,9 +393,6 @@ _T = TypeVar("_T")
 
 Place = tuple[str, Optional[int]]
 """A machine, or an address that no node of the job has, and a port; a file has no port."""
-
-PROVEN, LIKELY = 0.97, 0.85
-"""How sure a verdict is that the calls alone prove, and one that also needs that nothing has moved since."""
 
 
 def place(view: JobView, call: Call) -> Optional[Place]:
@@ -444,7 +442,7 @@ def verdict(
     astray: Sequence[Call],
     sentence: str,
     hint: str,
-    confidence: float = PROVEN,
+    confidence: float = sure.PROVEN,
 ) -> Verdict:
     """Return a verdict on the ranks whose calls are `astray`; its facts are all calls."""
     ranks = sorted({call.rank for call in astray})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, Optional
 
 from ddplaunch.agent.contract import RankEvidence, Verdict
+from ddplaunch.agent.diagnosis import confidence as sure
 from ddplaunch.agent.diagnosis.run import pace, stacks
 from ddplaunch.agent.diagnosis.run.stragglers import starved
 from ddplaunch.agent.diagnosis.run.view import IN_LOADER, JobView, plain
@@ -20,7 +21,12 @@ BUSY = 4.0
 
 
 def quiet_for(stuck_for: float, still_for: float, waits: bool, busy: float = BUSY) -> float:
-    """Seconds of patience that a rank has used up: since real progress when it waits, else since it moved."""
+    """Seconds of patience that a rank has used up: since real progress when it waits, else since it moved.
+
+    A rank that waits may burn a core in its library's loop, so CPU proves nothing of it. One in its own code
+    that burns CPU may compute, and gets `busy` times the patience without any progress; without a limit a
+    rank that loops for ever would never count as hanging.
+    """
     return stuck_for if waits else max(still_for, stuck_for / busy)
 
 
@@ -66,7 +72,7 @@ def slow(view: JobView) -> Optional[Verdict]:
         sentence=f"not hung: {measure}{'; ' if parts else ''}{'; '.join(parts)}",
         ranks=slowest,
         victims=victims,
-        confidence=0.8,
+        confidence=sure.SLOW,
         facts=[*(pace_fact(view, rank) for rank in view.alive[:8]), *_throttled(view), *view.counts()],
         hint=_MORE_CPUS if hungry else _advice(view, slowest),
     )
@@ -162,7 +168,7 @@ def slow_broadcast(view: JobView) -> Optional[Verdict]:
         sentence=f"not hung: {_sender(view.ranks[ranks[0]])} broadcasts parameters{sent} at "
         f"{phrases.size(rate)}/s{progress}",
         where="run",
-        confidence=0.9,
+        confidence=sure.BROADCASTING,
         facts=[
             *view.whereabouts(ranks),
             *(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Optional
 
 from ddplaunch.agent.contract import Process, Raised, RankEvidence, Verdict
+from ddplaunch.agent.diagnosis import confidence as sure
 from ddplaunch.agent.diagnosis.run import collectives, stacks
 from ddplaunch.agent.diagnosis.run.view import IN_LOADER, Found, JobView, file_lock_wait
 from ddplaunch.agent.system import phrases, subjects
@@ -55,7 +56,7 @@ def rank_late_to_init(view: JobView) -> Optional[Found]:
         f"{subjects.ranks(who)} never reached init_process_group; {'; '.join(parts[:3])}",
         holder_facts(view, late),
         CALL_FIRST,
-        0.95 if all(view.ranks[rank].stacks for rank in late) else 0.75,
+        sure.LATE_WITH_STACK if all(view.ranks[rank].stacks for rank in late) else sure.LATE_UNSEEN,
     )
     return Found(verdict, who)
 
@@ -87,7 +88,7 @@ def exception_swallowed(view: JobView) -> Optional[Verdict]:
         "; ".join(parts[:3]),
         facts + holder_facts(view, [rank for rank in ranks if rank in view.stragglers]),
         _SKIP_TOGETHER,
-        0.9,
+        sure.CAUGHT_BEFORE,
     )
 
 
@@ -197,8 +198,8 @@ def verdict_on(
 def confidence_in(view: JobView, ranks: list[int]) -> float:
     """Counters and stacks agree, or stacks alone tell; less when no rank waits for them."""
     if not view.waiting:
-        return 0.7
-    return 0.95 if all(view.behind(rank) for rank in ranks) else 0.8
+        return sure.NOBODY_WAITS
+    return sure.BEHIND_BY_COUNT if all(view.behind(rank) for rank in ranks) else sure.BY_STACK_ALONE
 
 
 def _is(ranks: list[int]) -> str:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Optional
 
 from ddplaunch.agent.contract import JobEvidence, LastActs, Phase, Posture, RankEvidence, Verdict
+from ddplaunch.agent.diagnosis import confidence as sure
 from ddplaunch.agent.diagnosis.run import devices
 from ddplaunch.agent.diagnosis.run.stragglers import CALL_FIRST, KEEP_SHORT, doing, holder_facts, verdict_on
 from ddplaunch.agent.diagnosis.run.view import SLEEP, Found, JobView
@@ -165,7 +166,7 @@ def _found(
         return None
     if len({its.wchan for rank in ranks if (its := view.ranks[rank].process) is not None}) > 1:
         return None
-    found = verdict_on(view, code, ranks, sentence, holder_facts(view, ranks), hint, 0.6)
+    found = verdict_on(view, code, ranks, sentence, holder_facts(view, ranks), hint, sure.WITHOUT_STACK)
     return Found(replace(found, victims=victims), ranks)
 
 
@@ -203,7 +204,7 @@ def unknown(view: JobView) -> Verdict:
         sentence=f"{where}; missing: {', '.join(missing) or 'kernel log, network and GPU state'}",
         ranks=hidden,
         victims=[rank for rank in view.waiting if hidden],
-        confidence=0.3 if hidden else 0.0,
+        confidence=sure.BEHIND_UNSEEN if hidden else sure.UNKNOWN,
         facts=[
             *(f"{subjects.ranks(group)}: {location}" for location, group in locations.items()),
             *view.counts(),

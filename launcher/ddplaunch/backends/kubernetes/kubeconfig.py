@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ddplaunch.spec.models import JobSpec
 
 
-def here(job: JobSpec) -> str:
+def destination(job: JobSpec) -> str:
     """Return the context and the namespace to which this job would go; "" when there is no context."""
     files = [_read(path) for path in _paths()]
     name = next((each["current-context"] for each in files if each.get("current-context")), "")

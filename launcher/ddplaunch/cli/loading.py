@@ -1,0 +1,75 @@
+"""Loads the job files of a command, and prints notes on them on stderr."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ddplaunch import api
+from ddplaunch.agent.text import shell
+from ddplaunch.agent.text.printable import printable
+from ddplaunch.api.files import left_out
+
+if TYPE_CHECKING:
+    from ddplaunch.plan.plan import Plan
+    from ddplaunch.spec.config import Profile
+    from ddplaunch.spec.models import JobSpec
+
+
+def load(args: argparse.Namespace) -> list[JobSpec]:
+    """Return the jobs in the file that is named, and print notes once. Raises SpecError, UsageError.
+
+    Where no target is named, one is chosen and stands in `args.to`, and a note says which, and why.
+    """
+    from ddplaunch.spec import smells
+
+    its = profile(args)
+    found = api.load_all(args.file, args.changes, profile=its)
+    choose(args, found, its)
+    for text in smells.notes(*(each.env for each in found)):
+        sys.stderr.write(f"note: {text}\n")
+    return found
+
+
+def profile(args: argparse.Namespace) -> Profile | None:
+    """Return the profile that holds, and print which; None: none holds. Raises SpecError, UsageError."""
+    found = api.profile(args.profile, args.to)
+    if found is not None:
+        sys.stderr.write(f"profile {found.name} of {printable(found.file)}\n")
+    return found
+
+
+def choose(args: argparse.Namespace, jobs: Sequence[JobSpec], its: Profile | None) -> None:
+    """Set `args.to` where no target is named, and print which it is, and why. `its`: the profile."""
+    if args.to is None:
+        args.to, why = api.choose(jobs, its)
+        if why:
+            sys.stderr.write(f"to {args.to}: {printable(why)}\n")
+
+
+def plan(args: argparse.Namespace, after: Sequence[str] = ()) -> list[Plan]:
+    """Return the plan of each job in the file, and print notes once, as `load`. Raises as `api.plan`."""
+    return planned(load(args), args, after)
+
+
+def planned(specs: Sequence[JobSpec], args: argparse.Namespace, after: Sequence[str] = ()) -> list[Plan]:
+    """Return the plans of these jobs, and print notes on their source once. Raises as `api.plan`."""
+    plans = api.plan_all(specs, args.to, after=after)
+    for names in dict.fromkeys(each.left_out for each in plans if each.left_out):
+        sys.stderr.write(f"note: {left_out(names)}\n")
+    return plans
+
+
+def only(plans: Sequence[Plan], path: str) -> Plan:
+    """Return the plan of a file with one job. Raises UsageError for a sweep, which is not printed."""
+    from ddplaunch.errors import UsageError
+
+    if plans[0].sweep:
+        raise UsageError(
+            f"{path} is a sweep of {len(plans)} jobs, and one job is printed at a time",
+            hint=f"`ddplaunch render {shell.word(path)} -o DIR` writes each into a folder of its own; "
+            "`--set sweep=null` is the file without its sweep",
+        )
+    return plans[0]
