@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final
 
-from ddplaunch.agent.job_file.data import POD_GATE_TIMEOUT
+from ddplaunch.agent.job_file.rules import POD_GATE_TIMEOUT
 from ddplaunch.errors import UsageError
 
 GROUP: Final = "ddplaunch.targets"
@@ -70,7 +70,7 @@ LOCAL: Final = Target(
 SLURM: Final = Target(
     "slurm",
     section="ddplaunch.spec.targets:Slurm",
-    problems="ddplaunch.plan.slurm_limits:problems",
+    problems="ddplaunch.plan.slurm:problems",
     plan="ddplaunch.plan.slurm:make",
     render="ddplaunch.render.slurm:render",
     connect="ddplaunch.backends.slurm.backend:connect",

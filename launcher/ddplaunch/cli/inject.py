@@ -14,8 +14,8 @@ from ddplaunch.cli.parser import Command
 from ddplaunch.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
+    from ddplaunch.inject import Settings
     from ddplaunch.inject.change import Changed
-    from ddplaunch.inject.settings import Settings
 
 _MAX_BYTES = 2**20
 
@@ -71,8 +71,7 @@ def _add_inject_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _inject(args: argparse.Namespace) -> int:
-    from ddplaunch.inject import change
-    from ddplaunch.inject.settings import Settings
+    from ddplaunch.inject import Settings, change
 
     name = "<stdin>" if args.file == "-" else args.file
     text = _read(args.file, name)

@@ -7,16 +7,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ddplaunch.errors import UsageError
-from ddplaunch.inject import document, edits, job, jobset, pod, pytorchjob, sbatch, volcano
+from ddplaunch.inject import Settings, document, kinds, pod, sbatch
 from ddplaunch.inject.document import Value
 from ddplaunch.inject.pod import Pods
-from ddplaunch.inject.settings import Settings
 
 KINDS: dict[tuple[str, str], Callable[[Value, Settings], list[Pods]]] = {
-    ("batch/v1", "Job"): job.pods,
-    ("jobset.x-k8s.io/v1alpha2", "JobSet"): jobset.pods,
-    ("kubeflow.org/v1", "PyTorchJob"): pytorchjob.pods,
-    ("batch.volcano.sh/v1alpha1", "Job"): volcano.pods,
+    ("batch/v1", "Job"): kinds.job_pods,
+    ("jobset.x-k8s.io/v1alpha2", "JobSet"): kinds.jobset_pods,
+    ("kubeflow.org/v1", "PyTorchJob"): kinds.pytorchjob_pods,
+    ("batch.volcano.sh/v1alpha1", "Job"): kinds.volcano_pods,
 }
 """The function that finds the pods of an object, by its apiVersion and kind; other kinds are refused."""
 _TRAINER = "trainer.kubeflow.org/"
@@ -70,7 +69,7 @@ def inject(text: str, file: str, settings: Settings) -> Changed:
         for pods in _kind(value)(value, settings)
         for edit in pod.additions(text, pods, _name(value), settings)
     ]
-    return _changed(edits.apply(text, changes), found)
+    return _changed(document.apply(text, changes), found)
 
 
 def remove(text: str, file: str) -> Changed:
@@ -81,7 +80,7 @@ def remove(text: str, file: str) -> Changed:
     found = [value for value, changes in by_document if changes]
     if not found:
         raise UsageError(f"{file}: found nothing of ddplaunch, wanted a file that `ddplaunch inject` printed")
-    return _changed(edits.apply(text, [edit for _, changes in by_document for edit in changes]), found)
+    return _changed(document.apply(text, [edit for _, changes in by_document for edit in changes]), found)
 
 
 def _known(text: str, file: str) -> list[Value]:
@@ -89,11 +88,11 @@ def _known(text: str, file: str) -> list[Value]:
     documents = document.read(text, file)
     found = [value for value in documents if _key(value) in KINDS]
     if not found:
-        kinds = ", ".join(" ".join(filter(None, _key(value))) or "no kind" for value in documents)
+        named = ", ".join(" ".join(filter(None, _key(value))) or "no kind" for value in documents)
         wanted = ", ".join(" ".join(key) for key in KINDS)
         hint = next((each for value in documents if (each := _instead(value))), _BY_HAND)
         raise UsageError(
-            f"{file}: found {kinds or 'nothing'}, wanted one of {wanted}, or a batch script of Slurm", hint
+            f"{file}: found {named or 'nothing'}, wanted one of {wanted}, or a batch script of Slurm", hint
         )
     for value in found:
         document.refuse_aliases(value)

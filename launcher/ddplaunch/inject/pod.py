@@ -13,11 +13,9 @@ from typing import Any
 
 from ddplaunch.agent.contract import Env, Files
 from ddplaunch.errors import UsageError
-from ddplaunch.inject import edits
-from ddplaunch.inject.document import Value, walk
-from ddplaunch.inject.edits import Edit
-from ddplaunch.inject.settings import Settings
-from ddplaunch.plan.kubernetes_limits import FOLDER
+from ddplaunch.inject import Settings, document
+from ddplaunch.inject.document import Edit, Value, walk
+from ddplaunch.plan.kubernetes import FOLDER
 
 OURS = "ddplaunch"
 """The name of the init container, and of the volume."""
@@ -54,7 +52,7 @@ def additions(text: str, pods: Pods, job: str, settings: Settings) -> list[Edit]
         *_extended(text, pods.spec, "containers", "volumes", [{"name": OURS, "emptyDir": {}}]),
         *_extended(text, container, "command", "env", env),
         *_extended(text, container, "command", "volumeMounts", [mount]),
-        edits.add_words(text, command, words),
+        document.add_words(text, command, words),
     ]
 
 
@@ -72,8 +70,8 @@ def _copies(settings: Settings) -> dict[str, Any]:
 def _extended(text: str, mapping: Value, before: str, key: str, values: list[Any]) -> list[Edit]:
     there = mapping.get(key)
     if there is None:
-        return [edits.add_key(mapping, before, key, values)]
-    return [edits.add_item(text, there, value) for value in values]
+        return [document.add_key(mapping, before, key, values)]
+    return [document.add_item(text, there, value) for value in values]
 
 
 def training_container(spec: Value, name: str | None) -> Value:
@@ -89,9 +87,9 @@ def training_container(spec: Value, name: str | None) -> Value:
     return chosen[0]
 
 
-def first_of_ours(document: Value) -> Value | None:
+def first_of_ours(manifest: Value) -> Value | None:
     """Return a value that `ddplaunch inject` adds, or that would be in its way; None where there is none."""
-    for value in walk(document):
+    for value in walk(manifest):
         step = value.path.rpartition(".")[2].partition("[")[0]
         if value.path.endswith("]") and step in (*_POD_LISTS, *_CONTAINER_LISTS) and _is_ours(value):
             return value
@@ -100,10 +98,10 @@ def first_of_ours(document: Value) -> Value | None:
     return None
 
 
-def removals(document: Value) -> list[Edit]:
-    """Return what takes the additions out of all pods of a document. Raises UsageError."""
+def removals(manifest: Value) -> list[Edit]:
+    """Return what takes the additions out of all pods of a manifest. Raises UsageError."""
     found: list[Edit] = []
-    for value in walk(document):
+    for value in walk(manifest):
         if not value.path.endswith(".spec") or value.get("containers") is None:
             continue
         for container in value.need("containers", wanted="containers").items():
@@ -112,7 +110,7 @@ def removals(document: Value) -> list[Edit]:
             if command and words:
                 found += [edit for key in _POD_LISTS for edit in _reduced(value, key)]
                 found += [edit for key in _CONTAINER_LISTS for edit in _reduced(container, key)]
-                found.append(edits.remove_words(command, 0, words))
+                found.append(document.remove_words(command, 0, words))
     return found
 
 
@@ -122,8 +120,8 @@ def _reduced(mapping: Value, key: str) -> list[Edit]:
         return []
     ours = [_is_ours(item) for item in there.items()]
     if all(ours):
-        return [edits.remove_key(mapping, key)]
-    return [edits.remove_item(there, place) for place, own in enumerate(ours) if own]
+        return [document.remove_key(mapping, key)]
+    return [document.remove_item(there, place) for place, own in enumerate(ours) if own]
 
 
 def _is_ours(item: Value) -> bool:

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ddplaunch.errors import UsageError
-from ddplaunch.inject.edits import Edit, apply
-from ddplaunch.inject.settings import Settings
+from ddplaunch.inject import Settings
+from ddplaunch.inject.document import Edit, apply
 
 _TOKEN = re.compile(
     r"""(?P<space>(?:[ \t\r]|\\\r?\n)+)

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from ddplaunch.errors import UsageError
-from ddplaunch.plan.left_out import LeftOut
-from ddplaunch.plan.source import LIMIT
+from ddplaunch.plan.source import LIMIT, LeftOut
 
 SMALL: Final = 100_000
 """Bytes of a folder of configurations that is proposed as a whole."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from ddplaunch.agent.contract import JobPlan, NotifyPlan, WatchdogPlan
 from ddplaunch.agent.job_file import plan as job_file
 from ddplaunch.errors import SourceTooLargeError, UsageError
-from ddplaunch.plan import local, source, starter
+from ddplaunch.plan import local, source
 from ddplaunch.plan.source import SourceFile
 from ddplaunch.plan.target import TargetPlan, problem
 from ddplaunch.spec.problems import SpecError
@@ -19,6 +19,7 @@ from ddplaunch.targets import LOCAL, find
 if TYPE_CHECKING:
     from ddplaunch.spec.models import JobSpec
     from ddplaunch.spec.problems import Problem
+
 
 Settings = TypeVar("Settings")
 
@@ -74,7 +75,7 @@ def make(
         hub_port=made.hub_port,
         names=made.names,
         master_addr=made.master_addr,
-        starter=starter.launch(spec, made.starter) if spec.launch in job_file.KEPT else (),
+        starter=_starter_words(spec, made.starter) if spec.launch in job_file.KEPT else (),
     )
     if made.shows_messages and not any(each.events for each in job.notify or []):
         job = replace(job, notify=[*(job.notify or []), NotifyPlan(events=True)])
@@ -177,3 +178,18 @@ def adhoc(argv: Sequence[str], name: str, watchdog: WatchdogPlan | None = None) 
         watchdog=watchdog or WatchdogPlan(patient=True),
     )
     return Plan(LOCAL.name, job)
+
+
+def _starter_words(spec: JobSpec, starter: Sequence[str]) -> list[str]:
+    """Return the words before the user's command that start ranks with keepers: mpirun's or srun's.
+
+    They run on node 0 alone, put `nproc_per_node` ranks on every node, in the order of the nodes, and have
+    placeholders of `contract.JobPlan`. Only here mpirun's flags are known. `starter` is what a target starts
+    the ranks with in place of mpirun.
+
+    How many ranks, and no more: mappings, bindings and transports are spelled differently by every MPI, and
+    are set by its variables (agent/supervisor/launch_options.py, or the job file's `env`).
+    """
+    words = starter or ["mpirun", "-n", str(spec.nodes * spec.nproc_per_node)]
+    script = spec.command[0]
+    return [*words, "{keeper}", *(["{python}"] if script == "-m" or script.endswith(".py") else [])]

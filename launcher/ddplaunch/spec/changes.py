@@ -5,7 +5,7 @@ from collections.abc import Sequence as Several
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ddplaunch.agent.job_file.data import Path, join
+from ddplaunch.agent.job_file.rules import Path, join
 from ddplaunch.spec import document, messages, schema
 from ddplaunch.spec.document import Entry, Mapping, Node, Scalar, Sequence
 from ddplaunch.spec.problems import Problem, SpecError

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from pydantic import ValidationError
 
-from ddplaunch.agent.job_file.data import Path
+from ddplaunch.agent.job_file.rules import Path
 from ddplaunch.spec import document, errors, schema
 from ddplaunch.spec.config import NOT_DEFAULTS, Profile
 from ddplaunch.spec.document import Entry, Mapping, Node

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import yaml
 
-from ddplaunch.agent.job_file.data import Path, join
+from ddplaunch.agent.job_file.rules import Path, join
 from ddplaunch.spec import syntax
 from ddplaunch.spec.problems import Problem, SpecError
 

@@ -6,7 +6,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from ddplaunch.agent.job_file import rules
-from ddplaunch.agent.job_file.data import Path
+from ddplaunch.agent.job_file.rules import Path
 from ddplaunch.spec import messages, schema
 from ddplaunch.spec.document import Entry, Mapping, Node, Scalar, find, problem
 from ddplaunch.spec.models import API_VERSION, RULE, job_model

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from ddplaunch.agent.job_file.data import SIGNALS
+from ddplaunch.agent.job_file.rules import SIGNALS
 from ddplaunch.agent.job_file.units import MOST, parse_duration, parse_quantity, parse_slurm_time
 from ddplaunch.spec.document import Unclear
 

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from ddplaunch.agent.job_file import units
-from ddplaunch.agent.job_file.data import Path, join
+from ddplaunch.agent.job_file.rules import Path, join
 from ddplaunch.spec import schema
 from ddplaunch.spec.document import Mapping, Node, Scalar, Sequence
 

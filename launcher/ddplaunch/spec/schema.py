@@ -6,7 +6,7 @@ It describes single values; only `rules` relates several.
 from functools import cache
 from typing import Any
 
-from ddplaunch.agent.job_file.data import Path
+from ddplaunch.agent.job_file.rules import Path
 from ddplaunch.agent.job_file.units import format_duration
 from ddplaunch.spec.models import job_model
 

@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping as Map
 from dataclasses import dataclass, replace
 
-from ddplaunch.agent.job_file.data import Path
+from ddplaunch.agent.job_file.rules import Path
 from ddplaunch.spec import changes, document, messages
 from ddplaunch.spec.document import Entry, Mapping, Node, Scalar, Sequence
 from ddplaunch.spec.problems import Problem, SpecError

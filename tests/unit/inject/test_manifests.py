@@ -10,8 +10,7 @@ import pytest
 import yaml
 
 from ddplaunch.errors import UsageError
-from ddplaunch.inject import change
-from ddplaunch.inject.settings import Settings
+from ddplaunch.inject import Settings, change
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "inject"
 MANIFESTS = ("job", "jobset", "pytorchjob", "volcano", "volcano-pytorch")

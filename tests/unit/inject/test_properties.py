@@ -9,8 +9,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ddplaunch.inject import change
-from ddplaunch.inject.settings import Settings
+from ddplaunch.inject import Settings, change
 
 IMAGE = Settings(agent_image="registry.example/ddplaunch-agent:1")
 TEXT = st.text(

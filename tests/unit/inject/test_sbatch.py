@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from ddplaunch.errors import UsageError
-from ddplaunch.inject import change
-from ddplaunch.inject.settings import Settings
+from ddplaunch.inject import Settings, change
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "inject"
 SCRIPT = (GOLDEN / "train.sbatch").read_text()

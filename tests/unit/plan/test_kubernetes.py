@@ -10,7 +10,7 @@ from typing import Any
 import kubernetes_validate
 import pytest
 
-from ddplaunch.agent.job_file import pod_fields
+from ddplaunch.agent.job_file import kubernetes
 from ddplaunch.plan import plan
 from ddplaunch.plan.kubernetes import KubernetesPlan
 from ddplaunch.plan.plan import Plan
@@ -394,4 +394,4 @@ def test_the_table_of_new_fields_is_that_of_the_schemas() -> None:
         came |= dict.fromkeys(fields(minor, known) - known, minor)
         known = fields(minor, set())
 
-    assert {pair: since for pair, since in came.items() if pair in known} == pod_fields.SINCE
+    assert {pair: since for pair, since in came.items() if pair in known} == kubernetes.SINCE

@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from ddplaunch.agent.contract import NotifyPlan
-from ddplaunch.plan import plan, slurm, slurm_limits
+from ddplaunch.plan import plan, slurm
 from ddplaunch.spec.models import JobSpec, Outputs, Resources, Resume, Volume
 from ddplaunch.spec.notify import Notify
 from ddplaunch.spec.problems import SpecError
@@ -145,9 +145,9 @@ def test_a_dependency_is_slurms_word(good: str) -> None:
     made = spec(slurm=Slurm(dependency=good))
 
     assert good == options(made)["--dependency"]
-    assert [] == slurm_limits.problems(made)
+    assert [] == slurm.problems(made)
     for option in ("--dependency=afterok:2", "-dafterok:2", "-d afterok:2"):
-        (problem,) = slurm_limits.problems(spec(slurm=Slurm(dependency=good, extra=(option,))))
+        (problem,) = slurm.problems(spec(slurm=Slurm(dependency=good, extra=(option,))))
         assert "slurm.extra[0]" == problem.path
 
 
@@ -174,7 +174,7 @@ def test_slurms_own_container_is_a_bundle_with_mounts_of_its_own(
     more: dict[str, object], path: str, words: str
 ) -> None:
     """Both are refused with what to do instead."""
-    (found,) = slurm_limits.problems(spec(slurm=Slurm(container=BUNDLE.model_copy(update=more))))
+    (found,) = slurm.problems(spec(slurm=Slurm(container=BUNDLE.model_copy(update=more))))
 
     assert path in str(found)
     assert words in str(found)
@@ -183,7 +183,7 @@ def test_slurms_own_container_is_a_bundle_with_mounts_of_its_own(
 def test_slurms_own_container_takes_no_volume() -> None:
     """The bundle's config.json has it, or it is not there."""
     volume = Volume(name="data", mount_path="/data", host_path="/data")
-    (found,) = slurm_limits.problems(spec(slurm=Slurm(container=BUNDLE), volumes=(volume,)))
+    (found,) = slurm.problems(spec(slurm=Slurm(container=BUNDLE), volumes=(volume,)))
 
     assert "config.json" in str(found)
-    assert [] == slurm_limits.problems(spec(slurm=Slurm(container=BUNDLE), resume=CHECKPOINTS))
+    assert [] == slurm.problems(spec(slurm=Slurm(container=BUNDLE), resume=CHECKPOINTS))

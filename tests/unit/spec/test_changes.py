@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddplaunch.agent.job_file.data import Path
+from ddplaunch.agent.job_file.rules import Path
 from ddplaunch.spec import changes, load
 from ddplaunch.spec.models import JobSpec
 from ddplaunch.spec.problems import SpecError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddplaunch.agent.job_file.data import join
+from ddplaunch.agent.job_file.rules import join
 from ddplaunch.errors import DdplaunchError, ExitCode
 from ddplaunch.spec.problems import MAX_SHOWN, Problem, SpecError
 

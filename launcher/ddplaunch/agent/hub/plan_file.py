@@ -17,7 +17,7 @@ def read(path: str) -> tuple[JobPlan, list[Verdict]]:
     """Return the plan, and the verdicts on the job file it follows from. Raises OSError or ValueError."""
     if os.path.basename(path) == Files.PLAN:
         return codec.read(JobPlan, path), []
-    from ddplaunch.agent.job_file import read as job_file  # only the chart's archive has it
+    from ddplaunch.agent.job_file import read as job_file  # only pods of a chart have one
 
     with open(path, encoding="utf-8") as file:
         return job_file.parse(file.read())

@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Callable
 
 from ddplaunch.agent.contract import KILL_AFTER
-from ddplaunch.agent.job_file import pod_fields
-from ddplaunch.agent.job_file.data import Job, Problem
+from ddplaunch.agent.job_file.rules import Job, Problem
 from ddplaunch.agent.job_file.units import format_duration, format_quantity
 
 HUB_PORT = 29400
@@ -179,7 +178,7 @@ def _version(job: Job) -> _Problems:
         wanted = f"{'.'.join(map(str, OLDEST_ELASTIC))} or newer for a range of nodes"
         hint = "an older Job is complete when all its pods are, and would wait for those that never come"
         yield "kubernetes.version", given, wanted, hint
-    for path, since in pod_fields.newer(options["pod_template"], version[1]):
+    for path, since in newer(options["pod_template"], version[1]):
         at, hint = f"{_TEMPLATE}.{path}", "an older cluster refuses the field, or drops it silently"
         yield at, f"a field that Kubernetes {given} lacks", f"version 1.{since} or newer", hint
 
@@ -241,3 +240,54 @@ _RULES: tuple[Callable[[Job], _Problems], ...] = (
     _version,
     _devices,
 )
+
+
+SINCE: dict[tuple[str, str], int] = {
+    ("securityContext", "appArmorProfile"): 30,
+    ("volumeMounts", "recursiveReadOnly"): 30,
+    ("claims", "request"): 31,
+    ("resourceClaims", "resourceClaimName"): 31,
+    ("resourceClaims", "resourceClaimTemplateName"): 31,
+    ("securityContext", "supplementalGroupsPolicy"): 31,
+    ("volumes", "image"): 31,
+    ("securityContext", "seLinuxChangePolicy"): 32,
+    ("pod", "resources"): 32,
+    ("lifecycle", "stopSignal"): 33,
+    ("containers", "restartPolicyRules"): 34,
+    ("initContainers", "restartPolicyRules"): 34,
+    ("sources", "podCertificate"): 34,
+    ("pod", "hostnameOverride"): 34,
+    ("valueFrom", "fileKeyRef"): 34,
+    ("podCertificate", "userAnnotations"): 35,
+    ("pod", "schedulingGroup"): 36,
+    ("emptyDir", "mode"): 37,
+    ("httpGet", "protocol"): 37,
+    ("grpc", "mode"): 37,
+    ("pod", "evictionResponders"): 37,
+    ("volumeMounts", "bindMountOptions"): 37,
+    **{(kind, "defaultUser"): 37 for kind in ("configMap", "downwardAPI", "projected", "secret")},
+    **{
+        (kind, "user"): 37
+        for kind in ("items", "clusterTrustBundle", "podCertificate", "serviceAccountToken")
+    },
+}
+"""Fields of a pod template, by the key above and their own, with the minor version that has brought each.
+
+`pod` is the pod's spec, for claims have a spec too. An older cluster would not know them. From the OpenAPI
+schemas; ddplaunch itself writes none of them.
+"""
+
+
+def newer(overlay: Any, minor: int, path: str = "", above: str = "") -> Iterator[tuple[str, int]]:
+    """Paths in `overlay` that version 1.`minor` does not know, each with the version that does."""
+    if isinstance(overlay, list):
+        for index, item in enumerate(overlay):
+            name = item.get("name", index) if isinstance(item, dict) else index
+            yield from newer(item, minor, f"{path}[{name}]", above)
+    elif isinstance(overlay, dict):
+        for key, value in overlay.items():
+            at = f"{path}.{key}" if path else key
+            if (since := SINCE.get((above, key), 0)) > minor:
+                yield at, since
+            else:
+                yield from newer(value, minor, at, "pod" if at == "spec" else key)

@@ -17,8 +17,8 @@ from ddplaunch.agent.contract import (
     SignalPlan,
     WatchdogPlan,
 )
-from ddplaunch.agent.job_file import kubernetes, torchrun
-from ddplaunch.agent.job_file.data import POD_GATE_TIMEOUT, Job, Problem
+from ddplaunch.agent.job_file import kubernetes
+from ddplaunch.agent.job_file.rules import POD_GATE_TIMEOUT, Job, Problem
 
 _OWN = ("env", "NODE_RANK={node}", "MASTER_ADDR={master_addr}", "MASTER_PORT={master_port}")
 """Words before a command that is the launcher itself. WORLD_SIZE is for the ranks: the command sets it."""
@@ -52,7 +52,7 @@ def make(
         newcomers=job.get("newcomers") == "join" or None,
         # The command is the launcher: how many ranks it starts is seen when they come.
         nproc_per_node=None if own else job["nproc_per_node"],
-        launch=list(_OWN if own else starter) or torchrun.launch(job),
+        launch=list(_OWN if own else starter) or torchrun_words(job),
         command=list(job["command"]),
         python=job["python"],
         names=list(names),
@@ -143,3 +143,42 @@ def _recipient(index: int, given: Mapping[str, Any]) -> NotifyPlan:
         format=given.get("format") or "json",
         events=given.get("events") or None,
     )
+
+
+def torchrun_words(job: Mapping[str, Any]) -> list[str]:
+    """Return torchrun's command line before the user's command, with the placeholders of `contract.JobPlan`.
+
+    Nothing else in ddplaunch knows its flags. `python -m torch.distributed.run` rather than `torchrun`: the
+    script may be on no PATH, or be another environment's.
+    """
+    words = [
+        "{python}",
+        "-m",
+        "torch.distributed.run",
+        "--nnodes={nnodes}" if job.get("min_nodes") else f"--nnodes={job['nodes']}",
+        f"--nproc-per-node={job['nproc_per_node']}",
+        f"--max-restarts={job['rendezvous']['max_restarts']}",
+        *_rendezvous(job["rendezvous"]),
+    ]
+    script = job["command"][0]
+    if script != "-m" and not script.endswith(".py"):
+        words.append("--no-python")
+    return words
+
+
+def _rendezvous(rendezvous: Mapping[str, Any]) -> list[str]:
+    seconds = max(1, round(rendezvous["timeout"]))
+    if rendezvous["backend"] == "static":
+        return [
+            "--node-rank={node}",
+            "--master-addr={master_addr}",
+            "--master-port={master_port}",
+            f"--rdzv-conf=timeout={seconds}",
+        ]
+    # is_host is given: torchrun's own guess compares host names and is often wrong (pytorch#73656).
+    return [
+        "--rdzv-backend=c10d",
+        "--rdzv-endpoint={master_addr}:{master_port}",
+        "--rdzv-id={run_id}",
+        f"--rdzv-conf=join_timeout={seconds},is_host={{is_host}}",
+    ]

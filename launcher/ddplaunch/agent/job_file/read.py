@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from ddplaunch.agent.contract import JobPlan, Verdict
 from ddplaunch.agent.job_file import kubernetes, plan, rules, units
-from ddplaunch.agent.job_file.data import Path, Problem, join
 from ddplaunch.agent.job_file.defaults import UNITS
+from ddplaunch.agent.job_file.rules import Path, Problem, join
 
 
 class JobFile(NamedTuple):

@@ -25,7 +25,7 @@ from ddplaunch.backends.kubernetes.objects import HUB, TRAINER, Json
 from ddplaunch.backends.kubernetes.queries import ApiState
 from ddplaunch.backends.outputs import OutputFile, Outputs
 from ddplaunch.errors import ClusterError
-from ddplaunch.plan.kubernetes_limits import OUTPUTS, VOLUMES
+from ddplaunch.plan.kubernetes import OUTPUTS, VOLUMES
 
 _READER: Final = "reader"
 _MOST: Final = 200_000

@@ -287,5 +287,9 @@ def of_gates(folder: Path | None) -> list[Verdict]:
         text = files.tail(folder / Files.GATES, files.MAX_SMALL) if folder else b""
     except OSError:
         return []
-    last = {report.node: report.verdict for line in text.splitlines() if (report := scheduler_log.read_report(line))}
+    last = {
+        report.node: report.verdict
+        for line in text.splitlines()
+        if (report := scheduler_log.read_report(line))
+    }
     return [verdict for _, verdict in hub_unreached.by_cause(last)]

@@ -11,8 +11,7 @@ from typing import Any
 
 from ddplaunch.agent.contract import Env
 from ddplaunch.agent.job_file import kubernetes
-from ddplaunch.plan import kubernetes_limits as limits
-from ddplaunch.plan import kubernetes_names as names
+from ddplaunch.plan import kubernetes as limits
 from ddplaunch.render.kubernetes import guard, overlay, pod
 from ddplaunch.spec.schema import json_schema
 
@@ -84,16 +83,16 @@ def _forms() -> dict[str, Schema]:
     own = [f"^{re.escape(prefix)}" for prefix in limits.OWN_PREFIXES]
     own += [f"^{re.escape(key)}$" for key in limits.OWN_KEYS]
     ours = {"not": {"pattern": "|".join(own)}}
-    key, value, resource = _whole(names.KEY), _whole(names.LABEL_VALUE), _whole(names.RESOURCE)
-    device = {**resource, "not": _whole(names.KUBERNETES_OWN)}
+    key, value, resource = _whole(limits.KEY), _whole(limits.LABEL_VALUE), _whole(limits.RESOURCE)
+    device = {**resource, "not": _whole(limits.KUBERNETES_OWN)}
     folders = f"^/*$|^{limits.SHM}/*$|^{limits.FOLDER}(/|$)|:"
     return {
-        "image": {"type": "string", **_whole(names.IMAGE)},
+        "image": {"type": "string", **_whole(limits.IMAGE)},
         "Kubernetes.labels": {"propertyNames": {**key, **ours}, "additionalProperties": value},
         "Kubernetes.annotations": {"propertyNames": {**key, **ours}},
         "Kubernetes.node_selector": {"propertyNames": key, "additionalProperties": value},
         "Kubernetes.queue": {"maxLength": kubernetes.LABEL},
-        "Kubernetes.networks": {"items": _whole(names.NETWORK)},
+        "Kubernetes.networks": {"items": _whole(limits.NETWORK)},
         "Kubernetes.affinity": _affinity(),
         "Kubernetes.topology": {"oneOf": [{"type": "null"}, *map(_given, ("required", "preferred"))]},
         "Kubernetes.gpu_resource": device,
@@ -105,7 +104,7 @@ def _forms() -> dict[str, Schema]:
         "Topology.required": key,
         "Topology.preferred": key,
         "TopologySpread.key": key,
-        "SecretKey.key": _whole(names.SECRET_KEY),
+        "SecretKey.key": _whole(limits.SECRET_KEY),
         "SecretRef.env": {"type": "null"},
         "SecretRef.file": {"type": "null"},
         "SecretRef.secret": {"type": "object"},

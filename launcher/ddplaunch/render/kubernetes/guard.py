@@ -7,7 +7,7 @@ from typing import Any
 
 from ddplaunch.agent.contract import Env
 from ddplaunch.agent.job_file.kubernetes import SHORTEST_GRACE, devices
-from ddplaunch.plan.kubernetes_limits import FOLDER, REQUIRED
+from ddplaunch.plan.kubernetes import FOLDER, REQUIRED
 from ddplaunch.render.kubernetes.overlay import OverlayError, merge
 from ddplaunch.render.kubernetes.pod import GATE, TRAINER
 from ddplaunch.spec.problems import Problem, SpecError

@@ -16,8 +16,7 @@ from typing import Any
 
 from ddplaunch.agent.contract import Env, Files
 from ddplaunch.agent.job_file.units import format_quantity
-from ddplaunch.plan.kubernetes import KubernetesPlan
-from ddplaunch.plan.kubernetes_limits import ACCOUNT, FOLDER, OUTPUTS, REQUIRED, SHM
+from ddplaunch.plan.kubernetes import ACCOUNT, FOLDER, OUTPUTS, REQUIRED, SHM, KubernetesPlan
 from ddplaunch.plan.plan import Plan
 from ddplaunch.render.kubernetes.labels import job_annotations, job_labels, pod_selector
 from ddplaunch.spec.models import Volume

@@ -9,18 +9,33 @@ import pytest
 from tests.agent.diagnosis.build import (
     NOW,
     PEER_GONE,
+    TORCH,
+    call,
     dead,
+    in_collective,
     in_evaluate,
     in_init,
+    in_loader,
     job,
     only,
     raised,
     rank,
+    stack,
     victim,
 )
 
-from ddplaunch.agent.contract import Exited, Group, Lost, NodeEvidence
+from ddplaunch.agent.contract import (
+    Collective,
+    Exited,
+    Frame,
+    Group,
+    JobEvidence,
+    Lost,
+    NodeEvidence,
+    RankEvidence,
+)
 from ddplaunch.agent.diagnosis.run.causes import is_consequence
+from ddplaunch.agent.diagnosis.run.decide import judge
 
 GONE = Lost(1, NOW - 10, closed=True, completed=34)
 
@@ -312,3 +327,542 @@ def test_launch_command_that_fails_before_its_workers() -> None:
 def test_consequences(kind: str, message: str, expected: bool) -> None:
     """Torch's own network errors are consequences; a user's connection that broke is a cause."""
     assert expected == is_consequence(raised(kind, message, 0))
+
+
+# --- The rule on SIGBUS: what /dev/shm held decides what is to be mended.
+
+
+MIB = 1 << 20
+
+
+def test_a_full_shared_memory_is_to_be_enlarged() -> None:
+    """What it held at most counts: with the process its pages have gone."""
+    verdict = only(
+        job(dead(0, 0, signal=7), victim(1), why="death", shm_size=64 * MIB, shm_used=0, shm_peak=64 * MIB)
+    )
+
+    assert ("rank-killed-bus", [0], [0], [1]) == (
+        verdict.code,
+        verdict.ranks,
+        verdict.nodes,
+        verdict.victims,
+    )
+    assert "rank 0 was killed by SIGBUS: /dev/shm on node 0 was full (64 MiB of 64 MiB)" == verdict.sentence
+    assert "node 0: /dev/shm holds 0 B of 64 MiB, and held 64 MiB at most" in verdict.facts
+    assert "--shm-size" in verdict.hint
+    assert "mapped file" not in verdict.hint
+
+
+@pytest.mark.parametrize(("size", "enlarge"), [(64, True), (24 << 10, False)])
+def test_a_shared_memory_with_room_leaves_the_mapped_file(size: int, enlarge: bool) -> None:
+    """A small one may have been full between two looks; a large one may not."""
+    evidence = job(dead(0, 0, signal=7), victim(1), why="death", shm_size=size * MIB, shm_used=12 * MIB)
+    verdict = only(evidence)
+
+    assert "was not seen full (12 MiB of " in verdict.sentence
+    assert "mapped" in verdict.hint
+    assert enlarge == ("--shm-size" in verdict.hint)
+
+
+def test_an_unknown_shared_memory_is_not_judged() -> None:
+    """A bundle of a node whose /dev/shm was not read: both causes stay possible."""
+    verdict = only(job(dead(0, 0, signal=7), victim(1), why="death"))
+
+    assert "rank 0 was killed by SIGBUS" == verdict.sentence
+    assert "mapped" in verdict.hint
+    assert "--shm-size" in verdict.hint
+
+
+TEXT = (
+    "DataLoader worker (pid 812) is killed by signal: Bus error. It is possible that dataloader's workers are"
+)
+
+
+def test_a_loader_worker_is_named_with_its_rank() -> None:
+    """torch's message has the worker and the signal."""
+    evidence = job(dead(0, 1, code=1, raised=[raised("RuntimeError", TEXT, 0.5)]), victim(1), why="death")
+    verdict = only(evidence)
+
+    assert ("rank-killed-bus", [0]) == (verdict.code, verdict.ranks)
+    assert "rank 0's DataLoader worker 812 was killed by SIGBUS" == verdict.sentence
+
+
+@pytest.mark.parametrize(("worker", "code"), [(812, "rank-killed-bus"), (811, "rank-failed")])
+def test_the_signal_of_a_loader_worker_may_stand_in_the_cause(worker: int, code: str) -> None:
+    """torch says that the worker is gone, from an exception with the signal; another's is not its."""
+    gone = raised("RuntimeError", f"DataLoader worker (pid(s) {worker}) exited unexpectedly", 0.5)
+    ended = dead(0, 1, code=1, raised=[replace(gone, cause=TEXT)])
+
+    assert code == only(job(ended, victim(1), why="death")).code
+
+
+@pytest.mark.parametrize("signal", [9, 11])
+def test_another_signal_is_no_bus_error(signal: int) -> None:
+    """A full /dev/shm beside it changes nothing."""
+    evidence = job(dead(0, 0, signal=signal), victim(1), why="death", shm_size=64 * MIB, shm_used=64 * MIB)
+
+    assert "rank-killed" == only(evidence).code
+
+
+# --- ranks that ended for want of another: who held them up, by what the dying said.
+
+
+def test_watchdog_that_gives_up_is_a_victim() -> None:
+    """NCCL's watchdog aborts the waiting rank; the one that waits nowhere is to blame."""
+    text = "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=17)"
+    evidence = job(
+        dead(0, 0, signal=6, last_output=f"  what():  {text}"), rank(1, in_evaluate(), called=16), why="death"
+    )
+
+    verdict = only(evidence)
+
+    assert ("rank-in-user-code", [1]) == (verdict.code, verdict.ranks)
+
+
+def test_timed_out_peers_do_not_hide_the_rank_that_hangs() -> None:
+    """With a short timeout the victims die first; the living rank in its own code is at fault."""
+    text = "Timed out waiting 8000ms for recv operation to complete"
+    gone = [dead(n, n, code=1, raised=[raised("RuntimeError", text, n)], groups=[]) for n in (0, 1, 2)]
+    verdict = only(job(*gone, rank(3, in_evaluate(), called=16), why="death"))
+
+    assert ("rank-in-user-code", [3]) == (verdict.code, verdict.ranks)
+
+
+def test_mismatch_told_by_the_dying() -> None:
+    """Gloo aborts on another size; the flight recorders of those that still answered name the odd rank."""
+    words = "Received data size doesn't match. Is there a distributed collective mismatch in your code?"
+    said = dead(1, 0, signal=6, last_output=f"  what():  {words}")
+    with_records = job(
+        rank(0, collectives=[call(17, "all_reduce", [16])]),
+        said,
+        rank(2, collectives=[call(17, "all_reduce", [64])]),
+        rank(3, collectives=[call(17, "all_reduce", [16])]),
+        why="death",
+    )
+    without = job(victim(0), said, why="death")
+
+    assert ("collective-mismatch", [2], [0, 1, 3]) == (
+        only(with_records).code,
+        only(with_records).ranks,
+        only(with_records).victims,
+    )
+    assert ("collective-mismatch", [], [], 0.5) == (
+        only(without).code,
+        only(without).ranks,
+        only(without).victims,
+        only(without).confidence,
+    )
+
+
+def test_mismatch_told_by_detail() -> None:
+    """TORCH_DISTRIBUTED_DEBUG=DETAIL stops all ranks with both calls in words: the odd one is named."""
+
+    def said(number: int, op: str, peer: int, other: str) -> RankEvidence:
+        shape = "TensorShape=[4], TensorDtypes=Float, TensorDeviceTypes=TensorOptions(dtype=float (default)))"
+        mine, his = (
+            f"CollectiveFingerPrint(SequenceNumber=5, OpType={each}, {shape}" for each in (op, other)
+        )
+        message = (
+            f"Detected mismatch between collectives on ranks. Rank {number} is running collective: {mine}, "
+            f"but Rank {peer} is running collective: {his}."
+        )
+        return dead(number, 0, code=1, raised=[raised("RuntimeError", message, 0, line=10 + number)])
+
+    verdict = only(
+        job(
+            said(0, "ALLREDUCE", 2, "BROADCAST"),
+            said(1, "ALLREDUCE", 0, "ALLREDUCE"),
+            said(2, "BROADCAST", 0, "ALLREDUCE"),
+            per_node=3,
+            why="death",
+        )
+    )
+
+    assert ("collective-mismatch", [2], [0, 1]) == (verdict.code, verdict.ranks, verdict.victims)
+    assert "at collective 5 rank 2 called broadcast [4] (train.py:12)" in verdict.sentence
+
+
+def test_a_rank_that_was_sent_away_held_the_others_up() -> None:
+    """Peers gave up after a timeout, and torchrun ended the rank that held them: its last stack tells."""
+    text = "Timed out waiting 5000ms for recv operation to complete"
+    frames = in_collective()[0].frames
+    gave_up = [
+        dead(n, 1, code=1, raised=[replace(raised("RuntimeError", text, 1), frames=frames)]) for n in (0, 1)
+    ]
+    held = replace(rank(2, in_loader(), called=16), alive=False, exit=Exited(NOW, signal=15, by_us=True))
+    verdict = only(job(*gave_up, held, per_node=3, why="death"))
+
+    assert ("rank-in-dataloader", [2], [0, 1]) == (verdict.code, verdict.ranks, verdict.victims)
+
+
+def test_a_rank_that_works_is_not_blamed_for_a_broken_connection() -> None:
+    """Somewhere a peer went away; that a rank stood in its own code at that moment means nothing."""
+    verdict = only(
+        job(victim(0), rank(1, in_evaluate(), called=16, still_for=0.0, stuck_for=0.5), why="death")
+    )
+
+    assert ("rank-failed", [], 0.4) == (verdict.code, verdict.ranks, verdict.confidence)
+
+
+def test_sigterm_while_its_exception_was_told() -> None:
+    """A victim that torchrun ended while it raised is no second culprit of the SIGTERM that began it all."""
+    began = dead(2, 0, signal=15)
+    hit = dead(3, 0.6, signal=15, raised=[raised("RuntimeError", PEER_GONE, 0.1)])
+    verdict = only(job(victim(0), victim(1), began, hit, why="death"))
+
+    assert ("node-evicted", []) == (verdict.code, verdict.ranks)
+    assert verdict.sentence.startswith("rank 2 ended by SIGTERM")
+
+
+def test_victims_without_a_known_cause() -> None:
+    """When every failure is another's fault and no rank's own is known, no rank is accused."""
+    verdict = only(job(victim(0, 2.0), victim(1, 1.0), why="death"))
+
+    assert ("rank-failed", [], [], [0, 1]) == (verdict.code, verdict.nodes, verdict.ranks, verdict.victims)
+    assert verdict.sentence.startswith("rank 1 was the first to fail")
+    assert "another rank is at fault, and none is known" in verdict.sentence
+
+
+def test_an_end_that_was_not_seen_stands_beside_its_victims() -> None:
+    """A supervisor that was away for a while sees only that a rank is gone, and when it came back itself."""
+    gone = dead(2, 0)
+    verdict = only(job(victim(0, 6.0), victim(1, 6.0), gone, victim(3, 6.0), why="death"))
+
+    assert ("rank-failed", [], [0, 1, 2, 3]) == (verdict.code, verdict.ranks, verdict.victims)
+    assert "rank 2 ended, and its exit code was not seen" in verdict.facts
+
+
+def test_sigterm_by_torchrun_is_no_cause() -> None:
+    """A SIGTERM beside another rank's bad end is torchrun's, also when its cause was seen a moment later."""
+    verdict = only(job(dead(0, 0, code=0), rank(1), victim(2, 1.1), dead(3, 1.0, signal=15), why="death"))
+
+    assert ("rank-exited-early", [0], [1, 2, 3]) == (verdict.code, verdict.ranks, verdict.victims)
+
+
+# --- What the hook's ring has kept of each rank's calls, for ranks whose recorder died with them.
+
+
+WORDS = (
+    "  what():  Received data size doesn't match. Is there a distributed collective mismatch in your code?"
+)
+
+
+def called(seq: int, op: str = "all_reduce", size: int = 16, line: int = 92) -> Collective:
+    """A call that has not returned."""
+    frames = [Frame("step", "/job/train.py", line)]
+    return Collective("0", seq, op, [[size]], ["float32"], frames=frames, state="entered")
+
+
+def aborted(number: int, *calls: Collective, **more: Any) -> RankEvidence:
+    """A rank that Gloo has ended."""
+    return dead(number, 0, signal=6, last_output=WORDS, calls=list(calls), **more)
+
+
+def test_a_mismatch_is_found_in_what_the_dead_have_called() -> None:
+    """Gloo aborts a rank, the others die with it, and no recorder answered: the odd one is named."""
+    odd = called(17, size=64, line=88)
+    ranks = [victim(0), aborted(1, called(17)), victim(2), victim(3)]
+    kept = {0: called(17), 2: odd, 3: called(17)}
+    evidence = [
+        RankEvidence(**{**vars(each), "calls": [kept[each.rank]]}) if each.rank in kept else each
+        for each in ranks
+    ]
+    verdict = only(job(*evidence, why="death"))
+
+    assert ("collective-mismatch", [2], [0, 1, 3]) == (verdict.code, verdict.ranks, verdict.victims)
+    assert verdict.sentence == (
+        "at collective 17 rank 2 called all_reduce [64] (train.py:88), "
+        "the others all_reduce [16] (train.py:92)"
+    )
+
+
+def test_a_collective_called_past_torchs_python_is_waited_in() -> None:
+    """As Lightning Fabric's barrier: the stack ends at the user's line, at which the ring has a call."""
+    barrier = called(1, "monitored_barrier", line=35)
+    here, elsewhere = (stack(Frame("step", "/job/train.py", line)) for line in (35, 40))
+    evaluates = rank(0, in_evaluate(), called=0)
+    one, two, gone = [
+        rank(number, stacks, called=0, calls=[barrier])
+        for number, stacks in ((1, here), (2, here), (2, elsewhere))
+    ]
+    verdict, both = only(job(evaluates, one, two)), only(job(evaluates, one, gone))
+
+    assert ("rank-in-user-code", [0], [1, 2]) == (verdict.code, verdict.ranks, verdict.victims)
+    assert [0, 2] == both.ranks
+
+
+def test_calls_and_records_are_never_compared() -> None:
+    """DistributedDataParallel's own reductions are counted by torch's recorder, and by no ring."""
+    recorded = rank(0, collectives=[call(17, "all_reduce", [1000])])
+    verdicts = judge(job(recorded, aborted(1, called(17, "broadcast", 4)), why="death"))
+
+    assert [(verdict.code, verdict.ranks, verdict.confidence) for verdict in verdicts] == [
+        ("collective-mismatch", [], 0.5)
+    ]
+
+
+def in_backward(number: int, seq: int = 16, line: int = 80) -> RankEvidence:
+    """A rank whose DDP sums up gradients; the last call of the program's own, `seq`, has returned."""
+    engine = Frame("_engine_run_backward", f"{TORCH}/autograd/graph.py", 1113)
+    backward = Frame("backward", f"{TORCH}/_tensor.py", 623)
+    calls = [replace(called(seq), state="returned")]
+    return rank(number, stack(engine, backward, Frame("train", "/job/train.py", line)), calls=calls)
+
+
+def test_a_call_beside_the_others_backward_is_named() -> None:
+    """DDP's collectives have no line: that the others have not made the call shows who is alone."""
+    ranks = [aborted(0, called(17)), *map(in_backward, (1, 2, 3))]
+    verdict = only(job(*ranks, why="death"))
+
+    assert ("collective-mismatch", [0], [1, 2, 3]) == (verdict.code, verdict.ranks, verdict.victims)
+    assert verdict.sentence == (
+        "at collective 17 rank 0 called all_reduce [16] (train.py:92), the others backward (train.py:80)"
+    )
+    assert only(job(*ranks[:2], why="death")).ranks == [0, 1]  # of two, either may be wrong
+
+
+@pytest.mark.parametrize(
+    "third",
+    [
+        in_backward(2, seq=17),
+        in_backward(2, line=81),
+        rank(2, in_evaluate(), calls=[replace(called(16), state="returned")]),
+        victim(2),
+    ],
+    ids=["has made it", "in another backward", "in no collective", "unknown"],
+)
+def test_a_call_beside_a_backward_proves_nothing_of_other_ranks(third: RankEvidence) -> None:
+    """Where one is elsewhere, the calls of the others do not show which is wrong."""
+    verdicts = judge(job(aborted(0, called(17)), in_backward(1), third, in_backward(3), why="death"))
+
+    assert "collective-mismatch" not in [verdict.code for verdict in verdicts if verdict.ranks]
+
+
+def test_equal_calls_blame_nobody() -> None:
+    """The ranks' own calls agree: the mismatch was in what no ring shows."""
+    evidence = job(
+        aborted(0, called(17)), aborted(1, called(17)), victim(2), rank(3, calls=[called(17)]), why="death"
+    )
+    verdict = only(evidence)
+
+    assert ("collective-mismatch", [], 0.5) == (verdict.code, verdict.ranks, verdict.confidence)
+
+
+def test_a_recorder_that_agrees_is_believed() -> None:
+    """While ranks wait and answer, torch's own numbers decide, and the ring is not asked."""
+    waits = [
+        rank(number, collectives=[call(17, "all_reduce")], calls=[called(9, size=4 + number)])
+        for number in range(2)
+    ]
+
+    assert [verdict.code for verdict in judge(job(*waits))] == ["unknown"]
+
+
+def test_the_line_is_that_of_the_call() -> None:
+    """A rank that has gone on since is not shown where it stands now."""
+    waits = [
+        rank(number, calls=[called(17, "broadcast" if number == 2 else "all_reduce", line=60 + number // 2)])
+        for number in range(3)
+    ]
+
+    assert only(job(*waits)).sentence == (
+        "at collective 17 rank 2 called broadcast [16] (train.py:61), "
+        "the others all_reduce [16] (train.py:60)"
+    )
+
+
+def test_a_killed_rank_shows_where_it_was() -> None:
+    """What it called last and where, whether it stood in there or had come back."""
+    recv = Collective("0", 1, "recv", p2p=True, peer=0, frames=[Frame("step", "/job/train.py", 13)])
+    for state, fact in (
+        ("entered", "rank 1 was in recv from rank 0 (train.py:13)"),
+        ("returned", "rank 1 had come back from recv from rank 0 (train.py:13)"),
+    ):
+        killed = dead(1, 0, signal=9, calls=[replace(recv, state=state)])
+
+        assert fact in only(job(victim(0), killed, why="death")).facts
+
+
+# --- What a rank or a command wrote last, in the verdict on its end.
+
+
+LINES = [f"line {number}" for number in range(14)]
+
+
+def test_a_rank_without_an_exception_is_quoted() -> None:
+    """Ten lines at most, the newest last."""
+    failed = dead(1, 1, code=3, last_output="line 13", last_lines=LINES)
+    verdict = only(job(rank(0), failed, why="death"))
+
+    assert ["the last lines of rank 1:", *(f"| line {number}" for number in range(4, 14))] == verdict.facts[
+        :11
+    ]
+
+
+def test_a_killed_rank_is_quoted() -> None:
+    """What it was doing when the signal came stands in its log alone."""
+    verdict = only(job(rank(0), dead(1, 1, signal=11, last_lines=["loads libfoo.so"]), why="death"))
+
+    assert ["the last lines of rank 1:", "| loads libfoo.so"] == verdict.facts[:2]
+
+
+def test_a_traceback_is_not_quoted_twice() -> None:
+    """The sentence has it; what was written before it is quoted."""
+    lines = ["reads shard 7", "Traceback (most recent call last):", '  File "train.py", line 61']
+    error = raised("ValueError", "bad batch", 1)
+    verdict = only(job(rank(0), dead(1, 1, code=1, raised=[error], last_lines=lines), why="death"))
+
+    assert "| reads shard 7" in verdict.facts
+    assert not any("Traceback" in fact for fact in verdict.facts)
+
+
+def test_a_command_that_is_no_rank_is_quoted() -> None:
+    """A script that fails before it starts a rank has no other witness."""
+    node = NodeEvidence(0, "n0", NOW, "rendezvous", launch_exit=Exited(NOW, 3))
+    node = replace(node, launch_output=["preparing", "", "cannot open data.bin"])
+    verdict = only(replace(job(why="death"), nodes=1, evidence=[node]))
+
+    expected = ["the last lines of node 0's launch command:", "| preparing", "| cannot open data.bin"]
+    assert expected == verdict.facts
+
+
+def test_nothing_is_quoted_of_a_victim() -> None:
+    """Only the cause is read for its words."""
+    ended = dead(0, 2, signal=15, by_us=True, last_lines=["still training"])
+    failed = dead(1, 1, code=3, last_lines=["out of data"])
+    verdict = only(job(ended, failed, why="death"))
+
+    assert "| out of data" in verdict.facts
+    assert "| still training" not in verdict.facts
+
+
+# --- A job that was stopped from outside, beside ranks that were killed one by one.
+
+
+SAID = [
+    "W1122 1 torch/distributed/elastic/agent/server/api.py: Received 15 death signal, shutting down workers",
+    "torch.distributed.elastic.multiprocessing.api.SignalException: Process 812 got signal: 15",
+]
+
+
+def launched(evidence: JobEvidence, node: int, end: Exited, said: list[str]) -> JobEvidence:
+    """With the end of that node's launch command."""
+    nodes = [
+        replace(each, launch_exit=end, launch_output=said) if each.node == node else each
+        for each in evidence.evidence
+    ]
+    return replace(evidence, evidence=nodes)
+
+
+def test_torchrun_was_sent_sigterm() -> None:
+    """It ends its ranks by the same signal, and no rank is at fault; nor are those of other nodes."""
+    evidence = job(dead(0, 1, signal=15), dead(1, 1.1, signal=15), victim(2), victim(3), why="death")
+    verdict = only(launched(evidence, 0, Exited(NOW - 9, 1), SAID))
+
+    assert ("node-evicted", [0], [], [0, 1, 2, 3]) == (
+        verdict.code,
+        verdict.nodes,
+        verdict.ranks,
+        verdict.victims,
+    )
+    assert "the launch command of node 0 ended by SIGTERM, and the sender is unknown" == verdict.sentence
+
+
+def test_a_launch_command_that_a_signal_ended() -> None:
+    """SIGTERM asks for an end; SIGKILL and a crash are failures."""
+    ranks = [dead(0, 1, signal=15), dead(1, 1.1, signal=15)]
+    codes = [
+        only(launched(job(*ranks, why="death"), 0, Exited(NOW - 9, signal=number), [])).code
+        for number in (15, 9)
+    ]
+
+    assert ["node-evicted", "launch-failed"] == codes
+
+
+def test_all_ranks_were_sent_the_signal() -> None:
+    """A closed terminal takes them all; torchrun would have sent SIGTERM."""
+    verdict = only(job(dead(0, 1, signal=1), dead(1, 1.2, signal=1), why="death"))
+
+    assert ("node-evicted", []) == (verdict.code, verdict.ranks)
+    assert "all ranks ended by SIGHUP, which came from outside: no rank had failed before" == verdict.sentence
+
+
+def test_a_keyboard_interrupt_of_all_ranks() -> None:
+    """Ctrl-C goes to the whole process group."""
+    ends = [dead(n, 1, code=1, raised=[raised("KeyboardInterrupt", "", 1)]) for n in range(2)]
+
+    assert "node-evicted" == only(job(*ends, why="death")).code
+
+
+def test_one_rank_that_was_sent_the_signal() -> None:
+    """The others are sent away because of it, or still stand: it is not accused, the sender is in doubt."""
+    sent_away = dead(1, 1.5, signal=15, by_us=True)
+    found = [
+        only(job(dead(0, 1, signal=15), other, why="death"))
+        for other in (sent_away, rank(1), dead(1, 1.1, signal=15))
+    ]
+
+    assert [("node-evicted", [], [0, 1])] * 3 == [(one.code, one.ranks, one.victims) for one in found]
+    assert [0.5, 0.5, 0.9] == [one.confidence for one in found]
+    assert (
+        "rank 0 ended by SIGTERM, and the sender is unknown: no rank had failed before" == found[0].sentence
+    )
+
+
+def test_a_rank_that_missed_the_one_that_was_stopped() -> None:
+    """It had raised for want of its peer when its launcher sent it away."""
+    missed = dead(1, 1.5, signal=15, raised=[raised("RuntimeError", PEER_GONE, 1.3)])
+    verdict = only(job(dead(0, 1, signal=15), missed, why="death"))
+
+    assert ("node-evicted", []) == (verdict.code, verdict.ranks)
+    assert verdict.sentence.startswith("rank 0 ended by SIGTERM")
+
+
+@pytest.mark.parametrize("fault", [{"code": 3}, {"signal": 9}, {"signal": 11}])
+def test_a_rank_that_failed_on_another_node_is_why_its_launcher_ends_the_rest(fault: dict[str, int]) -> None:
+    """mpirun sends SIGTERM to the ranks of all nodes once one has ended badly."""
+    verdict = only(
+        job(dead(2, 1, **fault), dead(0, 1.2, signal=15), dead(1, 1.2, signal=15), rank(3), why="death")
+    )
+
+    assert [2] == verdict.ranks
+    assert verdict.code in ("rank-failed", "rank-killed")
+
+
+def test_a_launch_command_that_was_killed_takes_its_ranks_along() -> None:
+    """SIGTERM is how they learn of it."""
+    evidence = job(dead(0, 1.1, signal=15), dead(1, 1.2, signal=15), why="death")
+
+    assert "launch-failed" == only(launched(evidence, 0, Exited(NOW - 9, signal=9), [])).code
+
+
+def test_ranks_that_were_sent_away_after_a_failure() -> None:
+    """A rank that had failed before is the cause, whatever ended the launch command later."""
+    failed = dead(0, 1, code=1, raised=[raised("ValueError", "bad batch", 1)])
+    evidence = job(failed, dead(1, 6, signal=15), why="death")
+
+    assert "rank-failed" == only(launched(evidence, 0, Exited(NOW, 1), SAID)).code
+
+
+def test_ranks_that_nobody_saw_are_not_judged() -> None:
+    """Two of four ended by the signal: one of the others may have failed before."""
+    evidence = replace(job(dead(0, 1, signal=1), dead(1, 1, signal=1), why="death"), world_size=4)
+    verdict = only(evidence)
+
+    assert ("node-evicted", [], 0.5) == (verdict.code, verdict.ranks, verdict.confidence)
+    assert "no rank of those seen had failed before" in verdict.sentence
+
+
+@pytest.mark.parametrize(
+    ("number", "silent", "code"),
+    [(15, [], "unknown"), (1, [], "node-evicted"), (15, [1], "node-evicted")],
+    ids=["its launcher may have sent it", "no launcher sends it", "the other is on a node that is silent"],
+)
+def test_a_rank_that_was_never_seen_may_be_the_reason(number: int, silent: list[int], code: str) -> None:
+    """It was killed as soon as it lived, say, and its launcher has then sent the others away."""
+    nodes = 1 + len(silent)
+    evidence = replace(
+        job(dead(1, 1, signal=number), why="death"), nodes=nodes, world_size=2 * nodes, silent=silent
+    )
+
+    assert code == only(evidence).code

@@ -6,9 +6,21 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.agent.diagnosis.build import TORCH, in_loader, job, only, rank, stack
+from tests.agent.diagnosis.build import (
+    TORCH,
+    in_collective,
+    in_evaluate,
+    in_init,
+    in_loader,
+    job,
+    only,
+    raised,
+    rank,
+    stack,
+)
 
-from ddplaunch.agent.contract import Frame, Group, JobEvidence, Process, RankEvidence, Stack
+from ddplaunch.agent.contract import Frame, Group, JobEvidence, Process, RankEvidence, Stack, Wait
+from ddplaunch.agent.diagnosis.run.decide import judge
 
 LIB = "/opt/env/lib/python3.11"
 TOP = [
@@ -219,3 +231,277 @@ def test_a_loaders_worker_inherits_a_held_lock() -> None:
 def test_waits_that_prove_no_deadlock(evidence: JobEvidence) -> None:
     """The rank is named with a more general cause."""
     assert "lock-deadlock" != code(evidence)
+
+
+# --- The rules on ranks that wait for the lock on a file: who holds it is the cause.
+
+
+LOCKED = stack(Frame("load", "/job/data.py", 20))
+FILE = "/data/cache.lock"
+
+
+def blocked(number: int, holder: int, **more: Any) -> RankEvidence:
+    """A rank that waits for the lock that this pid holds."""
+    wait = Wait(["locks_lock_inode_wait"], FILE, "/data", "ext4", "/dev/vda", holder, "python prepare.py")
+    process = Process(1000 + number, "S", wchan="locks_lock_inode_wait", waits_for=wait)
+    return rank(number, LOCKED, **{"called": 16, **more}, process=process)
+
+
+def test_a_rank_in_a_collective_holds_the_lock() -> None:
+    """Neither can go on: both are named, and the hint is for the one that holds it."""
+    verdict = only(job(rank(0), blocked(1, 1000), rank(2), rank(3)))
+
+    assert ("rank-in-user-code", [0, 1], [2, 3]) == (verdict.code, verdict.ranks, verdict.victims)
+    assert verdict.sentence.startswith(
+        "rank 1 waits for the lock on /data/cache.lock in load (data.py:20); rank 0 holds it and waits for "
+        "rank 1 in all_reduce 17 (train.py:92)"
+    )
+    assert "Let rank 0 release the lock before all_reduce 17 (train.py:92)" in verdict.hint
+
+
+def test_a_program_holds_the_lock() -> None:
+    """The rank that waits is named, with pid and command of the holder."""
+    verdict = only(job(rank(0), blocked(1, 812)))
+
+    assert ("rank-in-user-code", [1], [0]) == (verdict.code, verdict.ranks, verdict.victims)
+    assert "in load (data.py:20), which pid 812 (python prepare.py) holds" in verdict.sentence
+    assert "lslocks -p 812" in verdict.hint
+
+
+def test_a_holder_that_nobody_knows() -> None:
+    """A lock of another node, or of an open file description."""
+    assert "which another process holds" in only(job(rank(0), blocked(1, -1))).sentence
+
+
+def test_a_rank_that_works_under_the_lock_is_the_cause() -> None:
+    """Who waits for the lock is its victim, as are those who wait for both."""
+    verdict = only(job(rank(0, in_evaluate(), 16), blocked(1, 1000), blocked(2, 1000), rank(3)))
+
+    assert ("rank-in-user-code", [0], [1, 2, 3]) == (verdict.code, verdict.ranks, verdict.victims)
+    assert verdict.sentence.startswith(
+        "rank 0 is in evaluate (eval.py:140) and holds the lock on /data/cache.lock, for which ranks 1 and "
+        "2 wait in load (data.py:20)"
+    )
+
+
+def test_a_lock_makes_a_rank_late() -> None:
+    """The code is that of a rank which has not called init_process_group."""
+    before: dict[str, Any] = {"groups": [], "initialized": False, "called": 0}
+    verdict = only(job(rank(0, in_init(), **before), blocked(1, 812, **before)))
+
+    assert ("rank-late-to-init", [1], [0]) == (verdict.code, verdict.ranks, verdict.victims)
+    assert verdict.sentence.startswith(
+        "rank 1 never reached init_process_group; rank 1 waits for the lock on"
+    )
+
+
+def test_a_pid_of_another_machine_is_another_process() -> None:
+    """Two nodes may have a process of one number; in one machine it is the same."""
+    far = job(rank(0), blocked(1, 1000), per_node=1)
+    near = replace(far, evidence=[replace(node, machine="boot net") for node in far.evidence])
+
+    assert [1] == only(far).ranks
+    assert [0, 1] == only(near).ranks
+
+
+def test_no_lock_and_no_straggler_are_left_to_others() -> None:
+    """A rank in its own code; one that waits for itself; one in a collective, whatever its process says."""
+    free = judge(job(rank(0), rank(1, in_evaluate(), 16)))
+    itself = judge(job(rank(0), blocked(1, 1001)))
+    waits = judge(job(rank(0), replace(blocked(1, 812), stacks=in_collective(), groups=rank(0).groups)))
+
+    assert ["rank-in-user-code", "rank-in-user-code", "unknown"] == [
+        found.code for (found,) in (free, itself, waits)
+    ]
+    assert [False, True, False] == ["lock" in found.sentence for (found,) in (free, itself, waits)]
+
+
+# --- locks that are tried for again and again
+
+ACQUIRE = Frame("acquire", "/opt/env/lib/python3.11/site-packages/filelock/_api.py", 470)
+POLLS = Frame("_poll_until_acquired", ACQUIRE.file, 1177)
+BATON = Frame("wait", f"{TORCH}/utils/file_baton.py", 50)
+BUILDS = Frame("builds", "/job/lock.py", 6)
+COMPILES = Frame("compiles", "/job/lock.py", 4)
+
+
+def tries(number: int, *frames: Frame, holder: int | None = None, **more: Any) -> RankEvidence:
+    """A rank that tries for a lock. `holder`: the pid that has it; 0: none; None: its file is not known."""
+    wait = (
+        None if holder is None else Wait([], FILE, "/data", "ext4", "/dev/vda", holder, "python prepare.py")
+    )
+    process = Process(1000 + number, "S", wchan="hrtimer_nanosleep", wakeups=20.0, waits_for=wait)
+    values = {"process": process, "called": 16, **more}
+    return rank(number, stack(*(frames or (POLLS, ACQUIRE)), BUILDS), **values)
+
+
+def compiles(number: int, **more: Any) -> RankEvidence:
+    """A rank at work."""
+    return rank(number, stack(COMPILES), **{"called": 16, **more})
+
+
+@pytest.mark.parametrize("frames", [(POLLS, ACQUIRE), (ACQUIRE,), (BATON,)], ids=["filelock", "old", "baton"])
+def test_who_tries_for_a_lock_is_not_blamed_beside_who_works(frames: tuple[Frame, ...]) -> None:
+    """Whoever holds it: the ranks wait, and the sentence says for what."""
+    verdict = only(job(tries(0, *frames), compiles(1), tries(2, *frames)))
+
+    assert ("rank-in-user-code", [1], [0, 2]) == (verdict.code, verdict.ranks, verdict.victims)
+    assert (
+        "rank 1 is in compiles (lock.py:4) for 11 s; "
+        "ranks 0 and 2 are in builds (lock.py:6), waiting for the lock on a file" == verdict.sentence
+    )
+    assert any(fact.startswith("rank 0: ") and "builds (lock.py:6)" in fact for fact in verdict.facts)
+
+
+def test_the_file_is_named_beside_who_works() -> None:
+    """Also where its holder was not seen: it may be on another node."""
+    verdict = only(job(tries(0, holder=0), compiles(1), rank(2), rank(3), per_node=1))
+
+    assert ([1], [0, 2, 3]) == (verdict.ranks, verdict.victims)
+    assert verdict.sentence.endswith(
+        "; rank 0 is in builds (lock.py:6), waiting for the lock on /data/cache.lock"
+    )
+
+
+def test_who_tries_for_a_lock_is_not_late_beside_who_works() -> None:
+    """Before init_process_group alike."""
+    before: dict[str, Any] = {"groups": [], "initialized": False, "called": 0}
+    verdict = only(
+        job(tries(0, **before), compiles(1, **before), tries(2, **before), rank(3, in_init(), **before))
+    )
+
+    assert ("rank-late-to-init", [1], [0, 2, 3]) == (verdict.code, verdict.ranks, verdict.victims)
+    assert verdict.sentence.endswith(
+        "; ranks 0 and 2 are in builds (lock.py:6), waiting for the lock on a file"
+    )
+
+
+def test_who_waits_in_the_kernel_for_an_unseen_holder_is_not_blamed_beside_who_works() -> None:
+    """A lock of another node, or of an open file description."""
+    verdict = only(job(blocked(0, -1), compiles(1), rank(2)))
+
+    assert ([1], [0, 2]) == (verdict.ranks, verdict.victims)
+
+
+def test_a_rank_that_was_seen_to_hold_the_tried_lock_is_the_cause() -> None:
+    """As with a lock that the kernel waits for."""
+    verdict = only(job(tries(0, holder=1001), compiles(1), tries(2, holder=1001)))
+
+    assert ("rank-in-user-code", [1], [0, 2]) == (verdict.code, verdict.ranks, verdict.victims)
+    assert (
+        "rank 1 is in compiles (lock.py:4) and holds the lock on /data/cache.lock, for which ranks 0 and 2 "
+        "wait in builds (lock.py:6)" == verdict.sentence
+    )
+
+
+def test_a_program_that_was_seen_to_hold_the_tried_lock_is_named() -> None:
+    """A rank at work beside it is not said to hold it."""
+    found = judge(job(tries(0, holder=812), compiles(1), rank(2)))
+
+    assert [[0], [1]] == [verdict.ranks for verdict in found]
+    assert "in builds (lock.py:6), which pid 812 (python prepare.py) holds" in found[0].sentence
+    assert "lock" not in found[1].sentence.replace("lock.py", "")
+
+
+@pytest.mark.parametrize(
+    ("frames", "holder", "file", "hint"),
+    [
+        ((BATON,), 0, FILE, "`rm /data/cache.lock`"),
+        ((BATON,), None, "a file", "remove the file `lock`"),
+        ((POLLS, ACQUIRE), 0, FILE, "`lslocks`"),
+    ],
+    ids=["baton", "unknown file", "filelock"],
+)
+def test_all_try_for_a_lock_that_nobody_was_seen_to_hold(
+    frames: tuple[Frame, ...], holder: int | None, file: str, hint: str
+) -> None:
+    """They stay the culprits. Only a baton can be left over: the kernel's locks end with their process."""
+    verdict = only(job(tries(0, *frames, holder=holder), tries(1, *frames, holder=holder), rank(2), rank(3)))
+
+    assert ("rank-in-user-code", [0, 1], [2, 3]) == (verdict.code, verdict.ranks, verdict.victims)
+    assert verdict.sentence.startswith(
+        f"ranks 0 and 1 wait for the lock on {file} in builds (lock.py:6); no holder was seen, the"
+    )
+    assert hint in verdict.hint
+
+
+def test_unknown_locks_at_two_places_are_not_called_one() -> None:
+    """Of two waits whose files are not known each has its own sentence."""
+    elsewhere = replace(tries(1), stacks=stack(POLLS, ACQUIRE, Frame("load", "/job/data.py", 20)))
+    found = judge(job(tries(0), elsewhere, rank(2)))
+
+    assert [[0], [1]] == [verdict.ranks for verdict in found]
+    assert "waiting for the lock on a file" in found[1].sentence
+
+
+def test_a_try_that_raises_is_no_swallowed_exception() -> None:
+    """A program may catch filelock's Timeout and try again."""
+    caught = raised("filelock._error.Timeout", "The file lock could not be acquired", 5.0, handled=True)
+    (verdict,) = judge(job(replace(tries(0), raised=[caught]), rank(1)))
+
+    assert ("rank-in-user-code", True) == (verdict.code, "wait" in verdict.sentence)
+
+
+def test_with_nccl_a_pending_collective_does_not_hide_who_tries_for_a_lock() -> None:
+    """Its GPU waits for the peers, and the rank for the lock."""
+    pending: dict[str, Any] = {"backend": "nccl", "groups": [Group("0", [], 17, 16)]}
+    further = rank(1, called=18, backend="nccl")
+    verdict = only(job(tries(0, BATON, **pending), further))
+
+    assert ([0], True) == (verdict.ranks, "waits for the lock" in verdict.sentence)
+
+
+STORAGE = Wait(["request_wait_answer"], "/nas/lock", "/nas", "fuse", "nas:/data")
+HOOKED = Frame("on_acquired", "/job/lock.py", 9)
+THREADING = Frame("wait", "/opt/env/lib/python3.11/threading.py", 327)
+
+
+@pytest.mark.parametrize(
+    "waiter",
+    [
+        tries(0, HOOKED, ACQUIRE),
+        tries(0, THREADING, ACQUIRE),
+        tries(0, Frame("acquire", "/job/filelocks.py", 3)),
+        tries(0, Frame("release", ACQUIRE.file, 500)),
+        tries(0, Frame("wait", "/job/file_baton.py", 3)),
+        replace(tries(0), process=Process(1000, "S", waits_for=STORAGE)),
+        replace(tries(0), stacks=[]),
+    ],
+    ids=[
+        "the user's code, called by the library",
+        "a thread's wait",
+        "another library",
+        "a release",
+        "the user's own class",
+        "storage",
+        "no stack",
+    ],
+)
+def test_what_is_no_try_for_a_lock(waiter: RankEvidence) -> None:
+    """Of locks nothing is said then."""
+    found = judge(job(waiter, compiles(1), rank(2)))
+
+    assert all("the lock on" not in f"{verdict.sentence} {verdict.hint}" for verdict in found)
+    assert 0 not in [rank for verdict in found for rank in verdict.victims]
+
+
+def test_where_the_one_at_work_shows_no_stack_nobody_is_blamed() -> None:
+    """The places of all are told."""
+    hidden = rank(1, [], 16)
+    verdict = only(job(tries(0), hidden))
+
+    assert ("unknown", []) == (verdict.code, verdict.ranks)
+    assert "rank 0 in builds (lock.py:6), waiting for the lock on a file" in verdict.sentence
+
+
+def test_ranks_that_work_under_two_locks_are_blamed_and_none_that_waits() -> None:
+    """Torch's compiler has a lock for each graph."""
+    other = Wait([], "/data/other.lock", "/data", "ext4", "/dev/vda", 1003)
+    second = replace(tries(2), process=Process(1002, "S", waits_for=other))
+    found = judge(job(tries(0, holder=1001), compiles(1), second, compiles(3), per_node=4))
+
+    assert [([1], [0, 2]), ([3], [])] == [(verdict.ranks, verdict.victims) for verdict in found]
+    assert found[0].sentence.endswith(
+        "for which rank 0 waits in builds (lock.py:6); "
+        "rank 2 is in builds (lock.py:6), waiting for the lock on /data/other.lock"
+    )

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.agent.diagnosis.build import in_evaluate, job, only, rank
+import pytest
+from tests.agent.diagnosis.build import C10D, in_collective, in_evaluate, job, only, rank, stack
 from tests.agent.diagnosis.run.build_blocked import call, meeting
 
-from ddplaunch.agent.contract import Group
+from ddplaunch.agent.contract import Frame, Group, RankEvidence
+from ddplaunch.agent.diagnosis.run import blocked
 from ddplaunch.agent.diagnosis.run.decide import judge
 
 FOUR = [0, 1, 2, 3]
@@ -81,3 +83,68 @@ def test_one_collective_that_does_not_end_has_all_its_ranks() -> None:
     ranks = [meeting(n, "all_reduce", 16, "1", _0=(FOUR, 5), _1=(FOUR, 1)) for n in FOUR]
 
     assert "unknown" == only(job(*ranks, per_node=4)).code
+
+
+# --- Circles of ranks that wait for one another.
+
+
+@pytest.mark.parametrize(
+    ("waits", "circle"),
+    [
+        ({}, []),
+        ({0: [1], 1: [2]}, []),
+        ({3: [1], 1: [2], 2: [3]}, [1, 2, 3]),
+        ({0: [1], 1: [2], 2: [1]}, [1, 2]),
+        ({0: [1, 2], 1: [], 2: [3, 0]}, [0, 2]),
+        ({0: [9], 1: [0, 2], 2: [0, 3], 3: [0]}, []),
+    ],
+)
+def test_a_circle(waits: dict[int, list[int]], circle: list[int]) -> None:
+    """Each of them waits for the next; a rank that waits for nobody, or that is not known, ends a way."""
+    assert circle == blocked.find_circle(waits)
+
+
+def test_thousands_of_ranks_in_a_row() -> None:
+    """Nothing recurses, and no way is gone twice."""
+    waits = {rank: [rank + 1, (rank + 2) % 5000] for rank in range(4999)}
+
+    assert len(blocked.find_circle(waits)) > 1000
+    assert [] == blocked.find_circle({rank: range(rank + 1, rank + 17) for rank in range(2000)})
+
+
+# --- Groups that only some of the ranks make.
+
+
+def makes_group(number: int) -> RankEvidence:
+    """A rank that stands in new_group."""
+    return rank(number, stack(Frame("_store_based_barrier", C10D, 900), Frame("new_group", C10D, 5000)))
+
+
+def test_new_group_is_waiting() -> None:
+    """A rank that makes a group waits for the others, as in a collective."""
+    verdict = only(job(makes_group(0), rank(1, in_evaluate(), called=16)))
+
+    assert ("rank-in-user-code", [1], [0]) == (verdict.code, verdict.ranks, verdict.victims)
+    assert "the other waits in new_group" in verdict.sentence
+
+
+def test_ranks_that_wait_elsewhere_are_missing_from_new_group() -> None:
+    """Those who are not in the group must call it as well; whose branch is wrong stays open."""
+    others = [rank(n, in_collective("barrier", 60), called=3) for n in (2, 3)]
+    verdict = only(job(makes_group(0), makes_group(1), *others))
+
+    assert ("group-partial", [2, 3], [0, 1], 0.5) == (
+        verdict.code,
+        verdict.ranks,
+        verdict.victims,
+        verdict.confidence,
+    )
+    assert verdict.sentence.startswith("new_group")
+    assert "has ranks 0 and 1 and lacks ranks 2 and 3: ranks 2 and 3 are in barrier" in verdict.sentence
+
+
+def test_a_group_that_all_make_lacks_nobody() -> None:
+    """Then the network keeps them, or ranks that were not seen."""
+    assert "unknown" == only(job(makes_group(0), makes_group(1))).code
+    unseen = replace(rank(1, in_collective("barrier", 60)), world_size=4)
+    assert "unknown" == only(replace(job(makes_group(0), unseen), world_size=None)).code

@@ -1,0 +1,322 @@
+"""Sends and receives that wait for one another."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.agent.diagnosis.build import dead, in_collective, in_evaluate, job, only, raised, rank, victim
+from tests.agent.diagnosis.run.build_blocked import call, messaging
+
+from ddplaunch.agent.contract import Collective, Frame, Group, JobEvidence, RankEvidence, Stack, Verdict
+from ddplaunch.agent.diagnosis.run.decide import judge
+
+ALL = [0, 1, 2]
+
+
+def codes(evidence: JobEvidence) -> set[str]:
+    """Of all verdicts."""
+    return {verdict.code for verdict in judge(evidence)}
+
+
+def in_barrier(number: int, *calls: Collective) -> RankEvidence:
+    """A rank in the sixth collective of the default group, which the others have not called."""
+    barrier = call("barrier", 6, 40, "entered")
+    groups = [Group("0", ALL, 6, 5, "default_pg")]
+    return rank(number, in_collective("barrier", 40), calls=[*calls, barrier], groups=groups)
+
+
+def test_a_ring_in_which_all_receive() -> None:
+    """All are to blame; the circle is drawn from the rank that was blocked first."""
+    ranks = [messaging(n, call("recv", 9 - n, 30, "entered", peer=(n + 1) % 3)) for n in ALL]
+    verdict = only(job(*ranks, per_node=3))
+
+    assert ("p2p-deadlock", ALL, []) == (verdict.code, verdict.ranks, verdict.victims)
+    assert (
+        "ranks wait in a circle: 2 → 0 → 1 → 2: rank 2 is in recv from rank 0 (train.py:30), rank 0 is in "
+        "recv from rank 1 (train.py:30), rank 1 is in recv from rank 2 (train.py:30)"
+    ) == verdict.sentence
+    assert "batch_isend_irecv" in verdict.hint
+
+
+def test_two_that_wait_for_different_tags() -> None:
+    """The reason is told; who waits for them elsewhere is a victim."""
+    sends = messaging(0, call("isend", 6, 16, "waiting", peer=1, tag=7))
+    receives = messaging(1, call("irecv", 6, 22, "waiting", peer=0, tag=8))
+    verdict = only(job(sends, receives, in_barrier(2), per_node=3))
+
+    assert ("p2p-deadlock", [0, 1], [2]) == (verdict.code, verdict.ranks, verdict.victims)
+    assert verdict.sentence.endswith("the tags differ, 7 is sent and 8 is received")
+
+
+def stage(number: int, rounds: int, sends: bool) -> list[Collective]:
+    """Rounds of a stage of a pipeline: it sends to the next, and receives the gradient."""
+    calls = []
+    for turn in range(rounds):
+        if sends or turn < rounds - 1:
+            calls.append(call("send", 2 * turn + 1, 15, peer=number + 1))
+        last = turn == rounds - 1
+        calls.append(call("irecv", 2 * turn + 2, 20, "waiting" if last else "waited", peer=number + 1))
+    return calls
+
+
+def test_a_stage_that_leaves_out_its_send_is_named_alone() -> None:
+    """It has sent in each round before; the others do as always."""
+    sender = messaging(0, *stage(0, 5, sends=False))
+    receiver = messaging(
+        1, *(call("recv", n + 1, 10, peer=0) for n in range(4)), call("recv", 5, 10, "entered", peer=0)
+    )
+    verdict = only(job(sender, receiver, in_barrier(2), per_node=3))
+
+    assert ("p2p-deadlock", [0], [1, 2]) == (verdict.code, verdict.ranks, verdict.victims)
+    assert verdict.sentence.endswith("rank 0 has left out its send to rank 1 (train.py:15)")
+
+
+def test_two_rounds_are_too_few_to_tell_who_left_out_something() -> None:
+    """Both are named."""
+    sender = messaging(0, *stage(0, 3, sends=False))
+    receiver = messaging(
+        1, *(call("recv", n + 1, 10, peer=0) for n in range(2)), call("recv", 3, 10, "entered", peer=0)
+    )
+
+    assert [0, 1] == only(job(sender, receiver, per_node=2)).ranks
+
+
+def test_a_receive_whose_sender_is_in_a_barrier() -> None:
+    """The barrier lacks the receiver, and the receiver a message: either of the two is wrong."""
+    receives = messaging(0, call("recv", 1, 30, "entered", peer=1))
+    verdict = only(job(receives, in_barrier(1), in_barrier(2), per_node=3))
+
+    assert ("p2p-deadlock", [0, 1], [2], 0.8) == (
+        verdict.code,
+        verdict.ranks,
+        verdict.victims,
+        verdict.confidence,
+    )
+
+
+def test_who_computes_may_still_send() -> None:
+    """A receive from a rank in its own code is no deadlock."""
+    receives = messaging(0, call("recv", 1, 30, "entered", peer=1))
+
+    assert "p2p-deadlock" not in codes(job(receives, rank(1, in_evaluate(), called=5)))
+
+
+@pytest.mark.parametrize("sent", [1, 3])
+def test_a_message_that_was_sent_is_not_waited_for(sent: int) -> None:
+    """It may be the network that loses it; of older calls the last are enough to see it."""
+    sends = messaging(
+        0, call("isend", sent, 16, "issued", peer=1), call("recv", sent + 1, 17, "entered", peer=1)
+    )
+    receives = messaging(1, call("recv", sent, 22, "entered", peer=0))
+
+    assert "p2p-deadlock" not in codes(job(sends, receives))
+
+
+def test_a_message_that_was_received_already_is_none_for_the_next() -> None:
+    """Where all calls are known they are counted: what was issued first has had its receive."""
+    sends = messaging(0, call("isend", 1, 16, "issued", peer=1), call("recv", 2, 17, "entered", peer=1))
+    receives = messaging(1, call("recv", 1, 21, peer=0), call("recv", 2, 22, "entered", peer=0))
+
+    assert {"p2p-deadlock"} == codes(job(sends, receives))
+
+
+def test_another_thread_may_send() -> None:
+    """One that runs the user's code; a library's own does not."""
+    ranks = [messaging(n, call("recv", 1, 30, "entered", peer=1 - n)) for n in (0, 1)]
+    sender = Stack("sender", False, [Frame("run", "/job/sender.py", 8)])
+    package = Stack("monitor", False, [Frame("run", "/opt/lib/python3.11/site-packages/tqdm/_monitor.py", 8)])
+    threaded = [replace(ranks[0], stacks=[*ranks[0].stacks, other]) for other in (sender, package)]
+
+    assert ["unknown", "p2p-deadlock"] == [only(job(one, ranks[1])).code for one in threaded]
+
+
+def test_nothing_is_told_of_a_receive_from_anybody() -> None:
+    """Whoever comes may serve it."""
+    receives = [messaging(n, call("recv", 1, 30, "entered", peer=-1)) for n in (0, 1)]
+
+    assert {"unknown"} == codes(job(*receives))
+
+
+def test_a_rank_that_was_not_seen_proves_nothing() -> None:
+    """Its node may have sent, or be about to."""
+    receives = messaging(0, call("recv", 1, 30, "entered", peer=2))
+    evidence = replace(job(receives, in_barrier(1)), silent=[1], nodes=2, world_size=3)
+
+    assert "p2p-deadlock" not in codes(evidence)
+
+
+# --- A message that its receive could not hold, beside other words of Gloo.
+
+
+SAID = (
+    "what():  [enforce fail at gloo/transport/tcp/pair.cc:464] op.preamble.length <= op.nbytes. {} vs {}. "
+    "Received data size doesn't match expected size. Is there a distributed collective mismatch in your code?"
+)
+
+
+def tensor(length: int, dtype: str = "float32") -> dict[str, Any]:
+    """Shape and dtype of a call."""
+    return {"sizes": [[length]], "dtypes": [dtype]}
+
+
+def ended(send: Collective, receive: Collective, sent: int, wanted: int) -> JobEvidence:
+    """Rank 1 was ended by Gloo in its receive; rank 0 has sent, and misses it; rank 2 has no part in it."""
+    receiver = replace(dead(1, 1, signal=6), last_output=SAID.format(sent, wanted), calls=[receive])
+    sender = replace(victim(0), calls=[send])
+    return job(sender, receiver, victim(2), per_node=3, why="death")
+
+
+def verdict_on(send: Collective, receive: Collective, sent: int = 32, wanted: int = 16) -> Verdict:
+    """The only one."""
+    return only(ended(send, receive, sent, wanted))
+
+
+def test_a_longer_tensor() -> None:
+    """Who of the two is wrong is not known: both are named, with both lines."""
+    verdict = verdict_on(
+        call("send", 1, 13, peer=1, **tensor(8)), call("recv", 1, 20, "entered", peer=0, **tensor(4))
+    )
+
+    assert ("p2p-deadlock", [0, 1], [2]) == (verdict.code, verdict.ranks, verdict.victims)
+    assert (
+        "rank 0 sent [8] float32 to rank 1 (train.py:13), which receives [4] float32 (train.py:20): "
+        "the message is larger than its receive"
+    ) == verdict.sentence
+
+
+def test_a_wider_dtype() -> None:
+    """Of the same shape."""
+    verdict = verdict_on(
+        call("isend", 1, 13, "issued", peer=1, **tensor(4, "float64")),
+        call("irecv", 1, 20, "waiting", peer=0, **tensor(4, "float32")),
+    )
+
+    assert [0, 1] == verdict.ranks
+    assert "rank 0 sent [4] float64 to rank 1" in verdict.sentence
+    assert "compare isend to rank 1 (train.py:13) and irecv from rank 0 (train.py:20)" in verdict.hint
+
+
+@pytest.mark.parametrize(
+    ("send", "receive"),
+    [
+        (tensor(9), tensor(4)),
+        (tensor(8), tensor(5)),
+        (tensor(8), {"sizes": [[4]]}),
+        ({**tensor(8), "tag": 1}, tensor(4)),
+        ({**tensor(8), "peer": 2}, tensor(4)),
+        (tensor(8), {**tensor(4), "peer": -1}),
+    ],
+    ids=["other bytes sent", "other bytes wanted", "dtype unknown", "other tag", "to another", "from any"],
+)
+def test_calls_that_are_not_those_of_the_words(send: dict[str, Any], receive: dict[str, Any]) -> None:
+    """Something else was larger: no send is called the cause."""
+    verdict = verdict_on(
+        call("send", 1, 13, **{"peer": 1, **send}), call("recv", 1, 20, "entered", **{"peer": 0, **receive})
+    )
+
+    assert ("collective-mismatch", []) == (verdict.code, verdict.ranks)
+
+
+def test_two_open_receives_of_the_same_size() -> None:
+    """Either may be the one."""
+    receives = [call("irecv", n, 20 + n, "issued", peer=2 * n, **tensor(4)) for n in range(2)]
+    receiver = replace(dead(1, 1, signal=6), last_output=SAID.format(32, 16), calls=receives)
+    senders = [replace(victim(n), calls=[call("send", 1, 13, peer=1, **tensor(8))]) for n in (0, 2)]
+    verdict = only(job(senders[0], receiver, senders[1], per_node=3, why="death"))
+
+    assert [] == verdict.ranks
+
+
+def test_words_of_an_exception_that_the_program_has_handled() -> None:
+    """They do not explain why another rank has died since."""
+    words = raised("RuntimeError", SAID.format(32, 16), 5, handled=True)
+    receive = call("recv", 1, 20, "raised", peer=0, **tensor(4))
+    receiver = replace(rank(1), raised=[words], calls=[receive])
+    sender = replace(dead(0, 1, signal=9), calls=[call("send", 1, 13, peer=1, **tensor(8))])
+
+    assert "rank-killed" == only(job(sender, receiver, why="death")).code
+
+
+# --- Operations that a rank began and never waited for.
+
+
+RECV = call("recv", 1, 20, "raised", peer=1)
+ISEND = call("isend", 1, 17, "issued", peer=0)
+
+
+def ended_after(*its: Collective, peers: tuple[Collective, ...] = (RECV,)) -> JobEvidence:
+    """Rank 0 failed in the last of `peers`; ranks 1 and 2 have ended well, rank 1 after the calls `its`."""
+    return job(
+        replace(victim(0, 3.0), calls=list(peers)),
+        dead(1, 0.0, code=0, calls=list(its)),
+        dead(2, 0.0, code=0),
+        why="death",
+        per_node=3,
+    )
+
+
+def test_a_send_that_was_never_waited_for() -> None:
+    """The rank that ended well is named, with its line; another that did so has nothing to do with it."""
+    verdict = only(ended_after(ISEND))
+
+    assert ("async-not-waited", [1], [0]) == (verdict.code, verdict.ranks, verdict.victims)
+    assert (
+        "rank 1 began isend to rank 0 (train.py:17), never waited for it, and ended (exit code 0): rank 0 "
+        "needs it in recv from rank 1 (train.py:20)"
+    ) == verdict.sentence
+
+
+def test_the_peer_may_still_wait() -> None:
+    """Where it has not noticed yet that the other is gone."""
+    waits = messaging(0, replace(RECV, state="entered"))
+    evidence = job(waits, dead(1, 0.0, code=0, calls=[ISEND]), per_node=2)
+
+    assert ("async-not-waited", [1], [0]) == ((v := only(evidence)).code, v.ranks, v.victims)
+
+
+def test_a_collective_by_its_number() -> None:
+    """Rank 1 has called the same one, asynchronously."""
+    mine = call("all_reduce", 9, 70, "issued")
+    others = call("all_reduce", 9, 72, "raised")
+    members = rank(0).groups[0]
+    evidence = ended_after(mine, peers=(others,))
+    node = evidence.evidence[0]
+    group = [replace(members, ranks=[0, 1, 2])]
+    ranks = [replace(node.ranks[0], groups=group), *node.ranks[1:]]
+    evidence = replace(evidence, evidence=[replace(node, ranks=ranks)])
+
+    assert ("async-not-waited", [1]) == ((v := only(evidence)).code, v.ranks)
+
+
+@pytest.mark.parametrize(
+    ("its", "peers"),
+    [
+        ((replace(ISEND, state="waited"),), (RECV,)),  # it was waited for
+        ((replace(ISEND, tag=5),), (RECV,)),  # it is another message
+        ((ISEND,), (replace(RECV, state="returned"), replace(RECV, seq=2))),  # which the first receive had
+        ((replace(ISEND, seq=40),), (replace(RECV, seq=40),)),  # earlier calls are not known
+        ((), (RECV,)),
+    ],
+)
+def test_an_operation_that_does_not_belong_to_the_peers(
+    its: tuple[Collective, ...], peers: tuple[Collective, ...]
+) -> None:
+    """The rank has only ended early."""
+    assert "rank-exited-early" == only(ended_after(*its, peers=peers)).code
+
+
+def test_a_rank_that_failed_has_another_cause() -> None:
+    """What it left open follows from it."""
+    failed = dead(1, 0.0, code=3, calls=[ISEND])
+    evidence = job(replace(victim(0, 3.0), calls=[RECV]), failed, why="death")
+
+    assert "rank-failed" == only(evidence).code
+
+
+def test_an_end_that_was_not_seen_is_not_told_as_a_good_one() -> None:
+    """Its exit code is not known."""
+    evidence = job(replace(victim(0, 3.0), calls=[RECV]), dead(1, 0.0, calls=[ISEND]), why="death")
+
+    assert "async-not-waited" != only(evidence).code
