@@ -16,7 +16,6 @@ EXCEPTIONS = {
     "cli.py": "calls the programs of a Slurm node",
     "contract/__init__.py": "names a file that job scripts write",
     "join/key.py": "Slurm's MUNGE is one way to a common key",
-    "join/munge.py": "Slurm's MUNGE is one way to a common key",
     "join/options.py": "Slurm's MUNGE is one way to a common key",
     "checks/command_line.py": "srun is one of MPI's launchers",
     "supervisor/launch_options.py": "srun is one of MPI's launchers",

@@ -86,9 +86,9 @@ def _call(arguments: argparse.Namespace, folder: str) -> int:
     where = places.hub(plan, attempt, key, os.environ)
     node = _number(places.node_variable(os.environ), None)
     if arguments.verb == "gate" and refused:
-        from ddplaunch.agent.gate import refusal
+        from ddplaunch.agent.gate import gate
 
-        return refusal.main(node, refused)
+        return gate.refuse(node, refused)
     if arguments.verb == "gate":
         from ddplaunch.agent.gate import gate
 

@@ -26,7 +26,7 @@ class Trial:
         facts: dict[str, Any] = {"hub": {"received": time.time()}}
         check_in = CheckIn(node, f"n{node}", 3, 2, "10.0.0.1", {}, time.time(), facts=facts, checks=[*checks])
         self.record.check_ins[node] = check_in
-        self.view.came(check_in)
+        self.view.note_check_in(check_in)
 
     def after(self, seconds: float) -> list[str]:
         """Codes of what is told by then, looked at every second as the hub does."""

@@ -92,8 +92,8 @@ def test_a_gate_that_ends_after_it_has_come(trial: Overhearing) -> None:
     for node in range(3):
         trial.comes(node)
     trial.record.check_ins.pop(2)
-    trial.view.left(2)
-    trial.view.lost(2)
+    trial.view.note_left(2)
+    trial.view.note_lost(2)
     trial.ended(2)
 
     (verdict,) = trial.told(5.0)

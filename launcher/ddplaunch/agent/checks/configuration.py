@@ -8,7 +8,7 @@ from typing import Any
 from ddplaunch.agent.checks import network
 from ddplaunch.agent.checks.context import Context, failed, passed, unknown
 from ddplaunch.agent.contract import CheckResult, Env
-from ddplaunch.agent.interfaces import nccl, read
+from ddplaunch.agent.interfaces import predict, read
 from ddplaunch.agent.system import secrets
 
 _COMPARED = ("NCCL_", "GLOO_", "TORCH_", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
@@ -22,7 +22,7 @@ def check_configuration(context: Context) -> CheckResult:
     """FAIL for a node index or a secret that is not there; UNKNOWN for what torchrun or NCCL may dislike."""
     plan = context.plan
     variables = {**context.environment, **plan.env}
-    told = {**read.settings(variables, nccl.NEWEST), **variables}
+    told = {**read.settings(variables, predict.NEWEST), **variables}
     facts: dict[str, Any] = {
         "environment": {k: v for k, v in sorted(told.items()) if k.startswith(_COMPARED)},
         "gpus": network.has_gpus(),

@@ -16,8 +16,8 @@ from ddplaunch.agent.checks import gpus, python
 from ddplaunch.agent.checks.context import Context, failed, passed, unknown
 from ddplaunch.agent.checks.python import Lacks, UnansweredError
 from ddplaunch.agent.contract import CheckResult
-from ddplaunch.agent.interfaces import gloo, nccl, read
-from ddplaunch.agent.interfaces.facts import UP
+from ddplaunch.agent.interfaces import predict, read
+from ddplaunch.agent.interfaces.predict import UP
 from ddplaunch.agent.platforms import dns
 from ddplaunch.agent.system.background import Task
 from ddplaunch.agent.system.resolve import UnansweredNameError, UnknownNameError, resolve
@@ -214,10 +214,10 @@ def check_interfaces(context: Context, root: str = "/") -> CheckResult:
     if context.plan.gate.interface:
         environment.update({NCCL: f"={context.plan.gate.interface}", GLOO: context.plan.gate.interface})
     on_gpus = "NVIDIA" in gpus.count_devices(root)
-    release = nccl.version(facts.get("nccl") or "")
+    release = predict.nccl_version(facts.get("nccl") or "")
     host = read.host(environment, release, NAME_PATIENCE)
     rdma = bool(glob.glob(f"{root}sys/class/infiniband/*"))
-    choice = nccl.reached(host, release, rdma) if on_gpus else gloo.gloo(host)
+    choice = predict.nccl_reached(host, release, rdma) if on_gpus else predict.gloo(host)
     result: dict[str, Any] = {
         "library": "NCCL" if on_gpus else "Gloo",
         "takes": [[each.interface, each.address] for each in choice.addresses],

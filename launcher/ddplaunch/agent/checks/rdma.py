@@ -15,7 +15,7 @@ from ddplaunch.agent import platforms
 from ddplaunch.agent.checks import gpus
 from ddplaunch.agent.checks.context import Context, failed, passed, unknown
 from ddplaunch.agent.contract import CheckResult
-from ddplaunch.agent.interfaces import nccl, read
+from ddplaunch.agent.interfaces import predict, read
 from ddplaunch.agent.system import phrases
 from ddplaunch.agent.text import ranges
 
@@ -147,7 +147,7 @@ def _line(path: str) -> str:
 
 
 def _settings(context: Context) -> dict[str, str]:
-    return read.settings({**context.environment, **context.plan.env}, nccl.NEWEST)
+    return read.settings({**context.environment, **context.plan.env}, predict.NEWEST)
 
 
 def _takes(wanted: str, port: Port) -> bool:

@@ -39,12 +39,12 @@ from ddplaunch.agent.contract.evidence import Stack as Stack
 from ddplaunch.agent.contract.evidence import Stand as Stand
 from ddplaunch.agent.contract.evidence import Wait as Wait
 from ddplaunch.agent.contract.evidence import Xid as Xid
-from ddplaunch.agent.contract.heartbeat import Beat as Beat
-from ddplaunch.agent.contract.heartbeat import RankBeat as RankBeat
+from ddplaunch.agent.contract.status import Beat as Beat
 from ddplaunch.agent.contract.status import JobStatus as JobStatus
 from ddplaunch.agent.contract.status import LaunchAttempt as LaunchAttempt
 from ddplaunch.agent.contract.status import NodeStatus as NodeStatus
 from ddplaunch.agent.contract.status import NodeWait as NodeWait
+from ddplaunch.agent.contract.status import RankBeat as RankBeat
 from ddplaunch.agent.contract.verdict import Verdict as Verdict
 from ddplaunch.agent.contract.words import VERSION as VERSION
 from ddplaunch.agent.contract.words import Marks as Marks
@@ -144,7 +144,7 @@ SOURCE_TIME = 315_619_200
 """Seconds since the epoch (2 January 1980) at which all files of a job's source seem to be written, so that
 the same source makes the same archive. Zip knows no earlier year."""
 SOURCE_MARK = ".ddplaunch-source"
-"""Name of a file in Files.WORK, written when the source is unpacked: see `contract.written`."""
+"""Name of a file in Files.WORK, written when the source is unpacked: see `contract.work_folder`."""
 
 MESH = "mesh"
 """The check that nodes make together: each tries paths to the others."""
@@ -258,7 +258,6 @@ class JobPlan:
     master_port: Optional[int] = None  # None: chosen at run time outside the ephemeral range
     mpi: bool = False  # the ranks speak MPI, so that torch's own libraries count for nothing
     keepers: Optional[bool] = None  # `launch` runs on node 0 alone, and starts all ranks through {keeper}
-    max_restarts: int = 0
     min_nodes: Optional[int] = None  # the job starts with so many of its nodes, node 0 among them; None: all
     newcomers: Optional[bool] = None  # nodes that come while it runs are let in; None: they are turned away
     retries: int = 0  # attempts after the first

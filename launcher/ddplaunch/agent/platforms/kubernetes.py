@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ddplaunch.agent.contract import SOURCE_MARK, Env, Exit, Occasion, written
+from ddplaunch.agent.contract import SOURCE_MARK, Env, Exit, Occasion, work_folder
 from ddplaunch.agent.platforms.platform import Platform
 from ddplaunch.agent.system import files, phrases
 from ddplaunch.agent.system.delivery import UndeliveredError, post, reason
@@ -36,12 +36,12 @@ def files_gone(folder: str, since: float, table: str = "/proc/self/mountinfo") -
     """
     if folder == "/" or not _goes(folder, table):
         return ""
-    mark = written.marked(folder)
+    mark = work_folder.read_source_mark(folder)
     count, size, newest, newest_at = 0, 0, "", 0.0
     for entries, (path, status) in enumerate(_files(folder)):
         if entries >= _MOST:
             break
-        if max(status.st_mtime, status.st_ctime) < since or not written.is_written(status, mark):
+        if max(status.st_mtime, status.st_ctime) < since or not work_folder.is_written(status, mark):
             continue
         count += 1
         size += status.st_size

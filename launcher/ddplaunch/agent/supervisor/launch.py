@@ -21,8 +21,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple, Optional, cast
 
 from ddplaunch.agent import hook
-from ddplaunch.agent.contract import SOURCE_MARK, Env, Files, JobPlan, RendezvousSettings, codec, volume
-from ddplaunch.agent.interfaces import nccl, read
+from ddplaunch.agent.contract import SOURCE_MARK, Env, Files, JobPlan, RendezvousSettings, codec, work_folder
+from ddplaunch.agent.interfaces import predict, read
 from ddplaunch.agent.supervisor import launch_options
 from ddplaunch.agent.system import ports, processes, programs, secrets
 from ddplaunch.agent.text.printable import HintedError
@@ -105,7 +105,7 @@ class LaunchContext:
         self.launch_log = os.path.join(self.node, Files.LAUNCH_LOG)
         self.hook = os.path.join(self.node, "hook")
         self.work = (
-            os.path.join(on_volume, volume.WORK)
+            os.path.join(on_volume, work_folder.WORK)
             if on_volume
             else shared_work(folder) or os.path.join(folder, Files.WORK)
         )
@@ -135,7 +135,7 @@ class LaunchContext:
         """Make the job's folder on the volume, and leave this node's name there. Raises LaunchError."""
         try:
             os.makedirs(self.on_volume, exist_ok=True)
-            with open(os.path.join(self.on_volume, volume.NODE.format(node=self.number)), "ab"):
+            with open(os.path.join(self.on_volume, work_folder.NODE.format(node=self.number)), "ab"):
                 pass
         except OSError as error:
             raise LaunchError(
@@ -182,7 +182,7 @@ def volume_folder(plan: JobPlan, own: Mapping[str, str]) -> str:
 
     `own` is the agent's environment.
     """
-    return volume.folder(plan.outputs or "", plan.job, own.get(Env.SUBMISSION, ""))
+    return work_folder.job_folder(plan.outputs or "", plan.job, own.get(Env.SUBMISSION, ""))
 
 
 def shared_work(folder: str) -> str:
@@ -258,7 +258,7 @@ def launch_environment(
         # foreground a command writes to the user's streams, as often as it does without us.
         defaults.update(PET_REDIRECTS="3", PET_LOG_DIR=place.ranks, PYTHONUNBUFFERED="1")
     defaults.update(_stand_in_variables(place))
-    ras = read.settings(env, nccl.NEWEST)
+    ras = read.settings(env, predict.NEWEST)
     if "NCCL_RAS_ADDR" not in ras and ras.get("NCCL_RAS_ENABLE") != "0":
         # All ranks of this node share it. Ranks of two jobs on the usual one would answer for each other.
         seed = f"{plan.job} {attempt} ras {node}".encode()

@@ -1,4 +1,8 @@
-"""Connects to the hub, and waits out failures that may pass: a hub or a name that does not exist yet."""
+"""Connects to the hub, and waits out failures that may pass: a hub or a name that does not exist yet.
+
+The gate calls it once, and again when the connection is lost. It opens no other connection, and blames
+the hub's address alone: what is wrong with the hub itself the hub's own verdict says.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +62,7 @@ class _Failure:
         return self.before if brief and self.before else self
 
 
-class Reach:
+class HubConnection:
     """Connects to the hub of one job from one node.
 
     While it waits, it passes lines to `log`, and the verdict so far with its seconds to `report`. `dead`
@@ -159,7 +163,7 @@ class Reach:
             kind = "gone"
         if kind == "not-found" and self._own_record().status == dns.RESOLVED:
             kind = "absent"
-        where, own = self._addresses(address), endpoints.own()
+        where, own = self._addresses(address), endpoints.own_addresses()
         if kind == "unreachable" and own and not set(map(family, own)) & set(map(family, where)):
             kind = "family"
         verdict = hub_unreached.unreached(
@@ -202,7 +206,7 @@ class Reach:
             except StrangerError as error:
                 kind, detail = self._kind_of_stranger(address, error.greeting, deadline)
             except RefusedError as error:
-                kind, detail = self._refused(error), str(error)
+                kind, detail = self._kind_of_refusal(error), str(error)
             if before is not None and kind in ("unanswered", "timeout") and patience - begun < _CALL:
                 continue  # the deadline cut it short: the failure before is the real one
             if before is not None and before.kind == kind:
@@ -214,7 +218,7 @@ class Reach:
                 self.nameless = time.monotonic() - since
         return None
 
-    def _refused(self, error: RefusedError) -> str:
+    def _kind_of_refusal(self, error: RefusedError) -> str:
         if error.why != "key":
             return "stranger"
         if self._twin is not None and error.job == self._twin:

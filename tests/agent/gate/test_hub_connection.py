@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from tests.busy import BUSY
 
-from ddplaunch.agent.gate.reach import Reach
+from ddplaunch.agent.gate.hub_connection import HubConnection
 from ddplaunch.agent.system import ports
 from ddplaunch.agent.transport.endpoints import Endpoint
 from ddplaunch.agent.transport.protocol import Channel, ServerHandshake
@@ -46,7 +46,7 @@ def test_a_hub_that_answers_late_is_not_of_another_job(late_hub: int) -> None:
     """How it greets shows that it is of ddplaunch, and not of which job: the gate calls again."""
     printed: list[str] = []
     reports: list[str] = []
-    reach = Reach(
+    reach = HubConnection(
         1,
         [],
         [Endpoint("127.0.0.1", late_hub)],

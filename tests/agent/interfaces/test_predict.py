@@ -1,4 +1,4 @@
-"""NCCL's choice: every rule by an example. `test_real` asks the libraries themselves."""
+"""What NCCL, Gloo and TensorPipe take: every rule by an example. `test_real` asks the libraries."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from tests.agent.interfaces.hosts import (
     host,
 )
 
-from ddplaunch.agent.interfaces import nccl
-from ddplaunch.agent.interfaces.facts import Address, HostFacts
+from ddplaunch.agent.interfaces import predict
+from ddplaunch.agent.interfaces.predict import Address, HostFacts
 
 OLD, NEW = (2, 27, 7), (2, 30, 7)
 LO = address("lo", "127.0.0.1/8")
 OTHER6 = address("veth7", "fe80::7/64")
 
 
-def taken(facts: HostFacts, release: nccl.Version = NEW) -> str:
+def taken(facts: HostFacts, release: predict.Version = NEW) -> str:
     """The interface of the bootstrap, and why it is none."""
-    choice = nccl.bootstrap(facts, release)
+    choice = predict.nccl_bootstrap(facts, release)
     return str(choice) if choice.addresses else choice.why
 
 
@@ -121,7 +121,7 @@ def test_since_2_28_virbr_comes_last() -> None:
 
 
 @pytest.mark.parametrize("release", [OLD, NEW])
-def test_with_a_comm_id_its_subnet_decides(release: nccl.Version) -> None:
+def test_with_a_comm_id_its_subnet_decides(release: predict.Version) -> None:
     """NCCL_SOCKET_IFNAME is not asked, nor whether the interface runs."""
     facts = host(ETH, IDLE, ENP, NCCL_COMM_ID="172.17.3.4:29500", NCCL_SOCKET_IFNAME="eth0")
     facts.names["172.17.3.4"] = ["172.17.3.4"]
@@ -156,20 +156,20 @@ def test_a_host_name_of_64_letters_is_cut_since_2_30() -> None:
     cut, name = 63 * "n", 64 * "n"
     facts = host(ETH, ENP, NCCL_COMM_ID=f"{name}:29500", names={cut: ["10.0.2.9"], name: ["10.0.0.9"]})
 
-    assert ["", cut] == [nccl.comm_id_name(facts, release) for release in (OLD, NEW)]
+    assert ["", cut] == [predict.comm_id_name(facts, release) for release in (OLD, NEW)]
     assert taken(facts, OLD).endswith("gives no address")
     assert str(ENP) == taken(facts, NEW)
 
 
 @pytest.mark.parametrize(("release", "expected"), [((2, 26, 2), [ETH, ENP]), ((2, 27, 3), []), (NEW, [])])
 def test_since_2_27_data_too_fails_where_the_comm_id_has_no_address(
-    release: nccl.Version, expected: list[Address]
+    release: predict.Version, expected: list[Address]
 ) -> None:
     """Before, it was left out of account; where NCCL_SOCKET_IFNAME is set it still is."""
     facts = host(ETH, ENP, NCCL_COMM_ID="nowhere:29500")
     named = replace(facts, environment={**facts.environment, "NCCL_SOCKET_IFNAME": "en"})
 
-    assert [expected, [ENP]] == [nccl.sockets(each, release).addresses for each in (facts, named)]
+    assert [expected, [ENP]] == [predict.nccl_sockets(each, release).addresses for each in (facts, named)]
 
 
 @pytest.mark.parametrize("value", ["", "x", "nowhere:29500", "[fd00::9", ":29500", "fd00::9:29500"])
@@ -182,23 +182,23 @@ def test_data_goes_by_sixteen_interfaces_at_most() -> None:
     """Each with its first address; an alias is an interface of its own."""
     many = [address(f"eth{place}", f"10.9.{place}.1/24") for place in range(20)]
 
-    assert many[:16] == nccl.sockets(host(*many), NEW).addresses
-    assert [ETH, ALIAS, ENP] == nccl.sockets(host(ETH, ALIAS, ENP, ETH6), NEW).addresses
+    assert many[:16] == predict.nccl_sockets(host(*many), NEW).addresses
+    assert [ETH, ALIAS, ENP] == predict.nccl_sockets(host(ETH, ALIAS, ENP, ETH6), NEW).addresses
 
 
 def test_without_a_bootstrap_interface_in_the_subnet_data_goes_by_others() -> None:
     """For data the subnet of NCCL_COMM_ID is a hint only, after ib."""
     outside = host(ETH, ENP, NCCL_COMM_ID="[fd99::1]:29500")
 
-    assert [ETH, ENP] == nccl.sockets(outside, NEW).addresses
-    assert [IB] == nccl.sockets(host(ETH, IB, NCCL_COMM_ID="[fd99::1]:29500"), NEW).addresses
+    assert [ETH, ENP] == predict.nccl_sockets(outside, NEW).addresses
+    assert [IB] == predict.nccl_sockets(host(ETH, IB, NCCL_COMM_ID="[fd99::1]:29500"), NEW).addresses
 
 
 @pytest.mark.parametrize(
     ("release", "expected"),
     [((2, 18, 1), "home"), ((2, 23, 4), "other"), ((2, 29, 7), "other"), ((2, 30, 3), "other")],
 )
-def test_which_file_is_read_depends_on_the_version(release: nccl.Version, expected: str) -> None:
+def test_which_file_is_read_depends_on_the_version(release: predict.Version, expected: str) -> None:
     """NCCL_CONF_FILE since 2.23."""
     facts = host(
         *(address(name, "10.0.0.5/24") for name in ("system", "home", "other")),
@@ -212,7 +212,7 @@ def test_which_file_is_read_depends_on_the_version(release: nccl.Version, expect
     )
 
     assert f"{expected} 10.0.0.5" == taken(facts, release)
-    assert "/" in nccl.bootstrap(facts, release).why, "it says in which file it stands"
+    assert "/" in predict.nccl_bootstrap(facts, release).why, "it says in which file it stands"
 
 
 def test_since_2_30_the_users_file_lies_where_home_says() -> None:
@@ -245,7 +245,7 @@ def test_the_environment_is_stronger_than_any_file() -> None:
         (f"NCCL_SOCKET_IFNAME=^lo,{1016 * ','}ethernet\n", NEW, ENP),  # of which three letters are read
     ],
 )
-def test_lines_of_a_file(text: str, release: nccl.Version, expected: Address) -> None:
+def test_lines_of_a_file(text: str, release: predict.Version, expected: Address) -> None:
     """Nothing is trimmed; the first line wins; of a value 1023 bytes are read, and none after a NUL."""
     assert str(expected) == taken(host(ETH, ENP, files={"/etc/nccl.conf": text}), release)
 
@@ -259,11 +259,16 @@ def test_before_2_30_a_windows_line_end_belongs_to_the_value() -> None:
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("2.27.5", (2, 27, 5)), ("2.26.2.post1", (2, 26, 2)), ("", nccl.NEWEST), ("nonsense", nccl.NEWEST)],
+    [
+        ("2.27.5", (2, 27, 5)),
+        ("2.26.2.post1", (2, 26, 2)),
+        ("", predict.NEWEST),
+        ("nonsense", predict.NEWEST),
+    ],
 )
-def test_a_version_nobody_knows_is_the_newest(text: str, expected: nccl.Version) -> None:
+def test_a_version_nobody_knows_is_the_newest(text: str, expected: predict.Version) -> None:
     """As packages spell it."""
-    assert expected == nccl.version(text)
+    assert expected == predict.nccl_version(text)
 
 
 @pytest.mark.parametrize(
@@ -290,4 +295,105 @@ def test_peers_must_reach_the_bootstrap_and_what_carries_data(
     """Which is all of its sockets' interfaces, unless RDMA or a plugin does it."""
     facts = host(DOCKER, ETH, ENP, OTHER6, **environment)
 
-    assert expected == nccl.reached(facts, NEW, rdma).addresses
+    assert expected == predict.nccl_reached(facts, NEW, rdma).addresses
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("eth0", [ETH]),
+        ("enp94s0np0,eth0", [ENP, ETH]),
+        ("docker0", [IDLE]),
+        ("eth0:1", [ALIAS]),
+        ("eth", []),
+        ("=eth0", []),
+        ("eth0,nosuch", []),
+        ("eth0,", [ETH]),
+        (",eth0", []),
+        ("eth0,,enp94s0np0", []),
+        ("é", []),
+    ],
+)
+def test_gloo_takes_whole_names_in_the_lists_order(value: str, expected: list[object]) -> None:
+    """No prefix, no operator; an interface need not run; one wrong name is an error."""
+    facts = host(ETH, ALIAS, ENP, IDLE, ETH6, GLOO_SOCKET_IFNAME=value, names={"": []})
+
+    assert expected == predict.gloo(facts).addresses
+
+
+@pytest.mark.parametrize(
+    ("resolved", "bindable", "expected"),
+    [
+        (["10.0.0.5"], ["10.0.0.5"], "eth0 10.0.0.5"),
+        (["10.9.9.9", "10.0.0.5"], ["10.0.0.5"], "eth0 10.0.0.5"),
+        (["127.0.1.1"], ["127.0.1.1"], "lo 127.0.1.1"),
+        (["10.9.9.9"], ["127.0.0.1"], "lo 127.0.0.1"),
+        ([], ["127.0.0.1"], "lo 127.0.0.1"),
+        ([], [], "none"),
+        (["fd00::5"], ["fd00::5"], "eth0 fd00::5"),
+        ([f"fe80::5%{LOCAL6.index}"], [f"fe80::5%{LOCAL6.index}"], "eth0 fe80::5"),
+    ],
+)
+def test_unset_the_hosts_own_name_decides(resolved: list[str], bindable: list[str], expected: str) -> None:
+    """The first address that can be bound; without one, loopback."""
+    facts = host(ETH, LO6, ETH6, LOCAL6, name="n1", names={"n1": resolved}, bindable=bindable)
+
+    assert [expected] * 2 == [str(predict.gloo(facts)), str(predict.tensorpipe(facts))]
+
+
+def test_a_host_name_of_64_letters_is_too_long_for_gloo() -> None:
+    """Linux allows it, torch does not; where an interface is named nobody asks for the host's name."""
+    name = f"n1.{61 * 'x'}"
+    facts = host(ETH, name=name, names={name: ["10.0.0.5"]}, bindable=["10.0.0.5"])
+    named = replace(facts, environment={"GLOO_SOCKET_IFNAME": "eth0"})
+
+    assert ([], "this host's name has 64 letters, more than torch can hold: set GLOO_SOCKET_IFNAME") == (
+        predict.gloo(facts).addresses,
+        predict.gloo(facts).why,
+    )
+    assert [[ETH]] * 2 == [predict.gloo(named).addresses, predict.tensorpipe(facts).addresses]
+
+
+def test_an_address_that_no_interface_has() -> None:
+    """Where nothing was ever up anything can be bound: Gloo asks whose it is, TensorPipe does not."""
+    facts = HostFacts([], name="n1", names={"n1": ["10.9.9.9"]}, bindable=["10.9.9.9", "127.0.0.1"])
+    nameless = replace(facts, names={"n1": []})
+
+    assert ["none", "- 10.9.9.9"] == [str(predict.gloo(facts)), str(predict.tensorpipe(facts))]
+    assert ["none", "- 127.0.0.1"] == [str(predict.gloo(nameless)), str(predict.tensorpipe(nameless))]
+
+
+def test_one_letter_does_not_count_for_gloo() -> None:
+    """As if it were not set, and said so."""
+    choice = predict.gloo(
+        host(ETH, GLOO_SOCKET_IFNAME="e", name="n1", names={"n1": []}, bindable=["127.0.0.1"])
+    )
+
+    assert ("lo 127.0.0.1", True) == (str(choice), choice.why.startswith("GLOO_SOCKET_IFNAME=e is too short"))
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("eth0", ETH), ("docker0", LO), ("nosuch", LO), ("e", LO), ("", LO)]
+)
+def test_tensorpipe_takes_one_name_that_runs_or_loopback(name: str, expected: object) -> None:
+    """A wrong name is no error: peers are given loopback."""
+    facts = replace(host(ETH, IDLE, TP_SOCKET_IFNAME=name), bindable=["127.0.0.1"])
+
+    assert [expected] == predict.tensorpipe(facts).addresses
+
+
+@pytest.mark.parametrize(
+    ("own", "peer", "expected"),
+    [
+        ("172.17.0.1", "10.0.0.5", True),
+        ("10.0.0.5", "172.17.0.1", False),
+        ("9.0.0.1", "10.0.0.1", False),  # as numbers, not as text
+        ("10.0.0.5", "10.0.0.5", True),  # the ports decide
+        ("fd00::10", "fd00::9", True),
+        ("fd00::9", "fd00::10", False),
+        ("fd00::9", "10.0.0.5", False),
+    ],
+)
+def test_of_two_ranks_the_higher_address_connects(own: str, peer: str, expected: bool) -> None:
+    """The lower one listens."""
+    assert expected == predict.gloo_connects(own, peer)

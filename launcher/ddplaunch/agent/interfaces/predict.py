@@ -1,16 +1,86 @@
-"""NCCL's choice, since 2.18, after its sources. Pure.
+"""What NCCL, Gloo and TensorPipe take on a host: interfaces and addresses, by the facts of `read`. Pure.
 
-Sources, of github.com/NVIDIA/nccl: src/misc/socket.cc (since 2.29 in part src/os/linux.cc), src/misc/utils.cc
-for lists, src/misc/param.cc for files, src/bootstrap.cc and src/transport/net_socket.cc for the callers.
+Tests cover any host by its facts alone, so nothing here may touch the system.
+
+NCCL's rules, since 2.18, are those of github.com/NVIDIA/nccl: src/misc/socket.cc (since 2.29 in part
+src/os/linux.cc), src/misc/utils.cc for lists, src/misc/param.cc for files, src/bootstrap.cc and
+src/transport/net_socket.cc for the callers. Gloo's and TensorPipe's are those of
+gloo/transport/tcp/device.cc of github.com/pytorch/gloo; of torch/csrc/distributed, c10d/init.cpp,
+c10d/ProcessGroupGloo.cpp and rpc/tensorpipe_agent.cpp; of tensorpipe/transport/uv/utility.cc.
 """
 
 from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
-from ddplaunch.agent.interfaces.facts import RUNNING, Address, Choice, HostFacts
+UP = 0x1  # net/if.h
+RUNNING = 0x40
+
+
+@dataclass(frozen=True)
+class Address:
+    """One entry of getifaddrs(3) with an IPv4 or IPv6 address."""
+
+    interface: str  # of IPv4 its label, which may be an alias: eth0:1
+    address: str  # without scope
+    prefix: int  # bits
+    flags: int  # of the interface, as in net/if.h
+    index: int  # of the interface
+
+    @property
+    def ipv6(self) -> bool:
+        return ":" in self.address
+
+    @property
+    def scope(self) -> int:
+        """Return sin6_scope_id: the interface's index for a link-local IPv6 address, else 0."""
+        return self.index if self.ipv6 and ipaddress.ip_address(self.address).is_link_local else 0
+
+    @property
+    def network(self) -> str:
+        """Return the address's network: '10.0.0.0/24'."""
+        return str(ipaddress.ip_network(f"{self.address}/{self.prefix}", strict=False))
+
+    def __str__(self) -> str:
+        return f"{self.interface} {self.address}"
+
+
+@dataclass(frozen=True)
+class Link:
+    """Capabilities of an interface."""
+
+    mtu: int  # bytes
+    speed: Optional[int] = None  # Mbit/s; None where the kernel does not know
+
+
+@dataclass(frozen=True)
+class HostFacts:
+    """One host, as the ranks on it will see it."""
+
+    addresses: list[Address]  # in the order of getifaddrs
+    environment: dict[str, str] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)  # NCCL's own settings: text by path
+    home: str = ""  # the user's folder, by the password database
+    name: str = ""  # gethostname(2)
+    names: dict[str, list[str]] = field(default_factory=dict)  # getaddrinfo(3), in its order; "fe80::1%2"
+    indexes: dict[str, int] = field(default_factory=dict)  # if_nametoindex(3), which knows aliases as well
+    bindable: list[str] = field(default_factory=list)  # those of `names` to which a socket can be bound
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Interfaces and addresses that a library takes on one host."""
+
+    addresses: list[Address]  # in the library's order; none: the library fails
+    why: str
+    is_set: bool = False  # a variable or a file names interfaces, or excludes some
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self.addresses)) or "none"
+
 
 Version = tuple[int, ...]
 
@@ -39,13 +109,13 @@ class Variable(NamedTuple):
     source: str  # the file; "": the environment
 
 
-def version(text: str) -> Version:
+def nccl_version(text: str) -> Version:
     """Return the version in '2.27.5' or '2.26.2.post1'; NEWEST for text that is none."""
     parts = text.split(".")[:3]
     return tuple(map(int, parts)) if len(parts) > 1 and all(map(str.isdigit, parts)) else NEWEST
 
 
-def files(environment: dict[str, str], home: str, release: Version) -> list[str]:
+def nccl_files(environment: dict[str, str], home: str, release: Version) -> list[str]:
     """Return the files that NCCL reads, the stronger first."""
     home = environment.get("HOME", "") if release >= _FORWARDS else home
     own = f"{home}/.nccl.conf" if home else ""
@@ -54,10 +124,10 @@ def files(environment: dict[str, str], home: str, release: Version) -> list[str]
     return [own, _FILE] if own else [_FILE]
 
 
-def settings(host: HostFacts, release: Version) -> dict[str, Variable]:
+def nccl_settings(host: HostFacts, release: Version) -> dict[str, Variable]:
     """Return the variables of the environment and of the files; the first to set a variable wins."""
     result = {name: Variable(value, "") for name, value in host.environment.items()}
-    for path in files(host.environment, host.home, release):
+    for path in nccl_files(host.environment, host.home, release):
         for line in host.files.get(path, "").split("\n"):
             if release >= _FORWARDS and line.endswith("\r"):
                 line = line[:-1]
@@ -67,22 +137,22 @@ def settings(host: HostFacts, release: Version) -> dict[str, Variable]:
     return result
 
 
-def bootstrap(host: HostFacts, release: Version) -> Choice:
+def nccl_bootstrap(host: HostFacts, release: Version) -> Choice:
     """Return where this rank listens before there is a communicator; at most one address."""
-    return _bootstrap(host, settings(host, release), release)
+    return _bootstrap(host, nccl_settings(host, release), release)
 
 
-def sockets(host: HostFacts, release: Version) -> Choice:
+def nccl_sockets(host: HostFacts, release: Version) -> Choice:
     """Return the interfaces for data without RDMA device and plugin."""
-    return _find(host, settings(host, release), release, _MOST)
+    return _find(host, nccl_settings(host, release), release, _MOST)
 
 
-def reached(host: HostFacts, release: Version, rdma: bool) -> Choice:
+def nccl_reached(host: HostFacts, release: Version, rdma: bool) -> Choice:
     """Return the addresses that peers must reach: the bootstrap's, and those for data over sockets.
 
     `rdma`: there are devices. Link-local addresses that a variable names are left out: they may not work.
     """
-    given = settings(host, release)
+    given = nccl_settings(host, release)
     value = {name: each.value for name, each in given.items()}
     first, named = _bootstrap(host, given, release), value.get("NCCL_SOCKET_IFNAME", "")
     plugin = value.get("NCCL_NET_PLUGIN", "none") != "none"
@@ -96,13 +166,13 @@ def reached(host: HostFacts, release: Version, rdma: bool) -> Choice:
 
 def comm_id_name(host: HostFacts, release: Version) -> str:
     """Return the name or IPv4 address in NCCL_COMM_ID that NCCL gives to getaddrinfo(3); else ""."""
-    value = settings(host, release).get("NCCL_COMM_ID", Variable("", "")).value
+    value = nccl_settings(host, release).get("NCCL_COMM_ID", Variable("", "")).value
     return "" if _short(value) or value.startswith("[") else _host_name(value, release)
 
 
 def comm_id_interface(host: HostFacts, release: Version) -> str:
     """Return the interface in NCCL_COMM_ID's IPv6 address, as for if_nametoindex(3); may be ""."""
-    value = settings(host, release).get("NCCL_COMM_ID", Variable("", "")).value
+    value = nccl_settings(host, release).get("NCCL_COMM_ID", Variable("", "")).value
     return value.partition("]")[0].partition("%")[2] if value.startswith("[") else ""
 
 
@@ -251,3 +321,90 @@ def _target(value: str, host: HostFacts, release: Version) -> Optional[tuple[str
     except ValueError:
         address = "::"
     return (address, host.indexes.get(interface, 0)) if bracket else None
+
+
+_LOOPBACK = "127.0.0.1"
+_NAME = 64
+"""HOST_NAME_MAX of limits.h: torch's buffer is too short for such a name."""
+
+
+def gloo(host: HostFacts) -> Choice:
+    """Return an address for each entry of GLOO_SOCKET_IFNAME; without it, that of the host's own name."""
+    value = host.environment.get("GLOO_SOCKET_IFNAME", "")
+    if len(value.encode(errors="surrogateescape")) < 2:
+        ignored = f"GLOO_SOCKET_IFNAME={value} is too short to count; " if value else ""
+        if len(host.name) >= _NAME:
+            long = f"this host's name has {_NAME} letters, more than torch can hold"
+            return Choice([], f"{ignored}{long}: set GLOO_SOCKET_IFNAME")
+        return _by_name(host, ignored)
+    addresses = []
+    for name in value.removesuffix(",").split(","):
+        each = _by_exact_name(host.addresses, name)
+        if each is None:
+            why = f"GLOO_SOCKET_IFNAME={value}: no interface is called {name!r} and has an address"
+            return Choice([], why, is_set=True)
+        addresses.append(each)
+    return Choice(addresses, f"GLOO_SOCKET_IFNAME={value}: exact names", is_set=True)
+
+
+def gloo_connects(own: str, peer: str) -> bool:
+    """Whether a rank that listens at `own` may have to open the connection to one at `peer`.
+
+    The rank with the higher address does, and need not be reachable itself. Between equal addresses the ports
+    decide, which are unknown beforehand. Between two families none does: both give up.
+    """
+    here, there = ipaddress.ip_address(own), ipaddress.ip_address(peer)
+    return here.version == there.version and here.packed >= there.packed
+
+
+def tensorpipe(host: HostFacts) -> Choice:
+    """Return the choice for RPC; where TensorPipe finds no address it takes loopback, with a warning."""
+    name = host.environment.get("TP_SOCKET_IFNAME")
+    if name is None:
+        return _by_name(host, "", of_any=True)
+    running = [each for each in host.addresses if each.flags & UP and each.flags & RUNNING]
+    address = _by_exact_name(running, name)
+    if address is not None:
+        return Choice([address], f"TP_SOCKET_IFNAME={name}: an exact name")
+    return _loopback(host, f"TP_SOCKET_IFNAME={name}: no interface that runs is called so", of_any=True)
+
+
+def _by_exact_name(addresses: list[Address], name: str) -> Optional[Address]:
+    return next((each for each in addresses if each.interface == name), None)
+
+
+def _by_name(host: HostFacts, ignored: str, of_any: bool = False) -> Choice:
+    """Return the first address of the host's own name that can be bound; `of_any`: of any interface."""
+    given = host.names.get(host.name, [])
+    usable = [address for address in given if address in host.bindable]
+    if usable:
+        why = f"{ignored}the first address of this host's name, {host.name}, that can be bound"
+        entry = _entry_of(host, usable[0], of_any)
+        return Choice(
+            [entry] if entry else [], why if entry else f"{why}: {usable[0]}, which no interface has"
+        )
+    lost = (
+        f"{host.name} resolves to {', '.join(given)}, none of which can be bound"
+        if given
+        else (f"this host's name, {host.name}, does not resolve")
+    )
+    return _loopback(host, ignored + lost, of_any)
+
+
+def _loopback(host: HostFacts, lost: str, of_any: bool) -> Choice:
+    entry = _entry_of(host, _LOOPBACK, of_any) if _LOOPBACK in host.bindable else None
+    return Choice([entry] if entry else [], f"{lost}: loopback is what is left")
+
+
+def _entry_of(host: HostFacts, address: str, of_any: bool) -> Optional[Address]:
+    """Return the entry that has the address. For an address in 127/8 any such entry counts.
+
+    Where no interface was ever up, the kernel allows any address to be bound.
+    """
+    plain, _, scope = address.partition("%")
+    for each in host.addresses:
+        if each.address == plain and each.scope == int(scope or 0):
+            return each
+        if plain.startswith("127.") and each.address.startswith("127."):
+            return Address(each.interface, plain, each.prefix, each.flags, each.index)
+    return Address("-", plain, 0, 0, 0) if of_any else None
