@@ -53,6 +53,7 @@ from ddplaunch.agent.contract.words import Outcome as Outcome
 from ddplaunch.agent.contract.words import Phase as Phase
 from ddplaunch.agent.contract.words import PhaseName as PhaseName
 from ddplaunch.agent.contract.words import Posture as Posture
+from ddplaunch.agent.contract.words import Standing as Standing
 from ddplaunch.agent.contract.words import Status as Status
 from ddplaunch.agent.contract.words import StatusName as StatusName
 from ddplaunch.agent.contract.words import Where as Where

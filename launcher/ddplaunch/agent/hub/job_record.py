@@ -159,10 +159,12 @@ class JobRecord:
             self.enter(max(least, min(running, key=Phase.ORDER.index), key=Phase.ORDER.index))
 
     def update_node(self, node: int, **changes: Any) -> None:
-        """Change fields of a node's NodeStatus; `since` follows the phase."""
+        """Change fields of a node's NodeStatus; `since` follows its phase, `standing` its detail."""
         old = self.nodes[node]
         if changes.get("phase", old.phase) != old.phase:
             changes.setdefault("since", time.time())
+        if "detail" in changes:
+            changes.setdefault("standing", None)
         new = dataclasses.replace(old, **changes)
         if new != old:
             self.nodes[node], self._changed = new, True
