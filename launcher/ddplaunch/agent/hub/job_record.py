@@ -43,7 +43,7 @@ from ddplaunch.agent.diagnosis.catalogue import exit_code
 from ddplaunch.agent.diagnosis.run import pace
 from ddplaunch.agent.platforms import physical_host
 from ddplaunch.agent.system import phrases, subjects
-from ddplaunch.agent.system.log_file import LogFile
+from ddplaunch.agent.system.files import LogFile
 from ddplaunch.agent.text.printable import printable
 
 FLUSH_EVERY = 0.2
@@ -213,7 +213,7 @@ class JobRecord:
 
     def with_machines(self, verdicts: list[Verdict]) -> list[Verdict]:
         """Return the verdicts with the machines of the pods that they name, where they are known."""
-        machines = physical_host.known(self.nodes.values())
+        machines = physical_host.known_machines(self.nodes.values())
         return [verdict.on(machines) for verdict in verdicts]
 
     def decide(self, exit_code: int) -> None:
