@@ -21,7 +21,7 @@ from ddplaunch.agent.checks.context import Context, failed
 from ddplaunch.agent.contract import CheckResult
 
 
-def check(context: Context) -> CheckResult:
+def check_moon(context: Context) -> CheckResult:
     return failed("moon", "clock-skew", "the moon is up", "a new moon", "wait a fortnight")
 """
 RUN = """
@@ -128,6 +128,9 @@ def add_check(copy: Path) -> None:
     """Add the check `moon`, whose code is known."""
     agent = copy / "ddplaunch" / "agent"
     (agent / "checks" / "moon.py").write_text(CHECK)
+    clock = '    ("clock", machine.check_clock),\n'
+    changed(agent / "checks" / "run.py", clock, f'{clock}    ("moon", moon.check_moon),\n')
+    changed(agent / "checks" / "run.py", "    machine,\n", "    machine,\n    moon,\n")
     changed(agent / "contract" / "__init__.py", '    "clock",\n)', '    "clock",\n    "moon",\n)')
 
 
@@ -153,7 +156,7 @@ def add_rules(copy: Path, asked: bool = True) -> None:
     (copy / "ddplaunch" / "report" / "pages" / "rank-moonstruck.md").write_text(page)
 
 
-def test_a_check_is_one_module_and_its_name(copy: Path) -> None:
+def test_a_check_is_a_function_its_line_and_its_name(copy: Path) -> None:
     """The gate runs it in its place, and a job file can skip it."""
     add_check(copy)
 
@@ -187,7 +190,7 @@ def test_a_line_that_is_missing_is_named(copy: Path) -> None:
     tables = ("-m", "pytest", "-q", *own, "tests/agent/diagnosis/test_tables.py")
     said = "\n".join(python(copy, *tables, fails=True))
     assert "moon.py gives moon-up: add it to diagnosis/catalogue.py" in said
-    assert "test_every_check_is_a_module_and_is_run" in said
+    assert "test_every_check_is_run_under_the_name" in said
     assert "ddplaunch.agent.diagnosis.run.moonstruck.rank_moonstruck" in said
     assert "ddplaunch.agent.diagnosis.gate.moon.full_moon" in said
     assert "moon-full.md" in said

@@ -127,7 +127,6 @@ def _plan(case: Fault | Healthy, folder: Path, env: Mapping[str, str]) -> JobPla
         launch=["{python}"]
         if case.plain
         else mpi or [*launch, *(case.launch if isinstance(case, Fault) else ())],
-        max_restarts=restarts,
         mpi=case.mpi,
         keepers=case.mpi or None,
         command=[case.file, *case.arguments],

@@ -21,9 +21,9 @@ from ddplaunch.agent.checks.context import Context
 from ddplaunch.agent.contract import VERSION, JobPlan, NodeEvidence, RendezvousSettings, Verdict, codec
 from ddplaunch.agent.contract.messages import Message
 from ddplaunch.agent.gate.gate import Gate
-from ddplaunch.agent.gate.reach import HubUnreachedError
-from ddplaunch.agent.join import munge
-from ddplaunch.agent.supervisor import orders
+from ddplaunch.agent.gate.hub_connection import HubUnreachedError
+from ddplaunch.agent.join import key
+from ddplaunch.agent.supervisor import hub_link
 from ddplaunch.agent.supervisor.hub_link import HubLink
 from ddplaunch.agent.supervisor.rank_tracker import RankTracker
 from ddplaunch.agent.supervisor.supervisor import Supervisor
@@ -126,26 +126,26 @@ class KeyDesk(Target):
     def feed(self, given: str) -> None:
         shown = given.encode("utf-8", "surrogatepass")
         ours, theirs = socket.socketpair()
-        with ours, theirs, mock.patch.object(munge, "_run", return_value=shown):
+        with ours, theirs, mock.patch.object(key, "_run", return_value=shown):
             theirs.sendall(shown[:1000].replace(b"\n", b" ") + b"\n")
             theirs.shutdown(socket.SHUT_WR)
             for read in (_asked, _answered):
-                with contextlib.suppress(munge.MungeError, OSError, ValueError):
+                with contextlib.suppress(key.MungeError, OSError, ValueError):
                     read(ours)
 
 
 def _asked(connection: socket.socket) -> None:
-    munge._answer(connection, "digits 7", "k" * 64, None)
+    key._answer(connection, "digits 7", "k" * 64, None)
 
 
 def _answered(connection: socket.socket) -> None:
-    munge._request(connection, "digits 7", None)
+    key._request(connection, "digits 7", None)
 
 
 def _supervisor(kind: str, body: Any) -> None:
     if isinstance(body, dict):  # the channel lets nothing else through
         supervisor = _Supervisor()
-        for order in orders.read([(kind, body)], supervisor.log):
+        for order in hub_link.read_orders([(kind, body)], supervisor.log):
             supervisor._obey(order)
 
 
@@ -160,7 +160,9 @@ class _Supervisor(Supervisor):
         self.link = cast("HubLink", _Link())
         self.tracker = cast("RankTracker", SimpleNamespace(launch_exit=None))
 
-    def evidence(self, seconds: float, why: str = "", dumps: int = 0, quick: bool = False) -> NodeEvidence:
+    def collect_evidence(
+        self, seconds: float, why: str = "", dumps: int = 0, quick: bool = False
+    ) -> NodeEvidence:
         assert 0 <= seconds <= _LONGEST
         return NodeEvidence(0, "n0", 1.0, "running")
 

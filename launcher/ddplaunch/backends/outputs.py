@@ -1,7 +1,8 @@
 """Lists what the ranks of a job wrote below their working directory, from what lies on a file system.
 
-Called by the backends; reads folders only. In the job's own folder an output is what `agent.contract.written`
-says; in a folder of the user's own, what was written since the job was submitted, by anybody.
+Called by the backends; reads folders only. In the job's own folder an output is what
+`agent.contract.work_folder` says; in a folder of the user's own, what was written since the job was
+submitted, by anybody.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ddplaunch.agent.contract import SOURCE_MARK, Files, JobPlan, written
+from ddplaunch.agent.contract import SOURCE_MARK, Files, JobPlan, work_folder
 from ddplaunch.backends import files
 from ddplaunch.backends.job import Remains
 from ddplaunch.errors import ClusterError
@@ -97,22 +98,22 @@ def of_job(folder: Path, submitted: float, besides: Collection[Path] = ()) -> li
 def is_output(path: Path, status: os.stat_result, mark: float) -> bool:
     """Return whether what lies at `path`, below a job's own folder, is an output, not part of the job itself.
 
-    `mark`: when the source was complete, as `written.marked` returns it.
+    `mark`: when the source was complete, as `work_folder.read_source_mark` returns it.
     """
     if path.parts[0] == Files.WORK:
-        return path.name != SOURCE_MARK and written.is_written(status, mark)
+        return path.name != SOURCE_MARK and work_folder.is_written(status, mark)
     return path.parts[0] in (BROUGHT, Files.RESUME)  # into which only ranks write
 
 
 def _below(folder: Path, since: float | None = None, besides: Collection[Path] = ()) -> Outputs:
     """Return what ranks have written below a folder; with `since`, what was written there from then on."""
     found, entries = [], 0
-    mark = written.marked(str(folder))
+    mark = work_folder.read_source_mark(str(folder))
     for path, status in _walk(folder, besides):
         entries += 1
         if entries > _MOST:
             break
-        if written.is_written(status, mark) and (
+        if work_folder.is_written(status, mark) and (
             since is None or max(status.st_mtime, status.st_ctime) >= since
         ):
             found.append(OutputFile(str(path.relative_to(folder)), status.st_size, status.st_mtime))
@@ -145,7 +146,7 @@ def counted(*paths: Path) -> Remains:
         if not stat.S_ISDIR(own.st_mode):
             found += Remains(files=1, size=own.st_size)
             continue
-        mark = written.marked(str(path / Files.WORK))
+        mark = work_folder.read_source_mark(str(path / Files.WORK))
         for below, entry in _entries(path, own.st_dev):
             its = Remains(files=1, size=entry.st_size)
             if is_output(below, entry, mark):

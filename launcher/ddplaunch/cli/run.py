@@ -28,7 +28,7 @@ from ddplaunch.errors import DdplaunchError, ExitCode, NotFoundError, UsageError
 
 if TYPE_CHECKING:
     from ddplaunch.agent.contract import Bundle, WatchdogPlan
-    from ddplaunch.agent.join.prepare import JoinedJob
+    from ddplaunch.agent.join.run import JoinedJob
     from ddplaunch.agent.system.signals import Received, SignalReader
     from ddplaunch.backends.job import Handle
     from ddplaunch.backends.local.backend import LocalBackend
@@ -370,27 +370,27 @@ def _exec(command: Sequence[str]) -> int:
 
 
 def _own_code(backend: LocalBackend, handle: Handle, plan: Plan, node: int, code: int) -> int | None:
-    from ddplaunch.agent.join import outcome
+    from ddplaunch.agent.join import run
 
     try:
         folder = str(backend.folder(handle))
     except NotFoundError:
         folder = ""
-    return outcome.of_command(plan.job.command, folder, node, code)
+    return run.exit_code_of(plan.job.command, folder, node, code)
 
 
 def _prepare(args: argparse.Namespace, command: list[str], watchdog: WatchdogPlan) -> JoinedJob | None:
     """Return this node's part of the job; None, with a message, when the key cannot reach the others."""
     from ddplaunch.agent.diagnosis import verdict_text
-    from ddplaunch.agent.join import munge
-    from ddplaunch.agent.join.prepare import prepare
+    from ddplaunch.agent.join import key
+    from ddplaunch.agent.join.run import prepare
     from ddplaunch.agent.join.spot import CannotJoinError
 
     try:
         return prepare(args, command, args.name, watchdog, os.environ, _say)
     except CannotJoinError as error:
         raise UsageError(str(error), hint=error.hint) from error
-    except munge.NoKeyError as error:
+    except key.NoKeyError as error:
         sys.stderr.write("\n".join([*verdict_text.block([error.verdict], final=True), ""]))
         return None
 
@@ -398,7 +398,7 @@ def _prepare(args: argparse.Namespace, command: list[str], watchdog: WatchdogPla
 def _note_other_nodes(command: list[str]) -> None:
     from ddplaunch.agent.join import spot
 
-    nodes = spot.elsewhere(command, os.environ)
+    nodes = spot.nodes_of_command(command, os.environ)
     if nodes is not None:
         _say(
             f"this is one of {nodes.value} nodes ({nodes.source}); the ranks of the others are not watched: "

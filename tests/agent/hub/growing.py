@@ -70,7 +70,7 @@ class Job:
     def again(self) -> None:
         """The next attempt, of another hub; all supervisors have gone."""
         self.record.save()
-        before = recovery.last_status(str(self.folder))
+        before = recovery.read_status(str(self.folder))
         self.record.close()
         self.record = JobRecord(self.plan, str(self.folder), 0, self.record.regroups + 1)
         recovery.restore_members(self.record, before)

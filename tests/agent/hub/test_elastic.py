@@ -116,7 +116,7 @@ def test_a_node_that_the_others_do_not_reach_is_left_out(job: Job) -> None:
     assert GateState.UNBINDING == job.gate.state
 
 
-def test_a_node_that_goes_just_before_the_release_does_not_count(job: Job) -> None:
+def test_a_node_that_goes_away_just_before_the_release_does_not_count(job: Job) -> None:
     """torchrun would wait for it."""
     for node in range(3):
         job.comes(node)
@@ -128,8 +128,7 @@ def test_a_node_that_goes_just_before_the_release_does_not_count(job: Job) -> No
     assert [2, 2] == [job.wires[node].got("release")[0]["agreed"]["nodes"] for node in (0, 2)]
 
 
-def test_too_few_nodes_end_the_job_by_the_verdict(job: Job) -> None:
-    """One that is missing and one that fails are two too many."""
+def test_with_too_few_nodes_left_the_job_ends_by_the_verdict(job: Job) -> None:
     job.comes(0)
     job.comes(1, FULL)
     job.after(122)
@@ -139,8 +138,7 @@ def test_too_few_nodes_end_the_job_by_the_verdict(job: Job) -> None:
 
 
 @pytest.mark.parametrize("late", [0, 2])
-def test_a_job_of_a_fixed_size_waits_for_all(tmp_path: Path, late: int) -> None:
-    """So does an elastic one for node 0, which has the store."""
+def test_a_job_of_a_fixed_size_and_an_elastic_one_without_node_zero_wait(tmp_path: Path, late: int) -> None:
     job = Job(tmp_path, least=None if late else 2)
     for node in {0, 1, 2} - {late}:
         job.comes(node)
@@ -168,7 +166,7 @@ def test_a_hub_that_is_started_again_knows_who_was_left_out(job: Job) -> None:
     elastic.leave_out(job.record, {1}, [Verdict("node-missing", "node 1 never came", "gate", nodes=[1])])
     job.record.save()
     later = JobRecord(job.plan, str(job.folder / "later"), 0)
-    left = recovery.left(job.plan, str(job.folder), 0)
+    left = recovery.read_left(job.plan, str(job.folder), 0)
     assert left is not None
     recovery.restore(later, left)
     later.close()

@@ -37,8 +37,7 @@ def megabytes(job: Job, name: str) -> float:
 
 
 @pytest.mark.parametrize("size", [64 * 1024, 1000])
-def test_strangers_cost_the_hub_no_memory(job: Job, size: int) -> None:
-    """However much they send; and meanwhile the job's nodes are let in."""
+def test_thousands_of_unauthenticated_connections_cost_the_hub_no_memory(job: Job, size: int) -> None:
     plan = make_plan()
     job.hub(plan)
     before = megabytes(job, "VmRSS")

@@ -35,8 +35,7 @@ def test_a_verdict_may_end_every_state_but_the_ends(gate: GateSession, state: Ga
 
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("state", list(GateState))
-def test_nothing_follows_an_end(gate: GateSession, end: GateState, state: GateState) -> None:
-    """Who was let through is not judged afterwards, and a verdict is not taken back."""
+def test_no_state_follows_release_or_verdict(gate: GateSession, end: GateState, state: GateState) -> None:
     gate.state = end
     with pytest.raises(AssertionError):
         gate._enter(state)
@@ -60,8 +59,7 @@ def told(record: JobRecord) -> list[str]:
     return [event.text for event in record.bundle().events]
 
 
-def test_it_is_told_once_for_as_long_as_it_stands(record: JobRecord) -> None:
-    """Others join in one by one: the record has them all, the log has the first."""
+def test_a_preliminary_verdict_is_logged_once_while_it_holds(record: JobRecord) -> None:
     outlook = PreliminaryVerdicts(record)
     for nodes in ([1], [1], [1, 2]):
         outlook.publish([unreached(*nodes)])
@@ -70,8 +68,9 @@ def test_it_is_told_once_for_as_long_as_it_stands(record: JobRecord) -> None:
     assert [verdict.nodes for verdict in record.verdicts] == [[1, 2]]
 
 
-def test_it_is_told_anew_of_another_node_or_after_it_had_passed(record: JobRecord) -> None:
-    """When nobody reaches the hub, that is where the fault is."""
+def test_a_preliminary_verdict_is_logged_again_for_another_node_or_after_it_had_passed(
+    record: JobRecord,
+) -> None:
     outlook = PreliminaryVerdicts(record)
     for nodes in ([1], [0]):
         outlook.publish([unreached(*nodes)])
@@ -82,9 +81,8 @@ def test_it_is_told_anew_of_another_node_or_after_it_had_passed(record: JobRecor
     assert told(record) == 3 * ["port-filtered: 1 in vain"]
 
 
-def test_it_names_the_machine_of_a_pod(record: JobRecord) -> None:
-    """People read it in the hub's log, where nobody adds anything."""
-    record.node(1, host="d-1 on worker2")
+def test_a_preliminary_verdict_names_the_machine_of_a_pod(record: JobRecord) -> None:
+    record.update_node(1, host="d-1 on worker2")
     one, zero = (subjects.node(node, ["d-0", "d-1"]) for node in (1, 0))
     verdict = Verdict("port-filtered", f"{one} -> {zero}: no answer", "gate", nodes=[1])
     PreliminaryVerdicts(record).publish([verdict])
@@ -123,10 +121,9 @@ def test_nodes_of_one_machine_keep_loopback() -> None:
         (None, 29500, ("10.0.0.1", 29500)),
     ],
 )
-def test_the_plan_comes_before_what_was_found(
+def test_the_address_and_port_in_the_plan_take_precedence(
     name: str | None, port: int | None, expected: tuple[str, int]
 ) -> None:
-    """What the job file names is used; what it leaves out was found at the gate. Each has its reason."""
     plan = JobPlan("j", 1, 1, [], [], master_addr=name, master_port=port)
     agreed = gate.agree_on_settings(plan, {0: check_in(0, "10.0.0.1")}, {0: "10.0.0.1"})
 

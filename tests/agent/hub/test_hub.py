@@ -24,7 +24,7 @@ from ddplaunch.agent.contract import (
     Verdict,
     codec,
 )
-from ddplaunch.agent.platforms.scheduler_log import UnreachedReport, line
+from ddplaunch.agent.platforms.scheduler_log import UnreachedReport, report_line
 from ddplaunch.agent.transport.protocol import Body, LostError
 
 
@@ -35,8 +35,7 @@ def _job(tmp_path: Path, agent: list[str]) -> Iterator[Job]:
     job.close()
 
 
-def test_the_roll_is_called_until_all_are_here(job: Job) -> None:
-    """Those who are here are told each second who is missing and for how long; the status shows it."""
+def test_nodes_at_the_gate_hear_every_second_who_is_missing(job: Job) -> None:
     plan = make_plan(nodes=3)
     job.hub(plan)
     first, second, third = nodes_of(job, 3)
@@ -53,8 +52,7 @@ def test_the_roll_is_called_until_all_are_here(job: Job) -> None:
     assert len(third.expect("mesh")["tasks"]) == 3
 
 
-def test_nobody_is_released_before_the_master_port_is_free(job: Job) -> None:
-    """Node 0 gives its port up first; only then may anybody's trainer look for the store there."""
+def test_no_node_is_released_before_the_master_port_is_free(job: Job) -> None:
     plan = make_plan()
     job.hub(plan)
     first, second = nodes_of(job, 2)
@@ -69,8 +67,7 @@ def test_nobody_is_released_before_the_master_port_is_free(job: Job) -> None:
     assert first.expect("release") == second.expect("release")
 
 
-def test_a_node_that_comes_back_after_the_release_is_let_in(job: Job) -> None:
-    """A gate that is started again when the others have gone on gets what they got."""
+def test_a_gate_that_is_started_again_after_the_release_gets_the_same_release(job: Job) -> None:
     plan = make_plan(nodes=1)
     job.hub(plan)
     node = Node(job, 0)
@@ -83,8 +80,7 @@ def test_a_node_that_comes_back_after_the_release_is_let_in(job: Job) -> None:
     assert release == again.expect("release")
 
 
-def test_a_verdict_reaches_everybody_and_ends_the_hub(job: Job) -> None:
-    """All nodes hear the same; who comes while the hub still lingers hears it too."""
+def test_a_verdict_reaches_all_nodes_also_late_ones_and_ends_the_hub(job: Job) -> None:
     plan = make_plan()
     hub = job.hub(plan)
     first, second = nodes_of(job, 2)
@@ -104,8 +100,7 @@ def test_a_verdict_reaches_everybody_and_ends_the_hub(job: Job) -> None:
     assert hub.wait(5) == Exit.MISCONFIGURED
 
 
-def test_a_certain_failure_is_not_waited_with(job: Job) -> None:
-    """When what is known cannot be cured by another arrival, the missing nodes are not waited for."""
+def test_a_failure_that_cannot_pass_ends_the_job_before_all_nodes_are_there(job: Job) -> None:
     plan = make_plan(nodes=3)
     job.hub(plan)
     first, second = nodes_of(job, 2)
@@ -118,8 +113,9 @@ def test_a_certain_failure_is_not_waited_with(job: Job) -> None:
 
 
 @pytest.mark.parametrize(("backend", "expected"), [("c10d", "clock-skew"), ("static", None)])
-def test_clocks_that_differ(job: Job, backend: str, expected: str | None) -> None:
-    """61 s are a verdict where torchrun compares clocks, and a note where it does not."""
+def test_a_skew_of_a_minute_is_a_verdict_only_where_torchrun_compares_clocks(
+    job: Job, backend: str, expected: str | None
+) -> None:
     plan = make_plan(launch=["{python}", f"--rdzv-backend={backend}"])
     job.hub(plan)
     first, second = nodes_of(job, 2)
@@ -146,8 +142,7 @@ def events(job: Job) -> list[Event]:
 @pytest.mark.parametrize(
     "body", [{}, {"check_in": 5}, {"check_in": {"node": "one"}}, {"check_in": {"node": 0}}]
 )
-def test_a_check_in_without_its_shape(job: Job, body: Body) -> None:
-    """A message that does not have the contract's shape costs the session, and the log says why."""
+def test_a_malformed_check_in_costs_its_sender_the_session(job: Job, body: Body) -> None:
     plan = make_plan(nodes=1)
     hub = job.hub(plan)
     node = Node(job, 0)
@@ -161,8 +156,7 @@ def test_a_check_in_without_its_shape(job: Job, body: Body) -> None:
     healthy.pass_mesh()
 
 
-def test_a_node_that_goes_silent_in_the_mesh(job: Job) -> None:
-    """A node that vanishes between check-in and its results is missing at once, not at the deadline."""
+def test_a_node_that_vanishes_in_the_mesh_is_missing_at_once(job: Job) -> None:
     plan = make_plan(gate={"timeout": 60.0})
     job.hub(plan)
     first, second = nodes_of(job, 2)
@@ -176,8 +170,7 @@ def test_a_node_that_goes_silent_in_the_mesh(job: Job) -> None:
 
 
 @pytest.mark.parametrize("gone", [0, 1])
-def test_a_node_that_goes_after_its_results(job: Job, gone: int) -> None:
-    """It is missing as soon as it is gone, whoever it is and whatever the others still try."""
+def test_a_node_that_vanishes_after_its_results_is_missing_at_once(job: Job, gone: int) -> None:
     plan = make_plan(nodes=3, gate={"timeout": 60.0})
     job.hub(plan)
     nodes = nodes_of(job, 3)
@@ -193,8 +186,7 @@ def test_a_node_that_goes_after_its_results(job: Job, gone: int) -> None:
         assert ("node-missing", [gone]) == (verdict["code"], verdict["nodes"])
 
 
-def test_a_node_that_goes_when_all_paths_are_tried(job: Job) -> None:
-    """Node 0 is asked for the master port, and never answers: nobody is released to look for it there."""
+def test_node_zero_that_vanishes_before_it_frees_the_master_port_is_missing(job: Job) -> None:
     plan = make_plan(gate={"timeout": 60.0})
     job.hub(plan)
     first, second = nodes_of(job, 2)
@@ -213,13 +205,11 @@ def report(job: Job, node: int, seconds: float, nodes: list[int]) -> None:
     """A gate that cannot reach the hub says so in its output, which srun labels and brings here."""
     verdict = Verdict("port-filtered", f"node {node} -> the hub: no answer", "gate", nodes=nodes)
     with (job.folder("hub") / Files.GATES).open("a") as file:
-        file.write(
-            f"{node}: 10:00:00 waiting for the hub\n{node}: {line(UnreachedReport(node, seconds, verdict))}\n"
-        )
+        line = report_line(UnreachedReport(node, seconds, verdict))
+        file.write(f"{node}: 10:00:00 waiting for the hub\n{node}: {line}\n")
 
 
-def test_a_node_that_cannot_reach_the_hub_is_overheard(job: Job) -> None:
-    """What it has said for long enough is the verdict, without waiting for the deadline."""
+def test_a_node_that_reports_in_its_output_that_it_cannot_reach_the_hub_is_named(job: Job) -> None:
     plan = make_plan(gate={"timeout": 60.0})
     hub = job.hub(plan)
     (first,) = nodes_of(job, 1)
@@ -235,8 +225,7 @@ def test_a_node_that_cannot_reach_the_hub_is_overheard(job: Job) -> None:
     ]
 
 
-def test_a_hub_that_nobody_reaches_is_the_fault_of_its_node(job: Job) -> None:
-    """At the deadline those who told what they met are not called missing; who told nothing is."""
+def test_a_hub_that_no_node_reaches_is_the_fault_of_node_zero(job: Job) -> None:
     plan = make_plan(nodes=3, gate={"timeout": 4.0})
     job.hub(plan)
     (first,) = nodes_of(job, 1)
@@ -249,8 +238,7 @@ def test_a_hub_that_nobody_reaches_is_the_fault_of_its_node(job: Job) -> None:
     assert "node 1 -> the hub: no answer (and 1 more)" == verdict["sentence"]
 
 
-def test_who_came_after_all_is_not_overheard(job: Job) -> None:
-    """A node whose way was blocked for a while, and a file with lines of anybody."""
+def test_reports_of_nodes_that_came_after_all_are_ignored(job: Job) -> None:
     plan = make_plan(gate={"timeout": 60.0})
     hub = job.hub(plan)
     first, second = nodes_of(job, 2)
@@ -267,8 +255,7 @@ def test_who_came_after_all_is_not_overheard(job: Job) -> None:
         assert len(node.expect("mesh")["tasks"]) == 2
 
 
-def test_status_for_who_asks(job: Job) -> None:
-    """Anybody who knows the key may ask how the job stands."""
+def test_any_client_with_the_key_may_ask_for_the_status(job: Job) -> None:
     plan = make_plan()
     job.hub(plan)
     first = Node(job, 0)
@@ -298,8 +285,7 @@ def test_the_bundle_is_in_the_log(job: Job) -> None:
     assert bundle.exit_code == Exit.STOPPED
 
 
-def test_stop_without_anybody(job: Job) -> None:
-    """A hub that nobody came to ends at once when told to."""
+def test_a_hub_that_no_node_has_reached_ends_at_once_when_it_is_stopped(job: Job) -> None:
     hub = job.hub(make_plan())
     hub.process.send_signal(signal.SIGTERM)
 

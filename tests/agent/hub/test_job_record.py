@@ -56,17 +56,17 @@ def test_the_status_is_there_from_the_start(record: JobRecord) -> None:
     assert [0, 1] == [node.node for node in found.nodes]
 
 
-def test_a_node_that_never_comes_is_called_as_its_scheduler_calls_it(tmp_path: Path) -> None:
-    """Its number alone sends nobody to the machine."""
+def test_a_node_that_never_comes_has_the_name_that_the_scheduler_gives_it(tmp_path: Path) -> None:
     record = JobRecord(dataclasses.replace(PLAN, names=["n1", "n7"]), str(tmp_path), attempt=0)
     assert ["n1", "n7"] == [node.host for node in status(record).nodes]
-    record.node(1, host="n7.example")
+    record.update_node(1, host="n7.example")
     assert "n7.example" == record.nodes[1].host
     record.close()
 
 
-def test_changes_follow_the_throttle(record: JobRecord, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A patient flush waits its time, and then writes the last state; an impatient one writes now."""
+def test_a_patient_flush_waits_its_time_and_writes_the_last_state(
+    record: JobRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
     record.flush()
     record.enter(Phase.GATE)
     record.flush(patient=True)
@@ -85,10 +85,10 @@ def test_the_pace_is_in_the_status_while_the_job_runs(
     """It writes no file by itself, and is forgotten where no beat repeats it."""
     ranks = [RankPace(0, 0.5, 0.4, 0.0), RankPace(1, 0.5, 0.2, 0.0)]
     record.enter(Phase.RUNNING)
-    record.node(0, phase=Phase.RUNNING)
+    record.update_node(0, phase=Phase.RUNNING)
     record.flush()
     for paces in (ranks, []):
-        record.beat(Beat(0, Phase.RUNNING, 1.0, paces=paces), None)
+        record.note_beat(Beat(0, Phase.RUNNING, 1.0, paces=paces), None)
 
     assert record.is_written
     assert JobPace(2, 0.5, 0.3, 0.0, ranks[::-1]) == record.status().pace
@@ -101,22 +101,22 @@ def test_the_pace_is_in_the_status_while_the_job_runs(
 
 def test_since_follows_the_phase(record: JobRecord) -> None:
     """`since` moves with the phase and with nothing else."""
-    record.node(1, phase=Phase.GATE, host="n1")
+    record.update_node(1, phase=Phase.GATE, host="n1")
     since = record.nodes[1].since
-    record.node(1, detail="waits")
+    record.update_node(1, detail="waits")
     assert (record.nodes[1].since, record.nodes[1].host) == (since, "n1")
-    record.node(1, phase=Phase.RUNNING)
+    record.update_node(1, phase=Phase.RUNNING)
     assert record.nodes[1].since >= since
 
 
 def test_ranks_that_go_on_waiting_change_nothing(record: JobRecord) -> None:
     """The start of a wait is known to a second or so; other ranks, or a new wait, are a change."""
     moments = [(101.5, [0], []), (101.5, [0], [1]), (140.0, [0], [1])]
-    record.beat(Beat(0, Phase.RUNNING, 1.0), NodeWait(100.0, [0]))
+    record.note_beat(Beat(0, Phase.RUNNING, 1.0), NodeWait(100.0, [0]))
     record.flush()
     written = []
     for since, ranks, others in moments:
-        record.beat(Beat(0, Phase.RUNNING, 1.0), NodeWait(since, ranks, others))
+        record.note_beat(Beat(0, Phase.RUNNING, 1.0), NodeWait(since, ranks, others))
         written.append((record.is_written, record.nodes[0].waits))
         record.flush()
 
@@ -131,21 +131,21 @@ def test_ranks_that_go_on_waiting_change_nothing(record: JobRecord) -> None:
 def test_the_status_says_on_which_evidence_a_job_was_ended(record: JobRecord) -> None:
     """Ranks whose calls differ hang, or crash: both end the job with one exit code."""
     evidence = JobEvidence("trial", 2, 2, "death", 1.0)
-    record.judge([], evidence)
+    record.set_verdicts([], evidence)
     assert "" == status(record).why
     record.decide(Exit.HANG)
-    record.judge([], evidence)
+    record.set_verdicts([], evidence)
     assert "death" == status(record).why
 
 
 def test_a_job_does_not_go_back_to_a_gate_that_it_has_passed(record: JobRecord) -> None:
     """A node is released, and another has started its ranks before that one says a word."""
-    record.node(0, phase=Phase.RENDEZVOUS)
-    record.node(1, phase=Phase.GATE)
-    record.follow(())
+    record.update_node(0, phase=Phase.RENDEZVOUS)
+    record.update_node(1, phase=Phase.GATE)
+    record.follow_nodes()
     at_gate = record.phase
     record.gate_passed = True
-    record.follow(())
+    record.follow_nodes()
 
     assert [Phase.GATE, Phase.RENDEZVOUS] == [at_gate, record.phase]
 
@@ -160,8 +160,8 @@ def test_the_first_end_counts(record: JobRecord) -> None:
 
 def test_a_verdict_writes_the_bundle(record: JobRecord) -> None:
     """The bundle is on disk as soon as there is a verdict, with the events up to then."""
-    record.event("check-in", "node 0 checked in", 0)
-    record.judge([Verdict("node-missing", "node 1 never came", "gate", nodes=[1])])
+    record.add_event("check-in", "node 0 checked in", 0)
+    record.set_verdicts([Verdict("node-missing", "node 1 never came", "gate", nodes=[1])])
     bundle = bundle_file.read(record.path(Files.BUNDLE))
 
     assert ["node-missing"] == [verdict.code for verdict in bundle.verdicts]
@@ -172,7 +172,7 @@ def test_every_event_is_a_line_in_the_file_and_in_the_log(
     record: JobRecord, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """events.jsonl has every event whole; the log has its sentence with the time. Neither obeys a rank."""
-    record.event("death", "rank 3\nhas\x9b2J ended", node=1, rank=3)
+    record.add_event("death", "rank 3\nhas\x9b2J ended", node=1, rank=3)
     (line,) = Path(record.path(Files.EVENTS)).read_text().splitlines()
     event = codec.load(Event, json.loads(line))
 
@@ -183,37 +183,35 @@ def test_every_event_is_a_line_in_the_file_and_in_the_log(
 def test_the_bundle_keeps_the_newest_events(record: JobRecord, monkeypatch: pytest.MonkeyPatch) -> None:
     """A job of weeks does not make a bundle without end."""
     for number in range(record_module.KEPT_EVENTS + 10):
-        record.event("phase", str(number))
+        record.add_event("phase", str(number))
 
     events = record.bundle().events
     assert len(events) == record_module.KEPT_EVENTS
     assert events[-1].text == str(record_module.KEPT_EVENTS + 9)
 
 
-def test_a_log_that_nobody_reads_does_not_end_the_job(
+def test_a_closed_standard_output_does_not_end_the_job(
     record: JobRecord, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A closed standard output is survived."""
     closed = open("/dev/null", "w")  # noqa: SIM115 - closed on the next line
     closed.close()
     monkeypatch.setattr(sys, "stdout", closed)
-    record.event("phase", "said to nobody")
-    record.event("phase", "and again")
+    record.add_event("phase", "said to nobody")
+    record.add_event("phase", "and again")
     sys.stdout.close()
 
     assert len(record.bundle().events) == 2
 
 
-def test_a_folder_that_goes_away_does_not_end_the_job(
+def test_a_folder_that_vanishes_does_not_end_the_job_and_is_complained_about_once(
     record: JobRecord, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What cannot be written is told once, each time kept for the next, and written when that works again."""
     shutil.rmtree(tmp_path)
     for phase in (Phase.GATE, Phase.RUNNING):
-        record.event("phase", f"now {phase}")
+        record.add_event("phase", f"now {phase}")
         record.enter(phase)
         record.flush()
-    record.judge([Verdict("node-missing", "node 1 never came", "gate", nodes=[1])])
+    record.set_verdicts([Verdict("node-missing", "node 1 never came", "gate", nodes=[1])])
     said = capsys.readouterr().out
     assert 1 == said.count(f"cannot write {record.path(Files.STATUS)}: No such file or directory")
     (tmp_path / Files.RUN).mkdir(parents=True)
@@ -236,10 +234,10 @@ def test_a_full_disk_does_not_end_the_job(
         record = JobRecord(PLAN, str(disk), attempt=0)
         filler = fill(disk)
         for text in ("one", "two"):
-            record.event("phase", text)
+            record.add_event("phase", text)
         said = capsys.readouterr().out.splitlines()
         filler.unlink()
-        record.event("phase", "three")
+        record.add_event("phase", "three")
         record.close()
         events = [
             json.loads(line)["text"] for line in Path(record.path(Files.EVENTS)).read_text().splitlines()
@@ -257,7 +255,7 @@ def test_the_result_is_written_on_a_full_disk(tmp_path: Path, monkeypatch: pytes
         fill(disk)
         monkeypatch.setattr(record, "_blame", lambda: fill(disk))  # between the room and the writing
 
-        record.judge([Verdict("node-missing", "node 1 never came", "gate", nodes=[1])])
+        record.set_verdicts([Verdict("node-missing", "node 1 never came", "gate", nodes=[1])])
         record.end(Exit.NODE_AT_FAULT)
         record.close()
 
@@ -273,7 +271,7 @@ def test_a_quota_that_even_the_result_exceeds(tmp_path: Path, capsys: pytest.Cap
         record = JobRecord(PLAN, str(disk), attempt=0)
         fill(disk)
 
-        record.judge([Verdict("node-missing", "node 1 never came", "gate", nodes=[1])])
+        record.set_verdicts([Verdict("node-missing", "node 1 never came", "gate", nodes=[1])])
         record.end(Exit.NODE_AT_FAULT)
         record.close()
 

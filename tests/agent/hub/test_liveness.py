@@ -29,7 +29,7 @@ from ddplaunch.agent.hub.job_record import JobRecord
 from ddplaunch.agent.hub.liveness import CLOSED, GIVEN_UP, LATE, NONE_CAME, QUIET, UNCONFIRMED, SupervisorJoin
 from ddplaunch.agent.hub.run import RunSession
 from ddplaunch.agent.hub.stalls import LAUNCH
-from ddplaunch.agent.platforms.step_tasks import SETTLE as TASKS_SETTLE
+from ddplaunch.agent.platforms.scheduler_log import SETTLE as TASKS_SETTLE
 
 
 def test_a_lost_node_ends_the_job_as_a_nodes_fault(hub: Hub) -> None:
@@ -58,8 +58,7 @@ def test_a_node_that_comes_back_is_not_lost(hub: Hub) -> None:
     assert [] == hub.wires[0].got("collect")
 
 
-def test_a_node_whose_kernel_is_silent_is_told_soon_and_given_up_late(hub: Hub) -> None:
-    """Within ten seconds a notice to the others, with what it had done; the end only after `kill_after`."""
+def test_a_node_whose_kernel_is_silent_is_reported_early_and_given_up_late(hub: Hub) -> None:
     hub.beats(*(replace(each, stuck_for=0.1, still_for=0.1) for each in HUNG))
     hub.wires[1].silent_for = 8.0
     hub.ticks(QUIET + UNCONFIRMED + 0.2)
@@ -84,8 +83,7 @@ def test_a_supervisor_that_is_starved_is_not_lost(hub: Hub) -> None:
     assert [] == hub.wires[0].got("notice") + hub.wires[0].got("end")
 
 
-def test_a_frozen_node_is_said_to_be_silent_soon_and_given_up_at_kill_after(hub: Hub) -> None:
-    """Its kernel confirms everything, its processes say nothing, and all others wait: the node, and why."""
+def test_a_frozen_node_is_reported_early_and_given_up_at_kill_after(hub: Hub) -> None:
     hub.beats(*(replace(each, stuck_for=0.1, still_for=0.1, waits=True) for each in HUNG))
     wait(hub, 12)
     hub.answers(0, rank(0), rank(1))
@@ -111,8 +109,7 @@ def test_a_stuck_supervisor_is_not_lost_while_the_others_train(hub: Hub) -> None
     assert [] == hub.wires[0].got("notice") + hub.wires[0].got("end")
 
 
-def test_a_frozen_node_that_goes_on_takes_its_notice_back(hub: Hub) -> None:
-    """The container was paused, and is no more."""
+def test_the_notice_of_a_frozen_node_that_goes_on_is_withdrawn(hub: Hub) -> None:
     hub.beats(*(replace(each, stuck_for=0.1, still_for=0.1, waits=True) for each in HUNG))
     wait(hub, 12)
     hub.answers(0, rank(0), rank(1))
@@ -164,8 +161,7 @@ def test_a_lost_pod_is_named_with_its_machine(tmp_path: Path) -> None:
     assert [told["sentence"]] == [verdict.sentence for verdict in hub.record.verdicts]
 
 
-def test_a_node_that_answers_again_is_forgiven(hub: Hub) -> None:
-    """A switch has found another way: the notice is taken back, and nothing was ended."""
+def test_the_notice_of_a_node_that_answers_again_is_withdrawn(hub: Hub) -> None:
     hub.wires[1].silent_for = 8.0
     hub.ticks(20)
     assert ["network-lost"] == [verdict.code for verdict in hub.record.verdicts]
@@ -194,7 +190,7 @@ class Trial:
 
     def come(self, *nodes: int) -> None:
         for node in nodes:
-            self.supervisor_join.joined(node, NAMES[node], self.now)
+            self.supervisor_join.note_joined(node, NAMES[node], self.now)
 
     def after(self, seconds: float) -> list[tuple[str, list[int], bool]]:
         """Code, nodes and certainty of all that is said in this time."""
@@ -219,8 +215,7 @@ def _trial(tmp_path: Path) -> Iterator[Trial]:
     trial.record.close()
 
 
-def test_nobody_joins_while_the_gate_is_at_work(trial: Trial) -> None:
-    """Nodes have checked in and none has passed: who joins is no supervisor of a node that was released."""
+def test_no_supervisor_may_join_before_the_release(trial: Trial) -> None:
     agreed, trial.record.agreed = trial.record.agreed, None
     trial.record.check_ins[0] = CheckIn(0, "n1", 3, 2, "10.0.0.1", {}, 0.0)
     with pytest.raises(codec.ContractError, match="node 1 joins before the release"):
@@ -237,8 +232,7 @@ def test_a_hub_that_has_seen_no_gate_lets_supervisors_in(trial: Trial) -> None:
     trial.come(0, 1, 2)
 
 
-def test_who_does_not_come_is_told_of_and_then_given_up(trial: Trial) -> None:
-    """Both are counted from the last one that came."""
+def test_a_supervisor_that_does_not_join_is_reported_and_later_given_up(trial: Trial) -> None:
     trial.come(0)
     trial.now += 8.0
     trial.come(2)
@@ -250,8 +244,7 @@ def test_who_does_not_come_is_told_of_and_then_given_up(trial: Trial) -> None:
     assert [("node-missing", [1], True)] == trial.after(0.5)
 
 
-def test_whoever_comes_late_after_all(trial: Trial) -> None:
-    """What was said of it is taken back."""
+def test_the_report_is_taken_back_when_the_last_supervisor_joins(trial: Trial) -> None:
     trial.come(0, 2)
     trial.after(LATE)
     trial.come(1)
@@ -259,22 +252,19 @@ def test_whoever_comes_late_after_all(trial: Trial) -> None:
     assert ([], []) == (trial.after(2 * GIVEN_UP), trial.record.waiting_for)
 
 
-def test_nobody_comes_as_long_as_the_scheduler_starts_nobody(trial: Trial) -> None:
-    """A controller may be away, and srun asks again only after two minutes; in the end no node is accused."""
+def test_a_scheduler_that_starts_no_supervisor_gets_more_time_and_no_node_is_accused(trial: Trial) -> None:
     assert [] == trial.after(NONE_CAME - 0.5)
     assert [("launch-failed", [], True)] == trial.after(1.0)
 
 
-def test_ranks_that_run_have_met_the_others(trial: Trial) -> None:
-    """Then it is only the line to the hub that is missing."""
+def test_where_ranks_run_only_the_connection_to_the_hub_is_missing(trial: Trial) -> None:
     trial.come(0, 2)
-    trial.record.node(0, phase=Phase.INIT)
+    trial.record.update_node(0, phase=Phase.INIT)
 
     assert [("node-missing", [1], False)] == trial.after(2 * GIVEN_UP)
 
 
-def test_before_the_release_nobody_is_awaited(trial: Trial) -> None:
-    """Nor by a hub that was started again in the middle of a run."""
+def test_no_supervisor_is_awaited_before_the_release(trial: Trial) -> None:
     trial.record.enter(Phase.GATE)
     assert [] == trial.after(2 * GIVEN_UP)
     trial.record.agreed = None
@@ -282,8 +272,7 @@ def test_before_the_release_nobody_is_awaited(trial: Trial) -> None:
     assert [] == trial.after(2 * GIVEN_UP)
 
 
-def test_a_task_of_which_slurm_tells_the_end(trial: Trial) -> None:
-    """Nobody waits for it any more, but for its last words; who has come is not meant."""
+def test_a_node_whose_task_slurm_has_ended_is_not_waited_for(trial: Trial) -> None:
     trial.come(0, 2)
     trial.srun(SAYS.replace("task 1", "task 2"))
     trial.srun(SAYS[:20])
@@ -293,21 +282,18 @@ def test_a_task_of_which_slurm_tells_the_end(trial: Trial) -> None:
     assert [("node-missing", [1], True)] == trial.after(TASKS_SETTLE)[:1]
 
 
-def test_all_tasks_have_ended(trial: Trial) -> None:
-    """No node is at fault then, so that none is left out for it."""
+def test_when_all_tasks_have_ended_no_node_is_at_fault(trial: Trial) -> None:
     trial.srun("srun: error: n[1-3]: tasks 0-2: Exited with exit code 127\n")
 
     assert ("launch-failed", [0, 1, 2], True) == trial.after(2 * TASKS_SETTLE)[0]
 
 
-def test_a_node_that_the_job_does_not_have(trial: Trial) -> None:
-    """Whoever claims its place is dropped."""
+def test_a_supervisor_with_a_node_number_beyond_the_job_is_refused(trial: Trial) -> None:
     with pytest.raises(codec.ContractError, match="node 3 joins a job of 3 nodes"):
-        trial.supervisor_join.joined(3, "n4", trial.now)
+        trial.supervisor_join.note_joined(3, "n4", trial.now)
 
 
-def test_the_others_hear_of_it_and_are_ended(hub: Hub) -> None:
-    """First as a notice, then as the reason of the end, which may be another node's turn."""
+def test_a_missing_supervisor_is_first_a_notice_and_then_ends_the_job(hub: Hub) -> None:
     hub.handler = RunSession(hub.plan, hub.record, clock=lambda: hub.now)
     hub.wires = [Wire(), Wire()]
     hub.says(0, "join", {"node": 0, "host": "n0", "pid": 1})
@@ -340,8 +326,7 @@ def test_a_node_that_never_came_is_the_verdict_at_kill_after(hub: Hub) -> None:
     assert (Exit.NODE_AT_FAULT, "node-missing", [1]) == (end["exit_code"], verdict["code"], verdict["nodes"])
 
 
-def test_the_notice_is_taken_back(hub: Hub) -> None:
-    """The last node has come: nothing is wrong any more."""
+def test_the_notice_of_a_missing_supervisor_is_withdrawn_when_it_joins(hub: Hub) -> None:
     hub.handler = RunSession(hub.plan, hub.record, clock=lambda: hub.now)
     hub.says(0, "join", {"node": 0, "host": "n0", "pid": 1})
     hub.ticks(LATE + 0.5)

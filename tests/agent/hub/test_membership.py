@@ -24,16 +24,14 @@ def _trial(tmp_path: Path) -> Iterator[Trial]:
     trial.record.close()
 
 
-def test_what_cannot_pass_is_told_soon(trial: Trial) -> None:
-    """Nobody's arrival cures it; but whoever comes in the same moment is heard as well."""
+def test_a_failure_that_cannot_pass_ends_the_gate_soon(trial: Trial) -> None:
     trial.comes(0, SHM)
 
     assert [] == trial.after(SETTLE)
     assert ["shm-too-small"] == trial.after(1.0)
 
 
-def test_what_may_pass_is_given_time_while_others_are_awaited(trial: Trial) -> None:
-    """And no more than is of use: a name that is not there after a minute is not on its way."""
+def test_a_failure_that_may_pass_has_a_minute_while_other_nodes_are_awaited(trial: Trial) -> None:
     trial.comes(0, PORT)
     trial.comes(1, NAME)
 
@@ -41,16 +39,14 @@ def test_what_may_pass_is_given_time_while_others_are_awaited(trial: Trial) -> N
     assert ["dns-not-found", "port-in-use"] == trial.after(1.0)
 
 
-def test_all_that_is_wrong_is_told_with_what_cannot_pass(trial: Trial) -> None:
-    """What else there is may have passed by the next attempt; who mends the one sees to the other."""
+def test_failures_that_may_pass_are_reported_with_one_that_cannot(trial: Trial) -> None:
     trial.comes(0, PORT)
     trial.comes(1, SHM)
 
     assert ["shm-too-small", "port-in-use"] == trial.after(SETTLE + 1.0)
 
 
-def test_what_is_worth_waiting_for_alone(trial: Trial) -> None:
-    """All are here: a name is not waited for any more, a port alone is for a little."""
+def test_when_all_nodes_are_there_only_a_failure_with_patience_is_waited_for(trial: Trial) -> None:
     trial.comes(1)
     trial.comes(2, NAME)
     trial.now += 10.0
@@ -64,8 +60,7 @@ def test_what_is_worth_waiting_for_alone(trial: Trial) -> None:
     assert trial.over()
 
 
-def test_what_was_waited_for_long_enough(trial: Trial) -> None:
-    """The last one's arrival does not begin it anew."""
+def test_the_arrival_of_the_last_node_does_not_restart_the_patience(trial: Trial) -> None:
     trial.comes(0, PORT)
     trial.comes(1)
     trial.now += 10.0
@@ -74,8 +69,7 @@ def test_what_was_waited_for_long_enough(trial: Trial) -> None:
     assert trial.over()
 
 
-def test_at_the_deadline_nothing_is_waited_for(trial: Trial) -> None:
-    """Whoever is not here is missing, and whatever has not passed stands."""
+def test_at_the_deadline_everything_is_certain(trial: Trial) -> None:
     trial.comes(0, PORT)
     trial.now += 110.0
     trial.comes(1, NAME)
@@ -106,8 +100,9 @@ def test_the_log_says_what_is_waited_for_and_what_has_passed(trial: Trial) -> No
 
 
 @pytest.mark.parametrize(("code", "seconds"), [("port-filtered", UNREACHED), ("dns-not-found", PASSES)])
-def test_a_node_that_cries_is_waited_for(trial: Trial, code: str, seconds: float) -> None:
-    """A name may take a minute to appear, a closed port seldom opens."""
+def test_a_node_that_reports_an_unreached_hub_has_time_by_the_kind_of_failure(
+    trial: Trial, code: str, seconds: float
+) -> None:
     trial.comes(0)
     trial.comes(2)
     trial.hears(1, seconds - 1.0, code)
@@ -116,8 +111,7 @@ def test_a_node_that_cries_is_waited_for(trial: Trial, code: str, seconds: float
     assert [code] == trial.after(1.0)
 
 
-def test_what_would_end_the_job_is_foreseen_while_it_may_pass(trial: Trial) -> None:
-    """All of it; not in the moment in which others come, and not any more when it has passed."""
+def test_a_failure_is_foreseen_for_as_long_as_it_may_pass(trial: Trial) -> None:
     trial.comes(0, PORT)
     trial.comes(1, NAME)
     trial.after(SETTLE)
@@ -132,8 +126,7 @@ def test_what_would_end_the_job_is_foreseen_while_it_may_pass(trial: Trial) -> N
     assert trial.foreseen() == []
 
 
-def test_what_is_certain_is_foreseen_while_paths_are_tried(trial: Trial) -> None:
-    """The job ends by it when the nodes have told of the paths, and they may take their time."""
+def test_a_certain_failure_is_foreseen_while_the_paths_are_tried(trial: Trial) -> None:
     for node in range(3):
         trial.comes(node, *[NAME] * (node == 2))
 
@@ -141,8 +134,7 @@ def test_what_is_certain_is_foreseen_while_paths_are_tried(trial: Trial) -> None
     assert trial.foreseen() == ["dns-not-found"]
 
 
-def test_a_node_that_cries_is_foreseen_to_fail(trial: Trial) -> None:
-    """Until it comes. What it cried before the hub was up says nothing: it will come by now."""
+def test_a_node_that_reports_an_unreached_hub_is_foreseen_to_fail_until_it_comes(trial: Trial) -> None:
     trial.comes(0)
     trial.comes(2)
     trial.hears(1, 3.0)
@@ -155,8 +147,7 @@ def test_a_node_that_cries_is_foreseen_to_fail(trial: Trial) -> None:
     assert trial.over()
 
 
-def test_all_that_cry_are_told_of_when_the_first_one_gives_up(trial: Trial) -> None:
-    """Nobody reaches the hub: the fault is node 0's, though one has waited a moment less."""
+def test_all_nodes_that_do_not_reach_the_hub_are_named_when_the_first_gives_up(trial: Trial) -> None:
     trial.comes(0)
     trial.now += UNREACHED
     trial.hears(1, UNREACHED)
@@ -168,30 +159,30 @@ def test_all_that_cry_are_told_of_when_the_first_one_gives_up(trial: Trial) -> N
 
 
 @pytest.mark.parametrize(("gone", "codes"), [(False, ["mtu-black-hole"]), (True, [])])
-def test_an_announcement_without_a_check_in(trial: Trial, gone: bool, codes: list[str]) -> None:
-    """A black hole has swallowed it, unless its sender is gone: it was refused, or killed."""
+def test_a_check_in_that_was_announced_and_never_comes_was_lost_on_the_way(
+    trial: Trial, gone: bool, codes: list[str]
+) -> None:
     trial.comes(0)
-    trial.view.announced(1)
+    trial.view.note_announced(1)
     if gone:
-        trial.view.silenced(1)
+        trial.view.note_silenced(1)
 
     assert codes == trial.after(2 * STALL)
 
 
-def test_who_is_told_to_stop_is_alone_only_after_a_moment(trial: Trial) -> None:
-    """The others may be told as well; not if one of them went away without a word."""
+def test_a_stopped_node_is_stopped_alone_only_when_the_others_were_not_within_seconds(trial: Trial) -> None:
     for node in range(3):
         trial.comes(node)
     assert not trial.view.is_ending()
     for node in (1, 2):
-        trial.view.left(node)
-        trial.view.stopped(node)
+        trial.view.note_left(node)
+        trial.view.note_stopped(node)
         trial.now += 0.6 * TOGETHER
         assert (node == 1) == trial.view.is_ending()
     trial.now -= TOGETHER
     assert trial.view.is_ending()
     assert ([1, 2], [1, 2]) == (trial.view.view().vanished, trial.view.view().stopped)
     trial.comes(1)
-    trial.view.lost(0)
+    trial.view.note_lost(0)
     assert not trial.view.is_ending()
     assert ([0, 2], [2]) == (trial.view.view().vanished, trial.view.view().stopped)

@@ -52,8 +52,7 @@ def test_the_figures_of_a_running_job(record: JobRecord) -> None:
     assert EXPECTED == metrics.text(record, [7.0, 3.5])
 
 
-def test_what_is_not_known_is_left_out(record: JobRecord) -> None:
-    """A zero would be a lie."""
+def test_an_unknown_figure_is_left_out_for_zero_would_be_wrong(record: JobRecord) -> None:
     text = metrics.text(record, [])
 
     assert 'ddplaunch_ranks{job_name="digits"} 0\n' in text

@@ -54,7 +54,7 @@ def test_a_newcomer_waits_until_the_job_has_run_for_a_while(job: Job) -> None:
     job.passes(TIMEOUT - 11)
     assert [] == job.ended_by
     assert job.gates[2].got("waiting")[-1]["held"]
-    assert ("gate", elastic.WAITS) == (job.record.nodes[2].phase, job.record.nodes[2].detail)
+    assert ("gate", "newcomer") == (job.record.nodes[2].phase, job.record.nodes[2].standing)
     assert Phase.RUNNING == job.record.phase
 
     job.passes(2)
@@ -80,8 +80,9 @@ def test_newcomers_that_come_together_join_together(job: Job) -> None:
 
 
 @pytest.mark.parametrize("late", [(FULL,), (FULL, NAMELESS)])
-def test_nobody_stops_for_a_newcomer_that_cannot_join(job: Job, late: tuple[CheckResult, ...]) -> None:
-    """It is told its own verdict, also where another fault might have passed."""
+def test_the_job_does_not_stop_for_a_newcomer_that_cannot_join(
+    job: Job, late: tuple[CheckResult, ...]
+) -> None:
     job.passes(TIMEOUT)
     job.comes(2, *late)
     job.passes(90)
@@ -122,8 +123,7 @@ def test_a_fault_that_may_pass_is_given_its_time(job: Job) -> None:
     assert [REGROUP] * 2 == job.ended_by
 
 
-def test_without_the_key_it_is_turned_away(tmp_path: Path) -> None:
-    """As before."""
+def test_without_newcomers_in_the_job_file_a_late_node_is_turned_away(tmp_path: Path) -> None:
     job = Job(tmp_path, newcomers=False)
     job.passes(TIMEOUT)
     job.comes(2)
@@ -133,8 +133,7 @@ def test_without_the_key_it_is_turned_away(tmp_path: Path) -> None:
     assert (["node-missing"], []) == (job.turned_away(2), job.ended_by)
 
 
-def test_nobody_is_let_in_while_something_is_amiss(job: Job) -> None:
-    """A node whose connection is gone may be lost: that comes first, and then the newcomer is told."""
+def test_no_newcomer_is_let_in_while_something_is_amiss(job: Job) -> None:
     job.passes(TIMEOUT - 1)
     job.comes(2)
     asyncio.run(job.run.lost(job.wires[1]))  # type: ignore[arg-type]
@@ -158,8 +157,7 @@ def test_a_node_that_is_being_stopped_is_not_disturbed(job: Job) -> None:
     assert [] == job.ended_by
 
 
-def test_a_newcomer_that_goes_disturbs_nobody(job: Job) -> None:
-    """While the job runs, it was none of its nodes."""
+def test_a_newcomer_that_goes_away_changes_nothing(job: Job) -> None:
     job.passes(TIMEOUT)
     job.comes(2)
     job.passes(1)
@@ -192,8 +190,7 @@ def test_the_next_attempt_waits_for_those_that_ran_and_for_newcomers(job: Job) -
     assert (3, 1) == (release["agreed"]["nodes"], release["agreed"]["regroups"])
 
 
-def test_who_comes_while_the_others_go_back_joins_with_them(job: Job) -> None:
-    """It need not wait for another pause."""
+def test_a_node_that_comes_while_the_others_go_back_to_the_gate_joins_with_them(job: Job) -> None:
     regrouped(job)
     job.comes(3)
     for node in (2, 0, 1):
@@ -258,24 +255,23 @@ def test_a_supervisor_of_an_earlier_attempt_is_sent_to_the_gate(job: Job) -> Non
     job.at_gate(0, Unbound())
     job.joins(1, regroups=0)
     assert [REGROUP] == job.ended_by
-    assert {} == job.run.sessions
+    assert set() == job.run.sessions.nodes
     job.joins(0, regroups=1)
 
-    assert [0] == [*job.run.sessions]
+    assert [0] == [*job.run.sessions.nodes]
 
 
-def test_a_hub_that_is_killed_knows_who_waits(job: Job) -> None:
-    """The one that waits at its gate is no node of the job, and is not missed as one."""
+def test_after_a_restart_the_hub_knows_which_nodes_wait_to_be_let_in(job: Job) -> None:
     job.passes(TIMEOUT)
     job.comes(2)
     job.record.save()
-    found = recovery.left(job.plan, str(job.folder), 0)
+    found = recovery.read_left(job.plan, str(job.folder), 0)
     assert found is not None
     later = JobRecord(job.plan, str(job.folder / "later"), 0)
     recovery.restore(later, found)
     later.close()
 
-    assert ({0, 1}, 0) == (later.members, recovery.regroups(job.plan, str(job.folder), 0))
+    assert ({0, 1}, 0) == (later.members, recovery.count_regroups(job.plan, str(job.folder), 0))
 
 
 def test_a_hub_that_is_killed_between_two_attempts_begins_the_next(job: Job) -> None:
@@ -285,10 +281,10 @@ def test_a_hub_that_is_killed_between_two_attempts_begins_the_next(job: Job) -> 
     job.passes(COMPANY + 1)
     job.ends_attempt()
 
-    assert 1 == recovery.regroups(job.plan, str(job.folder), 0)
+    assert 1 == recovery.count_regroups(job.plan, str(job.folder), 0)
     job.again()
-    assert 1 == recovery.regroups(job.plan, str(job.folder), 0)
-    assert recovery.left(job.plan, str(job.folder), 1) is None
+    assert 1 == recovery.count_regroups(job.plan, str(job.folder), 0)
+    assert recovery.read_left(job.plan, str(job.folder), 1) is None
 
 
 def test_a_rank_that_fails_in_the_pause_ends_no_job(job: Job) -> None:

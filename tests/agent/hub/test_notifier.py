@@ -129,10 +129,9 @@ def test_no_complaint_quotes_the_url(
     assert 1 == out.count("\n")
 
 
-def test_a_url_that_is_not_there_is_said(
+def test_a_missing_url_is_reported_by_the_name_of_its_variable(
     make: Made, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the variable's name."""
     told = make("http://127.0.0.1")
     monkeypatch.delenv("URL_0")
 

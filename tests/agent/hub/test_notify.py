@@ -35,8 +35,7 @@ def test_before_any_rank_is_seen_the_hub_says_that_it_waits(hub: Hub) -> None:
     assert ["unknown"] == [each["code"] for each in notice["verdicts"]]
 
 
-def test_ranks_that_start_late_are_no_job_that_moves_again(hub: Hub) -> None:
-    """Nothing was noticed, so nothing has passed."""
+def test_ranks_that_start_late_withdraw_no_notice(hub: Hub) -> None:
     nobody_starts(hub, 1)
     hub.beats(*(replace(each, stuck_for=0.0, still_for=0.0) for each in HUNG))
     hub.ticks(1.0)
@@ -110,8 +109,8 @@ def test_a_program_gets_all_that_is_known() -> None:
     }
 
 
-def test_slack_gets_one_text_that_calls_nobody() -> None:
-    """A rank's own words may be in it: `<!channel>` would wake everybody."""
+def test_slack_gets_text_without_mentions_or_links() -> None:
+    """A rank's own words may be in it, and `<!channel>` would notify everybody."""
     calls = Verdict("rank-failed", "rank 0 raised <!channel> & died", "run")
 
     body = json.loads(notify.encode(made(Occasion.NOTICE, calls), "slack"))

@@ -12,8 +12,7 @@ from ddplaunch.agent.contract import Files, codec
 from ddplaunch.agent.hub import plan_file
 
 
-def test_the_plan_is_read_as_it_is(tmp_path: Path) -> None:
-    """The launcher has written it, and has nothing against it."""
+def test_the_launchers_plan_is_read_without_verdicts(tmp_path: Path) -> None:
     plan = make_plan()
     codec.write(str(tmp_path / Files.PLAN), plan)
 

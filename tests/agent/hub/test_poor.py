@@ -25,8 +25,7 @@ def _job(tmp_path: Path, agent: list[str]) -> Iterator[Job]:
     job.close()
 
 
-def test_a_folder_that_somebody_cleans_up(job: Job) -> None:
-    """The nodes are released all the same, and the log says what is missing."""
+def test_a_folder_that_is_deleted_does_not_hold_up_the_release(job: Job) -> None:
     plan = make_plan()
     hub = job.hub(plan)
     nodes = nodes_of(job, 2)
@@ -42,8 +41,7 @@ def test_a_folder_that_somebody_cleans_up(job: Job) -> None:
     hub.says(f"{Files.STATUS}: No such file or directory")
 
 
-def test_a_hub_that_cannot_say_where_it_listens(job: Job) -> None:
-    """Nobody would find it: it ends at once, and says why."""
+def test_a_hub_that_cannot_write_its_address_ends_at_once(job: Job) -> None:
     (job.folder("hub") / Files.HUB).mkdir(parents=True)
     hub = job.hub(make_plan())
 
@@ -67,8 +65,7 @@ def test_more_strangers_than_files(job: Job) -> None:
         assert "Too many open files" not in hub.output
 
 
-def test_facts_that_no_rule_has_foreseen(job: Job) -> None:
-    """A mistake of ours is in the log once, and costs neither the job its start nor a node its connection."""
+def test_facts_that_make_a_rule_fail_cost_neither_the_start_nor_a_connection(job: Job) -> None:
     plan = make_plan()
     hub = job.hub(plan)
     nodes = nodes_of(job, 2)

@@ -26,7 +26,7 @@ ALL = [beat(number, 1) for number in range(4)]
 def killed(hub: Hub, *back: int) -> None:
     """Put another hub in its place, to which the nodes `back` come."""
     hub.record.save()
-    found = recovery.left(hub.plan, str(Path(hub.record.path("run")).parent), 0)
+    found = recovery.read_left(hub.plan, str(Path(hub.record.path("run")).parent), 0)
     assert found is not None
     hub.record.close()
     hub.record = JobRecord(hub.plan, str(Path(hub.record.path("run")).parent), 0)
@@ -67,8 +67,7 @@ def test_a_node_may_go_once_the_files_say_that_it_has_finished(hub: Hub) -> None
     assert [{}] == hub.wires[1].got("noted")
 
 
-def test_nothing_is_judged_until_all_are_back(hub: Hub) -> None:
-    """The first to come tells of a victim; the rank that failed first is on the other node."""
+def test_nothing_is_judged_until_all_nodes_are_back(hub: Hub) -> None:
     hub.beats(*ALL)
     killed(hub, 0)
     hub.death(0, victim(0))
@@ -82,8 +81,7 @@ def test_nothing_is_judged_until_all_are_back(hub: Hub) -> None:
     assert [("rank-killed", [2])] == [(each.code, each.ranks) for each in hub.record.verdicts]
 
 
-def test_an_end_that_is_told_twice_is_one(hub: Hub) -> None:
-    """A node that joins again says all once more; it has neither died nor finished twice."""
+def test_a_rejoining_node_that_repeats_deaths_and_its_end_counts_once(hub: Hub) -> None:
     hub.beats(*ALL)
     for _ in range(2):
         hub.death(1, dead(2, 0.5, signal=9))
@@ -131,18 +129,17 @@ def test_a_gate_that_was_not_passed_begins_again(tmp_path: Path) -> None:
     record.save()
     record.close()
 
-    assert recovery.left(plan, str(tmp_path), 0) is None
+    assert recovery.read_left(plan, str(tmp_path), 0) is None
 
 
-def test_another_attempt_is_not_gone_on_with(hub: Hub) -> None:
-    """Nor another job that had the folder before."""
+def test_files_of_another_attempt_or_job_are_not_taken_up(hub: Hub) -> None:
     hub.beats(*ALL)
     hub.record.save()
     folder = str(Path(hub.record.path("run")).parent)
 
-    assert recovery.left(hub.plan, folder, 0) is not None
-    assert recovery.left(hub.plan, folder, 1) is None
-    assert recovery.left(dataclasses.replace(hub.plan, job="other"), folder, 0) is None
+    assert recovery.read_left(hub.plan, folder, 0) is not None
+    assert recovery.read_left(hub.plan, folder, 1) is None
+    assert recovery.read_left(dataclasses.replace(hub.plan, job="other"), folder, 0) is None
 
 
 def test_a_verdict_of_the_gate_stands(tmp_path: Path) -> None:
@@ -153,7 +150,7 @@ def test_a_verdict_of_the_gate_stands(tmp_path: Path) -> None:
     record.decide(Exit.MISCONFIGURED)
     record.save()
     record.close()
-    found = recovery.left(plan, str(tmp_path), 0)
+    found = recovery.read_left(plan, str(tmp_path), 0)
     assert found is not None
     again, now = JobRecord(plan, str(tmp_path), 0), [0.0]
     recovery.restore(again, found)
@@ -177,9 +174,9 @@ def write(folder: Path, node: int, ranks: list[RankEvidence], ended: Exited | No
     alone = WithoutHub(PLAN, place, node, 0)
     found = NodeEvidence(node, f"n{node}", time.time(), "running", ranks, launch_exit=ended)
     if ended is None:
-        assert alone.of_hang(found) is not None
+        assert alone.judge_hang(found) is not None
     else:
-        alone.of_end(Exit.WORKER_FAILED, found)
+        alone.judge_end(Exit.WORKER_FAILED, found)
 
 
 @pytest.mark.parametrize(("seconds", "accused"), [(5.0, []), (-5.0, [0])], ids=["after", "before"])

@@ -27,8 +27,7 @@ def test_a_run_that_is_closing_enters_no_other_state(hub: Hub, state: RunState) 
         hub.handler._enter(state)
 
 
-def test_a_hang_is_told_to_all_and_nobody_is_ended(hub: Hub) -> None:
-    """Quiet beats, evidence of all, one notice with the culprit, the same to every node."""
+def test_a_hang_is_a_notice_to_all_nodes_and_ends_none(hub: Hub) -> None:
     hub.beats(*HUNG)
     hub.answers(0, rank(0, in_evaluate(), called=16), rank(1))
     hub.answers(1, rank(2), rank(3))
@@ -120,8 +119,7 @@ def test_moving_again_takes_the_verdict_back(hub: Hub) -> None:
     assert "the job is moving again" == hub.events[-1]
 
 
-def test_a_death_is_judged_once_its_peers_have_told(hub: Hub) -> None:
-    """The first to be heard of may be a victim: the cause, told by another node a moment later, is named."""
+def test_a_death_is_judged_once_other_nodes_have_reported_theirs(hub: Hub) -> None:
     failed = dead(3, 0, code=1, raised=[raised("ValueError", "bad batch", 0)])
     victim = dead(0, 1, code=1, raised=[raised("RuntimeError", PEER_GONE, 0.5)])
     hub.death(0, victim)
@@ -205,7 +203,7 @@ def test_the_clock_of_a_node_does_not_decide_who_was_first(hub: Hub) -> None:
     later = dead(3, 6, code=1, raised=[replace(then, at=then.at - 3600)])
     assert later.exit is not None
     later = replace(later, exit=replace(later.exit, at=later.exit.at - 3600))
-    hub.handler.evidence_store._clocks.add(0, NOW, NOW)
+    hub.handler.evidence_store._clocks.note(0, NOW, NOW)
     hub.handler.evidence_store._clocks._ahead[1] = -3600.0
     hub.death(0, first)
     hub.death(1, later)
@@ -227,8 +225,7 @@ def test_all_nodes_finish_well(hub: Hub) -> None:
     assert (Exit.OK, []) == (hub.record.exit_code, hub.record.verdicts)
 
 
-def test_an_end_that_nobody_saw_is_no_failure(hub: Hub) -> None:
-    """A rank whose exit code was reaped before it could be read does not fail a job that ends well."""
+def test_a_rank_whose_exit_code_was_not_read_has_not_failed(hub: Hub) -> None:
     hub.death(1, dead(3, 0))
     hub.ticks(SETTLE + DOUBT + LATE)
     assert [] == hub.wires[0].got("end")
@@ -257,8 +254,7 @@ def test_ranks_of_a_node_that_is_done_are_remembered(hub: Hub) -> None:
     )
 
 
-def test_a_node_that_fails_without_a_word_is_judged(hub: Hub) -> None:
-    """`finished` with an error and no death before: the others are asked, and all end with one verdict."""
+def test_a_node_that_finishes_with_an_error_and_no_death_is_judged(hub: Hub) -> None:
     hub.says(1, "finished", {"node": 1, "exit_code": Exit.WORKER_FAILED})
     hub.answers(0, rank(0), rank(1))
     hub.ticks(SETTLE + DOUBT + LATE + 1)
@@ -291,8 +287,7 @@ def test_a_death_that_the_launch_command_survives_is_a_notice(hub: Hub) -> None:
         assert [] == wire.got("end")
 
 
-def test_a_restart_of_torchrun_is_said_at_once(hub: Hub) -> None:
-    """torchrun tells its workers how often it has started them again, and how often it may."""
+def test_a_restart_by_torchrun_is_noticed_at_once(hub: Hub) -> None:
     fails_in(hub, 0, restart=0, max_restarts=2)
 
     (notice,) = hub.wires[0].got("notice")
@@ -426,8 +421,7 @@ def test_diagnose_answers_with_a_bundle_and_changes_nothing(hub: Hub) -> None:
     assert 1 == len(hub.wires[0].got("notice"))
 
 
-def test_a_hang_and_a_question_at_once(hub: Hub) -> None:
-    """What is asked while a round is under way is answered after it."""
+def test_a_request_during_a_round_of_evidence_is_answered_after_it(hub: Hub) -> None:
     hub.beats(*HUNG)
     handler = Wire()
     asyncio.run(hub.handler.received(handler, AskDiagnosis()))  # type: ignore[arg-type]
@@ -472,8 +466,7 @@ def test_a_tick_that_fails_is_not_the_fault_of_who_spoke_last(
         hub.ticks(0.1)
 
 
-def test_words_of_one_who_did_not_join_are_refused(hub: Hub) -> None:
-    """Beats and deaths are for supervisors; a node that the job does not have cannot join."""
+def test_messages_of_a_client_that_has_not_joined_are_refused(hub: Hub) -> None:
     with pytest.raises(codec.ContractError):
         asyncio.run(hub.handler.received(Wire(), Finished(0)))  # type: ignore[arg-type]
     with pytest.raises(codec.ContractError):
@@ -488,8 +481,7 @@ def test_what_has_ended_without_an_explanation_has_not_hung(hub: Hub) -> None:
     assert Exit.MISCONFIGURED == hub.handler.closing.exit_code
 
 
-def test_what_could_not_be_launched_is_told_by_its_node(hub: Hub) -> None:
-    """No evidence of ranks could say it, and the other nodes would wait for its ranks."""
+def test_a_launch_command_that_cannot_start_is_the_verdict_of_its_node(hub: Hub) -> None:
     missing = Verdict("secret-missing", "node 1: the secret TOKEN is not there", "launch", nodes=[1])
     body = {"node": 1, "exit_code": Exit.MISCONFIGURED, "verdicts": codec.dump([missing])}
 

@@ -123,8 +123,9 @@ def test_a_client_of_the_job_is_answered(hub: Hub) -> None:
     wait_for(lambda: hub.handler.lost_sessions == 1)
 
 
-def test_a_calm_job_rests_until_somebody_comes_or_goes(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the clock it would rest for an hour; a heartbeat alone is no reason to tick."""
+def test_a_calm_server_ticks_again_when_a_session_begins_or_ends(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(server_module, "_CALM_TICK", 3600.0)
     client = hub.connect()
     hub.is_calm = True
@@ -166,8 +167,7 @@ def test_garbage_is_refused_and_forgotten(hub: Hub, garbage: bytes) -> None:
     hub.still_serves()
 
 
-def test_a_mistake_of_ours_is_told_once(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody foresaw what these clients say: each is dropped, and the log has it once."""
+def test_an_error_of_our_own_is_logged_once(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ServerHandshake, "answer", lambda *_: 1 / 0)
     for _ in range(3):
         with hub.raw() as connection:
@@ -179,8 +179,7 @@ def test_a_mistake_of_ours_is_told_once(hub: Hub, monkeypatch: pytest.MonkeyPatc
     hub.still_serves()
 
 
-def test_another_version_is_told_so(hub: Hub) -> None:
-    """A newer agent learns why it may not join."""
+def test_a_client_of_another_version_learns_why_it_is_refused(hub: Hub) -> None:
     with hub.raw() as connection:
         connection.sendall(b"0" * 64 + b' {"ddplaunch":2,"nonce":"c"}\n')
         assert json.loads(read_line(connection)) == {"refused": "version", "ddplaunch": 1}
@@ -198,8 +197,7 @@ def test_a_wrong_key_is_refused_once_in_the_log(hub: Hub) -> None:
     ]
 
 
-def test_many_strangers_drown_no_other_complaint(hub: Hub) -> None:
-    """Each is told of, up to some number; a mistake of ours is told of all the same."""
+def test_many_strangers_suppress_no_other_complaint(hub: Hub) -> None:
     for number in range(60):
         source = (f"127.0.1.{number + 1}", 0)
         with socket.create_connection(("127.0.0.1", hub.port), 20, source) as stranger:
@@ -227,8 +225,7 @@ def test_a_line_without_end_is_cut_off(hub: Hub) -> None:
     hub.still_serves()
 
 
-def test_half_a_message_and_gone(hub: Hub) -> None:
-    """A client that vanishes in the middle of a line leaves nothing behind."""
+def test_a_client_that_vanishes_in_the_middle_of_a_line_leaves_nothing_behind(hub: Hub) -> None:
     client = hub.connect()
     client._socket.sendall(client._seal.seal({"kind": "echo", "body": {}})[:20])
     client.close()
@@ -238,8 +235,7 @@ def test_half_a_message_and_gone(hub: Hub) -> None:
     hub.still_serves()
 
 
-def test_a_reset_in_the_middle(hub: Hub) -> None:
-    """A connection that ends by RST is as harmless as one that ends in order."""
+def test_a_connection_that_is_reset_is_harmless(hub: Hub) -> None:
     client = hub.connect()
     client._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
     client.close()
@@ -248,8 +244,9 @@ def test_a_reset_in_the_middle(hub: Hub) -> None:
     hub.still_serves()
 
 
-def test_one_byte_a_while_is_dropped(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client that dribbles its proof is dropped when its time is up, however busy it looks."""
+def test_a_client_that_authenticates_byte_by_byte_is_dropped_in_time(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(server_module, "HELLO_SECONDS", 0.5)
     with hub.raw() as connection:
         started = time.monotonic()
@@ -303,8 +300,7 @@ def test_a_recorded_connection_cannot_be_played_again(hub: Hub) -> None:
 @pytest.mark.parametrize(
     ("kind", "complaint"), [("bad", "wanted an object"), ("bug", "a mistake of this desk")]
 )
-def test_a_desk_that_fails_loses_one_client(hub: Hub, kind: str, complaint: str) -> None:
-    """A message that a desk cannot take costs its sender the session, nobody else anything."""
+def test_a_handler_that_fails_loses_one_client(hub: Hub, kind: str, complaint: str) -> None:
     other = hub.connect()
     client = hub.connect()
     client.send(kind, {})
@@ -318,8 +314,7 @@ def test_a_desk_that_fails_loses_one_client(hub: Hub, kind: str, complaint: str)
     other.close()
 
 
-def test_a_message_for_no_desk_ends_the_session(hub: Hub) -> None:
-    """An unknown kind is answered by hanging up."""
+def test_a_message_without_a_handler_ends_the_session(hub: Hub) -> None:
     client = hub.connect()
     client.send("dance", {})
     with pytest.raises(LostError):
@@ -347,7 +342,7 @@ def test_a_client_that_never_reads_is_dropped(hub: Hub, monkeypatch: pytest.Monk
 
 def test_a_thousand_connections_at_once(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     """A thousand clients of the job, and two hundred that say nothing, are all there at once and answered."""
-    for side in ("transport.protocol", "hub.authentication"):
+    for side in ("transport.protocol", "hub.server"):
         monkeypatch.setattr(f"ddplaunch.agent.{side}.HELLO_SECONDS", BUSY * 30)
     raise_file_limit(6000)
     clients: list[Channel] = []

@@ -46,8 +46,7 @@ def results(node: Node, stage: str, **more: Any) -> None:
     node.channel.send("smoke-results", {"ranks": [codec.dump(rank)]})
 
 
-def test_all_go_at_once_and_are_released_when_all_have_passed(job: Job) -> None:
-    """Nobody connects to a store before everybody has torch; the master's port is given up after that."""
+def test_ranks_connect_once_all_have_torch_and_are_released_once_all_have_passed(job: Job) -> None:
     first, second = begun(job, 2)
     ready(first)
     assert first.channel.receive(0.5) is None
@@ -89,8 +88,7 @@ def test_torch_that_is_missing_on_one_node_is_not_waited_for(job: Job) -> None:
     assert ("image-lacks", [1]) == (verdict["code"], verdict["nodes"])
 
 
-def test_a_node_that_tells_nothing_is_named(job: Job) -> None:
-    """Its connection stands, and it does not even answer to being stopped."""
+def test_a_node_that_never_answers_is_named(job: Job) -> None:
     first, second, _ = begun(job, 3)
     results(second, "store", error="RuntimeError: no")
     first.expect("smoke-stop")

@@ -22,7 +22,7 @@ from ddplaunch.agent.hub.stalls import (
     TORCH_FIRST,
     InitCalls,
     StallDetector,
-    waits,
+    node_wait,
 )
 
 PLAN = WatchdogPlan(notice_after=10.0, kill_after=60.0)
@@ -54,7 +54,7 @@ def run(
     for second in range(start, start + seconds):
         for node, beats in ranks(second).items():
             watch.add(Beat(node, "running", float(second), beats), float(second))
-        if watch.moving_again(second + 0.1):
+        if watch.is_moving_again(second + 0.1):
             said.append((second, "moving again"))
         why = watch.decide(second + 0.1)
         if why is not None:
@@ -116,8 +116,7 @@ def test_the_deadline_is_kept_whoever_computes_while_somebody_waits() -> None:
     assert [(40, "still"), (60, "deadline")] == said
 
 
-def test_where_nobody_waits_a_computation_is_not_ended() -> None:
-    """Nobody can tell a long one from an endless one. Once it computes no more, kill_after counts."""
+def test_a_computation_that_no_rank_waits_for_is_not_ended() -> None:
     watched = StallDetector(PLAN, NODES[1])
     said = run(watched, 300, lambda t: {0: [rank(0, t, still=max(0, t - 100), phase="running")]})
 
@@ -145,8 +144,7 @@ def deadlines(plan: WatchdogPlan, ranks: list[RankBeat], seconds: int = 8000) ->
     return [second for second, why in run(StallDetector(plan, NODES[1]), seconds, at) if why == "deadline"]
 
 
-def test_where_nobody_set_it_the_end_comes_after_torchs_own() -> None:
-    """One rank evaluates for an hour before a barrier of a group with a timeout of an hour: it may."""
+def test_an_unset_kill_after_is_longer_than_the_groups_timeouts() -> None:
     evaluates, waits_for_it = rank(0, still=0, timeout=3600), rank(1, still=1, waits=True, timeout=3600)
     sleeps = rank(0, still=1, timeout=600)
 
@@ -155,8 +153,7 @@ def test_where_nobody_set_it_the_end_comes_after_torchs_own() -> None:
     assert [600] == deadlines(NOT_SET, [replace(each, timeout=60) for each in (sleeps, waits_for_it)])
 
 
-def test_where_nobody_set_it_no_job_is_ended_that_torch_would_not_end() -> None:
-    """Ranks that compute and wait for nobody; a program that never made a group."""
+def test_with_kill_after_unset_no_job_is_ended_that_torch_would_not_end() -> None:
     assert [] == deadlines(NOT_SET, [rank(0, still=0, timeout=600), rank(1, still=0, timeout=600)])
     assert [] == deadlines(NOT_SET, [rank(0, still=1)])
     assert [600 + TORCH_FIRST] == deadlines(NOT_SET, [rank(0, still=1, timeout=600)])
@@ -219,8 +216,7 @@ def test_a_launch_command_that_others_wait_for_keeps_the_deadline() -> None:
     assert [*["still"] * 5, "deadline"] == [why for _, why in alone]
 
 
-def test_who_waits_counts_as_quiet_though_he_spins() -> None:
-    """NCCL burns CPU while it waits."""
+def test_a_rank_that_spins_while_it_waits_counts_as_quiet() -> None:
     said = run(
         StallDetector(PLAN, NODES[1]), 20, lambda t: {0: [rank(0, t, still=0, waits=True), rank(1, t)]}
     )
@@ -238,8 +234,7 @@ def test_a_starved_supervisor_is_no_hang() -> None:
     assert AGE < PLAN.notice_after
 
 
-def test_nothing_before_every_node_was_heard() -> None:
-    """A node that has not said a word yet is still on its way, for LAUNCH seconds."""
+def test_nothing_is_judged_before_every_node_has_sent_a_beat() -> None:
     said = run(StallDetector(PATIENT, NODES[2]), 100, lambda t: {0: [rank(0, t, waits=True)]})
 
     assert (int(LAUNCH), "still") == said[0]
@@ -252,9 +247,7 @@ def test_a_launch_command_without_workers() -> None:
     assert (int(LAUNCH), "still") == said[0]
 
 
-def test_moving_again_is_said_once_and_teaches_patience() -> None:
-    """A pause that ended by itself: the next is left alone for longer, and a real hang still found."""
-
+def test_moving_again_is_reported_once_and_raises_the_patience() -> None:
     def ranks(t: int) -> dict[int, list[RankBeat]]:
         stuck = t if t < 12 else t - 12 if t < 30 else t - 30
         done = 7 if t < 12 else 8 if t < 30 else 9
@@ -322,8 +315,7 @@ def test_beats_of_different_moments_are_no_hang() -> None:
     assert watch.decide(39.9) is None
 
 
-def test_another_rank_gone_is_another_situation() -> None:
-    """After a notice the same state is not told twice; when a rank has ended meanwhile, it may be."""
+def test_after_a_notice_another_rank_that_ends_is_worth_another() -> None:
     watch = StallDetector(PLAN, NODES[1])
     first = run(watch, 15, lambda t: {0: [rank(0, t, waits=True), rank(1, t)]})
     second = run(watch, 30, lambda t: {0: [rank(0, t, waits=True), rank(1, t, alive=False)]}, start=15)
@@ -341,8 +333,7 @@ def test_standing_down_starts_anew() -> None:
     assert [(16, "still")] == said
 
 
-def test_never_killed_when_the_plan_says_so() -> None:
-    """kill_after None: the notice is all."""
+def test_kill_after_never_leaves_it_at_the_notice() -> None:
     said = run(StallDetector(WatchdogPlan(10.0, None), NODES[1]), 1000, lambda t: {0: [rank(0, t)]})
 
     assert [(10, "still")] == said
@@ -362,14 +353,13 @@ def test_the_status_has_since_when_which_ranks_of_a_node_wait() -> None:
         rank(3, 90.0, waits=True, alive=False),
     ]
 
-    assert NodeWait(988.0, [0, 1], [2]) == waits(Beat(0, "running", 5.0, beats), 1000.0)
-    assert NodeWait(988.0, [0, 1]) == waits(Beat(0, "running", 5.0, beats[:2]), 1000.0)
+    assert NodeWait(988.0, [0, 1], [2]) == node_wait(Beat(0, "running", 5.0, beats), 1000.0)
+    assert NodeWait(988.0, [0, 1]) == node_wait(Beat(0, "running", 5.0, beats[:2]), 1000.0)
 
 
-def test_a_short_wait_is_none() -> None:
-    """As each step has: the status would change all the time."""
-    assert None is waits(Beat(0, "running", 5.0, [rank(0, 2.9, waits=True), rank(1)]), 1000.0)
-    assert None is waits(Beat(0, "running", 5.0, [rank(0, 60.0), rank(1)]), 1000.0)
+def test_a_short_wait_is_not_in_the_status() -> None:
+    assert None is node_wait(Beat(0, "running", 5.0, [rank(0, 2.9, waits=True), rank(1)]), 1000.0)
+    assert None is node_wait(Beat(0, "running", 5.0, [rank(0, 60.0), rank(1)]), 1000.0)
 
 
 def test_communicators_of_nccl_take_their_time() -> None:
@@ -409,19 +399,18 @@ def calls(hub: Hub, node: int, rank: RankEvidence) -> None:
     hub.says(node, "rendezvous", {"rank": codec.dump(rank)})
 
 
-def test_a_look_waits_for_the_peers() -> None:
-    """Each word is given a moment for more, and a stream of them no more than CALLS_LATEST seconds."""
+def test_calls_are_compared_a_moment_after_the_last_and_no_later_than_calls_latest() -> None:
     heard = InitCalls()
-    assert not heard.due(100.0)
+    assert not heard.take_due(100.0)
 
-    heard.called(100.0)
-    assert not heard.due(100.0 + CALLS_SETTLE - 0.1)
-    assert heard.due(100.0 + CALLS_SETTLE)
-    assert not heard.due(100.0 + CALLS_SETTLE + 1)
+    heard.note_call(100.0)
+    assert not heard.take_due(100.0 + CALLS_SETTLE - 0.1)
+    assert heard.take_due(100.0 + CALLS_SETTLE)
+    assert not heard.take_due(100.0 + CALLS_SETTLE + 1)
 
     for step in range(40):
-        heard.called(200.0 + step / 10)
-    assert heard.due(200.0 + CALLS_LATEST)
+        heard.note_call(200.0 + step / 10)
+    assert heard.take_due(200.0 + CALLS_LATEST)
 
 
 def test_an_overridden_rendezvous_is_told_at_the_call(hub: Hub) -> None:

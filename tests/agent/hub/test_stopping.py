@@ -26,8 +26,7 @@ def told(hub: Hub, node: int) -> None:
     hub.says(node, "evidence", {"id": 0, "evidence": codec.dump(evidence)})
 
 
-def test_a_pod_that_is_taken_away_is_named(hub: Hub) -> None:
-    """One node alone is told to stop: the others hear why, and end with it. Its evidence is in the bundle."""
+def test_a_pod_that_is_deleted_is_named_to_the_others(hub: Hub) -> None:
     told(hub, 1)
     hub.answers(0, rank(0), rank(1))
     hub.ticks(TOGETHER + 0.2)
@@ -44,8 +43,7 @@ def test_a_pod_that_is_taken_away_is_named(hub: Hub) -> None:
     assert 2 == len(evidence.evidence[1].ranks)
 
 
-def test_what_a_node_tells_unasked_is_an_answer(hub: Hub) -> None:
-    """Evidence that a node takes by itself ends a round that waits for this node alone."""
+def test_evidence_that_a_node_sends_unrequested_counts_as_its_answer(hub: Hub) -> None:
     told(hub, 1)
     hub.answers(0, rank(0), rank(1))
 
@@ -77,8 +75,7 @@ def test_what_the_others_die_of_is_the_eviction(hub: Hub) -> None:
     assert ["node-evicted"] == [each["code"] for each in end["verdicts"]]
 
 
-def test_nobody_waits_for_nodes_that_have_ended(hub: Hub) -> None:
-    """Who ends the job kills the rest in a few seconds, and the last words are to be said before."""
+def test_nodes_that_have_ended_are_not_waited_for(hub: Hub) -> None:
     told(hub, 1)
     hub.answers(0, rank(0), rank(1))
     hub.says(1, "finished", {"node": 1, "exit_code": Exit.STOPPED})
@@ -113,8 +110,7 @@ def test_a_job_that_hung_before_is_called_hung(hub: Hub) -> None:
     assert ["rank-in-user-code"] == [verdict.code for verdict in hub.record.verdicts]
 
 
-def test_nobody_is_left_behind_when_the_last_node_is_done(hub: Hub) -> None:
-    """Node 0 has finished and waits: it is told when the others have, too."""
+def test_a_node_that_has_finished_hears_when_the_others_have_too(hub: Hub) -> None:
     hub.says(0, "finished", {"node": 0, "exit_code": Exit.OK})
     assert [] == hub.wires[0].got("end")
     hub.says(1, "finished", {"node": 1, "exit_code": Exit.OK})
@@ -181,8 +177,9 @@ def texts(hub: Hub) -> list[str]:
     return [event.text for event in hub.record.bundle().events if event.kind == "signal"]
 
 
-def test_it_comes_so_long_before_the_time_limit(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not before, and on all nodes, once; one line says to how many ranks."""
+def test_the_signal_comes_once_and_in_time_before_the_limit(
+    jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ends_in(monkeypatch, 90)
     hub = jobs.hub(signal=SIGNAL, time_limit=90.0)
     hub.ticks(28)
@@ -227,8 +224,7 @@ def test_ranks_without_a_handler_are_named(jobs: Jobs, monkeypatch: pytest.Monke
     assert "sent USR1 to 4 ranks: 60 s before the time limit, to 1 of them later" == texts(hub)[-1]
 
 
-def test_it_is_due_when_somebody_says_that_the_end_is_near(jobs: Jobs) -> None:
-    """Where nobody knows the time, it comes at once."""
+def test_the_signal_is_sent_at_once_when_the_end_is_announced_without_a_time(jobs: Jobs) -> None:
     hub = jobs.hub(signal=SIGNAL)
     hub.ticks(30)
     assert [0, 0] == asked(hub)
@@ -239,8 +235,7 @@ def test_it_is_due_when_somebody_says_that_the_end_is_near(jobs: Jobs) -> None:
     assert [1, 1] == asked(hub)
 
 
-def test_a_job_without_it_gets_none(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither at its limit, nor when it is about to end, nor when a pod is deleted."""
+def test_a_job_without_a_signal_in_its_file_gets_none(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
     ends_in(monkeypatch, 1)
     hub = jobs.hub(platform="kubernetes")
     asyncio.run(hub.handler.received(Wire(), Ending("preempted")))  # type: ignore[arg-type]
@@ -252,8 +247,8 @@ def test_a_job_without_it_gets_none(jobs: Jobs, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(("platform", "times"), [("kubernetes", 1), ("slurm", 0)])
-def test_all_ranks_get_it_when_one_pod_is_deleted(jobs: Jobs, platform: str, times: int) -> None:
-    """The ranks of the others, too: a checkpoint is written together. Elsewhere SIGTERM is an end at once."""
+def test_all_ranks_get_the_signal_when_one_pod_is_deleted(jobs: Jobs, platform: str, times: int) -> None:
+    """A checkpoint is written together. On other platforms SIGTERM to one node is an end at once."""
     hub = jobs.hub(signal=SIGNAL, platform=platform)
     hub.says(1, "stopping", {"why": "SIGTERM"})
     hub.ticks(1)
@@ -261,8 +256,7 @@ def test_all_ranks_get_it_when_one_pod_is_deleted(jobs: Jobs, platform: str, tim
     assert [times, times] == asked(hub)
 
 
-def test_a_node_that_comes_later_gets_it(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has lost its connection, or begins late."""
+def test_a_node_that_joins_later_gets_the_signal_too(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
     ends_in(monkeypatch, 60)
     hub = jobs.hub(signal=SIGNAL)
     hub.ticks(1)
@@ -336,8 +330,7 @@ def test_stop_takes_evidence_first(hub: Hub) -> None:
     assert Exit.STOPPED == hub.record.exit_code
 
 
-def test_nobody_waits_for_ranks_that_are_being_ended(hub: Hub) -> None:
-    """They move, and are not what the others wait for."""
+def test_ranks_that_are_being_ended_are_in_no_ones_wait(hub: Hub) -> None:
     ranks = [beat(0, 8, waits=False), beat(1, 8), beat(2, 8), beat(3, 8)]
     hub.beats(*ranks)
     assert [([1], [0]), ([2, 3], [])] == [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ddplaunch.agent.interfaces.facts import RUNNING, UP, Address, HostFacts
+from ddplaunch.agent.interfaces.predict import RUNNING, UP, Address, HostFacts
 
 
 def address(interface: str, text: str, down: bool = False) -> Address:

@@ -25,8 +25,8 @@ from typing import Any
 from tests.agent.interfaces import layouts
 from tests.agent.interfaces.settings import FILES, Setting, for_nccl, for_torch
 
-from ddplaunch.agent.interfaces import gloo, nccl, read
-from ddplaunch.agent.interfaces.facts import Choice, HostFacts
+from ddplaunch.agent.interfaces import predict, read
+from ddplaunch.agent.interfaces.predict import Choice, HostFacts
 
 ROOT = Path(__file__).resolve().parents[3]
 _NEW_NETWORK = 0x40000000  # linux/sched.h
@@ -115,27 +115,30 @@ class Lab:
             for _ in range(_TRIES):
                 before = read.addresses()
                 said = asker.ask(environment)
-                release = nccl.version(self._judge_as or said.get("version", ""))
+                release = predict.nccl_version(self._judge_as or said.get("version", ""))
                 host = read.host(environment, release)
                 if host.addresses == before:
                     break
             name = f"NCCL {said.get('version')}"
-            for purpose, key, predict in (("", "using", nccl.bootstrap), (" data", "data", nccl.sockets)):
-                choice = predict(host, release)
+            for purpose, key, choose in (
+                ("", "using", predict.nccl_bootstrap),
+                (" data", "data", predict.nccl_sockets),
+            ):
+                choice = choose(host, release)
                 ours = [f"{each.interface}:{each.address}" for each in choice.addresses]
                 self._compare(name + purpose, (number, which), host, choice, ours, said.get(key), said)
 
     def _ask_torch(self, number: int, which: int, setting: Setting) -> None:
         assert self._torch is not None
         environment = self._apply(setting)
-        for name, predict in (("gloo", gloo.gloo), ("tensorpipe", gloo.tensorpipe)):
+        for name, choose in (("gloo", predict.gloo), ("tensorpipe", predict.tensorpipe)):
             for _ in range(_TRIES):
                 before = read.addresses()
                 said = self._torch.ask(environment, name)
-                host = read.host(environment, nccl.NEWEST)
+                host = read.host(environment, predict.NEWEST)
                 if host.addresses == before:
                     break
-            choice = predict(host)
+            choice = choose(host)
             ours = [each.address for each in choice.addresses]
             aborts: list[str] | None = [] if name == "tensorpipe" else None  # where it cannot listen
             theirs = said.get("using", aborts)

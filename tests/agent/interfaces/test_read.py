@@ -16,7 +16,7 @@ from typing import Callable, TypeVar
 import pytest
 from tests.busy import BUSY
 
-from ddplaunch.agent.interfaces import nccl, read
+from ddplaunch.agent.interfaces import predict, read
 
 T = TypeVar("T")
 
@@ -75,7 +75,7 @@ def test_addresses_are_those_of_getifaddrs_in_its_order() -> None:
 
 @pytest.mark.parametrize(("release", "where"), [((2, 29), "passwd"), ((2, 30), "HOME")])
 def test_files_and_names_are_read(
-    release: nccl.Version, where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    release: predict.Version, where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those that this version looks at; a name in NCCL_COMM_ID is resolved as the library does it."""
     home = tmp_path / "home"
@@ -102,14 +102,14 @@ def test_settings_that_are_no_plain_file_keep_nobody_waiting(odd: str, tmp_path:
 
     assert {} == {
         name: each
-        for name, each in read.settings({"NCCL_CONF_FILE": path, "HOME": ""}, nccl.NEWEST).items()
+        for name, each in read.settings({"NCCL_CONF_FILE": path, "HOME": ""}, predict.NEWEST).items()
         if name not in ("NCCL_CONF_FILE", "HOME")
     }
 
 
 def test_the_interface_in_a_comm_id_is_known_by_its_alias() -> None:
     """As if_nametoindex(3) knows it, which cuts off what follows a colon."""
-    facts = read.host({"NCCL_COMM_ID": "[fe80::1%lo:7]:29500"}, nccl.NEWEST)
+    facts = read.host({"NCCL_COMM_ID": "[fe80::1%lo:7]:29500"}, predict.NEWEST)
 
     assert {"lo:7": socket.if_nametoindex("lo")} == facts.indexes
 

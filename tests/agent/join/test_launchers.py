@@ -11,8 +11,7 @@ import pytest
 from tests import deepspeed_build
 
 from ddplaunch.agent.checks.command_line import starts
-from ddplaunch.agent.join.launchers import node_options
-from ddplaunch.agent.join.spot import CannotJoinError, Options, Spot, elsewhere, find
+from ddplaunch.agent.join.spot import CannotJoinError, Options, Spot, find, node_options, nodes_of_command
 
 ACCELERATE = (
     "accelerate launch --multi_gpu --num_machines 2 --machine_rank 1 --main_process_ip n0 "
@@ -101,7 +100,7 @@ def test_an_option_that_contradicts_them_is_refused(command: str, source: str) -
 
 def test_without_joining_the_other_nodes_are_known_of() -> None:
     """`run` can say which ranks it does not see."""
-    fact = elsewhere(ACCELERATE.split(), {})
+    fact = nodes_of_command(ACCELERATE.split(), {})
 
     assert fact is not None
     assert ("2", "accelerate's --num_machines=2") == fact

@@ -13,7 +13,7 @@ import pytest
 from tests.agent.gate.jobs import wait_for
 from tests.ports import own_port
 
-from ddplaunch.agent.join import munge
+from ddplaunch.agent.join import key
 from ddplaunch.agent.join.spot import CannotJoinError, Spot
 from ddplaunch.agent.platforms import slurm
 from ddplaunch.agent.system import ports
@@ -29,12 +29,12 @@ class Desk:
         self.port = own_port()
         self.said: list[str] = []
         threading.Thread(
-            target=munge.serve, args=(self.port, JOB, KEY, self.said.append), daemon=True
+            target=key.serve_key, args=(self.port, JOB, KEY, self.said.append), daemon=True
         ).start()
 
     def ask(self, job: str = JOB, seconds: float = 20.0) -> str:
         """As node 1 of `job`."""
-        return munge.ask(Spot(1, 2, "127.0.0.1", occasion=job), self.port, seconds, self.said.append)
+        return key.ask_node_zero(Spot(1, 2, "127.0.0.1", occasion=job), self.port, seconds, self.said.append)
 
     def answer(self, line: bytes) -> bytes:
         """What it sends to whoever says this."""
@@ -98,7 +98,7 @@ def test_noise_gets_none(desk: Desk, line: bytes) -> None:
 
 def test_an_answer_that_was_overheard_cannot_be_opened(desk: Desk, munged: Path) -> None:
     """It is sealed for our user alone; and a request is good for once."""
-    request = munge._sealed({"ask": JOB, "nonce": "1"}, str(munged))
+    request = key._sealed({"ask": JOB, "nonce": "1"}, str(munged))
     answer = desk.answer(request)
 
     assert answer.startswith(b"MUNGE:")
@@ -123,15 +123,15 @@ def test_a_stranger_in_node_zeros_place_is_found_out(munged: Path, monkeypatch: 
     thread = threading.Thread(target=deceive, daemon=True)
     thread.start()
     with pytest.raises(CannotJoinError, match=f"a process of user {STRANGER}"):
-        munge.ask(Spot(1, 2, "127.0.0.1"), ports.number(listener), 20.0, print)
+        key.ask_node_zero(Spot(1, 2, "127.0.0.1"), ports.number(listener), 20.0, print)
     thread.join()
     listener.close()
 
 
 def test_a_node_zero_that_never_comes_is_a_verdict(munged: Path) -> None:
     """As the gate would have given it."""
-    with pytest.raises(munge.NoKeyError) as caught:
-        munge.ask(Spot(1, 2, "127.0.0.2", occasion=JOB), own_port(), 1.0, print)
+    with pytest.raises(key.NoKeyError) as caught:
+        key.ask_node_zero(Spot(1, 2, "127.0.0.2", occasion=JOB), own_port(), 1.0, print)
 
     assert ("master-is-loopback", [1]) == (caught.value.verdict.code, caught.value.verdict.nodes)
 
@@ -140,8 +140,8 @@ def test_a_port_that_is_taken_is_a_verdict(munged: Path) -> None:
     """Node 0 says so before it starts anything, and who has the port."""
     with ports.listen(None, 0) as taken:
         port = ports.number(taken)
-        with pytest.raises(munge.NoKeyError) as caught:
-            munge.check_port(port)
+        with pytest.raises(key.NoKeyError) as caught:
+            key.check_key_port(port)
 
     verdict = caught.value.verdict
     assert ("port-in-use", [0]) == (verdict.code, verdict.nodes)
@@ -153,6 +153,6 @@ def test_a_free_port_is_no_verdict() -> None:
     """Nor is it kept: the desk listens there afterwards."""
     port = own_port()
 
-    munge.check_port(port)
+    key.check_key_port(port)
 
     ports.listen(None, port).close()

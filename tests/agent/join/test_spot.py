@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ddplaunch.agent.join.spot import CannotJoinError, Options, Spot, elsewhere, find
+from ddplaunch.agent.join.spot import CannotJoinError, Options, Spot, find, nodes_of_command
 
 TORCHRUN = ["torchrun", "--nproc-per-node=2", "train.py"]
 STEP = {
@@ -131,7 +131,7 @@ def test_mpirun_in_a_job_of_slurm_starts_on_its_first_nodes() -> None:
     assert "slurm 7 212" == found.occasion
 
 
-@pytest.mark.parametrize("here", ["n1", "n3", "elsewhere"])
+@pytest.mark.parametrize("here", ["n1", "n3", "nodes_of_command"])
 def test_mpirun_in_another_order_says_nothing_of_node_zero(here: str) -> None:
     """`--host n2,n1`, or a host file: where rank 0 is, rank 1 cannot know."""
     said = refused(TORCHRUN, {**OPEN_MPI, **IN_SLURM, "SLURMD_NODENAME": here})
@@ -207,6 +207,6 @@ def test_other_nodes_are_known_without_joining(
     command: list[str], environment: dict[str, str], nodes: str | None
 ) -> None:
     """`run` says what it does not see; of a job of one node it says nothing."""
-    fact = elsewhere(command, environment)
+    fact = nodes_of_command(command, environment)
 
     assert nodes == (fact.value if fact else None)

@@ -18,7 +18,7 @@ def test_several_addresses_in_one_line() -> None:
     found = endpoints.parse(text)
 
     assert [Endpoint("n1", 29400), Endpoint("10.0.0.5", 29400), Endpoint("fd00::5", 29400)] == found
-    assert text == endpoints.spell(found)
+    assert text == endpoints.to_text(found)
 
 
 @pytest.mark.parametrize("text", ["", "n1", ":29400", "n1:", "n1:port", "n1:29400,"])
@@ -44,10 +44,10 @@ def test_this_machines_addresses_can_be_bound() -> None:
     Bridges of containers come and go beside us, and an IPv6 address that is new cannot be bound at once.
     """
     deadline = time.monotonic() + BUSY * 5
-    while unbound := [address for address in endpoints.own() if not can_be_bound(address)]:
+    while unbound := [address for address in endpoints.own_addresses() if not can_be_bound(address)]:
         assert time.monotonic() < deadline, unbound
         time.sleep(0.1)
-    assert not [address for address in endpoints.own() if address.startswith("127.")]
+    assert not [address for address in endpoints.own_addresses() if address.startswith("127.")]
     assert ("lo", "127.0.0.1") in endpoints.interfaces()
 
 

@@ -39,12 +39,12 @@ from ddplaunch.agent.contract.evidence import Stack as Stack
 from ddplaunch.agent.contract.evidence import Stand as Stand
 from ddplaunch.agent.contract.evidence import Wait as Wait
 from ddplaunch.agent.contract.evidence import Xid as Xid
-from ddplaunch.agent.contract.heartbeat import Beat as Beat
-from ddplaunch.agent.contract.heartbeat import RankBeat as RankBeat
+from ddplaunch.agent.contract.status import Beat as Beat
 from ddplaunch.agent.contract.status import JobStatus as JobStatus
 from ddplaunch.agent.contract.status import LaunchAttempt as LaunchAttempt
 from ddplaunch.agent.contract.status import NodeStatus as NodeStatus
 from ddplaunch.agent.contract.status import NodeWait as NodeWait
+from ddplaunch.agent.contract.status import RankBeat as RankBeat
 from ddplaunch.agent.contract.verdict import Verdict as Verdict
 from ddplaunch.agent.contract.words import VERSION as VERSION
 from ddplaunch.agent.contract.words import Marks as Marks
@@ -53,6 +53,7 @@ from ddplaunch.agent.contract.words import Outcome as Outcome
 from ddplaunch.agent.contract.words import Phase as Phase
 from ddplaunch.agent.contract.words import PhaseName as PhaseName
 from ddplaunch.agent.contract.words import Posture as Posture
+from ddplaunch.agent.contract.words import Standing as Standing
 from ddplaunch.agent.contract.words import Status as Status
 from ddplaunch.agent.contract.words import StatusName as StatusName
 from ddplaunch.agent.contract.words import Where as Where
@@ -144,7 +145,7 @@ SOURCE_TIME = 315_619_200
 """Seconds since the epoch (2 January 1980) at which all files of a job's source seem to be written, so that
 the same source makes the same archive. Zip knows no earlier year."""
 SOURCE_MARK = ".ddplaunch-source"
-"""Name of a file in Files.WORK, written when the source is unpacked: see `contract.written`."""
+"""Name of a file in Files.WORK, written when the source is unpacked: see `contract.work_folder`."""
 
 MESH = "mesh"
 """The check that nodes make together: each tries paths to the others."""
@@ -171,7 +172,7 @@ CHECKS = (
 )
 """The gate's checks in the order in which they are printed, by the names that `gate.skip` takes.
 
-All but MESH are modules of `agent.checks`."""
+All but MESH are in the table of `agent.checks.run`."""
 
 
 # --- plan
@@ -242,7 +243,7 @@ class JobPlan:
 
     `launch` may hold {python} {node} {nnodes} {is_host} {master_addr} {master_port} {run_id}, replaced
     inside each word ({nnodes}: how many start; {is_host}: 1 on node 0, else 0), and {keeper}, which stands
-    for the words that start one rank under a keeper (supervisor.mpi_wrapper). `command` is the user's and is
+    for the words that start one rank under a keeper (supervisor.mpi_keeper). `command` is the user's and is
     passed on untouched, behind `launch`; where `launch` is empty, it is the user's own whole command line
     (`ddplaunch run -- …`).
     """
@@ -258,7 +259,6 @@ class JobPlan:
     master_port: Optional[int] = None  # None: chosen at run time outside the ephemeral range
     mpi: bool = False  # the ranks speak MPI, so that torch's own libraries count for nothing
     keepers: Optional[bool] = None  # `launch` runs on node 0 alone, and starts all ranks through {keeper}
-    max_restarts: int = 0
     min_nodes: Optional[int] = None  # the job starts with so many of its nodes, node 0 among them; None: all
     newcomers: Optional[bool] = None  # nodes that come while it runs are let in; None: they are turned away
     retries: int = 0  # attempts after the first

@@ -72,8 +72,8 @@ def load(kind: str, body: object, *ways: Way) -> Optional[Message]:
     return None if message_type is None else codec.load(message_type, body)
 
 
-def of(way: Way) -> tuple[type[Message], ...]:
-    """Return all messages of this way."""
+def by_way(way: Way) -> tuple[type[Message], ...]:
+    """Return the types of all messages that go this way."""
     return tuple(each for (its, _), each in _KINDS.items() if its == way)
 
 

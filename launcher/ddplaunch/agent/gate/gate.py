@@ -1,4 +1,9 @@
-"""One node at the gate, from its own checks to the release that lets its supervisor start."""
+"""One node at the gate: its checks, its way to the hub, the paths to its peers, then release or verdict.
+
+Run by `agent gate` before the launch command, once on each node. It leaves `Files.AGREED` for the node's
+supervisor, also on a disk that has filled up meanwhile. It decides nothing about other nodes: the hub
+does.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +16,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Callable, Optional, Union
 
 from ddplaunch.agent import platforms
@@ -24,6 +30,7 @@ from ddplaunch.agent.contract import (
     Files,
     JobPlan,
     JobStatus,
+    RendezvousSettings,
     Status,
     Verdict,
     codec,
@@ -49,10 +56,9 @@ from ddplaunch.agent.contract.messages import (
 from ddplaunch.agent.diagnosis import catalogue, verdict_text
 from ddplaunch.agent.diagnosis.gate import paths
 from ddplaunch.agent.gate import probe, table
-from ddplaunch.agent.gate.agreed_file import AgreedFile
-from ddplaunch.agent.gate.reach import HubUnreachedError, Reach
+from ddplaunch.agent.gate.hub_connection import HubConnection, HubUnreachedError
 from ddplaunch.agent.platforms import physical_host, scheduler_log, termination
-from ddplaunch.agent.system import host_identity, phrases, ports, secrets, signals
+from ddplaunch.agent.system import phrases, ports, secrets, signals
 from ddplaunch.agent.system.background import Task
 from ddplaunch.agent.system.processes import STOPPING
 from ddplaunch.agent.text.printable import printable
@@ -62,6 +68,39 @@ from ddplaunch.agent.transport.responder import Responder
 
 if TYPE_CHECKING:
     from ddplaunch.agent.gate.smoke import Smoke
+
+_AGREED_ROOM = 4096
+"""Bytes reserved on the disk at first: without the file the supervisor cannot even start."""
+
+
+class AgreedFile:
+    """`Files.AGREED` in the node's folder: reserves space on entry, and frees what was not used."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._path = os.path.join(folder, Files.AGREED)
+
+    def __enter__(self) -> AgreedFile:
+        with contextlib.suppress(OSError):  # the disk check reports it
+            os.makedirs(self._folder, exist_ok=True)
+            with open(codec.unfinished(self._path), "wb") as file:
+                os.posix_fallocate(file.fileno(), 0, _AGREED_ROOM)
+        return self
+
+    def write(self, agreed: RendezvousSettings) -> None:
+        """Write the file. Raises OSError."""
+        os.makedirs(self._folder, exist_ok=True)
+        codec.write(self._path, agreed)
+
+    def __exit__(
+        self,
+        kind: Optional[type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        with contextlib.suppress(OSError):
+            os.unlink(codec.unfinished(self._path))
+
 
 _MARGIN = 30.0
 """Seconds beyond our own deadline for the verdict of the hub, which has the last word on the deadline."""
@@ -85,7 +124,7 @@ def main(
 ) -> int:
     """Pass the gate. Returns `Exit.OK` when this node may start; then `Files.AGREED` is in its folder.
 
-    `ran`: so did its ranks until now.
+    `ran`: its ranks ran until now, and go back to the gate.
     """
     for number in signals.FORWARDED - signals.CRASHES - signals.PAUSES:
         if signal.getsignal(number) is not signal.SIG_IGN:
@@ -127,7 +166,7 @@ class Gate:
         self._folder = os.path.join(context.folder, Files.NODE.format(node=node))
         self.agreed_file = AgreedFile(self._folder)
         twin = plan.job if plan.gate.joined else None
-        self._reach = Reach(
+        self._hub = HubConnection(
             node,
             plan.names,
             hub,
@@ -154,14 +193,14 @@ class Gate:
     def run(self) -> int:
         checking = Task(self._check)
         try:
-            channel: Optional[Channel] = self._reach.connect(self._deadline)
+            channel: Optional[Channel] = self._hub.connect(self._deadline)
         finally:
             checking.join(checks.SECONDS + 1)
         self._listen()
-        if self._reach.before:
+        if self._hub.before:
             self._repeat_checks("names")  # a name that was unknown then may be known now
         while True:
-            self._channel = channel or self._reach.connect(self._deadline)
+            self._channel = channel or self._hub.connect(self._deadline)
             self._channel.redactor = self._redactor
             channel = None
             try:
@@ -194,7 +233,9 @@ class Gate:
             here = phrases.node(self._node, self._plan.names)
             self._show(f"gate of {self._plan.job}, {here} of {self._plan.nodes}", self._results)
         if self._node == 0 and self._plan.master_port is None and self._context.master is None:
-            self._results.append(port.check(self._context))  # the job needs one, even if it skips the check
+            self._results.append(
+                port.check_port(self._context)
+            )  # the job needs one, even if it skips the check
 
     def _listen(self) -> None:
         """Answer probes of peers from now on, at a free port (as torch uses) and at the master port."""
@@ -218,11 +259,11 @@ class Gate:
             listening[paths.MASTER] = ports.number(self._context.master)
         facts = {result.check: result.facts for result in self._results}
         facts["hub"] = {
-            "round_trip": self._reach.round_trip,
-            "met": str(self._reach.reached),
-            "before": self._reach.before,
-            "detours": self._reach.detours,
-            "nameless": self._reach.nameless,
+            "round_trip": self._hub.round_trip,
+            "met": str(self._hub.reached),
+            "before": self._hub.before,
+            "detours": self._hub.detours,
+            "nameless": self._hub.nameless,
         }
         check_in = CheckIn(
             node=self._node,
@@ -232,8 +273,8 @@ class Gate:
             address=self._address(),
             ports=listening,
             at=time.time(),
-            machine=host_identity.machine(),
-            netns=host_identity.network(),
+            machine=physical_host.boot_id(),
+            netns=physical_host.network_namespace(),
             pid=os.getpid(),
             facts=facts,
             # `facts` above has the facts of all checks; a failure also keeps its own.
@@ -276,7 +317,7 @@ class Gate:
             if code is not None:
                 return code
         detail = f"it sent nothing for {_MARGIN:.0f} s beyond the gate's timeout"
-        raise HubUnreachedError(self._reach.verdict(self._seconds(), detail))
+        raise HubUnreachedError(self._hub.verdict(self._seconds(), detail))
 
     def _wait(self, waiting: Waiting) -> None:
         now = time.monotonic()
@@ -378,7 +419,7 @@ class Gate:
 
     def _report(self, report: scheduler_log.UnreachedReport) -> None:
         """Print a report for the scheduler's log, where the hub or the launcher may read it."""
-        print(scheduler_log.line(report), flush=True)
+        print(scheduler_log.report_line(report), flush=True)
 
     def _hub_is_dead(self) -> Optional[Verdict]:
         """Return the verdict of this node's hub if it could not listen: no gate can connect to it."""
@@ -396,3 +437,13 @@ class Gate:
         if results:
             self._log(title)
             self._print("\n".join(table.rows(results, sys.stdout.isatty())))
+
+
+def refuse(node: int, verdicts: Sequence[Verdict]) -> int:
+    """Print the verdicts and return the exit code of the first; no check is run."""
+    print("\n".join(verdict_text.block(verdicts, final=True)), flush=True)
+    code = catalogue.exit_code(verdicts[0])
+    if termination.goes_last(node, code):
+        time.sleep(termination.FIRST)
+    termination.write(code, verdicts)
+    return code

@@ -68,10 +68,10 @@ def run(node: int, tasks: list[MeshTask], key: bytes, attempt: int) -> list[Mesh
         time.sleep(task.after)
         with slots:
             started = time.monotonic()
-            result = _patient(task, key, attempt, data)
+            result = _try_patiently(task, key, attempt, data)
             if result.silent and doubts.acquire(blocking=False):
                 again = [lambda: _try(task, key, attempt, data, _AGAIN_SECONDS)] * _AGAIN
-                result = _together_with(result, _all_at_once(again))
+                result = _combine(result, _all_at_once(again))
             seconds = time.monotonic() - started
         path = (task.peer, task.address, task.port, task.what)
         rtt, mtu = result.link
@@ -92,7 +92,7 @@ def _all_at_once(works: list[Callable[[], T]]) -> list[T]:
     return [results[index] for index in sorted(results)]
 
 
-def _together_with(first: _Try, again: list[_Try]) -> _Try:
+def _combine(first: _Try, again: list[_Try]) -> _Try:
     """Return the result of several tries of one path. A path is closed only where every try fails."""
     tries = [first, *again]
     failed = sum(each.outcome != "ok" for each in tries)
@@ -105,7 +105,7 @@ def _together_with(first: _Try, again: list[_Try]) -> _Try:
     return first
 
 
-def _patient(task: MeshTask, key: bytes, attempt: int, data: str) -> _Try:
+def _try_patiently(task: MeshTask, key: bytes, attempt: int, data: str) -> _Try:
     """Try the path; again, for at most SECONDS, while the network refuses it."""
     started = time.monotonic()
     first = result = _try(task, key, attempt, data, SECONDS)

@@ -98,6 +98,9 @@ def _facts(given: Facts, frame: FrameType) -> Facts:
     facts["world_size"] = _number(facts.pop("query_world", None)) if world is None else world
     facts.pop("query_rank", None)
     facts.pop("query_world", None)
+    facts["given_world"] = (
+        _number(os.environ.get("WORLD_SIZE")) if "WORLD_SIZE" not in _State.settings else None
+    )
     facts["agent_store"] = facts["method"] in ("env", "tcp") and _torchrun_serves(facts)
     return facts
 

@@ -15,12 +15,17 @@ from dataclasses import dataclass
 from typing import Optional
 
 from ddplaunch.agent.contract import Exit, JobEvidence, Phase, Verdict
+from ddplaunch.agent.hub.job_record import JobRecord
 
 SETTLE = 1.0
 """Seconds after the first death for reports from other nodes, so that the first cause is known."""
 LAST = 3.0
 """Seconds that a launch command has to end over a failure, before there is a notice: with its end comes the
 verdict, and a notice of the same would repeat it."""
+DOUBT = 2.0
+"""Seconds until the next judgement."""
+LEAVING = 20.0
+"""Seconds for which to judge again while a living rank is finalizing: its exit status is still missing."""
 
 
 @dataclass
@@ -35,15 +40,18 @@ class Failure:
 
 
 class LaunchAttempts:
-    """`now` is the monotonic clock. `members`: the job's nodes; the caller's own set, which changes."""
+    """`now` is the monotonic clock."""
 
-    def __init__(self, members: Set[int]) -> None:
-        self._members = members
+    def __init__(self, record: JobRecord) -> None:
+        self._record = record
         self._counts: dict[int, int] = {}  # attempts that each node has reported
         self._behind: set[int] = set()
         self._least: dict[int, int] = {}
         self._resumed = False
+        self._past_verdicts: list[Verdict] = []  # on ranks that others have replaced
+        self._doubt_since: Optional[float] = None
         self.first_death: Optional[float] = None  # in the present attempt
+        self.judge_at = 0.0  # when the deaths reported so far are judged
         self.failure: Optional[Failure] = None
 
     def resume(self) -> None:
@@ -55,7 +63,7 @@ class LaunchAttempts:
         """Return the nodes that have not followed into the present attempt yet."""
         return self._behind
 
-    def has_new_ranks(self, node: int, count: int) -> bool:
+    def note_attempt(self, node: int, count: int) -> bool:
         """Note a heartbeat's count of attempts. Returns whether the node has started other ranks since."""
         known = self._counts.setdefault(node, count if self._resumed else 0)
         self._counts[node] = max(known, count)
@@ -63,25 +71,57 @@ class LaunchAttempts:
 
     def begin(self, node: int) -> None:
         """Begin the next attempt with the new ranks of this node."""
-        self._behind = set(self._members) - {node}
+        self._behind = set(self._record.members) - {node}
+        self._past_verdicts, self._doubt_since = self._record.verdicts, None
         self.first_death, self.failure = None, None
 
     def follow(self, node: int) -> None:
         """Let the node's new ranks join the present attempt."""
         self._behind.discard(node)
 
-    def died(self, now: float) -> None:
+    def note_death(self, now: float) -> None:
         """Note a death that is to be judged."""
         self.first_death = now if self.first_death is None else self.first_death
 
-    def settled(self, now: float) -> float:
-        """Return from when on the deaths may be judged."""
+    def settles_at(self, now: float) -> float:
+        """Return the earliest time at which the deaths may be judged."""
         return max(now, (now if self.first_death is None else self.first_death) + SETTLE)
 
-    # ------------------------------------------------- whether the others can go on
+    # ---------------------------------------------------------------- verdicts on it
 
-    def needs(self, node: int, least: Optional[int]) -> None:
-        """Note with how few nodes this node's torchrun goes on, where its agents decide that."""
+    @property
+    def has_past_verdicts(self) -> bool:
+        """Whether the job's verdicts are still those of an earlier attempt: they explain nothing now."""
+        verdicts = self._record.verdicts
+        return bool(verdicts) and verdicts is self._past_verdicts
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """Return the job's verdicts, but for those of an earlier attempt."""
+        return [] if self.has_past_verdicts else self._record.verdicts
+
+    def pick_surer(self, verdicts: list[Verdict]) -> list[Verdict]:
+        """Return the verdicts, or where these are doubtful those that the attempt has had before."""
+        before = self.verdicts if self.failure is None else self.failure.verdicts
+        return before if before and is_doubtful(verdicts) else verdicts
+
+    def put_off_judgement(self, verdicts: list[Verdict], evidence: JobEvidence, now: float) -> bool:
+        """Judge again in DOUBT seconds, where the verdicts are doubtful and more may become known.
+
+        Returns False when it was put off for long enough, or there is no doubt.
+        """
+        since = now if self._doubt_since is None else self._doubt_since
+        patience = LEAVING if _is_some_rank_leaving(evidence) else DOUBT
+        if not is_doubtful(verdicts) or now - since >= patience:
+            self._doubt_since = None
+            return False
+        self._doubt_since, self.judge_at = since, now + DOUBT
+        return True
+
+    # ---------------------------------------------------------------- whether the others can go on
+
+    def note_least_nodes(self, node: int, least: Optional[int]) -> None:
+        """Note the fewest nodes with which this node's torchrun goes on; None: it decides nothing."""
         if least is not None:
             self._least[node] = least
 
@@ -92,19 +132,24 @@ class LaunchAttempts:
         `codes`: of the nodes that have ended; `gone`: nodes that are lost.
         """
         out = {node for node, code in codes.items() if code != Exit.OK} | gone
-        left = self._members - out
+        left = self._record.members - out
         if not out:
             return False
         return not left or not self._least or len(left) < min(self._least.values())
 
-    def are_sent_away(self, evidence: JobEvidence) -> bool:
+    def is_sending_away(self, evidence: JobEvidence) -> bool:
         """Whether torchrun's agents may have ended all ranks that are dead: they go on with other nodes."""
         ends = [rank.exit for node in evidence.evidence for rank in node.ranks if rank.exit is not None]
         return bool(self._least) and all(end.by_us or end.signal == signal.SIGTERM for end in ends)
 
 
-def follows(evidence: JobEvidence) -> str:
-    """Return what torchrun says that it does about a death: "torchrun starts again (attempt 2 of 3)", or "".
+def is_doubtful(verdicts: list[Verdict]) -> bool:
+    """Whether no verdict has a confidence of a half or more."""
+    return not verdicts or max(verdict.confidence for verdict in verdicts) < 0.5
+
+
+def announced_restart(evidence: JobEvidence) -> str:
+    """Return "torchrun starts again (attempt 2 of 3)" where torchrun will restart its ranks; "" elsewhere.
 
     The environment of a worker has how often torchrun has started its workers again, and how often it may.
     """
@@ -118,45 +163,7 @@ def follows(evidence: JobEvidence) -> str:
     return f"torchrun starts again (attempt {restart + 2} of {most + 1})" if restart < most else ""
 
 
-DOUBT = 2.0
-"""Seconds until the next judgement."""
-LEAVING = 20.0
-"""Seconds for which to judge again while a living rank is finalizing: its exit status is still missing."""
-
-
-def is_doubtful(verdicts: list[Verdict]) -> bool:
-    """Whether no verdict has a confidence of a half or more."""
-    return not verdicts or max(verdict.confidence for verdict in verdicts) < 0.5
-
-
-class Recheck:
-    """`now` is the monotonic clock."""
-
-    def __init__(self) -> None:
-        self._since: Optional[float] = None
-        self._past: list[Verdict] = []
-
-    def begin_round(self, past: list[Verdict]) -> None:
-        """Note the verdicts on workers that others replace: they explain nothing of what comes."""
-        self._since, self._past = None, past
-
-    def is_past(self, verdicts: list[Verdict]) -> bool:
-        """Whether these are the verdicts on workers that others have replaced."""
-        return bool(verdicts) and verdicts is self._past
-
-    def surer(self, verdicts: list[Verdict], before: list[Verdict]) -> list[Verdict]:
-        """Return the verdicts, or where these are doubtful those `before`, if they are of the same round."""
-        return before if before and not self.is_past(before) and is_doubtful(verdicts) else verdicts
-
-    def lasts(self, verdicts: list[Verdict], evidence: JobEvidence, now: float) -> bool:
-        """Whether to judge again, DOUBT seconds from now."""
-        since = now if self._since is None else self._since
-        patience = LEAVING if _somebody_leaves(evidence) else DOUBT
-        self._since = since if is_doubtful(verdicts) and now - since < patience else None
-        return self._since is not None
-
-
-def _somebody_leaves(evidence: JobEvidence) -> bool:
+def _is_some_rank_leaving(evidence: JobEvidence) -> bool:
     return any(
         rank.alive and rank.phase == Phase.FINALIZING for node in evidence.evidence for rank in node.ranks
     )

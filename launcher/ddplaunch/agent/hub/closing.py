@@ -9,7 +9,7 @@ from ddplaunch.agent.contract import REGROUP, Exit, JobEvidence, Verdict
 from ddplaunch.agent.contract.messages import END_GRACE, End, Noted
 from ddplaunch.agent.diagnosis import catalogue
 from ddplaunch.agent.hub.job_record import JobRecord
-from ddplaunch.agent.hub.server import Session, send_all
+from ddplaunch.agent.hub.server import NodeSessions, Session
 
 CHECKPOINT = 30.0
 """Seconds the ranks have between SIGTERM and SIGKILL at REGROUP: they may write a checkpoint."""
@@ -38,9 +38,9 @@ UNWRITTEN = 1.0
 
 
 class Closing:
-    """One end and one reason for all nodes. `sessions`: the caller's mapping; `now`: the monotonic clock."""
+    """Ends the job for all nodes by one exit code and one reason. `now`: the monotonic clock."""
 
-    def __init__(self, record: JobRecord, sessions: Mapping[int, Session]) -> None:
+    def __init__(self, record: JobRecord, sessions: NodeSessions) -> None:
         self.exit_code: Optional[int] = None
         self.leave_at = 0.0  # once `exit_code` is set: when the hub ends, even with nodes left
         self._record = record
@@ -55,36 +55,36 @@ class Closing:
     def begin(self, code: int, verdicts: list[Verdict], evidence: Optional[JobEvidence], now: float) -> None:
         self.exit_code, self.leave_at = code, now + FAREWELL + CHECKPOINT * (code == REGROUP)
         self._record.decide(code)
-        self._record.judge(self._record.placed(verdicts), evidence)
+        self._record.set_verdicts(self._record.with_machines(verdicts), evidence)
         for verdict in self._record.verdicts:
-            self._record.event("verdict", f"{verdict.code}: {verdict.sentence}")
+            self._record.add_event("verdict", f"{verdict.code}: {verdict.sentence}")
         self._send_end(code)
 
-    def all_done(self, codes: set[int], gone: bool) -> None:
+    def conclude(self, codes: set[int], gone: bool) -> None:
         """End a job whose nodes have all ended without a verdict of the hub. `gone`: some nodes were lost."""
         if codes == {Exit.OK} and not gone:
             if self._record.failed_attempts:
                 self._record.evidence = None  # it is kept with the attempt that has failed
-            self._record.judge([])
-            self._record.event("end", "all ranks have finished")
+            self._record.set_verdicts([])
+            self._record.add_event("end", "all ranks have finished")
         self.exit_code = max(codes, default=Exit.NODE_AT_FAULT)
         self._record.end(self.exit_code)
         self._send_end(self.exit_code)
 
     def _send_end(self, code: int) -> None:
-        send_all(self._sessions.values(), farewell(code, self._record.verdicts))
+        self._sessions.send_to_all(farewell(code, self._record.verdicts))
 
-    def wants_to_go(self, session: Session, checkpoint: str, now: float) -> None:
+    def note_leaving(self, session: Session, checkpoint: str, now: float) -> None:
         """Note a node that has finished. It leaves once our files show it: no later hub must wait for it."""
         self._leaving[session] = now
         if checkpoint and session.node is not None:
-            self._record.node(session.node, detail=checkpoint)
-            self._record.event("checkpoint", checkpoint, session.node)
+            self._record.update_node(session.node, detail=checkpoint)
+            self._record.add_event("checkpoint", checkpoint, session.node)
 
-    def has_gone(self, session: Session) -> None:
+    def forget(self, session: Session) -> None:
         self._leaving.pop(session, None)
 
-    def let_go(self, now: float) -> None:
+    def let_leavers_go(self, now: float) -> None:
         for session, since in list(self._leaving.items()):
             if self._record.is_written or now - since >= UNWRITTEN:
                 del self._leaving[session]

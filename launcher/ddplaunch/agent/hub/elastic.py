@@ -13,7 +13,7 @@ from collections.abc import Sequence, Set
 from dataclasses import replace
 from typing import TYPE_CHECKING, Callable, NamedTuple, Optional
 
-from ddplaunch.agent.contract import REGROUP, CheckIn, Exit, Phase, Status, Verdict
+from ddplaunch.agent.contract import REGROUP, CheckIn, Exit, Phase, Standing, Status, Verdict
 from ddplaunch.agent.contract.messages import Judged, Message, Waiting
 from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
 from ddplaunch.agent.diagnosis.gate import decide
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 ALL = "all nodes"
 LEFT_OUT = "the job goes on without it"
 WAITS = "waits until the job lets it in"
-"""Details of nodes that are not the job's. A later hub knows them by these."""
+"""Details of nodes that are not the job's, for people."""
 
 
 def dispensable(verdicts: Sequence[Verdict], record: JobRecord) -> set[int]:
-    """Return the nodes without which no verdict is left; empty where the job ends: it needs them.
+    """Return the nodes without which no verdict would be left; none where the job cannot do without them.
 
     A node that differs from node 0, or does not reach it, goes; node 0 has the hub and torchrun's store. Of
     two nodes with a broken path between them the newcomer goes, if one is: the job ran without it.
@@ -49,28 +49,28 @@ def dispensable(verdicts: Sequence[Verdict], record: JobRecord) -> set[int]:
 
 def leave_out(record: JobRecord, out: Set[int], verdicts: list[Verdict]) -> None:
     """Go on without these nodes, and log why."""
-    for verdict in record.placed(verdicts):
-        record.event("notice", f"{verdict.code}: {verdict.sentence}")
+    for verdict in record.with_machines(verdicts):
+        record.add_event("notice", f"{verdict.code}: {verdict.sentence}")
     record.members -= out
     record.newcomers -= out
     for node in out:
         record.check_ins.pop(node, None)
         record.passed.pop(str(node), None)
         record.links.pop(str(node), None)
-        record.node(node, phase=Phase.ENDED, detail=LEFT_OUT)
+        record.update_node(node, phase=Phase.ENDED, detail=LEFT_OUT, standing=Standing.LEFT_OUT)
     if record.agreed is not None:
         record.agreed = replace(record.agreed, nodes=len(record.members))
     record.mesh = [each for each in record.mesh if out.isdisjoint((each.node, each.peer))]
-    record.event("notice", f"the job goes on without {phrases.nodes(sorted(out), record.plan.names)}")
+    record.add_event("notice", f"the job goes on without {phrases.nodes(sorted(out), record.plan.names)}")
 
 
-def members(record: JobRecord) -> str:
+def describe_members(record: JobRecord) -> str:
     """Return 'all nodes', or 'nodes 0 (n1) and 2 (n3)'."""
     everyone = len(record.members) == record.plan.nodes
     return ALL if everyone else phrases.nodes(sorted(record.members), record.plan.names)
 
 
-def too_late(record: JobRecord, node: int) -> Judged:
+def too_late_answer(record: JobRecord, node: int) -> Judged:
     """Return the answer to a node that the job goes on without."""
     sentence = f"{record.node_name(node)} came when the job had gone on without it"
     return Judged([Verdict("node-missing", sentence, "gate", nodes=[node])], Exit.NODE_AT_FAULT)
@@ -79,7 +79,7 @@ def too_late(record: JobRecord, node: int) -> Judged:
 COMPANY = 5.0
 """Seconds after a newcomer in which others may come, to be let in together."""
 _REMIND_EVERY = 3.0
-"""Seconds between two words to a gate that waits."""
+"""Seconds between two messages to a gate that waits."""
 
 
 class _Newcomer(NamedTuple):
@@ -124,15 +124,16 @@ class Newcomers:
         now, known = self._clock(), self._waiting.get(node)
         if known is None:
             text = f"{record.node_name(node)} has come, and waits until the job can let it in"
-            record.event("check-in", text, node)
+            record.add_event("check-in", text, node)
         self._unjudged.add(node)
         self._waiting[node] = _Newcomer(session, check_in, known.since if known else now)
         self._last, self._sent = now, 0.0
-        record.node(node, phase=Phase.GATE, host=check_in.host, detail=WAITS)
+        newcomer = Standing.NEWCOMER
+        record.update_node(node, phase=Phase.GATE, host=check_in.host, detail=WAITS, standing=newcomer)
         return True
 
     def _turn_away_unfit(self, now: float) -> None:
-        """Turn those away that could not join. A fault that may pass is given its time."""
+        """Turn away newcomers that could not join. A fault that may pass is given its time."""
         if self._gates is None or not self._gates.has_released:
             return
         for node in sorted(self._unjudged):
@@ -145,7 +146,7 @@ class Newcomers:
             verdicts = decide.judge(view, self._record.complain)
             if verdicts:
                 session.send(Judged(verdicts, CATALOGUE[verdicts[0].code].exit_code))
-                self._leave(node)
+                self._turn_away(node)
 
     async def received(self, session: Session, message: Message) -> None:
         """Do nothing: there are no messages for it."""
@@ -154,7 +155,7 @@ class Newcomers:
         self._back.discard(session)
         if self._record.exit_code is None:  # else it is the hub that hangs up
             for node in [node for node, each in self._waiting.items() if each.session is session]:
-                self._leave(node)
+                self._turn_away(node)
 
     async def tick(self, now: float) -> None:
         if not self._is_calm():
@@ -163,8 +164,8 @@ class Newcomers:
             self._calm = now
         if self._record.decided not in (None, REGROUP):
             for node, each in list(self._waiting.items()):
-                each.session.send(too_late(self._record, node))
-                self._leave(node)
+                each.session.send(too_late_answer(self._record, node))
+                self._turn_away(node)
         self._turn_away_unfit(now)
         if now - self._sent >= _REMIND_EVERY:
             self._sent = now
@@ -173,7 +174,7 @@ class Newcomers:
         if self._is_time(now):
             who = phrases.nodes(sorted(self._waiting), self._record.plan.names)
             text = f"the job stops, with time for a checkpoint, and goes on with {who}"
-            self._record.event("notice", text)
+            self._record.add_event("notice", text)
             self._run.end(REGROUP, [], None, now)
 
     async def stop(self, why: str) -> None:
@@ -189,15 +190,17 @@ class Newcomers:
     def _is_calm(self) -> bool:
         """Whether all nodes are at work, and the hub has nothing to look into."""
         run, record = self._run, self._record
-        busy = record.verdicts or run.rounds.current or run.ending or run.eviction.begun or run.liveness.lost
-        all_here = record.members <= run.sessions.keys() and not run.finished
+        busy = (
+            record.verdicts or run.rounds.current or run.ending or run.eviction.has_begun or run.liveness.lost
+        )
+        all_here = record.members <= run.sessions.nodes and not record.finished
         return run.state == RunState.WATCHING and all_here and not busy
 
-    def _leave(self, node: int) -> None:
+    def _turn_away(self, node: int) -> None:
         del self._waiting[node]
         self._unjudged.discard(node)
-        self._record.node(node, phase=Phase.ENDED, detail=LEFT_OUT)
-        self._record.event("notice", f"{self._record.node_name(node)} does not join", node)
+        self._record.update_node(node, phase=Phase.ENDED, detail=LEFT_OUT, standing=Standing.LEFT_OUT)
+        self._record.add_event("notice", f"{self._record.node_name(node)} does not join", node)
 
 
 def _may_pass(check_in: CheckIn) -> bool:

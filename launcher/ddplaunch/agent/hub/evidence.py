@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Callable, Optional
 
@@ -28,9 +28,9 @@ from ddplaunch.agent.contract import (
 )
 from ddplaunch.agent.contract.bundle_file import MOST_DUMPS
 from ddplaunch.agent.contract.messages import RankEnded
-from ddplaunch.agent.hub.job_record import JobRecord
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # the supervisor uses this module too, and needs neither
+    from ddplaunch.agent.hub.job_record import JobRecord
     from ddplaunch.agent.hub.server import Session
 
 COLLECT = 3.0
@@ -46,7 +46,7 @@ SKEW = 1.0
 
 @dataclass
 class EvidenceRound:
-    """`wanted`: the nodes that got the request; `clients`: the control sessions that wait for the answer."""
+    """One request to all nodes. `wanted`: those that got it; `clients`: sessions that wait for the bundle."""
 
     id: int
     why: str
@@ -54,11 +54,11 @@ class EvidenceRound:
     deadline: float = 0.0  # on the hub's monotonic clock
     wanted: set[int] = field(default_factory=set)
     got: dict[int, NodeEvidence] = field(default_factory=dict)
-    crashes: list[tuple[int, RankEnded]] = field(default_factory=list)  # by node; see `keeps`
+    crashes: list[tuple[int, RankEnded]] = field(default_factory=list)  # by node; see `set_aside_crash`
 
     @property
     def own_crashes(self) -> list[tuple[int, RankEnded]]:
-        """Return the kept deaths that no question to NCCL has caused: node 0, which asks, has answered."""
+        """Return the deaths set aside that our question to NCCL has not caused: node 0, which asks, lives."""
         node = self.got.get(0)
         excused = node is None or node.ras or any(text.startswith("NCCL RAS:") for text in node.missing)
         return [] if excused else self.crashes
@@ -67,7 +67,7 @@ class EvidenceRound:
 class EvidenceRounds:
     """One round after the other. `collect` sends the request to all nodes it can reach, and returns them."""
 
-    def __init__(self, collect: Callable[[EvidenceRound], set[int]]) -> None:
+    def __init__(self, collect: Callable[[EvidenceRound], Set[int]]) -> None:
         self._collect = collect
         self._queue: list[EvidenceRound] = []
         self._last = 0
@@ -84,19 +84,19 @@ class EvidenceRounds:
         if self._queue and self.current is None:
             self.current = self._queue.pop(0)
             self.current.deadline = now + LATE
-            self.current.wanted = self._collect(self.current)
+            self.current.wanted = set(self._collect(self.current))
 
     def add(self, number: int, evidence: NodeEvidence) -> None:
         """Take a node's evidence. Number 0: unrequested; in a round it counts as the answer."""
         if self.current is not None and number in (self.current.id, 0):
             self.current.got[evidence.node] = evidence
 
-    def leaves(self, node: int) -> None:
+    def excuse(self, node: int) -> None:
         """Wait no longer for a node that has ended: what it knew was sent before."""
         if self.current is not None:
             self.current.wanted.discard(node)
 
-    def finished(self, now: float) -> Optional[EvidenceRound]:
+    def end_if_done(self, now: float) -> Optional[EvidenceRound]:
         """End and return the current round, once all have answered or its deadline is past; else None."""
         done = self.current
         if done is None or not (done.wanted <= done.got.keys() or now >= done.deadline):
@@ -104,7 +104,7 @@ class EvidenceRounds:
         self.current = None
         return done
 
-    def keeps(self, node: int, ended: RankEnded) -> bool:
+    def set_aside_crash(self, node: int, ended: RankEnded) -> bool:
         """Keep a death for the round's end if it may be of our own making, and return whether it is.
 
         At the end of a hang NCCL is asked, see `evidence.ras`.
@@ -128,7 +128,7 @@ class Clocks:
     def __init__(self) -> None:
         self._ahead: dict[int, float] = {}
 
-    def add(self, node: int, sent: float, received: float) -> None:
+    def note(self, node: int, sent: float, received: float) -> None:
         """Note a message `sent` by the node's clock, and `received` by ours, which was no earlier."""
         ahead = sent - received
         self._ahead[node] = max(self._ahead.get(node, ahead), ahead)
@@ -137,7 +137,7 @@ class Clocks:
         ahead = self._ahead.get(node, 0.0)
         return ahead if abs(ahead) > SKEW else 0.0
 
-    def node(self, evidence: NodeEvidence) -> NodeEvidence:
+    def correct_node(self, evidence: NodeEvidence) -> NodeEvidence:
         """Return the node's evidence, with its times on the hub's clock."""
         ahead = self.ahead(evidence.node)
         if not ahead:
@@ -145,11 +145,11 @@ class Clocks:
         return replace(
             evidence,
             at=evidence.at - ahead,
-            ranks=[self.rank(evidence.node, rank) for rank in evidence.ranks],
+            ranks=[self.correct_rank(evidence.node, rank) for rank in evidence.ranks],
             launch_exit=_moved(evidence.launch_exit, ahead),
         )
 
-    def rank(self, node: int, rank: RankEvidence) -> RankEvidence:
+    def correct_rank(self, node: int, rank: RankEvidence) -> RankEvidence:
         """Return a rank's evidence, with its times on the hub's clock."""
         ahead = self.ahead(node)
         if not ahead:
@@ -235,45 +235,45 @@ class EvidenceStore:
         self._ended: set[tuple[int, int]] = set()  # node and pid
         self._replaced: set[tuple[int, int]] = set()  # node and pid of workers before the last restart
 
-    def clock(self, node: int, at: float) -> None:
+    def note_clock(self, node: int, at: float) -> None:
         """Note the node's clock: `at`, sent just now, in seconds since the epoch."""
-        self._clocks.add(node, at, time.time())
+        self._clocks.note(node, at, time.time())
 
-    def beat(self, node: int, beat: Beat) -> None:
+    def note_beat(self, node: int, beat: Beat) -> None:
         """Note the clock of a heartbeat. Raises ContractError where it is another node's."""
         if beat.node != node:
             raise codec.ContractError(f"node {node} sends the heartbeat of node {beat.node}")
-        self.clock(node, beat.at)
+        self.note_clock(node, beat.at)
 
-    def evidence(self, node: int, sent: NodeEvidence) -> NodeEvidence:
+    def add_evidence(self, node: int, sent: NodeEvidence) -> NodeEvidence:
         """Keep a node's evidence; return it on our clock. Raises ContractError where it is another node's."""
         if sent.node != node:
             raise codec.ContractError(f"node {node} sends the evidence of node {sent.node}")
-        evidence = self._clocks.node(sent)
+        evidence = self._clocks.correct_node(sent)
         shared = replace(evidence, ranks=[self._shared(rank) for rank in evidence.ranks])
         self._known[evidence.node] = shared
         return shared
 
     def _shared(self, rank: RankEvidence) -> RankEvidence:
-        """Return it with one list of members for each group, which all its ranks share: it may be long."""
+        """Return the evidence with one list of members per group, shared by all ranks: it may be long."""
         known = self._members
         groups = [
             replace(each, ranks=known.setdefault(tuple(each.ranks), each.ranks)) for each in rank.groups
         ]
         return replace(rank, groups=groups)
 
-    def death(self, node: int, rank: RankEvidence) -> RankEvidence:
+    def add_death(self, node: int, rank: RankEvidence) -> RankEvidence:
         """Keep a rank's end. Returns it with its times on the hub's clock."""
-        rank = self._clocks.rank(node, rank)
+        rank = self._clocks.correct_rank(node, rank)
         self._deaths[node, rank.pid] = rank
         self._ended.add((node, rank.pid))
         return rank
 
-    def rendezvous(self, node: int, rank: RankEvidence) -> None:
+    def add_rendezvous_call(self, node: int, rank: RankEvidence) -> None:
         """Keep a rank that has just called init_process_group, before any round of evidence."""
         evidence = self._known.get(node) or NodeEvidence(node, "", time.time(), Phase.INIT)
         others = [each for each in evidence.ranks if each.pid != rank.pid]
-        self._known[node] = replace(evidence, ranks=[*others, self._clocks.rank(node, rank)])
+        self._known[node] = replace(evidence, ranks=[*others, self._clocks.correct_rank(node, rank)])
 
     def is_known(self, node: int, rank: RankEvidence) -> bool:
         """Whether the end of this process was reported before: a node that rejoins repeats it."""
@@ -283,11 +283,11 @@ class EvidenceStore:
         """Whether the rank's process is of an earlier attempt of the launch command."""
         return (node, rank.pid) in self._replaced
 
-    def set_aside(self, node: int, present: Container[int]) -> None:
+    def forget_ranks(self, node: int, present: Container[int]) -> None:
         """Forget the node's ranks, but for the `present` pids: the launch command has started others."""
         evidence = self._known.pop(node, None)
         known = [] if evidence is None else evidence.ranks
-        gone = {pid for pid in (*(rank.pid for rank in known), *self._dead(node)) if pid not in present}
+        gone = {pid for pid in (*(rank.pid for rank in known), *self._dead_pids(node)) if pid not in present}
         self._replaced |= {(node, pid) for pid in gone}
         for pid in gone:
             self._deaths.pop((node, pid), None)
@@ -295,10 +295,10 @@ class EvidenceStore:
         if evidence is not None and left:
             self._known[node] = replace(evidence, ranks=left)
 
-    def _dead(self, node: int) -> list[int]:
+    def _dead_pids(self, node: int) -> list[int]:
         return [pid for other, pid in self._deaths if other == node]
 
-    def whole(
+    def gather(
         self,
         why: str,
         lost: list[Lost],

@@ -83,7 +83,7 @@ _READ_LOG_EVERY = 0.5
 class GateSession:
     """Sessions of gates, from `here` to `release` or `verdict`."""
 
-    takes = messages.of(Way.GATE_TO_HUB)
+    takes = messages.by_way(Way.GATE_TO_HUB)
 
     def __init__(
         self,
@@ -136,18 +136,18 @@ class GateSession:
     async def received(self, session: Session, message: Message) -> None:
         if isinstance(message, messages.Here):
             session.node = message.node
-            self._membership.announced(session.node)
+            self._membership.note_announced(session.node)
         elif isinstance(message, messages.CheckingIn):
-            self._checked_in(session, message.check_in)
+            self._take_check_in(session, message.check_in)
         elif isinstance(message, messages.MeshResults):
             self._library += [each for each in message.results if each.what in paths.BESIDE]
-            self._results(session, message)
+            self._take_results(session, message)
         elif isinstance(message, (messages.SmokeReady, messages.SmokeResults)):
             self._smoke.received(session, message)
         elif isinstance(message, messages.Unbound):
             self._release()
         elif isinstance(message, messages.Leave):
-            self._leaves(session)
+            self._take_leave(session)
         if self.state != GateState.CHECKING_IN or len(self._gates) == len(self._record.members):
             # The last message of all is acted on at once. An exception of ours is left to the next tick: here
             # it would drop the client that sent this message.
@@ -158,16 +158,16 @@ class GateSession:
         node = session.node
         self._audience.discard(session)
         if node is not None and node not in self._gates:
-            self._membership.silenced(node)
+            self._membership.note_silenced(node)
         if node is None or self._gates.get(node) is not session:
             return
         del self._gates[node]
-        self._membership.left(node)
+        self._membership.note_left(node)
         if self.state in ENDS:
             return
         self._record.check_ins.pop(node, None)
-        self._record.node(node, phase=Phase.STARTING, detail="its gate went away")
-        self._membership.lost(node)
+        self._record.update_node(node, phase=Phase.STARTING, detail="its gate went away")
+        self._membership.note_lost(node)
         if self.state != GateState.CHECKING_IN:
             self._act(self._clock())  # before its gate comes again, and waits for messages that are past
 
@@ -176,12 +176,12 @@ class GateSession:
 
     async def stop(self, why: str) -> None:
         if self.state not in ENDS:
-            self._record.event("end", f"told to stop ({why}) while nodes were at the gate")
+            self._record.add_event("end", f"told to stop ({why}) while nodes were at the gate")
             self._end_stopped()
 
     # ---------------------------------------------------------------- messages
 
-    def _checked_in(self, session: Session, check_in: CheckIn) -> None:
+    def _take_check_in(self, session: Session, check_in: CheckIn) -> None:
         has_port = self._plan.master_port is not None or paths.MASTER in check_in.ports
         if check_in.node == 0 and not has_port and all(r.status != Status.FAIL for r in check_in.checks):
             raise codec.ContractError("node 0 has no port for the master, and does not say why")
@@ -193,22 +193,22 @@ class GateSession:
         if self._newcomers and self._newcomers.make_wait(self, session, check_in):
             return
         if node in self._record.nodes and node not in self._record.members:
-            session.send(elastic.too_late(self._record, node))
+            session.send(elastic.too_late_answer(self._record, node))
             return
         if self._membership.is_stray(check_in, self._gates.get(node) not in (None, session)):
-            self._membership.stray(check_in)
+            self._membership.note_stray(check_in)
             return
         hub = {**check_in.facts.get("hub", {}), "received": time.time(), "reached_at": session.local}
         check_in = dataclasses.replace(check_in, facts={**check_in.facts, "hub": hub})
         self._gates[node] = session
-        self._membership.came(check_in)
+        self._membership.note_check_in(check_in)
         self._record.check_ins[node] = check_in
         self._record.enter(Phase.GATE)
-        self._record.node(node, phase=Phase.GATE, host=check_in.host, detail="")
+        self._record.update_node(node, phase=Phase.GATE, host=check_in.host, detail="")
         if self.state == GateState.RELEASED and self._record.agreed is not None:
             self._send_release([session])  # its gate was started again after the others had gone on
 
-    def _results(self, session: Session, message: messages.MeshResults) -> None:
+    def _take_results(self, session: Session, message: messages.MeshResults) -> None:
         if session.node is not None and self.state == GateState.MESHING:
             kept, more, links = paths.parted(m for m in message.results if m.what not in paths.BESIDE)
             self._reported.add(session.node)
@@ -216,13 +216,13 @@ class GateSession:
             self._record.passed[str(session.node)] = {**message.passed, **more}
             self._record.links[str(session.node)] = {**message.links, **links}
 
-    def _leaves(self, session: Session) -> None:
-        """Take leave of a gate that was stopped from outside. The job ends when the last one leaves."""
+    def _take_leave(self, session: Session) -> None:
+        """Let go of a gate that was stopped from outside. The job ends when the last one has left."""
         node = session.node
         if node is not None and self._gates.get(node) is session:
             del self._gates[node]
-            self._membership.left(node)
-            self._membership.stopped(node)
+            self._membership.note_left(node)
+            self._membership.note_stopped(node)
         if not self._gates and self.state not in ENDS:
             self._end_stopped()
 
@@ -263,7 +263,7 @@ class GateSession:
             return
         if state.foreseen is not None:
             self._preliminary.publish(state.foreseen)
-        if (waiting := self._membership.waiting(state, now, len(self._gates))) is not None:
+        if (waiting := self._membership.waiting_message(state, now, len(self._gates))) is not None:
             send_all(self._gates.values(), waiting)
 
     def _begin_mesh(self, now: float) -> None:
@@ -278,21 +278,21 @@ class GateSession:
             return
         tasks = mesh_plan.tasks(self._plan, check_ins, self._addresses())
         number = sum(map(len, tasks.values()))
-        who = elastic.members(self._record)
+        who = elastic.describe_members(self._record)
         here = "all nodes are here" if who == elastic.ALL else f"here: {who}"
         many = f"{number} path{'s' * (number != 1)}"
-        self._record.event("mesh", f"{here}; they try {many} to each other")
+        self._record.add_event("mesh", f"{here}; they try {many} to each other")
         for node, session in self._gates.items():
             more = interfaces.tasks(tasks[node], check_ins)
             more += names.tasks(tasks[node], check_ins[node])
             session.send(messages.Mesh([*tasks[node], *more]))
 
     def _note(self, kind: str) -> None:
-        """Print notes for the user on a job that can run, each once."""
+        """Log notes on a job that can run all the same, each once."""
         for note in self._known_notes():
             if note not in self._noted:
                 self._noted.add(note)
-                self._record.event(kind, f"note: {note}")
+                self._record.add_event(kind, f"note: {note}")
 
     def _await_mesh(self, now: float) -> None:
         if self._is_broken_up():
@@ -355,7 +355,7 @@ class GateSession:
 
     def _linger_after_verdict(self, now: float) -> None:
         assert self._end is not None
-        # Gates that an earlier hub has not sent the verdict are about to call.
+        # After a restart, gates that have not heard the verdict are about to call.
         if now > self._end[0] or not (self._audience or self._resumed):
             self._record.end(self._end[1])
 
@@ -367,8 +367,8 @@ class GateSession:
             self._record.gate_passed = not self._gate_only
             self._record.enter(Phase.RENDEZVOUS)
             seconds = self._record.gate_seconds = self._clock() - self._membership.opened
-            who = elastic.members(self._record)
-            self._record.event("release", f"{who} may start after {seconds:.1f} s")
+            who = elastic.describe_members(self._record)
+            self._record.add_event("release", f"{who} may start after {seconds:.1f} s")
             self._notes = self._known_notes()
             self._record.save()  # before it is sent: a later hub must know of it
             self._send_release(self._gates.values())
@@ -389,13 +389,13 @@ class GateSession:
 
     def _end_with(self, verdicts: list[Verdict], exit_code: Optional[int] = None) -> None:
         code = CATALOGUE[verdicts[0].code].exit_code if exit_code is None else exit_code
-        verdicts = self._record.placed(verdicts)
+        verdicts = self._record.with_machines(verdicts)
         self._enter(GateState.JUDGED)
         self._end = (self._clock() + LINGER, code)
         for verdict in verdicts:
-            self._record.event("verdict", f"{verdict.code}: {verdict.sentence}")
+            self._record.add_event("verdict", f"{verdict.code}: {verdict.sentence}")
         self._record.decide(code)
-        self._record.judge(verdicts)
+        self._record.set_verdicts(verdicts)
         self._send_verdict(self._audience)
 
     def _end_stopped(self) -> None:
@@ -441,7 +441,10 @@ class GateSession:
 
 
 class PreliminaryVerdicts:
-    """Keeps the record's verdicts for as long as the gate waits."""
+    """Verdicts by which the job would end if nothing changed, published while they may still pass.
+
+    So the user reads within seconds what is wrong, and the job still has its minute to recover.
+    """
 
     def __init__(self, record: JobRecord) -> None:
         self._record = record
@@ -453,12 +456,12 @@ class PreliminaryVerdicts:
         self._stands = [(verdict.code, set(verdict.nodes)) for verdict in verdicts]
         if self._stands == before:
             return
-        verdicts = self._record.placed(verdicts)
+        verdicts = self._record.with_machines(verdicts)
         for verdict, (code, nodes) in zip(verdicts, self._stands):
             if not any(code == known and nodes & others for known, others in before):
                 node = verdict.nodes[0] if len(nodes) == 1 else None
-                self._record.event("notice", f"{code}: {verdict.sentence}", node)
-        self._record.judge(verdicts)
+                self._record.add_event("notice", f"{code}: {verdict.sentence}", node)
+        self._record.set_verdicts(verdicts)
 
 
 def peer_addresses(check_ins: dict[int, CheckIn], reached_at: list[str]) -> dict[int, str]:
@@ -537,7 +540,9 @@ class SmokeTest:
         """Start the test. Returns a function from a node's settings to the message that starts it there."""
         self._backends = smoke_test.backends(view)
         self._deadline = now + SMOKE_IMPORT
-        self._record.event("smoke", f"all ranks import torch, to add up by {' and '.join(self._backends)}")
+        self._record.add_event(
+            "smoke", f"all ranks import torch, to add up by {' and '.join(self._backends)}"
+        )
         return lambda settings: SmokeBegin(settings, self._backends)
 
     def received(self, session: Session, message: Union[SmokeReady, SmokeResults]) -> None:
@@ -569,5 +574,5 @@ class SmokeTest:
             return None
         ranks = [rank for _, each in sorted(self._results.items()) for rank in each]
         for text in smoke_test.notes(view, ranks, self._backends):
-            self._record.event("smoke", text)
+            self._record.add_event("smoke", text)
         return smoke_test.judge(view, ranks, self._backends)

@@ -38,8 +38,8 @@ from ddplaunch.agent.hub.process import StopSignals, reap_children
 from ddplaunch.agent.hub.run import RunSession, RunState
 from ddplaunch.agent.hub.server import TICK, MessageHandler, Server, Session
 from ddplaunch.agent.platforms import physical_host, termination
-from ddplaunch.agent.platforms.handles import handle
 from ddplaunch.agent.platforms.holder import holder_of_port
+from ddplaunch.agent.platforms.places import handle
 from ddplaunch.agent.system import phrases, ports
 from ddplaunch.agent.system.resolve import UnansweredNameError, UnknownNameError, resolve
 from ddplaunch.agent.transport import endpoints
@@ -95,9 +95,9 @@ def main(
     in_container = termination.wanted()
     # A container is always started again whole, and finds the folder as it was.
     again = again or in_container
-    regroups = recovery.regroups(plan, folder, attempt) if again else 0
-    left = recovery.left(plan, folder, attempt + regroups) if again else None
-    record, notifier = _record(plan, folder, attempt, regroups)
+    regroups = recovery.count_regroups(plan, folder, attempt) if again else 0
+    left = recovery.read_left(plan, folder, attempt + regroups) if again else None
+    record, notifier = _make_record(plan, folder, attempt, regroups)
     files = _raise_file_limit()
     if refused:
         _end(record, refused)
@@ -107,7 +107,7 @@ def main(
         try:
             listener = _listen(record, attempt, key, place)
         except OSError as error:
-            _cannot_listen(record, place.port, error)
+            _judge_cannot_listen(record, place.port, error)
         else:
             connections = files - _OWN_FILES
             serving = Serving(plan, record, notifier, listener, connections, attempt, key, place, gate_only)
@@ -115,16 +115,16 @@ def main(
                 while (
                     code := process.run_and_restart(partial(serving.begin, stop, folder, left), stop)
                 ) == REGROUP:
-                    record, notifier = _record(plan, folder, attempt, serving.record.regroups + 1)
+                    record, notifier = _make_record(plan, folder, attempt, serving.record.regroups + 1)
                     serving, left = serving._replace(record=record, notifier=notifier), None
-            return _stay(stop) if in_container else code
+            return _wait_for_signal(stop) if in_container else code
     code = _print_result(record, notifier)
-    return _stay(stop) if in_container else code
+    return _wait_for_signal(stop) if in_container else code
 
 
-def _record(plan: JobPlan, folder: str, attempt: int, regroups: int) -> tuple[JobRecord, Notifier]:
+def _make_record(plan: JobPlan, folder: str, attempt: int, regroups: int) -> tuple[JobRecord, Notifier]:
     """Return the record of an attempt, and the notifier that sends news of it to the user."""
-    before = recovery.last_status(folder) if regroups else None
+    before = recovery.read_status(folder) if regroups else None
     record = JobRecord(plan, folder, attempt, regroups)
     recovery.restore_members(record, before)
     notifier = Notifier(record, handle(plan, folder, os.environ), plan.notify or [])
@@ -132,15 +132,15 @@ def _record(plan: JobPlan, folder: str, attempt: int, regroups: int) -> tuple[Jo
     return record, notifier
 
 
-def _stay(stop: StopSignals) -> int:
-    """Keep the container alive until a signal ends it. Returns Exit.OK."""
+def _wait_for_signal(stop: StopSignals) -> int:
+    """Keep the container alive until a signal ends it: a sidecar that ends is started again."""
     reap_children()
     stop.wait()
     return Exit.OK
 
 
 class Serving(NamedTuple):
-    """State that a hub process needs to serve: the same for the first one and for its replacements."""
+    """All that a hub process needs to serve, the first one as well as its replacements."""
 
     plan: JobPlan
     record: JobRecord
@@ -162,7 +162,7 @@ class Serving(NamedTuple):
     ) -> int:
         """Serve one attempt in this process. Returns its exit code, REGROUP where the next one follows."""
         if again:
-            left = recovery.left(self.plan, folder, self.record.attempt)
+            left = recovery.read_left(self.plan, folder, self.record.attempt)
         asyncio.run(self.run(stop, left, alive))
         return _print_result(self.record, self.notifier)
 
@@ -182,25 +182,25 @@ class Serving(NamedTuple):
             job=plan.job,
             refused=record.refused,
         )
-        stopper = asyncio.get_running_loop().create_task(_obey(stop, server, run, record))
+        stopper = asyncio.get_running_loop().create_task(_stop_on_signal(stop, server, run, record))
         port = ports.number(self.listener)
-        where = [Endpoint(each, port) for each in _places(self.place)]
+        where = [Endpoint(each, port) for each in _own_places(self.place)]
         shown = where[0].host
         size = f"{plan.nodes} node{'s' * (plan.nodes > 1)}"
         if left is not None:
             recovery.restore(record, left)
             gates.resume()
             run.resume()
-        exporter = Exporter(record, lambda: run.watch.since_progress(run.clock()))
+        exporter = Exporter(record, lambda: run.stalls.since_progress(run.clock()))
         await exporter.start()
         back = " again" if left is not None else ""
-        record.event("phase", f"the hub of {plan.job} listens{back} on {shown} port {port}, for {size}")
+        record.add_event("phase", f"the hub of {plan.job} listens{back} on {shown} port {port}, for {size}")
         try:
-            codec.replace(record.path(Files.HUB_ADDRESS), endpoints.spell(where) + "\n")
+            codec.replace(record.path(Files.HUB_ADDRESS), endpoints.to_text(where) + "\n")
             codec.write(record.path(Files.HUB), {"host": shown, "port": port, "pid": os.getpid()})
         except OSError as error:
             if left is None:
-                _cannot_write_address(record, error)
+                _judge_cannot_write_address(record, error)
                 return
 
         def over() -> bool:
@@ -217,28 +217,28 @@ class Serving(NamedTuple):
 
 def _is_calm(run: RunSession) -> bool:
     """Whether all members train, and nothing is due within a second."""
-    ends = run.finished or run.deliberates or run.ending is not None or run.eviction.begun
-    return run.state == RunState.WATCHING and run.record.members == run.sessions.keys() and not ends
+    ends = run.record.finished or run.is_deliberating or run.ending is not None or run.eviction.has_begun
+    return run.state == RunState.WATCHING and run.record.members == run.sessions.nodes and not ends
 
 
-async def _obey(stop: StopSignals, server: Server, run: RunSession, record: JobRecord) -> None:
-    """Let the sessions end the job, in a pod within LAST. Evidence comes first, also at a second signal."""
+async def _stop_on_signal(stop: StopSignals, server: Server, run: RunSession, record: JobRecord) -> None:
+    """At a signal, have the sessions end the job; in a pod within LAST seconds. Evidence comes first."""
     loop, given = asyncio.get_running_loop(), asyncio.Event()
     stop.on_signal = lambda: loop.call_soon_threadsafe(given.set)
     if not stop.given:
         await given.wait()
-    # A container that is killed as a whole: its end came before the signal, and may not be read yet.
+    # When a whole container is killed, its connection ends just before the signal comes: read that first.
     await asyncio.sleep(TICK)
     await server.stop("SIGTERM")
     since = time.monotonic()
     while not (termination.wanted() and time.monotonic() > since + LAST):
         await asyncio.sleep(2 * TICK)  # the sessions' own end comes first
-        if not server.sessions and not run.deliberates:
+        if not server.sessions and not run.is_deliberating:
             break  # no node is left to send anything
     record.end(Exit.STOPPED if run.closing.exit_code is None else run.closing.exit_code)
 
 
-def _places(place: ListenAddress) -> list[str]:
+def _own_places(place: ListenAddress) -> list[str]:
     """Return names and addresses under which others may reach this machine, in the order to try them."""
     if place.host not in (None, "", "0.0.0.0", "::"):
         return [place.host]
@@ -249,7 +249,7 @@ def _places(place: ListenAddress) -> list[str]:
     except (UnknownNameError, UnansweredNameError):
         known = []
     # Addresses of the name come before the bridges of containers, which other machines have as well.
-    own = sorted(endpoints.own(), key=lambda address: address not in known)
+    own = sorted(endpoints.own_addresses(), key=lambda address: address not in known)
     return list(dict.fromkeys([place.name, *own]))
 
 
@@ -293,11 +293,11 @@ def _listen(record: JobRecord, attempt: int, key: bytes, place: ListenAddress) -
         if not announced:
             announced, holder = True, holder_of_port(place.port)
             by = f", held by {holder.text}" if holder else ""
-            record.event("waiting", f"waiting for port {place.port}{by}")
+            record.add_event("waiting", f"waiting for port {place.port}{by}")
         time.sleep(_PAUSE)
 
 
-def _cannot_listen(record: JobRecord, port: Optional[int], error: OSError) -> None:
+def _judge_cannot_listen(record: JobRecord, port: Optional[int], error: OSError) -> None:
     """Judge a hub that cannot listen: the whole job's verdict, for no node can reach it."""
     if error.errno != errno.EADDRINUSE or port is None:
         where = f"port {port}" if port else "any port"
@@ -310,7 +310,7 @@ def _cannot_listen(record: JobRecord, port: Optional[int], error: OSError) -> No
     _give_up(record, result.code, f"{result.observed}; the gate needs it", hint, facts)
 
 
-def _cannot_write_address(record: JobRecord, error: OSError) -> None:
+def _judge_cannot_write_address(record: JobRecord, error: OSError) -> None:
     """Judge a hub that cannot write its address: no node would find it."""
     sentence = f"the hub cannot write {record.path(Files.HUB_ADDRESS)}: {error.strerror}"
     hint = "`df -h` and `df -i` of that folder on node 0: make room there, or give the job another folder"
@@ -325,8 +325,8 @@ def _give_up(record: JobRecord, code: str, sentence: str, hint: str, facts: Sequ
 def _end(record: JobRecord, verdicts: Sequence[Verdict]) -> None:
     """End the job with `verdicts` before any node has checked in."""
     for verdict in verdicts:
-        record.event("verdict", f"{verdict.code}: {verdict.sentence}", 0)
-    record.judge(list(verdicts))
+        record.add_event("verdict", f"{verdict.code}: {verdict.sentence}", 0)
+    record.set_verdicts(list(verdicts))
     record.end(catalogue.exit_code(verdicts[0]))
 
 
@@ -337,10 +337,12 @@ def _print_result(record: JobRecord, notifier: Notifier) -> int:
         notifier.send(Occasion.END)
         termination.write(record.exit_code or Exit.OK, record.verdicts)
     if record.verdicts:
-        names = physical_host.names(record.plan.names, physical_host.known(record.nodes.values()))
+        names = physical_host.names_with_machines(
+            record.plan.names, physical_host.known_machines(record.nodes.values())
+        )
         record.log("\n".join(verdict_text.block(record.verdicts, True, names)))
     what = "attempt" if record.exit_code == REGROUP else "job"
-    record.event("end", f"the {what} {phrases.ended(record.exit_code)}")
+    record.add_event("end", f"the {what} {phrases.ended(record.exit_code)}")
     text = bundle_file.as_text(record.save(), _PRINTED_DUMPS)
     lines = [text[start : start + _COLUMNS] for start in range(0, len(text), _COLUMNS)]
     record.log("\n".join([Marks.BUNDLE, *lines, Marks.BUNDLE_END]))

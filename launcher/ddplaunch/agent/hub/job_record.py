@@ -13,7 +13,7 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Callable, Optional
 
 from ddplaunch.agent.contract import (
@@ -43,7 +43,7 @@ from ddplaunch.agent.diagnosis.catalogue import exit_code
 from ddplaunch.agent.diagnosis.run import pace
 from ddplaunch.agent.platforms import physical_host
 from ddplaunch.agent.system import phrases, subjects
-from ddplaunch.agent.system.log_file import LogFile
+from ddplaunch.agent.system.files import LogFile
 from ddplaunch.agent.text.printable import printable
 
 FLUSH_EVERY = 0.2
@@ -65,11 +65,11 @@ KEPT_EVENTS = 2000
 
 
 def _send_nothing(_: str) -> None:
-    """Stand for a job file without recipients."""
+    """Do nothing: the job file names nobody to send messages to."""
 
 
 class JobRecord:
-    """The state of one job. `end` sets `exit_code`, and the hub stops serving when it is set."""
+    """The state of one job, whose only owner this is. Once `exit_code` is set, the hub stops serving."""
 
     def __init__(self, plan: JobPlan, folder: str, attempt: int, regroups: int = 0) -> None:
         self.plan = plan
@@ -83,6 +83,7 @@ class JobRecord:
             n: NodeStatus(n, subjects.name(n, plan.names), since=self.started) for n in range(plan.nodes)
         }
         self.members = set(self.nodes)  # the nodes that the job goes on with
+        self.finished: dict[int, int] = {}  # exit codes of the nodes whose launch commands have ended
         self.waiting_for: list[int] = []
         self.check_ins: dict[int, CheckIn] = {}
         self.mesh: list[MeshResult] = []
@@ -92,7 +93,7 @@ class JobRecord:
         self.agreed: Optional[RendezvousSettings] = None
         self.gate_passed = False
         self.gate_seconds: Optional[float] = (
-            None  # that it took; None also where an earlier hub has passed it
+            None  # from opening to release; None: not yet, or under an earlier hub
         )
         self.evidence: Optional[JobEvidence] = None
         self.verdicts: list[Verdict] = []
@@ -101,7 +102,7 @@ class JobRecord:
         self.paces: dict[int, tuple[float, list[RankPace]]] = {}  # by node, and when they came
         self.signal: Optional[str] = None  # which ranks got the signal of the job file, and why
         self.exit_code: Optional[int] = None
-        self.send_message: Callable[[str], None] = _send_nothing  # an Occasion, to whom the job file names
+        self.send_message: Callable[[str], None] = _send_nothing  # takes an Occasion
         self.decided: Optional[int] = None  # what `exit_code` will be, once the nodes have ended
         self._folder = folder
         self._events: deque[Event] = deque(maxlen=KEPT_EVENTS)
@@ -117,27 +118,27 @@ class JobRecord:
 
     # ---------------------------------------------------------------- what the sessions write
 
-    def event(self, kind: str, text: str, node: Optional[int] = None, rank: Optional[int] = None) -> None:
+    def add_event(self, kind: str, text: str, node: Optional[int] = None, rank: Optional[int] = None) -> None:
         """Record an event and log it. `text` is one sentence for the user."""
         event = Event(time.time(), kind, printable(text), node, rank)
         self._events.append(event)
         self._log.write(codec.text(event).encode() + b"\n")
         self.log(f"{time.strftime('%H:%M:%S', time.localtime(event.at))} {event.text}")
 
-    def signalled(self, text: str) -> None:
+    def note_signal(self, text: str) -> None:
         """Record that ranks got the signal of the job file; `text` is one sentence."""
         self.signal, self._changed = text, True
-        self.event("signal", text)
+        self.add_event("signal", text)
 
     def log(self, text: str) -> None:
-        """Print lines of the hub's log. A closed pipe must not end the job."""
+        """Print lines to the hub's log. A closed pipe must not end the job."""
         try:
             print(printable(text, lines=True), flush=True)
         except (OSError, ValueError):
             sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - open for life
 
     def complain(self, text: str) -> None:
-        """Log each text once: a failure tends to repeat."""
+        """Log a complaint, unless the same text was logged before: failures tend to repeat."""
         if text not in self._complaints:
             self._complaints.add(text)
             self.log(text)
@@ -147,31 +148,39 @@ class JobRecord:
         if phase != self.phase:
             self.phase, self.since, self._changed = phase, time.time(), True
 
-    def follow(self, but: Container[int]) -> None:
-        """Set the job's phase to the earliest of its nodes, `but` for those that have ended.
+    def follow_nodes(self) -> None:
+        """Set the job's phase to the earliest of its nodes that have not finished.
 
         After the release it is never back at the gate, although some nodes have not joined yet.
         """
-        running = [self.nodes[number].phase for number in self.members if number not in but]
+        running = [self.nodes[number].phase for number in self.members - self.finished.keys()]
         if running:
             least: PhaseName = Phase.RENDEZVOUS if self.gate_passed else Phase.STARTING
             self.enter(max(least, min(running, key=Phase.ORDER.index), key=Phase.ORDER.index))
 
-    def node(self, node: int, **changes: Any) -> None:
-        """Change fields of a node's NodeStatus; `since` follows the phase."""
+    def update_node(self, node: int, **changes: Any) -> None:
+        """Change fields of a node's NodeStatus; `since` follows its phase, `standing` its detail."""
         old = self.nodes[node]
         if changes.get("phase", old.phase) != old.phase:
             changes.setdefault("since", time.time())
+        if "detail" in changes:
+            changes.setdefault("standing", None)
         new = dataclasses.replace(old, **changes)
         if new != old:
             self.nodes[node], self._changed = new, True
 
-    def beat(self, beat: Beat, waits: Optional[NodeWait]) -> None:
+    def note_finished(self, node: int, exit_code: int) -> None:
+        """Note that the node's launch command has ended, by a code of `contract.Exit`."""
+        self.finished[node] = exit_code
+        self.update_node(node, phase=Phase.ENDED, exit_code=exit_code, detail="", waits=None)
+        self.follow_nodes()
+
+    def note_beat(self, beat: Beat, waits: Optional[NodeWait]) -> None:
         """Note a node's heartbeat. The pace changes all the time, and writes no file by itself."""
         old = self.nodes[beat.node].waits
         if waits and old and abs(waits.since - old.since) < _SAME:
             waits = dataclasses.replace(waits, since=old.since)
-        self.node(beat.node, phase=beat.phase, detail="", waits=waits)
+        self.update_node(beat.node, phase=beat.phase, detail="", waits=waits)
         if beat.paces:
             self.paces[beat.node] = time.monotonic(), beat.paces
 
@@ -186,7 +195,7 @@ class JobRecord:
         self._events.clear()
         self._events.extend(events)
 
-    def judge(self, verdicts: list[Verdict], evidence: Optional[JobEvidence] = None) -> None:
+    def set_verdicts(self, verdicts: list[Verdict], evidence: Optional[JobEvidence] = None) -> None:
         """Replace the verdicts and their evidence; write the bundle at once."""
         self.verdicts = list(verdicts)
         self.evidence = evidence or self.evidence
@@ -196,19 +205,19 @@ class JobRecord:
         """Count the attempts within the launch command."""
         self.launch_attempt, self._changed = self.launch_attempt + 1, True
 
-    def outlived(self, verdicts: list[Verdict], evidence: JobEvidence) -> None:
-        """Keep the failure of the present attempt within the launch command, which goes on, or ends well."""
-        kept = LaunchAttempt(self.launch_attempt, time.time(), self.placed(verdicts), evidence)
+    def keep_failed_attempt(self, verdicts: list[Verdict], evidence: JobEvidence) -> None:
+        """Keep what failed in the present attempt of the launch command, which goes on or has ended well."""
+        kept = LaunchAttempt(self.launch_attempt, time.time(), self.with_machines(verdicts), evidence)
         self.failed_attempts = [*self.failed_attempts, kept][-KEPT_FAILED:]
         self.save()
 
-    def placed(self, verdicts: list[Verdict]) -> list[Verdict]:
+    def with_machines(self, verdicts: list[Verdict]) -> list[Verdict]:
         """Return the verdicts with the machines of the pods that they name, where they are known."""
-        machines = physical_host.known(self.nodes.values())
+        machines = physical_host.known_machines(self.nodes.values())
         return [verdict.on(machines) for verdict in verdicts]
 
     def decide(self, exit_code: int) -> None:
-        """Note the exit code with which the job will end. The next `judge` writes it."""
+        """Note the exit code with which the job will end. The next `set_verdicts` writes it."""
         self.decided, self._changed = exit_code, True
 
     def end(self, exit_code: int) -> None:

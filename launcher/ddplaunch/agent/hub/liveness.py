@@ -33,8 +33,10 @@ CLOSED = 5.0
 """Seconds for a supervisor to reconnect after its connection was closed: a living one does so at once."""
 GONE = 60.0
 """Seconds of silence after which the node is given up. One whose kernel answers has until `kill_after`."""
+RECONNECT = 35.0
+"""Seconds for the nodes of an earlier hub to come back: supervisors pause up to thirty between two calls."""
 SLEPT = 2.0
-"""Seconds between two looks after which the hub itself was frozen: all nodes get their time again."""
+"""Seconds between two looks from which we know that the hub itself was frozen: patience begins anew."""
 
 
 class Changes(NamedTuple):
@@ -61,13 +63,15 @@ class _Node:
 
 
 class Liveness:
-    """The joined nodes, until they finish: alive, silent or gone. Times are the session's monotonic clock."""
+    """The joined nodes, until they finish: alive, silent or gone. Times are the monotonic clock."""
 
     def __init__(self, watchdog: WatchdogPlan) -> None:
         self._nodes: dict[int, _Node] = {}
         self._notice_after = watchdog.notice_after
         self._kill_after = float("inf") if watchdog.kill_after is None else watchdog.kill_after
         self._looked = float("inf")
+        self._awaited: set[int] = set()  # of an earlier hub, until they join this one
+        self._awaited_until = 0.0
 
     @property
     def lost(self) -> list[Lost]:
@@ -83,53 +87,66 @@ class Liveness:
         """Return the nodes that have been given up. None of them comes back."""
         return {number for number, node in self._nodes.items() if node.gone}
 
-    def how(self, number: int) -> str:
+    def describe(self, number: int) -> str:
         """Return what a silent node does, for the log."""
         frozen = self._nodes[number].frozen
         return "is silent, while its kernel answers" if frozen else "does not answer any more"
 
-    def joined(self, number: int, session: Session, now: float) -> None:
+    def note_joined(self, number: int, session: Session, now: float) -> None:
         old = self._nodes.get(number)
         self._nodes[number] = fresh = _Node(session, now, time.time())
         if old is not None:
             fresh.completed, fresh.silent, fresh.gone = old.completed, old.silent, old.gone
+        self._awaited.discard(number)
 
-    def missed(self, number: int, now: float) -> None:
-        """Note a node of an earlier hub that has not reconnected to this one."""
-        self._nodes[number] = _Node(None, now, time.time(), closed=now, silent=True)
+    def expect(self, nodes: Iterable[int], now: float) -> None:
+        """Wait for these nodes, which were connected to the hub that this one replaces."""
+        self._awaited, self._awaited_until = set(nodes), now + RECONNECT
 
-    def received(self, number: int, now: float, completed: int = 0) -> None:
+    def is_waiting(self, now: float) -> bool:
+        """Whether nodes of an earlier hub may still come back.
+
+        They report what has happened meanwhile. Until then the hub judges nothing, for a verdict on half of
+        the job may name the wrong rank.
+        """
+        return bool(self._awaited) and now < self._awaited_until
+
+    def note_message(self, number: int, now: float, completed: int = 0) -> None:
         """Note that the node has sent something; `completed`: collectives of all its ranks."""
         node = self._nodes.get(number)
         if node is not None:
             node.received, node.received_at, node.pinged, node.first_ping = now, time.time(), None, None
             node.completed = max(node.completed, completed)
 
-    def closed(self, number: int, session: Session, now: float) -> None:
-        """Note that the node's connection is gone, without a farewell."""
+    def note_closed(self, number: int, session: Session, now: float) -> None:
+        """Note that the node's connection has ended without its last message."""
         node = self._nodes.get(number)
         if node is not None and node.session is session:
             node.closed = now
 
-    def finished(self, number: int) -> None:
+    def forget(self, number: int) -> None:
         """Forget a node that has ended in order."""
         self._nodes.pop(number, None)
+        self._awaited.discard(number)
 
     def look(self, now: float, is_missed: Callable[[], bool] = lambda: False) -> Changes:
-        """Return the nodes whose state has changed. `is_missed`: do all others wait for silent nodes?"""
+        """Return the nodes whose state has changed. `is_missed`: whether all others wait for them."""
         slept = now - self._looked >= SLEPT
         if slept:
             for node in self._nodes.values():
                 if not node.silent:
                     node.pinged = node.first_ping = None
         self._looked = now
+        for number in self._awaited:  # they have not come back in time
+            self._nodes[number] = _Node(None, now, time.time(), closed=now, silent=True)
+        self._awaited.clear()
         changes = Changes([], [], [], slept)
         for number, node in self._nodes.items():
             if node.gone:
                 continue
             if node.closed is None:
                 self._ping(node, now)
-                mute = _owes(node, now)
+                mute = _owes_acknowledgement(node, now)
                 node.frozen = not mute and self._is_mute(node, now) and (node.silent or is_missed())
                 silent = mute or node.frozen
                 if silent != node.silent:
@@ -162,39 +179,10 @@ class Liveness:
             node.session.send(Ping())
 
 
-def _owes(node: _Node, now: float) -> bool:
+def _owes_acknowledgement(node: _Node, now: float) -> bool:
     if node.session is None or node.pinged is None or now - node.pinged < UNCONFIRMED:
         return False
     return node.session.unconfirmed() >= UNCONFIRMED
-
-
-RECONNECT = 35.0
-"""Seconds for all to come back: a supervisor pauses up to thirty between two calls."""
-
-
-class Reconnects:
-    """`now` is the monotonic clock."""
-
-    def __init__(self) -> None:
-        self.missing: set[int] = set()
-        self._until = 0.0
-
-    def expect(self, nodes: Iterable[int], now: float) -> None:
-        """Wait for these nodes, which were connected."""
-        self.missing = set(nodes)
-        self._until = now + RECONNECT
-
-    def is_back(self, node: int) -> None:
-        self.missing.discard(node)
-
-    def waits(self, now: float) -> bool:
-        """Whether to wait for the nodes in `missing`."""
-        return bool(self.missing) and now < self._until
-
-    def give_up(self) -> set[int]:
-        """Stop waiting. Returns the nodes that did not come back in time."""
-        late, self.missing = self.missing, set()
-        return late
 
 
 LATE = 10.0
@@ -217,7 +205,7 @@ class JoinFault(NamedTuple):
 
 
 class SupervisorJoin:
-    """Times are the monotonic clock."""
+    """The supervisors that have joined after the release, and the verdicts on those that have not."""
 
     def __init__(self, record: JobRecord) -> None:
         self._record = record
@@ -233,7 +221,7 @@ class SupervisorJoin:
         """Note the nodes that had joined an earlier hub."""
         self._here, self._last = set(here), now
 
-    def joined(self, node: int, host: str, now: float) -> None:
+    def note_joined(self, node: int, host: str, now: float) -> None:
         """Note that the node's supervisor has joined.
 
         Raises ContractError for a node that the job does not have, and before the release. A hub that was
@@ -243,15 +231,15 @@ class SupervisorJoin:
             raise codec.ContractError(f"node {node} joins a job of {self._plan.nodes} nodes")
         if self._record.check_ins and self._record.agreed is None:
             raise codec.ContractError(f"node {node} joins before the release")
-        self._record.node(node, host=host, phase=Phase.RENDEZVOUS)
+        self._record.update_node(node, host=host, phase=Phase.RENDEZVOUS)
         if node in self._here:
             return
         self._here.add(node)
         self._last = now
         if self._reported and not self._missing():
-            self._record.event("notice", "all nodes have started their ranks after all")
+            self._record.add_event("notice", "all nodes have started their ranks after all")
             self._record.wait_for([])
-            self._record.judge([])
+            self._record.set_verdicts([])
 
     def look(self, now: float) -> Optional[JoinFault]:
         """Return the fault to report now, and whether it ends the job; None: no fault."""

@@ -56,7 +56,7 @@ class CheckIns(NamedTuple):
 
 
 class Membership:
-    """Check-ins of one job. Times are the monotonic clock."""
+    """The check-ins of one job, and what is certain by them. Times are the monotonic clock."""
 
     def __init__(self, plan: JobPlan, record: JobRecord, clock: Callable[[], float]) -> None:
         self._plan = plan
@@ -84,32 +84,36 @@ class Membership:
 
     # ---------------------------------------------------------------- what happens
 
-    def announced(self, node: int) -> None:
+    def note_announced(self, node: int) -> None:
         """Note that the node's check-in is under way."""
         self._announced[node] = self._clock()
 
-    def silenced(self, node: int) -> None:
+    def note_silenced(self, node: int) -> None:
         """Note that the node's connection is gone before its check-in was complete."""
         self._announced.pop(node, None)
 
-    def stray(self, check_in: CheckIn) -> None:
+    def note_stray(self, check_in: CheckIn) -> None:
         """Note a gate whose node number is taken, or not one of the job's."""
         self._known = None
         self._forget(check_in.node)
         self.strays.append(check_in)
         name = self._record.node_name(check_in.node)
-        self._record.event("check-in", f"{check_in.host} also claims to be {name}", check_in.node)
+        self._record.add_event("check-in", f"{check_in.host} also claims to be {name}", check_in.node)
 
     def is_stray(self, check_in: CheckIn, is_held: bool) -> bool:
-        """Whether the job has no such node, or another living process is that node, and holds its place."""
-        holder = self._record.check_ins.get(check_in.node)
+        """Whether the job has no such node, or another living process already is that node."""
+        present = self._record.check_ins.get(check_in.node)
         if not 0 <= check_in.node < self._plan.nodes:
             return True
-        if holder is None or not is_held:
+        if present is None or not is_held:
             return False
-        return (holder.machine, holder.netns, holder.pid) != (check_in.machine, check_in.netns, check_in.pid)
+        return (present.machine, present.netns, present.pid) != (
+            check_in.machine,
+            check_in.netns,
+            check_in.pid,
+        )
 
-    def came(self, check_in: CheckIn) -> None:
+    def note_check_in(self, check_in: CheckIn) -> None:
         """Take a node's check-in, the first or a changed one."""
         node, now, name = check_in.node, self._clock(), self._record.node_name(check_in.node)
         self._known = None
@@ -119,7 +123,7 @@ class Membership:
             before = check_in.facts.get("hub", {}).get("before")
             met = f"; until then it did not reach the hub: {before}" if before else ""
             self._arrived = now
-            self._record.event("check-in", f"{name} checked in: {check_in.host}{waited}{met}", node)
+            self._record.add_event("check-in", f"{name} checked in: {check_in.host}{waited}{met}", node)
         self._begun = now if self._begun is None else self._begun
         self._present.add(node)
         self._first.setdefault(node, now)
@@ -128,19 +132,19 @@ class Membership:
         self._forget(node)
         self._compare(check_in, now - self._first[node])
 
-    def lost(self, node: int) -> None:
+    def note_lost(self, node: int) -> None:
         """Note a node whose gate went away before the release, and was not stopped."""
         self._failing.pop(node, None)
         self.vanished.add(node)
         self._arrived = self._clock()
         name = self._record.node_name(node)
-        self._record.event("waiting", f"{name} went away before the gate was through", node)
+        self._record.add_event("waiting", f"{name} went away before the gate was through", node)
 
-    def stopped(self, node: int) -> None:
+    def note_stopped(self, node: int) -> None:
         """Note a node whose gate was stopped from outside."""
         self._stopped[node] = self._clock()
         name = self._record.node_name(node)
-        self._record.event("end", f"{name} was told to stop at the gate", node)
+        self._record.add_event("end", f"{name} was told to stop at the gate", node)
 
     def is_ending(self) -> bool:
         """Whether all nodes that left were stopped, less than TOGETHER ago: the others may be next."""
@@ -149,13 +153,13 @@ class Membership:
 
     def leave_out(self, node: int) -> None:
         """Forget a node without which the job goes on."""
-        self.left(node)
+        self.note_left(node)
         self._forget(node)
         self._failing.pop(node, None)
         self.vanished.discard(node)
         self._stopped.pop(node, None)
 
-    def left(self, node: int) -> None:
+    def note_left(self, node: int) -> None:
         """Note that the node has no connection any more."""
         self._known = None
         self._present.discard(node)
@@ -193,11 +197,11 @@ class Membership:
         before = {result.check for result in self._failing.get(node, [])}
         for result in failed:
             if result.check not in before:
-                self._record.event("waiting", f"it may pass: {name}: {result.observed}", node)
+                self._record.add_event("waiting", f"it may pass: {name}: {result.observed}", node)
         for result in check_in.checks:
             if result.check in before and result.status != Status.FAIL:
                 passed = f"it passed after {seconds:.0f} s: {name}: {result.observed}"
-                self._record.event("waiting", passed, node)
+                self._record.add_event("waiting", passed, node)
         self._failing[node] = failed
 
     # ---------------------------------------------------------------- state
@@ -259,12 +263,12 @@ class Membership:
             passed=self._record.passed,
         )
 
-    def waiting(self, state: CheckIns, now: float, gates: int) -> Optional[Waiting]:
-        """Return what to tell so many gates of whom they wait for; None: they know."""
+    def waiting_message(self, state: CheckIns, now: float, gates: int) -> Optional[Waiting]:
+        """Return the list of what the gates wait for, when it is due again; `gates`: how many get it."""
         if now - self._sent < max(_WAITING_EVERY, gates / _EASY):
             return None
         self._sent = now
-        passing = [self.awaited(node, result) for (node, _), result in state.passing.items()]
+        passing = [self.describe_awaited(node, result) for (node, _), result in state.passing.items()]
         missing, more = state.missing[:NAMED], len(state.missing[NAMED:])
         return Waiting(missing, more, passing[:NAMED], round(now - self.opened, 1))
 
@@ -286,7 +290,7 @@ class Membership:
         return decide.judge(view, self._record.complain)
 
     def _passing(self, now: float, others: bool) -> Held:
-        """Return failures that may still pass. `others`: more nodes are awaited; patience is free."""
+        """Return failures that may still pass. `others`: other nodes are awaited, so waiting is free."""
         if now > self.deadline:
             return {}
         return {
@@ -300,11 +304,11 @@ class Membership:
         if self._present and (missing or held) and now - self._logged >= _LOG_EVERY:
             self._logged = now
             what = [phrases.nodes(missing, self._plan.names)] if missing else []
-            what += [self.awaited(node, result) for (node, _), result in held.items()]
+            what += [self.describe_awaited(node, result) for (node, _), result in held.items()]
             bound = f"{now - self.opened:.0f} s of at most {self._plan.gate.timeout:.0f} s"
-            self._record.event("waiting", f"waiting for {'; '.join(what)} ({bound})")
+            self._record.add_event("waiting", f"waiting for {'; '.join(what)} ({bound})")
 
-    def awaited(self, node: int, result: CheckResult) -> str:
+    def describe_awaited(self, node: int, result: CheckResult) -> str:
         """Return 'node 0 (n1): port 29500 is held by pid 812 (python)'."""
         return f"{self._record.node_name(node)}: {result.observed}"
 

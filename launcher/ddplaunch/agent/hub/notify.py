@@ -14,7 +14,7 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Optional
 
@@ -22,18 +22,18 @@ from ddplaunch.agent import platforms
 from ddplaunch.agent.contract import Exit, JobEvidence, JobPlan, NotifyPlan, Occasion, Verdict
 from ddplaunch.agent.contract.messages import Alive, Notice
 from ddplaunch.agent.hub.job_record import JobRecord
-from ddplaunch.agent.hub.server import Session, send_all
+from ddplaunch.agent.hub.server import NodeSessions
 from ddplaunch.agent.platforms import Platform
 from ddplaunch.agent.system import phrases, secrets
 from ddplaunch.agent.system.delivery import UndeliveredError, post, run
 from ddplaunch.agent.text import mentions
 
 _SENTENCE = 1000
-"""Characters compose a sentence; a rank may have had a part in it."""
+"""Characters of a sentence: part of it may be what a rank has written."""
 _VERDICTS, _NUMBERS = 8, 64
-"""Verdicts in a message, and nodes or ranks compose each."""
+"""Verdicts in a message, and nodes or ranks of each."""
 _SLACK = {ord("&"): "&amp;", ord("<"): "&lt;", ord(">"): "&gt;"}
-"""By these Slack would take a text for a link or a mention."""
+"""Slack would take text with these for a link or a mention."""
 
 
 def compose(
@@ -45,7 +45,7 @@ def compose(
     exit_code: Optional[int],
     at: float,
 ) -> dict[str, Any]:
-    """Return the message compose an occasion, compose plain data."""
+    """Return the message for an occasion as plain data, ready for JSON."""
     shown = [_short(each) for each in verdicts[:_VERDICTS]]
     return {
         "occasion": occasion,
@@ -87,32 +87,32 @@ def _short(verdict: Verdict) -> Verdict:
 
 
 def encode(message: dict[str, Any], form: str) -> bytes:
-    """Return what a recipient gets, in the form that it wants."""
+    """Return the bytes that a recipient gets. `form`: "slack", or any other for the whole message as JSON."""
     body = {"text": message["text"].translate(_SLACK)} if form == "slack" else message
     return json.dumps(body).encode()
 
 
-SIGN = 2.0
+ALIVE_EVERY = 2.0
 """Seconds between two Alive messages to every supervisor: without them it detects stalls by itself."""
 
 STARTS = 300.0
-"""Seconds for which no rank need be seen: until then the hub says that it waits, and notices no hang."""
+"""Seconds without any rank after which that alone is worth a notice; before, the log says that we wait."""
 
 
 class Notices:
-    """Sends notices. `sessions`: the nodes to send to; the caller's own mapping, which changes."""
+    """Sends notices to all nodes that are connected."""
 
-    def __init__(self, record: JobRecord, sessions: Mapping[int, Session]) -> None:
+    def __init__(self, record: JobRecord, sessions: NodeSessions) -> None:
         self._record = record
         self._sessions = sessions
         self._given: list[object] = []  # codes and ranks of the notices so far, until one is withdrawn
-        self._signed = float("-inf")
+        self._alive_sent = float("-inf")
 
-    def sign(self, now: float) -> None:
+    def send_alive(self, now: float) -> None:
         """Send Alive to all nodes when it is due; `now` is the monotonic clock."""
-        if now - self._signed >= SIGN:
-            self._signed = now
-            send_all(self._sessions.values(), Alive())
+        if now - self._alive_sent >= ALIVE_EVERY:
+            self._alive_sent = now
+            self._sessions.send_to_all(Alive())
 
     def give(
         self,
@@ -121,7 +121,7 @@ class Notices:
         launching_for: float = 0.0,
         deadline_text: str = "",
     ) -> None:
-        """Send the notice once for the same codes and ranks at fault, and none when the job has ended.
+        """Send a notice, unless one with the same codes and ranks was sent before or the job has ended.
 
         `launching_for`: seconds for which no rank has been seen on any node. That alone is no reason for one.
         `deadline_text`: when the job will be ended, as a fact of the first verdict.
@@ -129,21 +129,23 @@ class Notices:
         notice = [(verdict.code, verdict.ranks) for verdict in verdicts]
         if notice == [("unknown", [])] and 0 < launching_for < STARTS:
             span = phrases.span(launching_for)
-            self._record.event("waiting", f"waiting for the ranks to start: none has been seen for {span}")
+            self._record.add_event(
+                "waiting", f"waiting for the ranks to start: none has been seen for {span}"
+            )
             return
         if not verdicts or notice in self._given or self._record.exit_code is not None:
             return
         self._given.append(notice)
-        verdicts = self._record.placed(verdicts)
+        verdicts = self._record.with_machines(verdicts)
         if deadline_text:
             verdicts = [replace(verdicts[0], facts=[*verdicts[0].facts, deadline_text]), *verdicts[1:]]
         for verdict in verdicts:
-            self._record.event("notice", f"{verdict.code}: {verdict.sentence}")
+            self._record.add_event("notice", f"{verdict.code}: {verdict.sentence}")
         if all(verdict.code.startswith("slow") for verdict in verdicts):
             return  # no alarm
-        self._record.judge(verdicts, evidence)
+        self._record.set_verdicts(verdicts, evidence)
         self._record.send_message(Occasion.NOTICE)
-        send_all(self._sessions.values(), Notice(verdicts, evidence.why))
+        self._sessions.send_to_all(Notice(verdicts, evidence.why))
 
     def forget(self) -> None:
         """Let the next notice be sent, even if it equals the last."""
@@ -153,21 +155,21 @@ class Notices:
         """Clear the verdicts: the job is well again. Returns whether there were any."""
         known = self._record.verdicts
         self._given.clear()
-        self._record.judge([])
+        self._record.set_verdicts([])
         if known:
             self._record.send_message(Occasion.WITHDRAWN)
         return bool(known)
 
 
 AT_END = 15.0
-"""Seconds that the end of the job is held up for messages, all together."""
+"""Seconds for which messages may hold up the end of the job, all together."""
 _PAUSES = (1.0, 2.0, 4.0, 8.0, None)
 """Seconds after each try."""
 _QUEUE = 16
 
 
 class Notifier:
-    """Tells the recipients. `handle`: the job's."""
+    """Sends messages to all recipients. `handle`: the job's, by which people find it."""
 
     def __init__(self, record: JobRecord, handle: str, recipients: Sequence[NotifyPlan]) -> None:
         self._record, self._handle = record, handle
@@ -178,7 +180,7 @@ class Notifier:
         ]
 
     def send(self, occasion: str) -> None:
-        """Send a message of what the record says now."""
+        """Queue a message for every recipient that wants this occasion, with what the record says now."""
         record = self._record
         made = compose(
             occasion,
@@ -193,13 +195,13 @@ class Notifier:
             each.put(occasion, made)
 
     def report(self) -> None:
-        """Write into the hub's log which recipient got no message, once."""
+        """Log each recipient that a message did not reach, once."""
         for each in self._recipients:
             if each.failure:
                 self._record.complain(each.failure)
 
     def close(self) -> None:
-        """Let the last messages arrive, within AT_END."""
+        """Wait for the last messages to arrive, at most AT_END seconds in all."""
         until = time.monotonic() + AT_END
         self._closing.set()
         for each in self._recipients:

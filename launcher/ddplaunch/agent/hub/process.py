@@ -22,11 +22,11 @@ from typing import Any, Callable, Optional
 from ddplaunch.agent.system import processes, signals
 
 CRASHED = 1
-"""Exit code of a hub that failed by a bug of its own; no job ends with it."""
+"""Exit code of a hub that failed by a bug of its own. No job ends with it."""
 FROZEN = 30.0
 """Seconds without a byte on its pipe after which a hub is killed: it hangs, or was stopped by a signal."""
 _STARTS, _WITHIN = 5, 300.0
-"""So many hubs may be killed within so many seconds; after the next death no hub is started."""
+"""How many hubs may be killed within how many seconds; after the next death none is started."""
 _LOOK = 1.0
 
 

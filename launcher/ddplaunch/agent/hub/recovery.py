@@ -24,39 +24,40 @@ from ddplaunch.agent.contract import (
     JobPlan,
     JobStatus,
     Phase,
+    Standing,
     bundle_file,
     codec,
 )
 from ddplaunch.agent.diagnosis.run.decide import judge
-from ddplaunch.agent.hub.elastic import LEFT_OUT, WAITS
+from ddplaunch.agent.hub.elastic import LEFT_OUT
 from ddplaunch.agent.hub.evidence import job_evidence
 from ddplaunch.agent.hub.job_record import KEPT_EVENTS, JobRecord
 
 
 class Left(NamedTuple):
-    """The files of one attempt."""
+    """What the last hub of an attempt left in its files."""
 
     status: JobStatus
     bundle: Bundle
     events: list[Event]
 
 
-def regroups(plan: JobPlan, folder: str, attempt: int) -> int:
+def count_regroups(plan: JobPlan, folder: str, attempt: int) -> int:
     """Return how often newcomers were let in so far, by the files of an earlier hub."""
-    before = last_status(folder)
+    before = read_status(folder)
     if before is None or before.job != plan.job or not plan.newcomers:
         return 0
     return max(0, before.attempt - attempt) + (before.exit_code == REGROUP)
 
 
 def restore_members(record: JobRecord, before: Optional[JobStatus]) -> None:
-    """Set who is awaited after a regroup: those of the attempt before, and the newcomers at its gate."""
+    """After a regroup, await the nodes of the attempt before and the newcomers at its gate."""
     if before is None or not record.regroups:
         return
     out = _left_out(before)
     record.members -= out
     for node in out:
-        record.node(node, phase=Phase.ENDED, detail=LEFT_OUT)
+        record.update_node(node, phase=Phase.ENDED, detail=LEFT_OUT, standing=Standing.LEFT_OUT)
     record.newcomers |= _waiting(before)
 
 
@@ -65,10 +66,10 @@ def _left_out(status: JobStatus) -> set[int]:
 
 
 def _waiting(status: JobStatus) -> set[int]:
-    return {each.node for each in status.nodes if each.detail == WAITS}
+    return {each.node for each in status.nodes if each.standing == Standing.NEWCOMER}
 
 
-def last_status(folder: str) -> Optional[JobStatus]:
+def read_status(folder: str) -> Optional[JobStatus]:
     """Return the last status of an earlier hub, of whatever attempt; None where there is none."""
     try:
         return codec.read(JobStatus, os.path.join(folder, Files.STATUS))
@@ -76,9 +77,9 @@ def last_status(folder: str) -> Optional[JobStatus]:
         return None
 
 
-def left(plan: JobPlan, folder: str, attempt: int) -> Optional[Left]:
+def read_left(plan: JobPlan, folder: str, attempt: int) -> Optional[Left]:
     """Return the files of an earlier hub of this attempt; None where the new one begins at the gate."""
-    last = last_status(folder)
+    last = read_status(folder)
     try:
         bundle = bundle_file.read(os.path.join(folder, Files.BUNDLE))
     except (OSError, codec.ContractError):
@@ -96,6 +97,7 @@ def restore(record: JobRecord, state: Left) -> None:
     status, bundle = state.status, state.bundle
     record.started, record.phase, record.since = status.started, status.phase, status.since
     record.nodes.update({node.node: node for node in status.nodes if node.node in record.nodes})
+    record.finished = {n: node.exit_code for n, node in record.nodes.items() if node.exit_code is not None}
     record.members -= _left_out(status) | _waiting(status)
     record.gate_passed, record.decided = status.gate_passed, status.decided
     record.exit_code = status.exit_code
@@ -120,7 +122,7 @@ def _events(path: str, since: float) -> list[Event]:
     for line in last:
         try:
             event = codec.load(Event, json.loads(line))
-        except ValueError:  # a ContractError is one; the last line may be cut
+        except ValueError:  # the last line may be cut off
             continue
         if event.at >= since:
             events.append(event)
@@ -170,7 +172,7 @@ def gather_bundle(plan: JobPlan, folder: str) -> Optional[Bundle]:
 
 
 def _without_victims(bundles: list[Bundle]) -> list[Bundle]:
-    """Return the bundles without nodes whose ranks failed because another node had ended its own as hung."""
+    """Drop the bundles of nodes whose ranks failed only because another node had ended its own as hung."""
     hung = [each.evidence.at for each in bundles if each.evidence and each.evidence.why == "deadline"]
     return [each for each in bundles if _failed_at(each) <= min(hung, default=math.inf)]
 

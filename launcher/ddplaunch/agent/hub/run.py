@@ -35,14 +35,20 @@ from ddplaunch.agent.diagnosis import catalogue
 from ddplaunch.agent.diagnosis.run.causes import complaint
 from ddplaunch.agent.diagnosis.run.decide import computing_for, is_odd_start, judge, never_meet, nothing_moves
 from ddplaunch.agent.diagnosis.run.ends import node_evicted
-from ddplaunch.agent.hub.attempts import DOUBT, LAST, Failure, LaunchAttempts, Recheck, follows, is_doubtful
+from ddplaunch.agent.hub.attempts import (
+    LAST,
+    Failure,
+    LaunchAttempts,
+    announced_restart,
+    is_doubtful,
+)
 from ddplaunch.agent.hub.closing import BACK_TO_GATE, Closing, exit_code, farewell
 from ddplaunch.agent.hub.evidence import COLLECT, EvidenceRound, EvidenceRounds, EvidenceStore, dump_room
 from ddplaunch.agent.hub.job_record import JobRecord
-from ddplaunch.agent.hub.liveness import Liveness, Reconnects, SupervisorJoin
+from ddplaunch.agent.hub.liveness import Liveness, SupervisorJoin
 from ddplaunch.agent.hub.notify import Notices
-from ddplaunch.agent.hub.server import Session
-from ddplaunch.agent.hub.stalls import InitCalls, StallDetector, waits
+from ddplaunch.agent.hub.server import NodeSessions, Session
+from ddplaunch.agent.hub.stalls import StallDetector, node_wait
 from ddplaunch.agent.hub.stopping import BY_ENDING, Eviction, RankSignal
 
 
@@ -64,40 +70,34 @@ NEXT: Mapping[RunState, Set[RunState]] = {
 class RunSession:
     """Handles supervisors from `join` to `finished`, and requests of the command line meanwhile."""
 
-    takes = (*messages.of(Way.SUPERVISOR_TO_HUB), messages.AskDiagnosis, messages.Ending)
+    takes = (*messages.by_way(Way.SUPERVISOR_TO_HUB), messages.AskDiagnosis, messages.Ending)
 
     def __init__(self, plan: JobPlan, record: JobRecord, clock: Callable[[], float] = time.monotonic) -> None:
         self.plan = plan
         self.record = record
         self.clock = clock
-        self.watch = StallDetector(plan.watchdog, record.members)
+        self.stalls = StallDetector(plan.watchdog, record.members)
         self.evidence_store = EvidenceStore(record)
-        self.sessions: dict[int, Session] = {}
-        self.finished: dict[int, int] = {}
+        self.sessions = NodeSessions()
         self.supervisor_join = SupervisorJoin(record)
         self.liveness = Liveness(plan.watchdog)
         self.rounds = EvidenceRounds(self._collect)
         self.state = RunState.WATCHING
-        self.judge_at = 0.0  # in JUDGING: when the deaths reported so far are judged
-        self.recheck = Recheck()
-        self.attempts = LaunchAttempts(record.members)
-        self.calls = InitCalls()
+        self.attempts = LaunchAttempts(record)
         self.notices = Notices(record, self.sessions)
-        self.reconnects = Reconnects()
         self.ending: Optional[str] = None  # why the job is about to be ended from outside
-        self.eviction = Eviction(record.members)
+        self.eviction = Eviction(record)
         self.closing = Closing(record, self.sessions)
         self.rank_signal = RankSignal(plan, record, self.sessions)
 
     def resume(self) -> None:
         """Go on in the place of a hub that was killed, with what it has left in the record."""
         now, nodes = self.clock(), self.record.nodes
-        self.finished.update({n: each.exit_code for n, each in nodes.items() if each.exit_code is not None})
         here = {n for n in self.record.members if nodes[n].phase not in (Phase.STARTING, Phase.GATE)}
-        for node in self.finished:
-            self.watch.forget(node, now)
+        for node in self.record.finished:
+            self.stalls.forget(node, now)
         self.supervisor_join.resume(here, now)
-        self.reconnects.expect(here - self.finished.keys(), now)
+        self.liveness.expect(here - self.record.finished.keys(), now)
         self.attempts.resume()
         if here and self.closing.resume(now):  # without `here` the gate ends the job
             self._enter(RunState.CLOSING)
@@ -111,171 +111,167 @@ class RunSession:
     async def received(self, session: Session, message: Message) -> None:
         now = self.clock()
         if isinstance(message, messages.Join):
-            self._join(session, message, now)
+            self._take_join(session, message, now)
         elif isinstance(message, messages.AskDiagnosis):
             self._request("asked", now, session)
         elif isinstance(message, messages.Ending):
-            self._ending(session, message.why, now)
+            self._take_ending(session, message.why, now)
         elif session.node is None or session.node not in self.record.nodes:
             # Its gate may have sent a node number that the job does not have.
             raise codec.ContractError(f"{message.kind} from a client that has not joined")
         else:
-            self._from_node(session, session.node, message, now)
-        if not isinstance(message, messages.Heartbeat):  # of which a thousand nodes send a thousand a second
+            self._take_from_node(session, session.node, message, now)
+        if not isinstance(message, messages.Heartbeat):  # a thousand nodes send a thousand of those a second
             # An exception is left to the next tick: here it would drop the client that sent this message.
             with contextlib.suppress(Exception):
                 await self.tick(now)
 
-    def _from_node(self, session: Session, node: int, message: Message, now: float) -> None:
+    def _take_from_node(self, session: Session, node: int, message: Message, now: float) -> None:
         if isinstance(message, messages.Heartbeat):
-            self._beat(node, message, now)
+            self._take_heartbeat(node, message, now)
         elif isinstance(message, messages.RendezvousCalled):
-            self.evidence_store.rendezvous(node, message.rank)
-            self.calls.called(now)
+            self.evidence_store.add_rendezvous_call(node, message.rank)
+            self.stalls.init_calls.note_call(now)
         elif isinstance(message, messages.RankEnded):
-            self._death(node, message, now)
+            self._take_death(node, message, now)
         elif isinstance(message, messages.Evidence):
-            self.rounds.add(message.id, self.evidence_store.evidence(node, message.evidence))
+            self.rounds.add(message.id, self.evidence_store.add_evidence(node, message.evidence))
         elif isinstance(message, messages.Stopping):
-            self._stopping(node, message.why, now)
+            self._take_stopping(node, message.why, now)
         elif isinstance(message, messages.Signalled):
-            self.rank_signal.answered(node, message)
+            self.rank_signal.note_answer(node, message)
         elif isinstance(message, messages.Finished):
             catalogue.check_end(message.verdicts, message.exit_code)
-            self._finished(node, message.exit_code, message.verdicts, now)
-            self.closing.wants_to_go(session, message.checkpoint, now)
+            self._take_finished(node, message.exit_code, message.verdicts, now)
+            self.closing.note_leaving(session, message.checkpoint, now)
 
     async def lost(self, session: Session) -> None:
-        self.closing.has_gone(session)
-        if session.node is not None and self.sessions.get(session.node) is session:
-            del self.sessions[session.node]
-            if session.node not in self.finished:
-                self.liveness.closed(session.node, session, self.clock())
-                text = f"{self.record.node_name(session.node)} has closed its connection"
-                self.record.event("lost", text, session.node)
+        self.closing.forget(session)
+        node = session.node
+        if self.sessions.remove(session) and node is not None and node not in self.record.finished:
+            self.liveness.note_closed(node, session, self.clock())
+            self.record.add_event("lost", f"{self.record.node_name(node)} has closed its connection", node)
 
     async def tick(self, now: float) -> None:
-        self.closing.let_go(now)
-        self.notices.sign(now)
-        if self.record.exit_code is not None or self.reconnects.waits(now):
+        self.closing.let_leavers_go(now)
+        self.notices.send_alive(now)
+        if self.record.exit_code is not None or self.liveness.is_waiting(now):
             return
         if self.state != RunState.CLOSING:
             self._advance(now)
-        elif now >= self.closing.leave_at or self._answering() <= self.finished.keys():
+        elif now >= self.closing.leave_at or self._answering_nodes() <= self.record.finished.keys():
             self.record.end(self.closing.exit_code or 0)
 
     def _advance(self, now: float) -> None:
-        """Do what is due in WATCHING and JUDGING."""
+        """Do what is due in WATCHING and JUDGING, at every tick."""
         self.rank_signal.tick(now)
         self._look_for_missing(now)
         self._look_for_lost(now)
-        if (done := self.rounds.finished(now)) is not None:
+        if (done := self.rounds.end_if_done(now)) is not None:
             for node, crash in done.own_crashes:
-                self._death(node, crash, now)
+                self._take_death(node, crash, now)
             self._settle(done, now)
             self.rounds.start(now)
-        if self.state == RunState.CLOSING or self._heeds_eviction(now):
+        if self.state == RunState.CLOSING or self._act_on_eviction(now):
             return
-        busy = self.rounds.current is not None or not self.eviction.is_plain(now) or self._gives_time(now)
+        busy = (
+            self.rounds.current is not None or not self.eviction.is_settled(now) or self._ranks_have_time(now)
+        )
         if self.state == RunState.JUDGING:
-            if now >= self.judge_at and not busy:
+            if now >= self.attempts.judge_at and not busy:
                 self._judge_deaths(now)
         elif self._have_all_ended and not busy:
-            self._all_done()
+            self._conclude()
         else:
-            self._watch(now)
+            self._watch_ranks(now)
 
     async def stop(self, why: str) -> None:
-        if self.eviction.begun or any(lost.closed for lost in self.liveness.lost):
+        if self.eviction.has_begun or any(lost.closed for lost in self.liveness.lost):
             return  # nodes that are being stopped, or went away, are why: the job ends with them in a moment
         if self.state != RunState.CLOSING and self.record.agreed is not None:  # else the gate ends the job
-            self.record.event("end", f"told to stop{why and ': ' + why}")
+            self.record.add_event("end", f"told to stop{why and ': ' + why}")
             self._request("stop", self.clock())
 
     @property
-    def deliberates(self) -> bool:
+    def is_deliberating(self) -> bool:
         """Whether a verdict is still to come, although all nodes may have left."""
-        waits = bool(self.liveness.lost) or self.reconnects.waits(self.clock())
+        waits = bool(self.liveness.lost) or self.liveness.is_waiting(self.clock())
         return waits or self.state == RunState.JUDGING or self.rounds.current is not None
 
     # ---------------------------------------------------------------- messages
 
-    def _join(self, session: Session, join: messages.Join, now: float) -> None:
+    def _take_join(self, session: Session, join: messages.Join, now: float) -> None:
         node = join.node
         if join.regroups != self.record.regroups:  # it has missed the end of an earlier attempt
             session.send(BACK_TO_GATE)
             return
-        if node not in self.finished:
-            self.supervisor_join.joined(node, join.host, now)
-            self.liveness.joined(node, session, now)
-        self.evidence_store.clock(node, join.at)
+        if node not in self.record.finished:
+            self.supervisor_join.note_joined(node, join.host, now)
+            self.liveness.note_joined(node, session, now)
+        self.evidence_store.note_clock(node, join.at)
         session.node = node
-        self.sessions[node] = session
-        self.reconnects.is_back(node)
-        self.record.follow(self.finished)
-        self.rank_signal.joined(session, now)
+        self.sessions.add(node, session)
+        self.record.follow_nodes()
+        self.rank_signal.note_joined(session, now)
         if self.closing.exit_code is not None:
             session.send(farewell(self.closing.exit_code, self.record.verdicts))
 
-    def _beat(self, node: int, heartbeat: messages.Heartbeat, now: float) -> None:
+    def _take_heartbeat(self, node: int, heartbeat: messages.Heartbeat, now: float) -> None:
         beat = heartbeat.beat
-        self.evidence_store.beat(node, beat)
-        if beat.node in self.finished or beat.node in self.liveness.gone:
+        self.evidence_store.note_beat(node, beat)
+        if beat.node in self.record.finished or beat.node in self.liveness.gone:
             return
-        self.liveness.received(beat.node, now, sum(rank.completed for rank in beat.ranks))
-        self.attempts.needs(node, beat.least_nodes)
-        if self.attempts.has_new_ranks(node, beat.attempt) and self.closing.exit_code is None:
-            self._has_new_ranks(beat, now)
+        self.liveness.note_message(beat.node, now, sum(rank.completed for rank in beat.ranks))
+        self.attempts.note_least_nodes(node, beat.least_nodes)
+        if self.attempts.note_attempt(node, beat.attempt) and self.closing.exit_code is None:
+            self._take_new_ranks(beat, now)
         if node not in self.attempts.behind:  # else its ranks are of the attempt before
-            self.watch.add(beat, now)
+            self.stalls.add(beat, now)
         # Ranks that are being ended move again, and are not what the others wait for.
-        self.record.beat(beat, waits(beat, time.time()) if self.closing.exit_code is None else None)
-        self.record.follow(self.finished)
+        self.record.note_beat(beat, node_wait(beat, time.time()) if self.closing.exit_code is None else None)
+        self.record.follow_nodes()
 
-    def _death(self, node: int, ended: messages.RankEnded, now: float) -> None:
-        if self.evidence_store.is_known(node, ended.rank) or self.rounds.keeps(node, ended):
+    def _take_death(self, node: int, ended: messages.RankEnded, now: float) -> None:
+        if self.evidence_store.is_known(node, ended.rank) or self.rounds.set_aside_crash(node, ended):
             return
-        rank = self.evidence_store.death(node, ended.rank)
+        rank = self.evidence_store.add_death(node, ended.rank)
         end = rank.exit
         text = "has finished" if end is not None and end.code == 0 else f"has ended: {complaint(rank)}"
-        self.record.event("death", f"rank {rank.rank} {text}", node, rank.rank)
+        self.record.add_event("death", f"rank {rank.rank} {text}", node, rank.rank)
         # An end without an exit status is judged when the launch command ends: its exit code is known.
         bad = end is None or (not end.by_us and (end.signal is not None or end.code not in (0, None)))
         if bad and node not in self.attempts.behind and not self.evidence_store.is_past(node, rank):
-            self.attempts.died(now)
+            self.attempts.note_death(now)
             self._expect_verdict(now)
 
-    def _finished(self, node: int, exit_code: int, verdicts: list[Verdict], now: float) -> None:
-        self.liveness.finished(node)
-        if node in self.finished:
+    def _take_finished(self, node: int, exit_code: int, verdicts: list[Verdict], now: float) -> None:
+        self.liveness.forget(node)
+        if node in self.record.finished:
             return  # it repeats a message that it may have lost
-        self.finished[node] = exit_code
-        self.rounds.leaves(node)
-        self.eviction.ended(node)
-        self.watch.forget(node, now)
-        self.record.node(node, phase=Phase.ENDED, exit_code=exit_code, detail="", waits=None)
-        self.record.follow(self.finished)
+        self.rounds.excuse(node)
+        self.stalls.forget(node, now)
+        self.record.note_finished(node, exit_code)
         if self.state == RunState.CLOSING:
             return
         if exit_code == Exit.STOPPED:
-            self._heeds_eviction(now)
+            self._act_on_eviction(now)
         elif verdicts:  # it could not start its ranks
-            self.end(exit_code, verdicts, self._all_evidence("death"), now)
+            self.end(exit_code, verdicts, self._gather_evidence("death"), now)
         elif exit_code != Exit.OK:
             self._expect_verdict(now, anew=False)
         elif self.plan.keepers and node == 0:  # the launcher has seen all ranks of all nodes end well
-            self.record.event("end", "all ranks have finished")
+            self.record.add_event("end", "all ranks have finished")
             self.end(Exit.OK, [], None, now)
 
-    def _stopping(self, node: int, how: str, now: float) -> None:
-        """Ask for evidence before the ranks end. Eviction.is_plain waits for the other nodes."""
-        self.record.event("ending", f"{self.record.node_name(node)} was told to stop: {how}", node)
-        self.rank_signal.node_stops(node, now)
-        if self.eviction.stopping(node, how, now):
+    def _take_stopping(self, node: int, how: str, now: float) -> None:
+        """Ask for evidence before the ranks end. Whether other nodes follow is known once it `is_settled`."""
+        self.record.add_event("ending", f"{self.record.node_name(node)} was told to stop: {how}", node)
+        self.rank_signal.note_stopping(node, now)
+        if self.eviction.note_stopping(node, how, now):
             self._request("stopping", now)
             who = self._ended_by()
             if who and who not in how:
-                self.record.event("ending", f"the job is ended by {who}")
+                self.record.add_event("ending", f"the job is ended by {who}")
 
     def _ended_by(self) -> str:
         """Return who ends the job, where its folder or its scheduler knows; "" elsewhere."""
@@ -283,15 +279,19 @@ class RunSession:
             return codec.read(StopRequest, self.record.path(Files.STOP_REQUEST)).who
         return platforms.named(self.plan.platform).ended_by()
 
-    def _heeds_eviction(self, now: float) -> bool:
+    def _act_on_eviction(self, now: float) -> bool:
         """Report nodes that are being stopped. Once one has ended, end the job and return True."""
         if self.eviction.is_due(now):
             self._report_eviction()
-        if self._gives_time(now):
+        if self._ranks_have_time(now):
             return False
-        if Exit.STOPPED not in self.finished.values() or not self.eviction.is_plain(now) or not self._is_over:
+        if (
+            Exit.STOPPED not in self.record.finished.values()
+            or not self.eviction.is_settled(now)
+            or not self._is_over
+        ):
             return False
-        self.end(Exit.STOPPED, self._present, self._all_evidence("stop"), now)
+        self.end(Exit.STOPPED, self.attempts.verdicts, self._gather_evidence("stop"), now)
         return True
 
     def _expect_verdict(self, now: float, anew: bool = True) -> None:
@@ -301,55 +301,57 @@ class RunSession:
         """
         if self.state == RunState.WATCHING:
             self._enter(RunState.JUDGING)
-            self.judge_at = self.attempts.settled(now)
+            self.attempts.judge_at = self.attempts.settles_at(now)
             if anew or self.attempts.failure is None or is_doubtful(self.attempts.failure.verdicts):
                 self._request("death", now)
 
-    def _ending(self, session: Session, why: str, now: float) -> None:
+    def _take_ending(self, session: Session, why: str, now: float) -> None:
         """Ask all nodes for evidence: the client is about to end the job."""
         self.ending = why or "no reason given"
-        self.rank_signal.end_is_near(now)
-        self.record.event("ending", f"the job is about to be ended from outside: {self.ending}")
+        self.rank_signal.expect_end(now)
+        self.record.add_event("ending", f"the job is about to be ended from outside: {self.ending}")
         self._request("ending", now, session)
 
     def _look_for_missing(self, now: float) -> None:
         """Judge nodes that have not come after the gate."""
         if (fault := self.supervisor_join.look(now)) is None:
             return
-        verdicts, evidence = fault.verdicts, self._all_evidence("joining")
+        verdicts, evidence = fault.verdicts, self._gather_evidence("joining")
         if fault.certain:
-            self.end(exit_code(verdicts, self.finished), verdicts, evidence, now)
+            self.end(exit_code(verdicts, self.record.finished), verdicts, evidence, now)
         else:
             self.notices.give(verdicts, evidence)
 
     def _look_for_lost(self, now: float) -> None:
-        for node in self.reconnects.give_up():
-            self.liveness.missed(node, now)
-        silent, back, gone, slept = self.liveness.look(now, lambda: self.watch.waits_for_silent(now))
+        silent, back, gone, slept = self.liveness.look(now, lambda: self.stalls.is_waiting_for_silent(now))
         if slept:
-            self.watch.wake(now)
+            self.stalls.wake(now)
         for node in silent:
-            self.record.node(node, detail="does not answer")
-            self.record.event("lost", f"{self.record.node_name(node)} {self.liveness.how(node)}", node)
+            self.record.update_node(node, detail="does not answer")
+            self.record.add_event(
+                "lost", f"{self.record.node_name(node)} {self.liveness.describe(node)}", node
+            )
             self._request("silence", now)
         for node in back:
-            self.record.node(node, detail="")
-            self.record.event("lost", f"{self.record.node_name(node)} answers again", node)
+            self.record.update_node(node, detail="")
+            self.record.add_event("lost", f"{self.record.node_name(node)} answers again", node)
             self.notices.withdraw()
         for node in gone:
-            self.watch.forget(node, now)
-            self.record.node(node, detail="lost")
+            self.stalls.forget(node, now)
+            self.record.update_node(node, detail="lost")
             self._expect_verdict(now)
 
-    def _watch(self, now: float) -> None:
-        moves = self.watch.moving_again(now) or (self._speak_of_past and self.watch.completed() > 0)
+    def _watch_ranks(self, now: float) -> None:
+        moves = self.stalls.is_moving_again(now) or (
+            self.attempts.has_past_verdicts and self.stalls.completed() > 0
+        )
         if moves and self.notices.withdraw():
-            self.record.event("notice", "the job is moving again")
+            self.record.add_event("notice", "the job is moving again")
         failure = self.attempts.failure
         if failure is not None and now >= failure.due:
             self._notice(failure, "the launch command goes on")
-        odd = self.calls.due(now) and is_odd_start(self._all_evidence("call"))
-        if (why := "call" if odd else self.watch.decide(now)) is not None:
+        odd = self.stalls.init_calls.take_due(now) and is_odd_start(self._gather_evidence("call"))
+        if (why := "call" if odd else self.stalls.decide(now)) is not None:
             self._request(why, now)
 
     # ---------------------------------------------------------------- evidence and verdicts
@@ -360,33 +362,33 @@ class RunSession:
         elif client is not None:
             self._answer([client], self.record.evidence, self.record.verdicts)
 
-    def _collect(self, wanted: EvidenceRound) -> set[int]:
-        nodes = self._answering() - self.finished.keys()
+    def _collect(self, wanted: EvidenceRound) -> Set[int]:
+        nodes = self._answering_nodes() - self.record.finished.keys()
         for node, room in dump_room(nodes, self.record.verdicts, self.record.evidence).items():
-            self.sessions[node].send(messages.Collect(wanted.id, wanted.why, COLLECT, room))
+            self.sessions.send(node, messages.Collect(wanted.id, wanted.why, COLLECT, room))
         return nodes
 
     def _settle(self, done: EvidenceRound, now: float) -> None:
-        """Act on a finished round. Deaths are judged by their own time."""
-        evidence = self._all_evidence(done.why, done)
+        """Act on a finished round of evidence, by its reason. Deaths are judged later, at `judge_at`."""
+        evidence = self._gather_evidence(done.why, done)
         if done.why in ("still", "deadline") and not nothing_moves(evidence):
-            self.watch.stand_down(now, at_least=computing_for(evidence))
+            self.stalls.stand_down(now, at_least=computing_for(evidence))
         elif done.why == "call":
             self.notices.give(never_meet(evidence, self.record.complain), evidence)
         elif done.why in ("still", "silence", "apart"):
-            launching_for = self.watch.launching_for(now)
-            deadline_text = self.watch.deadline_text(now, time.time()) if done.why == "still" else ""
+            launching_for = self.stalls.launching_for(now)
+            deadline_text = self.stalls.deadline_text(now, time.time()) if done.why == "still" else ""
             self.notices.give(judge(evidence, self.record.complain), evidence, launching_for, deadline_text)
         elif done.why == "deadline":
             # A rank that failed may leave the others, or itself, hanging: its failure is what happened.
-            verdicts = self.recheck.surer(judge(evidence, self.record.complain), self._before)
+            verdicts = self.attempts.pick_surer(judge(evidence, self.record.complain))
             code = catalogue.exit_code(verdicts[0]) if verdicts else Exit.HANG
             self.end(code, verdicts, evidence, now)
         elif done.why == "stop":
-            self.end(Exit.STOPPED, self._present, evidence, now)
+            self.end(Exit.STOPPED, self.attempts.verdicts, evidence, now)
         elif done.why == "ending":
             self._report_ending(evidence)
-            self._answer(done.clients, evidence, self._present)
+            self._answer(done.clients, evidence, self.attempts.verdicts)
         elif done.why == "asked":
             verdicts = judge(evidence, self.record.complain)
             self._answer(done.clients, evidence, verdicts)
@@ -399,8 +401,8 @@ class RunSession:
             bundle = replace(self.record.bundle(), evidence=evidence, verdicts=verdicts)
             client.send(messages.BundleAnswer(bundle_file.as_text(bundle)))
 
-    def _all_evidence(self, why: str, done: Optional[EvidenceRound] = None) -> JobEvidence:
-        return self.evidence_store.whole(why, self.liveness.lost, done, self.attempts.behind)
+    def _gather_evidence(self, why: str, done: Optional[EvidenceRound] = None) -> JobEvidence:
+        return self.evidence_store.gather(why, self.liveness.lost, done, self.attempts.behind)
 
     def _report_ending(self, evidence: JobEvidence) -> None:
         """Print the verdicts on a job that is about to be ended; without any, how far it was."""
@@ -412,80 +414,63 @@ class RunSession:
     def _report_eviction(self) -> None:
         """Report the eviction, unless there is a verdict already."""
         self.eviction.noticed = True
-        if self._present or self.ending is not None:
+        if self.attempts.verdicts or self.ending is not None:
             return
-        evidence = self._all_evidence("stopping")
+        evidence = self._gather_evidence("stopping")
         self.notices.give([node_evicted(evidence, self.eviction.how, evicted=self.eviction.nodes)], evidence)
 
     def _judge_deaths(self, now: float) -> None:
-        evidence = self._all_evidence("death")
+        evidence = self._gather_evidence("death")
         verdicts = judge(evidence, self.record.complain)
-        is_stopping = self.ending is not None or self.eviction.begun
+        is_stopping = self.ending is not None or self.eviction.has_begun
         # A handler may end its rank by any exit code.
-        own_ends = {"rank-failed"} if self.eviction.begun and self.rank_signal.given else set()
+        own_ends = {"rank-failed"} if self.eviction.has_begun and self.rank_signal.is_given else set()
         by_ending = is_stopping and all(verdict.code in BY_ENDING | own_ends for verdict in verdicts)
         stopped = dict.fromkeys(self.eviction.nodes, int(Exit.STOPPED))
-        go_on = not self.attempts.is_over({**self.finished, **stopped}, self.liveness.gone)
+        go_on = not self.attempts.is_over({**self.record.finished, **stopped}, self.liveness.gone)
         if by_ending and self.ending is None and stopped and go_on:
             self._enter(RunState.WATCHING)  # torchrun's agents can do without the nodes that are stopped
         elif by_ending:
-            self.end(Exit.STOPPED, self._present, evidence, now)
-        elif not self._have_all_ended and self.recheck.lasts(verdicts, evidence, now):
-            self.judge_at = now + DOUBT
+            self.end(Exit.STOPPED, self.attempts.verdicts, evidence, now)
+        elif not self._have_all_ended and self.attempts.put_off_judgement(verdicts, evidence, now):
             self._request("death", now)
         elif self._is_over:
-            verdicts = self.recheck.surer(verdicts, self._before)
-            code = Exit.NODE_AT_FAULT if self.liveness.lost else exit_code(verdicts, self.finished)
+            verdicts = self.attempts.pick_surer(verdicts)
+            code = Exit.NODE_AT_FAULT if self.liveness.lost else exit_code(verdicts, self.record.finished)
             self.end(code, verdicts, evidence, now)
         else:
             self._let_go_on(verdicts, evidence, now)
 
-    def _gives_time(self, now: float) -> bool:
+    def _ranks_have_time(self, now: float) -> bool:
         """Whether ranks that got the job file's signal may still write their checkpoints."""
-        return self.rank_signal.gives_time(self.finished.keys() | self.liveness.gone, now)
+        return self.rank_signal.has_time_left(self.liveness.gone, now)
 
     @property
     def _is_over(self) -> bool:
         """Whether a launch command has ended with a failure, and the others cannot go on without it."""
-        return self.attempts.is_over(self.finished, self.liveness.gone)
+        return self.attempts.is_over(self.record.finished, self.liveness.gone)
 
     @property
     def _have_all_ended(self) -> bool:
-        return self.record.members <= self.finished.keys() | self.liveness.gone
-
-    @property
-    def _speak_of_past(self) -> bool:
-        """Whether the job's verdicts are still those of an earlier attempt."""
-        return self.recheck.is_past(self.record.verdicts)
-
-    @property
-    def _present(self) -> list[Verdict]:
-        """Return the job's verdicts, but for those of an earlier attempt."""
-        return [] if self._speak_of_past else self.record.verdicts
-
-    @property
-    def _before(self) -> list[Verdict]:
-        """Return the verdicts on the present attempt so far."""
-        failure = self.attempts.failure
-        return self.record.verdicts if failure is None else failure.verdicts
+        return self.record.members <= self.record.finished.keys() | self.liveness.gone
 
     def _let_go_on(self, verdicts: list[Verdict], evidence: JobEvidence, now: float) -> None:
-        """Leave it to the launch commands what becomes of the deaths."""
+        """Leave it to the launch commands to go on after the deaths, or to end."""
         self._enter(RunState.WATCHING)
         known = self.attempts.failure
-        verdicts = self.recheck.surer(verdicts, self._before)
-        due, by_agents = self.attempts.settled(now) + LAST, self.attempts.are_sent_away(evidence)
+        verdicts = self.attempts.pick_surer(verdicts)
+        due, by_agents = self.attempts.settles_at(now) + LAST, self.attempts.is_sending_away(evidence)
         failure = Failure(verdicts, evidence, due, by_agents)
         if known is not None:
             failure.due, failure.noticed = known.due, known.noticed
         self.attempts.failure = failure
-        then = follows(evidence)
-        failed = {node: code for node, code in self.finished.items() if code != Exit.OK}
+        then = announced_restart(evidence)
+        failed = {node: code for node, code in self.record.finished.items() if code != Exit.OK}
         if failed or self.liveness.gone:
             then = then or "the other nodes go on"
-        for node in failed.keys() & self.sessions.keys():
+        for node in failed.keys() & self.sessions.nodes:
             # It waits for its verdict, and the others may go on for days.
-            self.sessions[node].send(farewell(failed[node], verdicts))
+            self.sessions.send(node, farewell(failed[node], verdicts))
         if then and not self._have_all_ended:
             self._notice(failure, then)
 
@@ -497,53 +482,51 @@ class RunSession:
         first, *others = failure.verdicts
         self.notices.give([first.continued(f"; {then}"), *others], failure.evidence)
 
-    def _has_new_ranks(self, beat: Beat, now: float) -> None:
+    def _take_new_ranks(self, beat: Beat, now: float) -> None:
         """Forget the node's earlier ranks: the launch command has started others in their place."""
         if beat.node in self.attempts.behind:
             self.attempts.follow(beat.node)
         else:
             self._begin_attempt(beat.node, now)
-        self.evidence_store.set_aside(beat.node, {rank.pid for rank in beat.ranks})
+        self.evidence_store.forget_ranks(beat.node, {rank.pid for rank in beat.ranks})
 
     def _begin_attempt(self, node: int, now: float) -> None:
-        """Begin the next attempt within the launch command: for the stall detector, too."""
+        """Begin the next attempt within the launch command: what was known of stalls counts no more."""
         if self.attempts.first_death is not None:
             if self.state == RunState.JUDGING:
-                evidence = self._all_evidence("death")
+                evidence = self._gather_evidence("death")
                 self._let_go_on(judge(evidence, self.record.complain), evidence, now)
             failure = self.attempts.failure
             if failure is not None and not failure.by_agents:
                 self._notice(failure, "the launch command has started its ranks again")
-                self.record.outlived(failure.verdicts, failure.evidence)
+                self.record.keep_failed_attempt(failure.verdicts, failure.evidence)
         elif self.state == RunState.JUDGING:
             self._enter(RunState.WATCHING)
         self.record.begin_launch_attempt()
         number = f"{self.record.attempt}.{self.record.launch_attempt}"
-        self.record.event("attempt", f"the launch command has started ranks again: attempt {number}")
+        self.record.add_event("attempt", f"the launch command has started ranks again: attempt {number}")
         self.attempts.begin(node)
-        self.recheck.begin_round(self.record.verdicts)
         self.notices.forget()
-        self.watch = StallDetector(self.plan.watchdog, self.record.members)
-        for out in self.finished.keys() | self.liveness.gone:
-            self.watch.forget(out, now)
-        self.calls = InitCalls()
+        self.stalls = StallDetector(self.plan.watchdog, self.record.members)
+        for out in self.record.finished.keys() | self.liveness.gone:
+            self.stalls.forget(out, now)
 
-    def _all_done(self) -> None:
+    def _conclude(self) -> None:
         """End a job whose launch commands have all ended, and at least one of them well."""
         self._enter(RunState.CLOSING)
-        codes, gone = set(self.finished.values()), bool(self.liveness.gone)
+        codes, gone = set(self.record.finished.values()), bool(self.liveness.gone)
         if Exit.OK in codes and not self._is_over:
             codes, gone = {Exit.OK}, False
         failure = self.attempts.failure
         if failure is not None:
-            self.record.outlived(failure.verdicts, failure.evidence)
-        self.closing.all_done(codes, gone)
+            self.record.keep_failed_attempt(failure.verdicts, failure.evidence)
+        self.closing.conclude(codes, gone)
 
     def end(self, code: int, verdicts: list[Verdict], evidence: Optional[JobEvidence], now: float) -> None:
         self._enter(RunState.CLOSING)
         self.closing.begin(code, verdicts, evidence, now)
         self._answer(self.rounds.give_up(), self.record.evidence, self.record.verdicts)
 
-    def _answering(self) -> set[int]:
+    def _answering_nodes(self) -> Set[int]:
         """Return the connected nodes that are not given up."""
-        return set(self.sessions) - {lost.node for lost in self.liveness.lost}
+        return self.sessions.nodes - {lost.node for lost in self.liveness.lost}

@@ -1,9 +1,9 @@
 """The hub's sockets: accepts clients, authenticates them, and hands each message to its handler.
 
 A client authenticates within `HELLO_SECONDS` and `HELLO_LIMIT` bytes or is dropped. Until then it costs the
-hub a few kB: no task, no stream, and a buffer for the first line alone; and only so many may be
-unauthenticated at once (`transport.unproved`). An exception in a handler drops that one client, never the
-hub. What a client does not read is buffered, up to `messages.LONG` bytes.
+hub a few kB: no task, no stream, and a buffer for its first line alone; and only so many may wait at once.
+An exception in a handler drops that one client, never the hub. What a client does not read is buffered, up
+to `messages.LONG` bytes.
 """
 
 from __future__ import annotations
@@ -14,15 +14,55 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Awaitable, Iterable, Sequence
-from typing import Any, Callable, Optional, Protocol
+from collections.abc import Awaitable, Iterable, Sequence, Set
+from typing import Any, Callable, Generic, Optional, Protocol, TypeVar
 
 from ddplaunch.agent.contract import messages
 from ddplaunch.agent.contract.codec import ContractError
 from ddplaunch.agent.contract.messages import LONG, Message, Way
 from ddplaunch.agent.system.resolve import plain_address
 from ddplaunch.agent.transport.protocol import HELLO_LIMIT, HELLO_SECONDS, ServerHandshake, encode, message
-from ddplaunch.agent.transport.unproved import UnprovedConnections
+
+Guest = TypeVar("Guest")
+
+
+class UnauthenticatedConnections(Generic[Guest]):
+    """Connections that have not yet proved that they know the key: how many may wait, which goes first.
+
+    When there are too many, the oldest one of the address that has the most is dropped. So a flood from one
+    address drops its own connections, and no other node's; and nodes behind one NAT address may still come
+    all at once.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, dict[Guest, None]] = {}  # by address, the oldest first
+        self._count = 0
+
+    def add(self, address: str, guest: Guest, room: int) -> Optional[Guest]:
+        """Add `guest`. Returns the one to drop for it; None while no more than `room` wait."""
+        self._waiting.setdefault(address, {})[guest] = None
+        self._count += 1
+        if self._count <= room:
+            return None
+        most = max(self._waiting, key=lambda each: len(self._waiting[each]))
+        oldest = next(iter(self._waiting[most]))
+        self.remove(most, oldest)
+        return oldest
+
+    def remove(self, address: str, guest: Guest) -> bool:
+        """Remove a connection that has authenticated or closed. Returns whether it was still waiting."""
+        guests = self._waiting.get(address, {})
+        if guest not in guests:
+            return False
+        del guests[guest]
+        if not guests:
+            del self._waiting[address]
+        self._count -= 1
+        return True
+
+    def guests(self) -> list[Guest]:
+        return [guest for guests in self._waiting.values() for guest in guests]
+
 
 OnLine = Callable[["Authentication", bytes, bytes], None]
 """Called with the first line, and with the bytes behind it. It answers, or drops the connection."""
@@ -34,14 +74,14 @@ class Authentication(asyncio.BufferedProtocol):
     def __init__(
         self,
         handshake: ServerHandshake,
-        unproved: UnprovedConnections[Authentication],
+        unauthenticated: UnauthenticatedConnections[Authentication],
         room: Callable[[], int],
         on_line: OnLine,
     ) -> None:
         self.handshake = handshake
         self.peer = ""
         self.transport: asyncio.Transport
-        self._unproved = unproved
+        self._unauthenticated = unauthenticated
         self._room = room
         self._on_line = on_line
         self._buffer = bytearray(HELLO_LIMIT)
@@ -56,7 +96,7 @@ class Authentication(asyncio.BufferedProtocol):
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
         self.peer = plain_address((transport.get_extra_info("peername") or ("gone",))[0])
-        dropped = self._unproved.enter(self.peer, self, self._room())
+        dropped = self._unauthenticated.add(self.peer, self, self._room())
         if dropped is not None:
             dropped.shut()
         transport.write(self.handshake.hello)
@@ -79,7 +119,7 @@ class Authentication(asyncio.BufferedProtocol):
         self._leave()
 
     def _leave(self) -> None:
-        self._unproved.leave(self.peer, self)
+        self._unauthenticated.remove(self.peer, self)
         if self._timer is not None:
             self._timer.cancel()
 
@@ -187,8 +227,35 @@ def send_all(sessions: Iterable[Session], message: Message) -> None:
         session.send_encoded(text)
 
 
+class NodeSessions:
+    """The sessions of the connected supervisors. Where a node has joined again, its last session counts."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[int, Session] = {}
+
+    @property
+    def nodes(self) -> Set[int]:
+        return self._sessions.keys()
+
+    def add(self, node: int, session: Session) -> None:
+        self._sessions[node] = session
+
+    def remove(self, session: Session) -> bool:
+        """Remove a session that has ended. Returns whether it was still that of its node."""
+        if session.node is None or self._sessions.get(session.node) is not session:
+            return False
+        del self._sessions[session.node]
+        return True
+
+    def send(self, node: int, message: Message) -> None:
+        self._sessions[node].send(message)
+
+    def send_to_all(self, message: Message) -> None:
+        send_all(self._sessions.values(), message)
+
+
 class Server:
-    """Accepts on `listener`, proves clients, and hands their messages to the handlers."""
+    """Accepts clients, authenticates them, and hands their messages to the handlers."""
 
     def __init__(
         self,
@@ -215,8 +282,8 @@ class Server:
         self._handlers = handlers
         self._log = log
         self._complaints: set[str] = set()
-        self._refusals: set[str] = set()  # apart, so that a port scanner drowns no other complaint
-        self._unproved: UnprovedConnections[Authentication] = UnprovedConnections()
+        self._refusals: set[str] = set()  # apart: a port scanner must not use up the others
+        self._unauthenticated: UnauthenticatedConnections[Authentication] = UnauthenticatedConnections()
         self._tasks: set[asyncio.Task[None]] = set()
         self._writers: set[asyncio.StreamWriter] = set()
         self._stirred: Optional[asyncio.Future[None]] = None  # waited for in a calm job
@@ -242,7 +309,7 @@ class Server:
             server.close()
 
     async def _rest(self) -> None:
-        """Wait for a calm job's next tick, or for what may end the calm."""
+        """Wait for a calm job's next tick, or for a message that may end the calm."""
         self._stirred = asyncio.get_running_loop().create_future()
         await asyncio.wait([self._stirred], timeout=_CALM_TICK)
         self._stirred = None
@@ -261,7 +328,7 @@ class Server:
         deadline = time.monotonic() + seconds
         for session in list(self.sessions.values()):
             session.close()
-        for authentication in self._unproved.guests():
+        for authentication in self._unauthenticated.guests():
             authentication.shut()
         while self._writers and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
@@ -270,7 +337,10 @@ class Server:
 
     def _door(self) -> Authentication:
         return Authentication(
-            ServerHandshake(self._key, self._attempt, self._job), self._unproved, self._room, self._prove
+            ServerHandshake(self._key, self._attempt, self._job),
+            self._unauthenticated,
+            self._room,
+            self._prove,
         )
 
     def _room(self) -> int:
@@ -281,7 +351,7 @@ class Server:
     def _prove(self, authentication: Authentication, line: bytes, more: bytes) -> None:
         try:
             answer, ours = authentication.handshake.answer(line)
-        except Exception:  # no input of a stranger may end the hub
+        except Exception:  # whatever a stranger sends, the hub goes on
             self._complain(f"an error while serving a client:\n{traceback.format_exc()}")
             authentication.shut()
             return
@@ -290,7 +360,7 @@ class Server:
             task = asyncio.get_running_loop().create_task(
                 self._client(*_streams(authentication.transport, more), authentication)
             )
-            self._tasks.add(task)  # the loop itself keeps no hold of it
+            self._tasks.add(task)  # else it could be collected while it runs
             task.add_done_callback(self._tasks.discard)
         else:
             authentication.transport.close()

@@ -43,7 +43,7 @@ worlds, whose ranks never wait for one another, it is the patience itself."""
 AGE = 2.0
 """A beat's age counts as quiet up to so many seconds: a starved supervisor's silence is no hang."""
 FRESH = 3.0
-"""Seconds without a beat after which a node counts as silent in `waits_for_silent`."""
+"""Seconds without a beat after which a node counts as silent in `is_waiting_for_silent`."""
 SILENT = 30.0
 """Seconds without a beat after which a node no longer keeps the others from being judged."""
 LAUNCH = 60.0
@@ -66,7 +66,7 @@ class StallDetector:
     """Takes every beat, and decides at every tick. Times are seconds on the hub's own clock."""
 
     def __init__(self, plan: WatchdogPlan, members: Set[int]) -> None:
-        """Start to watch `members`: the caller's own set, which changes."""
+        """Start to watch. `members`: the job's nodes, a set that its owner may change meanwhile."""
         self.patience = plan.notice_after
         self._notice_after = plan.notice_after
         self._kill_after = plan.kill_after
@@ -79,6 +79,7 @@ class StallDetector:
         self._killing = False
         self._looked_at = float("-inf")  # when a long wait was last looked at
         self._not_before = float("-inf")
+        self.init_calls = InitCalls()
 
     def add(self, beat: Beat, now: float) -> None:
         old = self._last.get(beat.node)
@@ -122,7 +123,7 @@ class StallDetector:
             return "apart" if apart else "asked"
         return None
 
-    def moving_again(self, now: float) -> bool:
+    def is_moving_again(self, now: float) -> bool:
         """Whether the job has moved since the last notice; true once. Such a pause raises the patience.
 
         It has when a rank has done something since, and a collective was completed or no rank waits any more
@@ -158,7 +159,7 @@ class StallDetector:
         self._not_before = now + max(self.patience / 2, at_least)
 
     def wake(self, now: float) -> None:
-        """Give all ranks their time again: the hub itself was frozen, and got no beats."""
+        """Restart the patience with all ranks: the hub itself was frozen, and got no beats."""
         self._changed = now
 
     def quiet_for(self, now: float) -> Optional[float]:
@@ -242,7 +243,7 @@ class StallDetector:
             if rank.alive
         ]
 
-    def waits_for_silent(self, now: float) -> bool:
+    def is_waiting_for_silent(self, now: float) -> bool:
         """Whether the nodes that send beats have only waited, for `patience`: they wait for silent ones."""
         fresh = [each for each in self._last.values() if now - each.at < FRESH]
         quiets = [quiet for each in fresh for quiet in self._quiets(each, now, True)]
@@ -319,7 +320,7 @@ def _quiet(rank: RankBeat, age: float, waited_for: bool) -> float:
     return quiet_for(rank.stuck_for + age, rank.still_for + age, rank.waits, busy)
 
 
-def waits(beat: Beat, now: float) -> Optional[NodeWait]:
+def node_wait(beat: Beat, now: float) -> Optional[NodeWait]:
     """Return which ranks of the node have waited for QUIET seconds; None: none. `now`: since the epoch."""
     living = [rank for rank in beat.ranks if rank.alive]
     waiting = [rank for rank in living if rank.waits and rank.stuck_for >= QUIET]
@@ -338,18 +339,22 @@ CALLS_LATEST = 3.0
 
 
 class InitCalls:
-    """`now` is the monotonic clock."""
+    """Ranks that have just called init_process_group: when to compare their calls.
+
+    A node reports a rank's call, and once more when it has looked up the call's address. All reports are
+    judged together within seconds, long before init_process_group times out. `now` is the monotonic clock.
+    """
 
     def __init__(self) -> None:
         self._first: Optional[float] = None
         self._last = 0.0
 
-    def called(self, now: float) -> None:
+    def note_call(self, now: float) -> None:
         """Note a rank's call."""
         self._first = now if self._first is None else self._first
         self._last = now
 
-    def due(self, now: float) -> bool:
+    def take_due(self, now: float) -> bool:
         """Whether to compare the calls now; true once for all that have been reported."""
         if self._first is None or now < min(self._last + CALLS_SETTLE, self._first + CALLS_LATEST):
             return False

@@ -1,5 +1,5 @@
 """Predicts which network interfaces NCCL and Gloo will take on this host, and why.
 
-`nccl` and `gloo` predict from recorded `facts` alone, so that tests cover any host; `read` records the facts,
-`library` asks the real libraries. Prediction must not touch the system.
+`read` records the facts of a host, `predict` chooses by them alone, and `library` asks the real libraries.
+Prediction must not touch the system.
 """

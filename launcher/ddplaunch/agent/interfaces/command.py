@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 from ddplaunch.agent.contract import Exit
-from ddplaunch.agent.interfaces import gloo, nccl, read
-from ddplaunch.agent.interfaces.facts import RUNNING, UP, Choice
+from ddplaunch.agent.interfaces import predict, read
+from ddplaunch.agent.interfaces.predict import RUNNING, UP, Choice
 
 SECONDS = 60.0
 """Seconds for a library's answer: torch is slow on a busy network file system."""
@@ -29,17 +29,17 @@ def main(python: str, as_json: bool) -> int:
         for what in (what for what, answer in answers.items() if answer in late):
             sys.stderr.write(f"waiting for {what} to answer, at most {SECONDS:.0f} s\n")
         of_nccl, of_torch = answers["nccl"].result(), answers["torch"].result()
-    release = nccl.version(of_nccl.get("version", ""))
+    release = predict.nccl_version(of_nccl.get("version", ""))
     try:
         host = read.host(os.environ, release)
     except OSError as error:
         sys.stderr.write(f"error: cannot list this host's interfaces: {error}\n")
         return Exit.UNUSABLE
     rows = [
-        _row("NCCL, bootstrap", nccl.bootstrap(host, release), of_nccl),
-        _row("NCCL, data without RDMA", nccl.sockets(host, release), {}),
-        _row("Gloo", gloo.gloo(host), of_torch.get("gloo", of_torch)),
-        _row("TensorPipe", gloo.tensorpipe(host), of_torch.get("tensorpipe", of_torch)),
+        _row("NCCL, bootstrap", predict.nccl_bootstrap(host, release), of_nccl),
+        _row("NCCL, data without RDMA", predict.nccl_sockets(host, release), {}),
+        _row("Gloo", predict.gloo(host), of_torch.get("gloo", of_torch)),
+        _row("TensorPipe", predict.tensorpipe(host), of_torch.get("tensorpipe", of_torch)),
     ]
     result = {
         "host": host.name,

@@ -13,8 +13,8 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Optional
 
-from ddplaunch.agent.interfaces import nccl
-from ddplaunch.agent.interfaces.facts import Address, HostFacts, Link
+from ddplaunch.agent.interfaces import predict
+from ddplaunch.agent.interfaces.predict import Address, HostFacts, Link
 from ddplaunch.agent.system import resolve
 
 # linux/netlink.h, linux/rtnetlink.h, linux/if_link.h, linux/if_addr.h
@@ -30,7 +30,7 @@ _FILE = 1 << 20  # bytes of NCCL's settings: a variable may name /dev/zero as th
 _LOOPBACK = "127.0.0.1"
 
 
-def host(environment: Mapping[str, str], release: nccl.Version, patience: float = 5.0) -> HostFacts:
+def host(environment: Mapping[str, str], release: predict.Version, patience: float = 5.0) -> HostFacts:
     """Return the facts for ranks with that environment. A name without an answer in time is unknown.
 
     Raises OSError where the kernel does not list its interfaces.
@@ -38,21 +38,21 @@ def host(environment: Mapping[str, str], release: nccl.Version, patience: float 
     own = socket.gethostname()
     home = _home()
     result = HostFacts(addresses(), dict(environment), _files(environment, home, release), home, own)
-    for name in {own, nccl.comm_id_name(result, release)} - {""}:
+    for name in {own, predict.comm_id_name(result, release)} - {""}:
         result.names[name] = _resolve(name, patience)
     with contextlib.suppress(OSError):
-        named = nccl.comm_id_interface(result, release)
+        named = predict.comm_id_interface(result, release)
         result.indexes[named] = socket.if_nametoindex(named)
     candidates = [*result.names.get(own, []), _LOOPBACK]
     result.bindable.extend(address for address in dict.fromkeys(candidates) if _can_bind(address))
     return result
 
 
-def settings(environment: Mapping[str, str], release: nccl.Version) -> dict[str, str]:
+def settings(environment: Mapping[str, str], release: predict.Version) -> dict[str, str]:
     """Return NCCL's variables for ranks with that environment: from it, or from NCCL's files."""
     home = _home()
     host_settings = HostFacts([], dict(environment), _files(environment, home, release), home)
-    return {name: setting.value for name, setting in nccl.settings(host_settings, release).items()}
+    return {name: setting.value for name, setting in predict.nccl_settings(host_settings, release).items()}
 
 
 def addresses() -> list[Address]:
@@ -128,8 +128,8 @@ def _home() -> str:
         return ""
 
 
-def _files(environment: Mapping[str, str], home: str, release: nccl.Version) -> dict[str, str]:
-    return {path: _text(path) for path in nccl.files(dict(environment), home, release)}
+def _files(environment: Mapping[str, str], home: str, release: predict.Version) -> dict[str, str]:
+    return {path: _text(path) for path in predict.nccl_files(dict(environment), home, release)}
 
 
 def _text(path: str) -> str:

@@ -60,7 +60,6 @@ def make(
         master_port=meet.get("port"),
         keepers=job["launch"] in KEPT or None,
         mpi=job["launch"] == "mpi",
-        max_restarts=meet["max_restarts"],
         retries=job["retries"],
         retry_hangs=job["retry_hangs"] or None,
         resume_args=list(job["resume"]["args"]) or None,

@@ -1,4 +1,8 @@
-"""`agent.pyz run --join -- COMMAND`: this node's part of the job, with the agent's archive alone."""
+"""`agent.pyz run --join -- COMMAND`: this node's part of the job, with the agent's archive alone.
+
+The launcher's own `run --join` prepares the same job and takes its exit code from here too: on every node
+that of the node's own command, which is what a caller would get without us.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +10,134 @@ import argparse
 import os
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 import time
-from typing import Optional
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from typing import Callable, NamedTuple, Optional
 
-from ddplaunch.agent.contract import Env, Exit, Files, WatchdogPlan, codec
+from ddplaunch.agent.contract import (
+    OUTPUT_LOST,
+    Env,
+    Exit,
+    Files,
+    GatePlan,
+    JobPlan,
+    LaunchEnd,
+    WatchdogPlan,
+    codec,
+)
 from ddplaunch.agent.diagnosis import verdict_text
 from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
-from ddplaunch.agent.join import munge, options, outcome
-from ddplaunch.agent.join.prepare import JoinedJob, prepare
+from ddplaunch.agent.join import key, options, spot
 from ddplaunch.agent.join.spot import CannotJoinError
 from ddplaunch.agent.local import host
 from ddplaunch.agent.local.carrier import UserStreams
+from ddplaunch.agent.platforms import places, scheduler_variables
+from ddplaunch.agent.system import programs
+from ddplaunch.agent.system.signals import BySignal
 from ddplaunch.agent.text.printable import error_text, printable
-from ddplaunch.agent.transport.endpoints import parse
+from ddplaunch.agent.transport.endpoints import Endpoint, parse
+
+
+class JoinedJob(NamedTuple):
+    """The plan, and this node's own part. `key_server`: node 0's arguments of `agent.pyz keys`."""
+
+    plan: JobPlan
+    node: int
+    environment: dict[str, str]
+    key_server: list[str]
+
+
+def prepare(
+    arguments: Namespace,
+    command: Sequence[str],
+    name: str,
+    watchdog: WatchdogPlan,
+    environment: Mapping[str, str],
+    log: Callable[[str], None],
+) -> JoinedJob:
+    """Return this node's part; may wait for node 0's key. Raises CannotJoinError, key.NoKeyError."""
+    options = spot.Options(arguments.nodes, arguments.node_rank, arguments.master, arguments.port)
+    place = spot.find(options, command, environment, _full_name())
+    # Not by the key: a node with a wrong key must reach the hub, which reports it.
+    port = arguments.gate_port or places.hub_port(name, place.attempt, place.occasion.encode())
+    key_port = key.server_port(place, arguments.gate_port, port)
+    secret = key.obtain(place, arguments.key_file, key_port, environment, arguments.gate_timeout, log)
+    plan = JobPlan(
+        job=name,
+        nodes=place.nodes,
+        nproc_per_node=None,
+        launch=[],
+        command=list(command),
+        names=place.names,
+        master_addr=place.master_addr,
+        master_port=place.master_port,
+        watchdog=watchdog,
+        platform=scheduler_variables.platform(environment),
+        gate=GatePlan(timeout=arguments.gate_timeout, port=port, joined=True),
+    )
+    own = {
+        Env.KEY: secret.secret,
+        Env.ATTEMPT: str(place.attempt),
+        Env.HUB: str(Endpoint(place.master, port)),
+    }
+    key_server = [] if secret.port is None else ["--port", str(secret.port), "--occasion", place.occasion]
+    log(f"node {place.node} of {place.nodes}; node 0 is {place.master}")
+    return JoinedJob(plan, place.node, own, key_server)
+
+
+def _full_name() -> str:
+    """Return this pod's full name, POD.SERVICE.NAMESPACE.svc.DOMAIN, as its /etc/hosts has it."""
+    name = socket.gethostname()
+    try:
+        with open("/etc/hosts", encoding="utf-8", errors="replace") as file:
+            lines = [line.partition("#")[0].split() for line in file]
+    except OSError:
+        return name
+    return next((each for words in lines for each in words[1:] if each.startswith(f"{name}.")), name)
+
+
+WITH_OTHERS = 1
+"""Exit code of a node whose command was ended since another node has failed. It is that of torchrun when it
+loses the others, and never above the failing node's: srun ends with the highest one."""
+
+
+def exit_code_of(command: Sequence[str], folder: str, node: int, code: int) -> Optional[int]:
+    """Return the exit code with which this node's command would have ended without us.
+
+    `code`: the agent's for the job. None: it was not started, or did not end by itself.
+    """
+    if code == OUTPUT_LOST:
+        return 1
+    try:
+        end = codec.read(LaunchEnd, os.path.join(folder, Files.NODE.format(node=node), Files.LAUNCH_END))
+    except (OSError, codec.ContractError):
+        return _unstarted(command) if code == Exit.MISCONFIGURED else None
+    if end.killed or (end.dismissed and code in (Exit.HANG, Exit.STOPPED)):
+        return None
+    if end.dismissed:
+        return WITH_OTHERS
+    return end.code if end.code is not None else BySignal(end.signal or 0)
+
+
+def _unstarted(command: Sequence[str]) -> Optional[int]:
+    """Return what a shell, python or a launcher ends with that finds no part of the command."""
+    from ddplaunch.agent.checks.command_line import MODULE, PROGRAM, SHELL_SCRIPT, starts
+
+    path = os.environ.get("PATH", os.defpath)
+    outer = ""
+    for start in starts(command):
+        if start.kind == PROGRAM and (refused := programs.refused(start.word, path)):
+            return refused
+        if start.kind not in (PROGRAM, MODULE) and not os.path.exists(start.word):
+            if start.kind == SHELL_SCRIPT:
+                return programs.ABSENT
+            return 2 if os.path.basename(outer).startswith("python") else 1  # of its ranks
+        outer = start.word
+    return None
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -39,7 +156,7 @@ def main(arguments: argparse.Namespace) -> int:
     except CannotJoinError as error:
         sys.stderr.write(error_text(error))
         return Exit.MISCONFIGURED
-    except munge.NoKeyError as error:
+    except key.NoKeyError as error:
         print("\n".join(verdict_text.block([error.verdict], final=True)), file=sys.stderr, flush=True)
         return CATALOGUE[error.verdict.code].exit_code
     folder = tempfile.mkdtemp(prefix=f"ddplaunch-{arguments.name}-")
@@ -60,7 +177,7 @@ def _run(joined: JoinedJob, folder: str, prefix: Optional[bool]) -> int:
     part = host.Part(joined.node, hub, joined.environment[Env.KEY], joined.key_server)
     attempt = int(joined.environment[Env.ATTEMPT])
     code = host.main(joined.plan, folder, attempt, part=part, streams=UserStreams(prefix=prefix))
-    own = outcome.of_command(joined.plan.command, folder, joined.node, code)
+    own = exit_code_of(joined.plan.command, folder, joined.node, code)
     return code if own is None else own
 
 
@@ -68,7 +185,7 @@ def keys(port: int, occasion: str) -> int:
     """Serve the key on node 0 while the parent lives. Returns an Exit when it cannot listen."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        munge.serve(port, occasion, os.environ[Env.KEY], _log)
+        key.serve_key(port, occasion, os.environ[Env.KEY], _log)
     except OSError as error:
         _log(f"no key can be handed out on port {port}: {error.strerror}; give all nodes another --gate-port")
     return Exit.NODE_AT_FAULT

@@ -1,20 +1,104 @@
-"""Works out which node this is, how many there are, and where node 0 is, from options and variables. Pure.
+"""Works out which node this is, how many there are, and where node 0 is, from options and variables.
+Pure.
 
 Options come first, then the launcher's arguments, PET_* and MASTER_*, then the scheduler's variables.
 Contradictions and missing values are refused, all in one sentence.
+
+`accelerate launch` and `deepspeed` have options of their own for what torchrun calls nnodes, node_rank,
+master_addr and master_port. Only their command line is read, not accelerate's file of defaults.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
-from ddplaunch.agent.join import launchers
 from ddplaunch.agent.platforms import scheduler_variables
 from ddplaunch.agent.platforms.scheduler_variables import Fact
-from ddplaunch.agent.supervisor import torchrun_options
+from ddplaunch.agent.supervisor import launch_options
 from ddplaunch.agent.text.printable import HintedError
+
+
+class _Launcher(NamedTuple):
+    name: str
+    switches: frozenset[str]  # options without a value; all others have one
+    meanings: Mapping[str, str]  # its option: torchrun's
+
+
+def _set(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+_ACCELERATE = _Launcher(
+    "accelerate",
+    _set(
+        "cpu debug downcast_bf16 dynamo_use_dynamic dynamo_use_fullgraph dynamo_use_regional_compilation "
+        "enable_cpu_affinity fp8_use_autocast_during_eval h help m module multi_gpu no_python no_tpu_cluster "
+        "q quiet same_network tpu tpu_cluster tpu_use_sudo use_deepspeed use_fsdp use_megatron_lm "
+        "use_parallelism_config"
+    ),
+    {
+        "num_machines": "nnodes",
+        "machine_rank": "node_rank",
+        "main_process_ip": "master_addr",
+        "main_process_port": "master_port",
+    },
+)
+_DEEPSPEED = _Launcher(
+    "deepspeed",
+    _set(
+        "bind_cores_to_rank force_multi h help module no_local_rank no_python no_ssh no_ssh_check q quiet "
+        "save_pid"
+    ),
+    {
+        "num_nodes": "nnodes",
+        "node_rank": "node_rank",
+        "master_addr": "master_addr",
+        "master_port": "master_port",
+    },
+)
+_ONE_NODE = _DEEPSPEED._replace(switches=_DEEPSPEED.switches - {"save_pid"})
+"""`deepspeed` starts deepspeed.launcher.launch on each node. There, --save_pid takes a value."""
+_STARTS = (
+    (("accelerate", "launch"), _ACCELERATE),
+    (("accelerate-launch",), _ACCELERATE),
+    (("-m", "accelerate.commands.launch"), _ACCELERATE),
+    (("deepspeed",), _DEEPSPEED),
+    (("-m", "deepspeed.launcher.runner"), _DEEPSPEED),
+    (("-m", "deepspeed.launcher.launch"), _ONE_NODE),
+)
+
+
+def node_options(command: Sequence[str]) -> dict[str, Fact]:
+    """Return the options of the command line by torchrun's name for each; a switch is ""."""
+    options = launch_options.torchrun_options(command)
+    if options is not None:
+        return {
+            name: Fact(value, f"torchrun's --{name.replace('_', '-')}={value}")
+            for name, value in options.items()
+        }
+    other = _other(command)
+    if other is None:
+        return {}
+    launcher, words = other
+    given = launch_options.read_options(words, launcher.switches)
+    return {
+        torchruns: Fact(given[own], f"{launcher.name}'s --{own}={given[own]}")
+        for own, torchruns in launcher.meanings.items()
+        if given.get(own)
+    }
+
+
+def _other(command: Sequence[str]) -> Optional[tuple[_Launcher, Sequence[str]]]:
+    """Return the launcher in the command, where it is not torchrun, and the words behind it."""
+    for place, word in enumerate(command):
+        for start, launcher in _STARTS:
+            if (os.path.basename(word), *command[place + 1 : place + len(start)]) == start:
+                return launcher, command[place + len(start) :]
+    return None
+
 
 _C10D_PORT = "29400"
 """torchrun's default port, where --rdzv-endpoint has none."""
@@ -52,7 +136,7 @@ def find(options: Options, command: Sequence[str], environment: Mapping[str, str
     return _Search(options, command, environment, host).spot()
 
 
-def elsewhere(command: Sequence[str], environment: Mapping[str, str]) -> Optional[Fact]:
+def nodes_of_command(command: Sequence[str], environment: Mapping[str, str]) -> Optional[Fact]:
     """Return the number of nodes of this command, with its source; None where it is 1 or unknown."""
     search = _Search(Options(), command, environment, "")
     fact = next(filter(None, search.node_counts()), None)
@@ -65,7 +149,7 @@ class _Search:
         self, options: Options, command: Sequence[str], environment: Mapping[str, str], host: str
     ) -> None:
         self._options = options
-        self._words = launchers.node_options(command)
+        self._words = node_options(command)
         self._environment = environment
         self._scheduler = scheduler_variables.read(environment, host)
         self._problems: list[str] = []
@@ -114,15 +198,15 @@ class _Search:
     def _meeting(self) -> tuple[Optional[str], Optional[int]]:
         """Return node 0's address and port for the ranks, where the user has set them."""
         endpoint, backend = self._torchrun("rdzv_endpoint"), self._torchrun("rdzv_backend")
-        kind = backend.value if backend else torchrun_options.STATIC
-        if kind not in (torchrun_options.STATIC, torchrun_options.C10D):
+        kind = backend.value if backend else launch_options.STATIC
+        if kind not in (launch_options.STATIC, launch_options.C10D):
             return None, self._options.port  # the endpoint is that of another program, such as etcd
         if endpoint is not None:
-            address, port = _endpoint(endpoint, _C10D_PORT if kind == torchrun_options.C10D else "")
+            address, port = _endpoint(endpoint, _C10D_PORT if kind == launch_options.C10D else "")
             return address, self._number("port", self._options.port, [port])
         # With c10d, torchrun ignores --master-addr.
         own = [self._torchrun(name) for name in ("master_addr", "master_port")]
-        named, numbered = own if kind == torchrun_options.STATIC else (None, None)
+        named, numbered = own if kind == launch_options.STATIC else (None, None)
         named = named or self._variable("MASTER_ADDR")
         numbered = numbered or self._variable("MASTER_PORT")
         return named.value if named else None, self._number("port", self._options.port, [numbered])

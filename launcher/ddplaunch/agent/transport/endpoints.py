@@ -27,12 +27,12 @@ def parse(text: str) -> list[Endpoint]:
     return endpoints
 
 
-def spell(addresses: Sequence[Endpoint]) -> str:
-    """Return what `parse` reads."""
+def to_text(addresses: Sequence[Endpoint]) -> str:
+    """Return the endpoints as text that `parse` reads."""
     return ",".join(map(str, addresses))
 
 
-def own() -> list[str]:
+def own_addresses() -> list[str]:
     """Return the addresses of all interfaces that are up, IPv4 first; no loopback, no link-local ones."""
     addresses = [address for _, address in interfaces()]
     return [each for each in addresses if not is_loopback(each) and not each.startswith("169.254.")]

@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, NamedTuple
 
-from ddplaunch.agent.contract import SOURCE_TIME, volume
+from ddplaunch.agent.contract import SOURCE_TIME, work_folder
 from ddplaunch.backends import interrupts
 from ddplaunch.backends.kubernetes import objects, pod_exec, pods
 from ddplaunch.backends.kubernetes.api import Api
@@ -68,7 +68,7 @@ class Place(NamedTuple):
     @property
     def work(self) -> str:
         """Return the folder in which the ranks run."""
-        return f"{self.folder}/{volume.WORK}"
+        return f"{self.folder}/{work_folder.WORK}"
 
     def __str__(self) -> str:
         claim = (self.volume.get("persistentVolumeClaim") or {}).get("claimName")
@@ -95,7 +95,7 @@ def place(owner: Json | None) -> Place | None:
         return None
     mount_path = str(mount["mountPath"]).rstrip("/")
     root = f"{mount_path}/{path}".rstrip("/")
-    return Place(volume.folder(root, objects.name(owner), objects.uid(owner)), found, mount_path)
+    return Place(work_folder.job_folder(root, objects.name(owner), objects.uid(owner)), found, mount_path)
 
 
 def stays(where: Place) -> str:

@@ -197,6 +197,19 @@ def test_more_ranks_than_there_are() -> None:
     assert "with world size 4; the job has 2 ranks" in verdict.sentence
 
 
+def test_more_ranks_than_the_launcher_has_started() -> None:
+    """Behind `ddplaunch run` no job file says how many there are; WORLD_SIZE does, if all are here."""
+    two = nodes([caller(0, 4, given_world=2), caller(1, 4, given_world=2)])
+    one_is_missing = nodes([caller(0, 4, given_world=3), caller(1, 4, given_world=3)])
+    not_told = nodes([caller(0, 4), caller(1, 4)])
+
+    codes = [
+        [verdict.code for verdict in decide.judge(replace(each, why="still", world_size=None))]
+        for each in (two, one_is_missing, not_told)
+    ]
+    assert [["world-size-differs"], ["unknown"], ["unknown"]] == codes
+
+
 def test_ranks_that_go_to_different_ports() -> None:
     """Who leaves the launcher's is named."""
     away = caller(3, port=29511, settings=sets(MASTER_PORT="29511"))

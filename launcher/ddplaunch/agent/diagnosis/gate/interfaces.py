@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Optional
 from ddplaunch.agent.contract import CheckIn, MeshResult, MeshTask, RendezvousSettings, Verdict
 from ddplaunch.agent.diagnosis.gate import names, paths
 from ddplaunch.agent.diagnosis.gate.view import GateView, odd_ones
-from ddplaunch.agent.interfaces import gloo
+from ddplaunch.agent.interfaces import predict
 from ddplaunch.agent.system.resolve import family, is_loopback
 from ddplaunch.agent.text import mentions
 
@@ -142,7 +142,7 @@ def _opens(view: GateView, taken: dict[int, list[str]], path: MeshResult) -> boo
     if not _of_gloo(view, path.peer):
         return True
     places = [place for place, address in enumerate(there) if address == path.address]
-    return any(place >= len(here) or gloo.connects(here[place], path.address) for place in places)
+    return any(place >= len(here) or predict.gloo_connects(here[place], path.address) for place in places)
 
 
 _UNTRIED = 0

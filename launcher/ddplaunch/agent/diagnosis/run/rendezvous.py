@@ -347,11 +347,16 @@ def _kinds(backend: str) -> set[str]:
 
 
 def too_few(view: JobView) -> Optional[Verdict]:
-    """Return the verdict on a job whose ranks have all called, and wait for more than there are."""
+    """Return the verdict on a job whose ranks have all called, and wait for more than there are.
+
+    How many there are is known of a job file; else what the launcher has told every rank in WORLD_SIZE.
+    """
     waiting = view.open_init_calls
     seen = {call.rank for call in waiting}
     size = waiting[0].world_size
-    if size is None or seen != set(range(view.evidence.world_size or 0)) or size <= len(seen):
+    given = {call.made.given_world for call in waiting}
+    there_are = view.evidence.world_size or (given.pop() if len(given) == 1 else None)
+    if size is None or seen != set(range(there_are or 0)) or size <= len(seen):
         return None
     return verdict(
         view,
