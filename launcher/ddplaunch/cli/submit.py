@@ -130,7 +130,7 @@ def _one(plan: Plan, args: argparse.Namespace) -> int:
                 output.print_job(api.status(handle))
         if plan.keeps_no_files:
             sys.stderr.write(
-                "note: the job has no volume (`volumes`): what its ranks write is gone with their pods; "
+                "note: the job has no volume (`volumes`): what its ranks write is lost with their pods; "
                 "`outputs` keeps it\n"
             )
         if interrupt.came:
