@@ -82,7 +82,7 @@ def imported_tests(source: str) -> list[str]:
 
 def test_no_test_file_leans_on_another() -> None:
     """What several need is a helper, in a module of its own that pytest does not collect."""
-    found = {str(path): imported_tests(path.read_text("utf-8")) for path in tracked("tests/*.py")}
+    found = {path.name: imported_tests(path.read_text("utf-8")) for path in tracked("tests/*.py")}
 
     assert {} == {name: imports for name, imports in found.items() if imports}
     assert ["tests.unit.test_main.SCRIPT"] == imported_tests("from tests.unit.test_main import SCRIPT")
