@@ -170,19 +170,21 @@ _MODULES: Final = {
     "plan.plan": ("Plan",),
     "render.rendered": ("Rendered",),
     "report.diagnosis": ("Diagnosis",),
-    "spec.metrics": ("Metrics",),
     "spec.models": (
         "Gate",
+        "Metrics",
+        "Notify",
         "Outputs",
         "Rendezvous",
         "Resources",
         "Resume",
+        "SecretKey",
+        "SecretRef",
         "Signal",
         "Volume",
         "Watchdog",
     ),
     "spec.problems": ("Problem", "SpecError"),
-    "spec.secrets": ("SecretKey", "SecretRef"),
     "spec.targets": (
         "Container",
         "Kubernetes",
@@ -192,7 +194,6 @@ _MODULES: Final = {
         "Topology",
         "TopologySpread",
     ),
-    "spec.notify": ("Notify",),
 }
 """The types by the module that defines them; `JobSpec` is `spec.models.job_model()`."""
 
