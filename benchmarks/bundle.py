@@ -34,7 +34,7 @@ from ddplaunch.agent.contract import (  # noqa: E402
     Stack,
     bundle_file,
 )
-from ddplaunch.agent.evidence import flight, flight_dump  # noqa: E402
+from ddplaunch.agent.evidence import flight  # noqa: E402
 
 SIZES = {1024: 5.0, 4096: 25.0}
 """Seconds by the number of ranks."""
@@ -146,7 +146,7 @@ def bundle(ranks: int) -> Bundle:
             replace(each, frames=[*_CALLED, Frame("<module>", _FILE, 150)])
             for each in flight.collectives(dump, {"0": members})
         ]
-        packed[late] = bundle_file.dump_of(0, "gloo", flight_dump.as_pickle(dump, groups))
+        packed[late] = bundle_file.dump_of(0, "gloo", flight.as_pickle(dump, groups))
     nodes = []
     for node in range(ranks // PER_NODE):
         own = range(node * PER_NODE, (node + 1) * PER_NODE)

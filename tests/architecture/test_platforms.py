@@ -18,8 +18,8 @@ EXCEPTIONS = {
     "join/key.py": "Slurm's MUNGE is one way to a common key",
     "join/options.py": "Slurm's MUNGE is one way to a common key",
     "checks/command_line.py": "srun is one of MPI's launchers",
-    "supervisor/mpi_environment.py": "srun is one of MPI's launchers",
-    "supervisor/mpi_wrapper.py": "srun is one of MPI's launchers",
+    "supervisor/launch_options.py": "srun is one of MPI's launchers",
+    "supervisor/mpi_keeper.py": "srun is one of MPI's launchers",
 }
 SCHEDULERS = re.compile(
     r"slurm|srun|scontrol|sbatch|squeue|sacct|kubernetes|kubectl|kubelet|(?<![a-z])pods?(?![a-z])|\bsvc\b",

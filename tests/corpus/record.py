@@ -15,7 +15,7 @@ from tests.corpus import harness
 from tests.corpus.faults import FAULTS
 
 from ddplaunch.agent.contract import codec
-from ddplaunch.agent.system import host_identity
+from ddplaunch.agent.platforms import physical_host
 
 
 def main(folder: Path, names: list[str]) -> int:
@@ -25,7 +25,7 @@ def main(folder: Path, names: list[str]) -> int:
         sysconfig.get_path("platlib"): "/opt/env/lib/python3/site-packages",
         sysconfig.get_path("stdlib"): "/opt/python/lib/python3",
         sys.prefix: "/opt/env",
-        host_identity.machine(): "boot",
+        physical_host.boot_id(): "boot",
     }
     for fault in FAULTS:
         if fault.asked or (names and fault.name not in names):

@@ -13,7 +13,7 @@ from tests.fuzz import mutate
 from tests.fuzz.target import Target
 from tests.webhook import SECRET
 
-from ddplaunch.agent.platforms import kubernetes_events
+from ddplaunch.agent.platforms import kubernetes
 from ddplaunch.agent.system import delivery
 
 _BODY = '{"kind": "Status", "message": "events is forbidden: cannot create", "code": 403}'
@@ -50,7 +50,7 @@ class Answer(Target):
         except delivery.UndeliveredError as error:
             said = str(error)
         assert SECRET not in said
-        assert len(kubernetes_events.words(body.encode("utf-8", "surrogatepass"))) <= 1000
+        assert len(kubernetes._answer_words(body.encode("utf-8", "surrogatepass"))) <= 1000
 
     def close(self) -> None:
         self._listener.close()

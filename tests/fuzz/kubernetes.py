@@ -55,7 +55,7 @@ class PodLog(Target):
     """Lines with a time, reports of gates, bundles."""
 
     def __init__(self, _: Path) -> None:
-        report = scheduler_log.line(scheduler_log.UnreachedReport(1, 3.5, _VERDICT))
+        report = scheduler_log.report_line(scheduler_log.UnreachedReport(1, 3.5, _VERDICT))
         self._lines = [
             f"2026-11-21T11:00:00.123456789Z {report}",
             "2026-11-21T11:00:00Z [0/1] step 7, loss 0.3",
@@ -69,7 +69,7 @@ class PodLog(Target):
     def feed(self, given: str) -> None:
         for raw in given.encode("utf-8", "backslashreplace").split(b"\n"):
             _, line = output.stamped(raw)
-            report = scheduler_log.read(line)
+            report = scheduler_log.read_report(line)
             if report is not None:
                 str(report.verdict.sentence)
         files.printed_bundle(given.split("\n"))

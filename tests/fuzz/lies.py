@@ -23,7 +23,7 @@ from ddplaunch.agent.contract.messages import Message
 from ddplaunch.agent.gate.gate import Gate
 from ddplaunch.agent.gate.hub_connection import HubUnreachedError
 from ddplaunch.agent.join import key
-from ddplaunch.agent.supervisor import orders
+from ddplaunch.agent.supervisor import hub_link
 from ddplaunch.agent.supervisor.hub_link import HubLink
 from ddplaunch.agent.supervisor.rank_tracker import RankTracker
 from ddplaunch.agent.supervisor.supervisor import Supervisor
@@ -145,7 +145,7 @@ def _answered(connection: socket.socket) -> None:
 def _supervisor(kind: str, body: Any) -> None:
     if isinstance(body, dict):  # the channel lets nothing else through
         supervisor = _Supervisor()
-        for order in orders.read([(kind, body)], supervisor.log):
+        for order in hub_link.read_orders([(kind, body)], supervisor.log):
             supervisor._obey(order)
 
 
@@ -160,7 +160,9 @@ class _Supervisor(Supervisor):
         self.link = cast("HubLink", _Link())
         self.tracker = cast("RankTracker", SimpleNamespace(launch_exit=None))
 
-    def evidence(self, seconds: float, why: str = "", dumps: int = 0, quick: bool = False) -> NodeEvidence:
+    def collect_evidence(
+        self, seconds: float, why: str = "", dumps: int = 0, quick: bool = False
+    ) -> NodeEvidence:
         assert 0 <= seconds <= _LONGEST
         return NodeEvidence(0, "n0", 1.0, "running")
 

@@ -273,7 +273,7 @@ def test_the_doctor_says_when_the_way_is_clear(desk: Desk) -> None:
     seen = desk.call("doctor", "--nodes", "2")
 
     assert 0 == seen.returncode, seen.stdout + seen.stderr
-    assert seen.stdout.endswith("the way is clear: a job could start here\n")
+    assert seen.stdout.endswith("all checks passed: a job can start here\n")
     assert "nodes 0-1" in seen.stdout
     gone(desk)
 

@@ -166,7 +166,7 @@ def test_a_job_file_is_loaded_with_other_values(state: Path, tmp_path: Path) -> 
     assert (4, {"LR": "0.1"}) == (job.nodes, job.env)
     assert ["nodes"] == [each.path for each in api.validate("job.yaml", ["nodes=0"]).problems]
     for function in (api.load, api.validate):
-        with pytest.raises(api.UsageError, match=r"'\.TOKEN' is no change of a job file") as refused:
+        with pytest.raises(api.UsageError, match=r"'\.TOKEN' does not change a job file") as refused:
             function("job.yaml", [".TOKEN=hunter2"])
         assert "hunter2" not in str(refused.value)
 
@@ -260,7 +260,7 @@ def test_diagnose_returns_verdicts_of_a_job_and_of_a_bundle(state: Path) -> None
     assert [[VERDICT]] * 3 == [each.verdicts for each in (job, *files)]
     assert (api.State.FAILED, 40) == (job.job.state, job.job.exit_code)
     assert files[0] == files[1]
-    with pytest.raises(api.UsageError, match="only the file of a bundle can be judged again"):
+    with pytest.raises(api.UsageError, match="only a bundle file can be judged again"):
         api.diagnose("local://digits/1", again=True)
     with pytest.raises(api.UsageError, match="cannot be read"):
         api.diagnose(state / "none.zip")

@@ -73,9 +73,9 @@ def _call(arguments: argparse.Namespace, folder: str) -> int:
     plan = dataclasses.replace(plan, names=places.names(plan, os.environ))
     attempt = _number(Env.ATTEMPT, 0)
     if arguments.verb == "rank":
-        from ddplaunch.agent.supervisor import mpi_wrapper
+        from ddplaunch.agent.supervisor import mpi_keeper
 
-        return mpi_wrapper.main(plan, folder, arguments.words[1:])
+        return mpi_keeper.main(plan, folder, arguments.words[1:])
     if arguments.verb == "local":
         return _local(arguments, plan, folder, attempt)
     key = (os.environ.get(Env.KEY) or os.environ.get(Env.UID, "")).encode()
@@ -191,12 +191,11 @@ def _without_plan(arguments: argparse.Namespace, folder: str) -> int:
 
         return command.main(arguments.python, arguments.json)
     if arguments.verb == "comment":
-        from ddplaunch.agent.platforms import slurm_comment
+        return slurm.comment_at_end(folder)
+    from ddplaunch.agent.slurm import node_hooks, prologue
 
-        return slurm_comment.at_end(folder)
-    from ddplaunch.agent.slurm import epilog, prolog, prologue
-
-    return {"prolog": prolog.main, "epilog": epilog.main, "prologue": prologue.main}[arguments.verb]()
+    verbs = {"prolog": node_hooks.prolog, "epilog": node_hooks.epilog, "prologue": prologue.main}
+    return verbs[arguments.verb]()
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -60,21 +60,22 @@ if TYPE_CHECKING:
     from ddplaunch.plan.plan import Plan
     from ddplaunch.render.rendered import Rendered
     from ddplaunch.report.diagnosis import Diagnosis
-    from ddplaunch.spec.metrics import Metrics
     from ddplaunch.spec.models import (
         Gate,
         JobSpec,
+        Metrics,
+        Notify,
         Outputs,
         Rendezvous,
         Resources,
         Resume,
+        SecretKey,
+        SecretRef,
         Signal,
         Volume,
         Watchdog,
     )
-    from ddplaunch.spec.notify import Notify
     from ddplaunch.spec.problems import Problem, SpecError
-    from ddplaunch.spec.secrets import SecretKey, SecretRef
     from ddplaunch.spec.targets import (
         Container,
         Kubernetes,

@@ -50,7 +50,7 @@ def configuration() -> Config:
         return config.Config(str(path))
     except (OSError, ValueError) as error:
         found = f"what cannot be read ({getattr(error, 'strerror', None) or 'no UTF-8'})"
-        hint = "mend it, or leave it out by `--profile none`"
+        hint = "fix it, or use `--profile none`"
         raise SpecError(
             [Problem(file=str(path), found=found, wanted="a configuration", hint=hint)]
         ) from error
@@ -287,7 +287,7 @@ def planned(job: JobSpec | Plan, to: str | None, after: Sequence[Handle | str] =
         return plan(job, to or "local", after=after)
     if to not in (None, job.target) or after:
         raise UsageError(
-            f"{job.job.job} is planned already, for {job.target}",
+            f"{job.job.job} is already planned for {job.target}",
             hint="`plan` takes the target and the jobs that come before it",
         )
     return job
@@ -311,7 +311,7 @@ def _ordered(jobs: Sequence[JobSpec], to: str, after: Sequence[Handle | str]) ->
     for handle in handles:
         if handle.target != to:
             raise UsageError(
-                f"--after: {handle} is no job of {to}, and a job waits for jobs of its own scheduler alone",
+                f"--after: {handle} is not a job on {to}; a job can only wait for jobs on its own scheduler",
                 hint=f"`ddplaunch status --watch {handle} && ddplaunch submit …` waits here",
             )
     ordered: list[JobSpec] = target.load(target.after)(jobs, handles)
@@ -338,5 +338,5 @@ def read_changes(changes: Sequence[str]) -> list[Change]:
             found.append(read(text))
         except ValueError as error:
             key = text.partition("=")[0]  # the value may be a secret
-            raise UsageError(f"--set: {key!r} is no change of a job file", hint=str(error)) from error
+            raise UsageError(f"--set: {key!r} does not change a job file", hint=str(error)) from error
     return found

@@ -113,10 +113,10 @@ def doctor(
     target = find(to)
     if job is not None and nodes is not None:
         raise UsageError(
-            "--nodes and a job file exclude each other", hint="the job file sets the number of nodes"
+            "--nodes cannot be combined with a job file", hint="the job file sets the number of nodes"
         )
     if job is not None and profile is not None:
-        raise UsageError("a job has its profile's defaults already", hint="`load` takes the profile")
+        raise UsageError("the job already has its profile's defaults", hint="`load` takes the profile")
     if job is None:
         job = _without_job_file(nodes or 1, profile)
     if target.check_up:
@@ -153,7 +153,7 @@ def _planned(jobs: Sequence[JobSpec | Plan], to: str | None, after: Sequence[Han
     if len(targets) > 1:
         raise UsageError(
             f"these jobs are planned for {' and '.join(targets)}",
-            hint="jobs of several targets are submitted apart from one another",
+            hint="submit the jobs for each target separately",
         )
     return plans
 
@@ -164,4 +164,4 @@ def _take_back(backend: Backend, handles: Sequence[Handle], error: BaseException
         try:
             backend.cancel(handle)
         except DdplaunchError as refused:
-            error.add_note(f"{handle} goes on: {refused.message}")
+            error.add_note(f"{handle} keeps running: {refused.message}")

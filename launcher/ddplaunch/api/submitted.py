@@ -244,7 +244,7 @@ def diagnose(
         )
     if again:
         raise UsageError(
-            "only the file of a bundle can be judged again",
+            "only a bundle file can be judged again",
             hint=f"`ddplaunch diagnose {job} --bundle FILE` writes one",
         )
     with connected_to(job) as (backend, found):
@@ -299,7 +299,7 @@ def delete(handle: Handle | str) -> None:
             )
         if deleting.remains(job.handle) is None:
             raise UsageError(
-                f"{job.handle} was not started by ddplaunch, which deletes only what it has made",
+                f"{job.handle} was not started by ddplaunch, which deletes only what it made",
                 hint="nothing was deleted",
             )
         deleting.delete(job.handle)
@@ -310,7 +310,7 @@ def _deleting(backend: Backend, handle: Handle) -> Deletes:
 
     if not isinstance(backend, Deletes):
         raise ClusterError(
-            f"{handle}: jobs of {handle.target} cannot be deleted by ddplaunch",
-            hint="the package that provides this target has no such function",
+            f"{handle}: ddplaunch cannot delete jobs on {handle.target}",
+            hint="the package that provides this target does not support it",
         )
     return backend

@@ -41,7 +41,7 @@ class Wait:
     def check(self, job: Job) -> None:
         """Raise NeverStartsError where waiting for the job is vain."""
         if self.is_vain(job):
-            raise NeverStartsError(f"{job.handle} is not waited for any longer: {job.detail}", hint=job.hint)
+            raise NeverStartsError(f"{job.handle} is no longer waited for: {job.detail}", hint=job.hint)
 
 
 def watch(handle: Handle | str) -> Iterator[Job]:
@@ -73,7 +73,7 @@ def wait(handle: Handle | str, timeout: float | None = None) -> Job:
         if deadline is not None and time.monotonic() >= deadline:
             raise NotFinishedError(
                 f"{job.handle} has not ended after {timeout:g} s: it is {job.state}",
-                hint="it goes on; wait for it again, or cancel it",
+                hint="the job keeps running; wait for it again, or cancel it",
             )
     return job
 

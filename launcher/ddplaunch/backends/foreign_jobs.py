@@ -149,7 +149,7 @@ def diagnose(pid: int) -> tuple[Job, Bundle]:
 
     Raises NotFoundError without that process, and UsageError when it belongs to no job with ranks.
     """
-    from ddplaunch.agent.outside import find_ranks, spawned
+    from ddplaunch.agent.outside import find_ranks
     from ddplaunch.agent.outside.look import evidence_of
 
     tree = find_ranks.processes()
@@ -159,9 +159,9 @@ def diagnose(pid: int) -> tuple[Job, Bundle]:
             hint="name the torchrun, the mpirun, or any rank of the job: `pgrep -af torchrun` shows them",
         )
     try:
-        found = find_ranks.of_process(pid, tree)
+        found = find_ranks.ranks_of_process(pid, tree)
         if not found.members:
-            found = spawned.of_process(pid, tree)
+            found = find_ranks.spawned_by(pid, tree)
     except find_ranks.NoRanksError as error:
         raise UsageError(str(error), hint=error.hint) from error
     if not found.members:

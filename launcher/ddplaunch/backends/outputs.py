@@ -1,8 +1,8 @@
 """Lists what the ranks of a job wrote below their working directory, from what lies on a file system.
 
 Called by the backends; reads folders only. In the job's own folder an output is what
-`agent.contract.work_folder` says; in a folder of the user's own, what was written since the job was submitted,
-by anybody.
+`agent.contract.work_folder` says; in a folder of the user's own, what was written since the job was
+submitted, by anybody.
 """
 
 from __future__ import annotations

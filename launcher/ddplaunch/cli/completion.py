@@ -41,7 +41,7 @@ def _completion(args: argparse.Namespace) -> int:
     if args.words is not None:
         print("\n".join("\t".join(filter(None, word)) for word in fitting(args.words or [""])))
     elif args.shell is None:
-        Parser("ddplaunch completion", "").error("which shell: bash, zsh or fish?")
+        Parser("ddplaunch completion", "").error("name a shell: bash, zsh or fish")
     else:
         print((files("ddplaunch.cli") / "shells" / f"ddplaunch.{args.shell}").read_text("utf-8"), end="")
     return ExitCode.SUCCEEDED

@@ -65,15 +65,13 @@ def _add_delete_arguments(parser: argparse.ArgumentParser) -> None:
 def _delete(args: argparse.Namespace) -> int:
     doomed = list(_doomed(args))
     if not doomed:
-        sys.stderr.write("there is nothing to delete\n")
+        sys.stderr.write("nothing to delete\n")
         return ExitCode.SUCCEEDED
     for each in doomed:
         sys.stderr.write(_shown(each))
     if not args.yes:
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
-            raise UsageError(
-                "nothing was deleted", hint="without a terminal that can be asked, --yes is needed"
-            )
+            raise UsageError("nothing was deleted", hint="there is no terminal to ask on; use --yes")
         sys.stderr.write(f"delete {_sum(doomed)}? [y/N] ")
         sys.stderr.flush()
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
@@ -86,7 +84,7 @@ def _doomed(args: argparse.Namespace) -> Iterator[_Doomed]:
     """Yield the jobs that are meant, with what would go. Raises UsageError for one that is named in vain."""
     if not args.handles and not args.ended and args.older is None:
         raise UsageError(
-            "`ddplaunch delete` deletes no job that you did not name",
+            "name the jobs to delete",
             hint="`ddplaunch list` shows all; --ended means all that have ended, --older 7d the old ones",
         )
     for job in _named(args) if args.handles else _chosen(args):
@@ -95,7 +93,7 @@ def _doomed(args: argparse.Namespace) -> Iterator[_Doomed]:
             yield _Doomed(job, left)
         elif args.handles:
             raise UsageError(
-                f"{job.handle} was not started by ddplaunch, which deletes only what it has made",
+                f"{job.handle} was not started by ddplaunch, which deletes only what it made",
                 hint="nothing was deleted",
             )
 
@@ -105,13 +103,13 @@ def _named(args: argparse.Namespace) -> Iterator[Job]:
     for job in {job.handle: job for job in found}.values():
         if not (job.state.ended or args.cancel):
             raise UsageError(
-                f"{job.handle} has not ended, and nothing was deleted",
+                f"{job.handle} has not ended; nothing was deleted",
                 hint="--cancel stops it first; `ddplaunch status` shows what it does",
             )
         if _is_old(job, args.older):
             yield job
         else:
-            sys.stderr.write(f"{job.handle} is not that old, and stays\n")
+            sys.stderr.write(f"{job.handle} is not that old; not deleted\n")
 
 
 def _chosen(args: argparse.Namespace) -> Iterator[Job]:

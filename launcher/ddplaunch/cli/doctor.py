@@ -35,7 +35,7 @@ examples:
 """
 
 
-_CLEAR = "the way is clear: a job could start here"
+_CLEAR = "all checks passed: a job can start here"
 
 
 def _add_doctor_arguments(parser: argparse.ArgumentParser) -> None:

@@ -103,9 +103,9 @@ def _read(path: str, name: str) -> str:
             f"{name} cannot be read: {error.strerror}", "name a manifest or a batch script"
         ) from error
     except UnicodeDecodeError as error:
-        raise UsageError(f"{name}: found a byte that is not UTF-8, wanted a text file") from error
+        raise UsageError(f"{name}: not a text file: it has bytes that are not UTF-8") from error
     if len(data) > _MAX_BYTES:
-        raise UsageError(f"{name}: found more than {_MAX_BYTES:,} bytes, wanted a manifest or a batch script")
+        raise UsageError(f"{name}: larger than {_MAX_BYTES:,} bytes: not a manifest or a batch script")
     return text
 
 

@@ -118,7 +118,7 @@ def _without_script(file: Path, candidates: Sequence[Path]) -> str:
     return (
         f"wrote {printable(str(file))} without a `command`: {folder} has no train.py, and no script that is "
         f"clearly meant{several}\n"
-        "note: take the # off `command` and `source` and name your script, or remove the file and run "
+        "note: uncomment `command` and `source` and name your script, or remove the file and run "
         f"{again}; {_command('init', '--example')} writes a script to begin with\n"
     )
 
@@ -368,7 +368,7 @@ def _write_source(plan: Plan, path: str) -> None:
 def _not_written(path: str | Path, error: OSError) -> UsageError:
     return UsageError(
         f"{path} cannot be written: {error.strerror}",
-        hint="name a path in a folder with room that you may write to",
+        hint="name a path in a folder that has room and that you can write to",
     )
 
 

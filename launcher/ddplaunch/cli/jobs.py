@@ -48,7 +48,7 @@ def named_job(text: str | None) -> str:
     if text is None:
         handle = api.last()
         raise UsageError(
-            "`ddplaunch cancel` stops no job that you did not name",
+            "name the job to cancel",
             hint=f"the last one is `ddplaunch cancel {handle}`; `ddplaunch list` shows all",
         )
     return str(api.find(text, sure=True))
@@ -101,7 +101,7 @@ def target_meant(profile: str | None) -> str:
     except (UsageError, api.SpecError) as error:
         if profile:
             raise
-        sys.stderr.write(f"{error}\n\nnote: these are the jobs of this machine\n")
+        sys.stderr.write(f"{error}\n\nnote: showing the jobs on this machine\n")
         return "local"
     if chosen is not None and chosen.target:
         return chosen.target
@@ -111,7 +111,7 @@ def target_meant(profile: str | None) -> str:
         return "local"
     if target != "local":
         sys.stderr.write(
-            f"jobs on {target}, where the last one went; `--to local` lists those of this machine\n"
+            f"jobs on {target}, where your last job went; `--to local` lists those on this machine\n"
         )
     return target
 

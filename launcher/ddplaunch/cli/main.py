@@ -184,7 +184,7 @@ def _unexpected(error: Exception) -> DdplaunchError:
         if refused is not None:
             return DdplaunchError(*refused)
     return DdplaunchError(
-        f"{type(error).__name__}: {error}", hint="this is a bug of ddplaunch; --debug shows where it happened"
+        f"{type(error).__name__}: {error}", hint="this is a bug in ddplaunch; --debug shows where it happened"
     )
 
 
@@ -254,8 +254,8 @@ _OS_HINTS: Final = {
 
 
 _NO_ROOM: Final = (
-    "no more processes and threads may be started here",
-    "`ulimit -u` shows how many you may have, `ps -LU $USER` those that you have; end what is not needed",
+    "cannot start more processes or threads here",
+    "`ulimit -u` shows your limit, `ps -LU $USER` what is running; end what you do not need",
 )
 
 

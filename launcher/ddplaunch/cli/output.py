@@ -116,7 +116,7 @@ def _beside(path: Path) -> Path:
 def _not_written(path: Path, error: OSError) -> UsageError:
     return UsageError(
         f"{path} cannot be written: {error.strerror}",
-        hint="name a file in an existing folder with room that you may write to",
+        hint="name a file in an existing folder that has room and that you can write to",
     )
 
 

@@ -89,7 +89,7 @@ def _copied(handle: str, to: Path) -> list[Outputs]:
             for each in found:
                 if not each.complete:
                     folder = printable(each.where or str(each.folder))
-                    sys.stderr.write(f"not all files are among them: there are more in {folder}\n")
+                    sys.stderr.write(f"not all files were copied: there are more in {folder}\n")
             return found
     except OSError as error:
         raise UsageError(
@@ -132,7 +132,7 @@ def _copy(found: Sequence[Outputs], to: Path) -> None:
     except OSError as error:
         raise UsageError(
             f"{error.filename or to} cannot be copied: {error.strerror}",
-            hint="what was copied before stays; make room, or name another folder",
+            hint="files copied so far were kept; make room, or name another folder",
         ) from error
     sys.stderr.write(f"copied {len(files)} file{'s' if len(files) != 1 else ''} to {to}\n")
 

@@ -55,7 +55,9 @@ class WebView:
     def __enter__(self) -> Self:
         self._lines.__enter__()
         port = self._server.port
-        self._lines.line(f"ddplaunch: {self.url} shows the job until it ends; Ctrl-C ends the page alone")
+        self._lines.line(
+            f"ddplaunch: {self.url} shows the job until it ends; Ctrl-C stops the page, not the job"
+        )
         self._lines.line(
             f"ddplaunch: from another machine: `ssh -L {port}:{HOST}:{port} {socket.gethostname()}`, "
             "and the same address"
@@ -112,7 +114,7 @@ class _Request(BaseHTTPRequestHandler):
         if not known or name not in (_PAGE, _PART):
             self._answer(HTTPStatus.NOT_FOUND, "not found\n", "text/plain")
         elif job is None:
-            self._answer(HTTPStatus.SERVICE_UNAVAILABLE, "nothing is known of the job yet\n", "text/plain")
+            self._answer(HTTPStatus.SERVICE_UNAVAILABLE, "nothing is known about the job yet\n", "text/plain")
         else:
             render = live_page.page if name == _PAGE else live_page.part
             text = render(board.make_board(job, time.time()), list(self.server.changes))
@@ -144,5 +146,5 @@ def _listen(port: int) -> _Server:
     except OSError as error:
         raise UsageError(
             f"port {port} of {HOST} cannot be had: {error.strerror}",
-            hint="leave --port out, and the kernel picks a free one",
+            hint="leave out --port to use any free port",
         ) from error

@@ -209,7 +209,7 @@ def _run(args: argparse.Namespace) -> int:
     except StopRequested as stop:
         from ddplaunch.agent.system.signals import BySignal
 
-        _say("stopped before the command was started")
+        _say("stopped before the command started")
         return BySignal(stop.number)
     finally:
         stops.end()
@@ -294,11 +294,11 @@ def _refuse_file(command: Sequence[str]) -> None:
     if not Path(name).is_file() or shutil.which(name):
         return
     if name.endswith((".yaml", ".yml")):
-        raise UsageError(f"{name} is no command", hint=f"a job file is submitted: ddplaunch submit {name}")
+        raise UsageError(f"{name} is not a command", hint=f"to submit a job file: ddplaunch submit {name}")
     if name.endswith(".py"):
         raise UsageError(
-            f"{name} is no command: a launcher starts its ranks",
-            hint=f"put it first: ddplaunch run -- torchrun --nproc-per-node=2 {shell.line(command)}",
+            f"{name} is not a command: a launcher starts its ranks",
+            hint=f"put one first: ddplaunch run -- torchrun --nproc-per-node=2 {shell.line(command)}",
         )
 
 

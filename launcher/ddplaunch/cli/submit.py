@@ -130,7 +130,7 @@ def _one(plan: Plan, args: argparse.Namespace) -> int:
                 output.print_job(api.status(handle))
         if plan.keeps_no_files:
             sys.stderr.write(
-                "note: the job has no volume (`volumes`): what its ranks write is gone with their pods; "
+                "note: the job has no volume (`volumes`): what its ranks write is lost with their pods; "
                 "`outputs` keeps it\n"
             )
         if interrupt.came:
@@ -319,7 +319,7 @@ def load_command(args: argparse.Namespace) -> Commanded:
 
     Raises SpecError, UsageError.
     """
-    from ddplaunch.spec import command, smells
+    from ddplaunch.spec import smells, template
     from ddplaunch.spec.load import COMMAND_LINE, changed, load_text
 
     if not args.command:
@@ -328,23 +328,23 @@ def load_command(args: argparse.Namespace) -> Commanded:
     changes = read_changes(args.changes)
     values = _values(args)
     if args.to is None:
-        plain = load_text(command.text(values).encode(), COMMAND_LINE, changes, its)
+        plain = load_text(template.job_file_text(values).encode(), COMMAND_LINE, changes, its)
         loading.choose(args, plain, its)
     named = {change.path[0] for change in changes} | set(its.job.entries if its and its.job else ())
     values |= _limit(args) | ({} if "source" in named else _source(args, named))
-    text = command.text(values)
+    text = template.job_file_text(values)
     found = load_text(text.encode(), COMMAND_LINE, changes, its)
     for note in smells.notes(*(each.env for each in found)):
         sys.stderr.write(f"note: {note}\n")
     if changes:
-        text = command.text(changed(text.encode(), changes))
+        text = template.job_file_text(changed(text.encode(), changes))
     head = "# `ddplaunch submit` with a command and no file has written this job file.\n"
     return Commanded(found, f"{head}{text}")
 
 
 def _values(args: argparse.Namespace) -> dict[str, Any]:
     """Return the keys of the job file, without what depends on the target."""
-    from ddplaunch.spec import command
+    from ddplaunch.spec import template
 
     nodes = args.nodes
     given = {
@@ -355,7 +355,7 @@ def _values(args: argparse.Namespace) -> dict[str, Any]:
     }
     return {
         "apiVersion": "ddplaunch/v1",
-        "name": args.name or command.name(args.command),
+        "name": args.name or template.name_of_command(args.command),
         **{key: value for key, value in given.items() if value is not None},
         "command": list(args.command),
     }

@@ -17,9 +17,8 @@ from ddplaunch.plan import target
 from ddplaunch.plan.target import TargetPlan
 
 if TYPE_CHECKING:
-    from ddplaunch.spec.models import JobSpec, Outputs, Volume
+    from ddplaunch.spec.models import JobSpec, Outputs, SecretKey, Volume
     from ddplaunch.spec.problems import Problem
-    from ddplaunch.spec.secrets import SecretKey
     from ddplaunch.spec.targets import Kubernetes
 
 

@@ -188,7 +188,7 @@ def _starter_words(spec: JobSpec, starter: Sequence[str]) -> list[str]:
     the ranks with in place of mpirun.
 
     How many ranks, and no more: mappings, bindings and transports are spelled differently by every MPI, and
-    are set by its variables (agent/supervisor/mpi_environment.py, or the job file's `env`).
+    are set by its variables (agent/supervisor/launch_options.py, or the job file's `env`).
     """
     words = starter or ["mpirun", "-n", str(spec.nodes * spec.nproc_per_node)]
     script = spec.command[0]

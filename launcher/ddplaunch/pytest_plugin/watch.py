@@ -18,13 +18,12 @@ from typing import Any
 from ddplaunch.agent.contract import Env, NodeEvidence, RankEvidence, WatchdogPlan
 from ddplaunch.agent.diagnosis import verdict_text
 from ddplaunch.agent.supervisor import rank_evidence
-from ddplaunch.agent.supervisor.candidates import Candidates
 from ddplaunch.agent.supervisor.collector import Collector, Look
-from ddplaunch.agent.supervisor.heartbeats import beat
+from ddplaunch.agent.supervisor.heartbeats import Poller, build_beat, wait_for
 from ddplaunch.agent.supervisor.hooks import HookMessage, Hooks, Line
 from ddplaunch.agent.supervisor.launch import LaunchContext, with_hook
 from ddplaunch.agent.supervisor.output import Console
-from ddplaunch.agent.supervisor.polling import Poller, wait_for
+from ddplaunch.agent.supervisor.rank_roles import Candidates
 from ddplaunch.agent.supervisor.rank_tracker import RankTracker
 from ddplaunch.agent.supervisor.sampling import Sampler
 from ddplaunch.agent.supervisor.without_hub import WithoutHub
@@ -128,7 +127,7 @@ class Watch:
         while not self._closing:
             self._listen()
             self._take_messages(tracker)
-            tracker.ended()
+            tracker.take_ended()
             if time.monotonic() < next_beat:
                 continue
             next_beat = time.monotonic() + _BEAT
@@ -138,10 +137,10 @@ class Watch:
             poller.sample()
             if not any(not rank.placeholder for rank in tracker.alive):
                 alone = WithoutHub(self._plan, self._place, 0, 0)
-            elif alone.must_end(beat(0, tracker), math.inf):
+            elif alone.must_end(build_beat(0, tracker), math.inf):
                 look = Look(time.monotonic() + _EVIDENCE)
-                evidence = collector.node(list(tracker.ranks), tracker.phase, look, None, [])
-                judged = alone.of_hang(evidence)
+                evidence = collector.collect(list(tracker.ranks), tracker.phase, look, None, [])
+                judged = alone.judge_hang(evidence)
                 if judged is not None:
                     self._found += [*verdict_text.block(judged[1], True), *_stacks(evidence)]
                     self._end_children(tracker)
@@ -155,20 +154,20 @@ class Watch:
         received, self._messages[:] = list(self._messages), []
         for line, message in received:
             if self._is_older(line.pid):  # an earlier test's, still about to start
-                if line.open:
+                if line.is_open:
                     self._hooks.drop(line)
                 continue
             if "hello" in message:
-                tracker.join(line)
+                tracker.note_connected(line)
             if "spawned" in message:
-                tracker.spawned(line, message["spawned"], message["parent"])
-            rank = tracker.meet(line, message["rendezvous"]) if "rendezvous" in message else None
+                tracker.note_spawned(line, message["spawned"], message["parent"])
+            rank = tracker.note_rendezvous(line, message["rendezvous"]) if "rendezvous" in message else None
             rank = rank or tracker.rank_of(line)
             if rank is not None and "passed" in message:
-                rank.passes()
+                rank.note_passed()
             if "raised" in message:
                 if rank is not None:
-                    rank.add(rank_evidence.raised(message["raised"], handled=False))
+                    rank.add_exception(rank_evidence.exception_from(message["raised"], handled=False))
                 line.send(b"go")
 
     def _end_children(self, tracker: RankTracker) -> None:

@@ -58,6 +58,9 @@ class Changes:
             self._place = place
             self._patience = FIRST_REMINDER
             self._pace_at, self._pace_pause = 0.0, FIRST_PACE
+            if job.status is not None and job.status.phase == Phase.ENDED and not job.state.ended:
+                self._remind_at = now + self._patience
+                return []  # its result follows at once, unless the scheduler takes its time
         elif not progress.is_waiting(job) or now < self._remind_at:
             return []
         else:

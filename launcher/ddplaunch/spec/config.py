@@ -132,7 +132,7 @@ def _mapping(
     """Return the entries of a mapping with `known` keys (None: any); what is wrong becomes a problem."""
     if not isinstance(node, Mapping):
         wanted = f"a mapping with some of the keys {', '.join(known)}" if known else "a mapping"
-        problems.append(document.problem(file, node, path, messages.found(node, path), wanted))
+        problems.append(document.problem(file, node, path, messages.found_text(node, path), wanted))
         return {}
     for key, entry in node.entries.items():
         if known is not None and key not in known:
@@ -155,5 +155,5 @@ def _word(
         return node.text
     hint = messages.did_you_mean(node.text, known) if isinstance(node, Scalar) else ""
     wanted = f"one of {', '.join(known)}" if known else "no such key, for there are no profiles"
-    problems.append(document.problem(file, node, path, messages.found(node, path), wanted, hint))
+    problems.append(document.problem(file, node, path, messages.found_text(node, path), wanted, hint))
     return ""

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pydantic import ValidationError
 
 from ddplaunch.agent.job_file.rules import Path
-from ddplaunch.spec import document, errors, schema
+from ddplaunch.spec import document, messages, schema
 from ddplaunch.spec.config import NOT_DEFAULTS, Profile
 from ddplaunch.spec.document import Entry, Mapping, Node
 from ddplaunch.spec.models import job_model
@@ -24,11 +24,11 @@ def problems(profile: Profile) -> list[Problem]:
         if key in NOT_DEFAULTS
     ]
     root = replace(root, entries={key: each for key, each in root.entries.items() if key not in NOT_DEFAULTS})
-    values = {**document.data(root), **errors.STAND_INS}
+    values = {**document.data(root), **messages.STAND_INS}
     try:
         job_model().model_validate(values)
     except ValidationError as error:
-        found += errors.explain(error, root, values, profile.file, with_rules=False)
+        found += messages.explain(error, root, values, profile.file, with_rules=False)
     return [replace(each, path=f"profiles.{profile.name}.job.{each.path}") for each in found]
 
 

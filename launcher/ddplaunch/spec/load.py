@@ -120,9 +120,9 @@ def _parse_all(
         problems += refused
     points: list[tuple[document.Node, Mapping[str, str]]] = [(root, {})]
     if isinstance(root, document.Mapping) and "sweep" in root.entries:
-        from ddplaunch.spec import sweep  # few files have one
+        from ddplaunch.spec.changes import points as sweep_points  # few files have one
 
-        points, refused = sweep.points(root, file)
+        points, refused = sweep_points(root, file)
         problems += refused
     jobs = []
     of_values: dict[object, Problem] = {}  # one for all jobs of a sweep that share it
@@ -152,9 +152,9 @@ def _checked(root: document.Node, file: str) -> JobSpec:
     try:
         return job_model().model_validate(values)
     except ValidationError as error:
-        from ddplaunch.spec import errors  # only a file with a problem needs it
+        from ddplaunch.spec import messages  # only a file with a problem needs it
 
-        raise SpecError(errors.explain(error, root, values, file)) from None
+        raise SpecError(messages.explain(error, root, values, file)) from None
 
 
 def _refuse_other_versions(root: document.Node, file: str) -> None:

@@ -1,4 +1,4 @@
-"""Messages about a value that the model refuses: what was found, what is wanted, and a hint. Pure.
+"""Turns what the model refuses into problems of the file: where, what was found, wanted, and a hint. Pure.
 
 What is wanted follows from the value's schema, which `schema.at` returns.
 """
@@ -6,10 +6,15 @@ What is wanted follows from the value's schema, which `schema.at` returns.
 import re
 from typing import Any
 
-from ddplaunch.agent.job_file import units
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from ddplaunch.agent.job_file import rules, units
 from ddplaunch.agent.job_file.rules import Path, join
 from ddplaunch.spec import schema
-from ddplaunch.spec.document import Mapping, Node, Scalar, Sequence
+from ddplaunch.spec.document import Entry, Mapping, Node, Scalar, Sequence, find, problem
+from ddplaunch.spec.models import API_VERSION, RULE, job_model
+from ddplaunch.spec.problems import UNKNOWN_KEY, Problem
 
 _SMELLS = re.compile(r"TOKEN|KEY|SECRET|PASS|PWD|CREDENTIAL|AUTH", re.IGNORECASE)
 """Names of variables whose values no message repeats, although `env` shows them."""
@@ -92,7 +97,7 @@ _CAPITALS = {"ipc": "IPC", "pid": "PID", "fqdn": "FQDN"}
 _PLAIN = {"boolean": r"(?i)true|false", "integer": r"-?\d+", "number": r"-?\d+(\.\d+)?"}
 
 
-def wanted(part: dict[str, Any]) -> str:
+def wanted_text(part: dict[str, Any]) -> str:
     """Return what a valid value is."""
     if words := part.get("x-wanted"):
         return str(words)
@@ -131,7 +136,7 @@ def hidden(path: Path) -> bool:
     return path[:1] == ("env",) and len(path) > 1 and bool(_SMELLS.search(str(path[1])))
 
 
-def found(node: Node, path: Path) -> str:
+def found_text(node: Node, path: Path) -> str:
     """Return the value, shortened; only its kind where it may be secret."""
     if isinstance(node, Mapping):
         return "a mapping" if node.entries else "an empty mapping"
@@ -150,7 +155,7 @@ def found(node: Node, path: Path) -> str:
     return f'"{text}"' if isinstance(node.value, str) else text
 
 
-def hint(node: Node, part: dict[str, Any], path: Path, reason: str) -> str:
+def hint_text(node: Node, part: dict[str, Any], path: Path, reason: str) -> str:
     """Return the hint for an invalid value; `reason`: its parser's message, if it has a parser."""
     if isinstance(node, Scalar):
         near = did_you_mean(node.text, part.get("x-words", []))
@@ -259,3 +264,108 @@ def did_you_mean(word: str, known: list[str]) -> str:
     lower = {item.lower(): item for item in known}
     near = difflib.get_close_matches(word.lower(), lower, n=1, cutoff=0.6)
     return f"did you mean {lower[near[0]]}?" if near else ""
+
+
+STAND_INS = {"apiVersion": API_VERSION, "name": "job", "command": ("train.py",)}
+"""Values for required keys that are wrong, or not there; no finding of the rules about them is reported."""
+
+
+def explain(
+    error: ValidationError, root: Node, values: dict[str, Any], file: str, *, with_rules: bool = True
+) -> list[Problem]:
+    """Return the problems of *root*, whose plain *values* the model refused with *error*; changes *values*.
+
+    `with_rules`: also those of the rules, for a tree that is a whole job.
+
+    The rules only run when every value is valid. So invalid values are removed, which gives their defaults,
+    and no rule's finding about a removed value is reported.
+    """
+    errors = error.errors(include_url=False, include_input=False)
+    problems: dict[Path, Problem] = {}
+    replaced: list[Path] = []
+    while wrong := [each for each in errors if each["type"] != RULE]:
+        if not replaced:
+            bad_keys = [each["loc"][:-1] for each in wrong if each["loc"][-1] == "[key]"]
+            for each in wrong:
+                below = any(each["loc"][: len(key)] == key for key in bad_keys)
+                if not below or each["loc"][-1] == "[key]":
+                    found_problem, path = _of_value(each, root, file)
+                    problems.setdefault(path, found_problem)
+        replaced += _take_out(values, [each["loc"] for each in wrong])
+        errors = _errors(values)
+    found = [rules.Finding(**each["ctx"]) for each in errors]
+    return [
+        *problems.values(),
+        *(
+            _of_rule(finding, root, file)
+            for finding in found
+            if with_rules and not any(_touch(path, other) for path in finding.paths for other in replaced)
+        ),
+    ]
+
+
+def _errors(values: dict[str, Any]) -> list[ErrorDetails]:
+    try:
+        job_model().model_validate(values)
+    except ValidationError as error:
+        return error.errors(include_url=False, include_input=False)
+    return []
+
+
+def _take_out(values: dict[Any, Any], paths: list[Path]) -> list[Path]:
+    """Remove the values at *paths*, and return their paths; lists and incomplete sections go as a whole."""
+    gone = []
+    for path in paths:
+        holder, key, depth = values, path[0], 1
+        while depth < len(path) and isinstance(below := holder.get(key), dict) and path[depth] in below:
+            holder, key, depth = below, path[depth], depth + 1
+        gone.append((holder, key, path[:depth]))
+    for holder, key, _ in gone:
+        holder.pop(key, None)
+    values |= {key: value for key, value in STAND_INS.items() if key not in values}
+    return [*paths, *(path for *_, path in gone)]
+
+
+def _of_value(error: ErrorDetails, root: Node, file: str) -> tuple[Problem, Path]:
+    """Return the problem of one value, and its path."""
+    path = error["loc"]
+    part = schema.at(path)
+    if error["type"] == "missing":
+        at: Node | Entry = find(root, path[:-1])[0]
+        found, wanted, hint = "nothing", wanted_text(part), f"add the key {path[-1]}"
+    elif error["type"] == "extra_forbidden":
+        at = _entry(root, path)
+        found, (wanted, hint) = UNKNOWN_KEY, unknown_key(path)
+    elif path[-1] == "[key]":
+        path = path[:-1]
+        at = _entry(root, path)
+        found, wanted = "this key", wanted_text(part)
+        hint = "write NAME: value" if "=" in str(path[-1]) else ""
+    else:
+        node, path = find(root, path)
+        at = node
+        leaf = part.get("type") not in ("object", "array")
+        if leaf and isinstance(node, Scalar) and isinstance(node.value, str) and "\0" in node.value:
+            found, wanted, hint = "a NUL character", "text without it", ""
+        else:
+            reason = str(error.get("ctx", {}).get("error", ""))
+            found, wanted = found_text(node, path), wanted_text(part)
+            hint = hint_text(node, part, path, reason)
+    return problem(file, at, path, found, wanted, hint), path
+
+
+def _of_rule(finding: rules.Finding, root: Node, file: str) -> Problem:
+    node, _ = find(root, finding.paths[0])
+    return problem(file, node, finding.paths[0], finding.found, finding.wanted, finding.hint, finding.code)
+
+
+def _entry(root: Node, path: Path) -> Entry:
+    mapping, _ = find(root, path[:-1])
+    assert isinstance(mapping, Mapping)
+    return mapping.entries[str(path[-1])]
+
+
+def _touch(one: Path, other: Path) -> bool:
+    """Whether one of the two paths contains the other."""
+    shorter = min(len(one), len(other))
+    return one[:shorter] == other[:shorter]

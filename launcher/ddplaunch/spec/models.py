@@ -14,7 +14,7 @@ from pydantic import ConfigDict, Field, PrivateAttr, ValidationError, create_mod
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from ddplaunch import targets
-from ddplaunch.agent.contract import CHECKS
+from ddplaunch.agent.contract import CHECKS, Occasion
 from ddplaunch.agent.job_file import rules
 from ddplaunch.errors import UsageError
 from ddplaunch.spec.fields import (
@@ -38,10 +38,94 @@ from ddplaunch.spec.fields import (
     Word,
     node_range,
 )
-from ddplaunch.spec.metrics import Metrics
-from ddplaunch.spec.notify import Notify
-from ddplaunch.spec.secrets import SecretRef
 from ddplaunch.spec.targets import Kubernetes, Local, Slurm
+
+
+class SecretKey(Section):
+    """One key of a Secret that the cluster keeps."""
+
+    name: DnsName = Field(description="Name of the Secret, in the job's namespace.", examples=["s3"])
+    key: Word = Field(description="Key inside the Secret.", examples=["access-key"])
+
+
+class SecretRef(Section):
+    """Source of a secret's value: one of three. The value itself never stands in the file."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "x-whole": True,
+            "x-wanted": "{env: NAME}, {file: PATH} or {secret: {name: …, key: …}}",
+            "x-hint": "a secret's value never stands in the job file; say where it is to be found",
+        }
+    )
+
+    env: EnvName | None = Field(
+        default=None, description="Variable of the environment in which `ddplaunch submit` is called."
+    )
+    file: Line | None = Field(
+        default=None,
+        description="File whose content, without its last newline, is the value.",
+        examples=["/home/me/.hf-token"],
+    )
+    secret: SecretKey | None = Field(
+        default=None,
+        description="Key of a Kubernetes Secret.",
+        examples=[{"name": "s3", "key": "access-key"}],
+    )
+
+
+class Metrics(Section):
+    """Figures of the job in Prometheus' text format, which the hub serves."""
+
+    port: Port | None = Field(
+        default=None,
+        examples=[9400],
+        description="Port of node 0 at which the hub serves /metrics; by default none is opened.",
+    )
+    address: Word | None = Field(
+        default=None,
+        description="Address of node 0 to listen on; by default all of a pod's, and elsewhere 127.0.0.1, "
+        "because all who reach the port can read the figures.",
+    )
+
+
+if TYPE_CHECKING:
+    OccasionName = str
+else:
+    OccasionName = Literal[Occasion.ALL]
+
+
+class Notify(Section):
+    """One recipient, which gets one message of one sentence at a time: a webhook, a command, or events."""
+
+    webhook: SecretRef | None = Field(
+        default=None,
+        description="Where the URL (http or https) is to be found to which each message is sent by POST. "
+        "Who knows such a URL can write to its channel, so it is treated as a secret.",
+    )
+    command: Annotated[tuple[str, ...], Field(min_length=1)] | None = Field(
+        default=None,
+        examples=[["mail", "-s", "digits", "me@example.com"]],
+        description="Program with its arguments that is run for each message, with the message on its "
+        "standard input, where the hub runs: on node 0, in a pod in the hub's container. It is ended after "
+        "10 seconds.",
+    )
+    events: bool = Field(
+        default=False,
+        description="Show each message where the scheduler shows the job: on Kubernetes as an Event of the "
+        "Job, which the pods' service account must be allowed to create; on Slurm as the job's comment, "
+        "which it becomes without being asked unless the job has one of its own.",
+    )
+    format: Literal["json", "slack"] = Field(
+        default="json",
+        description="What a message is: our own JSON with all that is known, or `slack` for what Slack, "
+        "Mattermost and others take: a JSON object with one text.",
+    )
+    when: tuple[OccasionName, ...] = Field(
+        default=Occasion.ALL,
+        description="Occasions of a message; all, of which a healthy job has `end` alone.",
+    )
+
 
 API_VERSION = "ddplaunch/v1"
 

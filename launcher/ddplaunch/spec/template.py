@@ -6,8 +6,9 @@ example.
 
 import re
 import unicodedata
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any
 
 from ddplaunch.errors import UsageError
 
@@ -246,3 +247,42 @@ def create(path: Path, content: str) -> None:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         hint = "name a file in an existing folder with room that you may write to"
         raise UsageError(f"{path} cannot be written: {reason}", hint) from error
+
+
+def job_file_text(values: Mapping[str, Any], head: str = "") -> str:
+    """Return a job file of these values, and a comment at its head."""
+    lines = [f"# {line}" for line in head.splitlines()]
+    return "\n".join([*lines, *_lines(values, ""), ""])
+
+
+def name_of_command(command: Sequence[str]) -> str:
+    """Return a name for the job of a command: its script's, or that of the module after -m."""
+    program = command[1].rpartition(".")[2] if command[0] == "-m" and len(command) > 1 else command[0]
+    return name_of(PurePosixPath(program).stem) or "job"
+
+
+def _lines(values: Mapping[str, Any], indent: str) -> list[str]:
+    lines = []
+    for key, value in values.items():
+        if isinstance(value, Mapping) and value:
+            lines += [f"{indent}{_key(key)}:", *_lines(value, f"{indent}  ")]
+        else:
+            lines.append(f"{indent}{_key(key)}: {_flow(value)}")
+    return lines
+
+
+def _key(key: str) -> str:
+    return scalar(key)
+
+
+def _flow(value: Any) -> str:
+    """Return a value of YAML on one line."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_key(key)}: {_flow(each)}" for key, each in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_flow, value))}]"
+    if isinstance(value, str):
+        return value if value == "ddplaunch/v1" else scalar(value)
+    if isinstance(value, bool) or value is None:
+        return {True: "true", False: "false", None: "null"}[value]
+    return repr(value)

@@ -1,4 +1,4 @@
-"""GPUs by their device files, and by what nvidia-smi said of real ones."""
+"""GPUs by their device files and by what nvidia-smi said of real ones, and the backend that a job names."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_devices(tmp_path: Path, wanted: int | None, files: list[str], status: s
         path = tmp_path / "dev" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
-    result = gpus.check(Context(make_plan(resources={"gpus": wanted}), "", 0, 0, b"k"), f"{tmp_path}/")
+    result = gpus.check_gpus(Context(make_plan(resources={"gpus": wanted}), "", 0, 0, b"k"), f"{tmp_path}/")
 
     assert (status, code) == (result.status, result.code)
 
@@ -51,7 +51,7 @@ def checked(
         (folder / f"dev/nvidia{number}").touch()
     environment = {"PATH": install(folder / "bin", text), **environment}
     context = make_context(folder, environment=environment, resources={"gpus": wanted}, nproc_per_node=ranks)
-    return gpus.check(context, f"{folder}/")
+    return gpus.check_gpus(context, f"{folder}/")
 
 
 @pytest.mark.parametrize(
@@ -134,6 +134,51 @@ def test_a_driver_that_does_not_answer(tmp_path: Path, tool: str) -> None:
     path = install(tmp_path / "bin", H200_BUSY)
     (tmp_path / "bin/nvidia-smi").write_text(tool)
     context = make_context(tmp_path, environment={"PATH": path}, resources={"gpus": 1})
-    result = gpus.check(context, f"{tmp_path}/")
+    result = gpus.check_gpus(context, f"{tmp_path}/")
 
     assert (Status.PASS, []) == (result.status, result.facts["models"])
+
+
+# --- the backend
+
+
+def check(root: Path, command: list[str], env: dict[str, str], wanted: int | None = None) -> CheckResult:
+    """Of a node whose devices lie below `root`."""
+    plan = make_plan(command=["train.py", *command], env=env, resources={"gpus": wanted})
+    return gpus.check_backend(Context(plan, "", 0, 0, b"k"), f"{root}/")
+
+
+@pytest.mark.parametrize(
+    ("command", "env", "said"),
+    [
+        ([], {}, ""),
+        (["--backend", "nccl"], {}, "--backend nccl"),
+        (["--dist-backend=NCCL"], {}, "--dist-backend=NCCL"),
+        ([], {"PL_TORCH_DISTRIBUTED_BACKEND": "nccl"}, "PL_TORCH_DISTRIBUTED_BACKEND=nccl"),
+        (["--rdzv-backend", "nccl", "--backend", "mpi", "--backend-nccl"], {}, ""),
+    ],
+)
+def test_nccl_without_a_gpu(tmp_path: Path, command: list[str], env: dict[str, str], said: str) -> None:
+    """It fails where the job's own words say so, and they are quoted; with a device it does not."""
+    result = check(tmp_path, command, env)
+
+    assert (Status.FAIL, "backend-unfit") == (result.status, result.code) if said else result.code == ""
+    assert said in result.observed
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev" / "nvidia0").touch()
+    assert Status.PASS == check(tmp_path, command, env).status
+
+
+def test_gpus_that_are_missing_are_the_gpus_matter(tmp_path: Path) -> None:
+    """A job that asks for some is told by that check that there are none."""
+    assert Status.PASS == check(tmp_path, ["--backend", "nccl"], {}, wanted=1).status
+
+
+def test_gloo_beside_gpus_is_odd(tmp_path: Path) -> None:
+    """It trains, slowly."""
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev" / "nvidia0").touch()
+    result = check(tmp_path, ["--backend", "gloo"], {}, wanted=1)
+
+    assert Status.UNKNOWN == result.status
+    assert "--backend gloo" in result.observed

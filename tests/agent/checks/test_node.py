@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.agent.checks.make import make_context
 
-from ddplaunch.agent.checks import clock, configuration, cpu, disk, memory, names, shm
+from ddplaunch.agent.checks import configuration, machine, network
 from ddplaunch.agent.contract import Env, Status
 
 TOO_LONG = "x" * 64 + ".example"
@@ -21,7 +21,7 @@ TOO_LONG = "x" * 64 + ".example"
 @pytest.mark.parametrize(("node", "status"), [(0, Status.PASS), (1, Status.PASS), (2, Status.FAIL)])
 def test_the_node_must_be_one_of_the_job(tmp_path: Path, node: int, status: str) -> None:
     """An index beyond the last is a job of another size."""
-    result = configuration.check(make_context(tmp_path, node=node, environment={}))
+    result = configuration.check_configuration(make_context(tmp_path, node=node, environment={}))
 
     assert status == result.status
     assert result.code == ("world-size-differs" if status == Status.FAIL else "")
@@ -30,15 +30,17 @@ def test_the_node_must_be_one_of_the_job(tmp_path: Path, node: int, status: str)
 def test_a_pod_gives_its_secrets_to_the_trainer_alone(tmp_path: Path) -> None:
     """The gate's container cannot see them, and says nothing of them."""
     token = {"TOKEN": {"env": "TOKEN"}}
-    missing = configuration.check(make_context(tmp_path, environment={}, secrets=token))
-    in_pod = configuration.check(make_context(tmp_path, environment={Env.TERMINATION: "/x"}, secrets=token))
+    missing = configuration.check_configuration(make_context(tmp_path, environment={}, secrets=token))
+    in_pod = configuration.check_configuration(
+        make_context(tmp_path, environment={Env.TERMINATION: "/x"}, secrets=token)
+    )
 
     assert ("secret-missing", Status.PASS) == (missing.code, in_pod.status)
 
 
 def test_torchruns_options_from_the_environment(tmp_path: Path) -> None:
     """PET_ variables change what torchrun does; a person should know."""
-    result = configuration.check(make_context(tmp_path, environment={"PET_NNODES": "5"}))
+    result = configuration.check_configuration(make_context(tmp_path, environment={"PET_NNODES": "5"}))
 
     assert result.status == Status.UNKNOWN
     assert "PET_NNODES" in result.observed
@@ -48,8 +50,10 @@ def test_options_by_which_a_controller_places_the_nodes(tmp_path: Path) -> None:
     """Kubeflow's Trainer gives all five, and they are meant; any other beside them is named alone."""
     place = {"NNODES": "2", "NPROC_PER_NODE": "1", "NODE_RANK": "0", "MASTER_ADDR": "n0", "MASTER_PORT": "1"}
     given = {f"PET_{name}": value for name, value in place.items()}
-    result = configuration.check(make_context(tmp_path, environment=given))
-    more = configuration.check(make_context(tmp_path, environment={**given, "PET_MAX_RESTARTS": "3"}))
+    result = configuration.check_configuration(make_context(tmp_path, environment=given))
+    more = configuration.check_configuration(
+        make_context(tmp_path, environment={**given, "PET_MAX_RESTARTS": "3"})
+    )
 
     assert (Status.PASS, Status.UNKNOWN) == (result.status, more.status)
     assert "PET_MAX_RESTARTS will change torchrun's options" == more.observed
@@ -58,7 +62,7 @@ def test_options_by_which_a_controller_places_the_nodes(tmp_path: Path) -> None:
 def test_rank_variables_are_replaced(tmp_path: Path) -> None:
     """A preset RANK or MASTER_ADDR harms nobody, since torchrun gives its workers their own."""
     environment = {"RANK": "3", "MASTER_ADDR": "elsewhere", "WORLD_SIZE": ""}
-    result = configuration.check(make_context(tmp_path, environment=environment))
+    result = configuration.check_configuration(make_context(tmp_path, environment=environment))
 
     assert result.status == Status.PASS
     assert "RANK, MASTER_ADDR of the environment will be replaced" in result.observed
@@ -67,24 +71,32 @@ def test_rank_variables_are_replaced(tmp_path: Path) -> None:
 def test_what_the_hub_compares(tmp_path: Path) -> None:
     """NCCL's and Gloo's settings are facts, the job's own over the node's; nothing else is carried off."""
     environment = {"NCCL_DEBUG": "INFO", "NCCL_IB_HCA": "mlx5_0", "HF_TOKEN": "secret"}
-    result = configuration.check(make_context(tmp_path, environment=environment, env={"NCCL_DEBUG": "WARN"}))
+    result = configuration.check_configuration(
+        make_context(tmp_path, environment=environment, env={"NCCL_DEBUG": "WARN"})
+    )
 
     assert {"NCCL_DEBUG": "WARN", "NCCL_IB_HCA": "mlx5_0"} == result.facts["environment"]
 
 
 def test_an_interface_that_is_not_there(tmp_path: Path) -> None:
     """The job file names an interface that this node does not have."""
-    result = configuration.check(make_context(tmp_path, environment={}, gate={"interface": "nosuch0"}))
+    result = configuration.check_configuration(
+        make_context(tmp_path, environment={}, gate={"interface": "nosuch0"})
+    )
 
     assert result.status == Status.UNKNOWN
     assert "no interface nosuch0 here, only" in result.observed
-    there = configuration.check(make_context(tmp_path, environment={}, gate={"interface": "lo"}))
+    there = configuration.check_configuration(
+        make_context(tmp_path, environment={}, gate={"interface": "lo"})
+    )
     assert there.status == Status.PASS
 
 
 def test_names_that_resolve(tmp_path: Path) -> None:
     """The node's own name and the master's, with their addresses, for the hub to judge."""
-    result = names.check(make_context(tmp_path, master_addr="localhost", names=["localhost", "127.0.0.1"]))
+    result = network.check_names(
+        make_context(tmp_path, master_addr="localhost", names=["localhost", "127.0.0.1"])
+    )
 
     assert result.status == Status.PASS
     assert result.facts["own"] == socket.gethostname()
@@ -94,7 +106,9 @@ def test_names_that_resolve(tmp_path: Path) -> None:
 
 def test_the_masters_name_must_resolve(tmp_path: Path) -> None:
     """Without an address of node 0 nothing can start; it is said for how long was asked."""
-    result = names.check(dataclasses.replace(make_context(tmp_path, master_addr=TOO_LONG), again=True))
+    result = network.check_names(
+        dataclasses.replace(make_context(tmp_path, master_addr=TOO_LONG), again=True)
+    )
 
     assert (result.status, result.code) == (Status.FAIL, "dns-not-found")
     assert "asked for" in result.observed
@@ -119,12 +133,12 @@ def test_the_master_is_whom_the_ranks_will_look_for(
     """The job file's, else the user's MASTER_ADDR where nothing replaces it, else the gate's own."""
     context = make_context(tmp_path, environment={"MASTER_ADDR": "127.0.0.9"}, **changes)
 
-    assert expected == names.check(context).facts["master"]
+    assert expected == network.check_names(context).facts["master"]
 
 
 def test_a_peers_name_need_not(tmp_path: Path) -> None:
     """Peers are reached where they check in from; a name that is not known yet is only noted."""
-    result = names.check(make_context(tmp_path, names=["127.0.0.1", TOO_LONG]))
+    result = network.check_names(make_context(tmp_path, names=["127.0.0.1", TOO_LONG]))
 
     assert result.status == Status.UNKNOWN
     assert TOO_LONG in result.facts["unresolved"]
@@ -135,7 +149,7 @@ def test_a_large_job_does_not_ask_for_every_name(tmp_path: Path) -> None:
     peers = [f"127.0.1.{n % 250}" if n < 250 else f"127.0.2.{n % 250}" for n in range(1000)]
     context = make_context(tmp_path, node=500, nodes=1000, names=peers)
 
-    assert len(names.check(context).facts["addresses"]) <= 5
+    assert len(network.check_names(context).facts["addresses"]) <= 5
 
 
 @pytest.mark.parametrize(
@@ -143,7 +157,7 @@ def test_a_large_job_does_not_ask_for_every_name(tmp_path: Path) -> None:
 )
 def test_memory_against_the_demand(tmp_path: Path, wanted: int | None, status: str) -> None:
     """What the machine or its control group really has is held against what the job file asks for."""
-    result = memory.check(make_context(tmp_path, resources={"memory": wanted}))
+    result = machine.check_memory(make_context(tmp_path, resources={"memory": wanted}))
 
     assert status == result.status
     assert result.facts["total"] > 0
@@ -151,9 +165,9 @@ def test_memory_against_the_demand(tmp_path: Path, wanted: int | None, status: s
 
 def test_memory_that_others_hold_may_be_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """That is worth a moment of a job that waits anyway; what a node does not have never comes."""
-    monkeypatch.setattr(memory, "meminfo", lambda: {"MemTotal": 1 << 20, "MemAvailable": 1 << 10})
-    held = memory.check(make_context(tmp_path, resources={"memory": 1 << 20}))
-    lacking = memory.check(make_context(tmp_path, resources={"memory": 1 << 21}))
+    monkeypatch.setattr(machine, "meminfo", lambda: {"MemTotal": 1 << 20, "MemAvailable": 1 << 10})
+    held = machine.check_memory(make_context(tmp_path, resources={"memory": 1 << 20}))
+    lacking = machine.check_memory(make_context(tmp_path, resources={"memory": 1 << 21}))
 
     assert (Status.FAIL, 0.0) == (held.status, held.patience)
     assert (Status.FAIL, None) == (lacking.status, lacking.patience)
@@ -164,13 +178,15 @@ def test_meminfo_in_bytes(tmp_path: Path) -> None:
     path = tmp_path / "meminfo"
     path.write_text("MemTotal:       65843064 kB\nMemAvailable:   12 kB\nHugePages_Total:       0\n")
 
-    assert {"MemTotal": 67423297536, "MemAvailable": 12288, "HugePages_Total": 0} == memory.meminfo(str(path))
+    assert {"MemTotal": 67423297536, "MemAvailable": 12288, "HugePages_Total": 0} == machine.meminfo(
+        str(path)
+    )
 
 
 @pytest.mark.parametrize(("wanted", "status"), [(1, Status.PASS), (1 << 60, Status.FAIL)])
 def test_shared_memory_against_the_demand(tmp_path: Path, wanted: int, status: str) -> None:
     """The size of the file system is what counts."""
-    result = shm.check(make_context(tmp_path, resources={"shm": wanted}))
+    result = machine.check_shm(make_context(tmp_path, resources={"shm": wanted}))
 
     assert status == result.status
     assert result.code == ("shm-too-small" if status == Status.FAIL else "")
@@ -180,13 +196,13 @@ def test_no_shared_memory_at_all(tmp_path: Path) -> None:
     """A container without /dev/shm fails a job that asks for some, and warns any other."""
     nowhere = str(tmp_path / "nowhere")
 
-    assert shm.check(make_context(tmp_path, resources={"shm": 1}), nowhere).status == Status.FAIL
-    assert shm.check(make_context(tmp_path), nowhere).status == Status.UNKNOWN
+    assert machine.check_shm(make_context(tmp_path, resources={"shm": 1}), nowhere).status == Status.FAIL
+    assert machine.check_shm(make_context(tmp_path), nowhere).status == Status.UNKNOWN
 
 
 def test_cpus_are_never_a_failure(tmp_path: Path) -> None:
     """More ranks than CPUs, or more CPUs asked for than there are, is slow and not broken."""
-    result = cpu.check(make_context(tmp_path, resources={"cpus": 10_000.0}))
+    result = machine.check_cpu(make_context(tmp_path, resources={"cpus": 10_000.0}))
 
     assert result.status == Status.UNKNOWN
     assert "the job asks for 10000" in result.observed
@@ -209,19 +225,19 @@ def test_cpu_quota(tmp_path: Path, files: dict[str, str], expected: float | None
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
 
-    assert expected == cpu.quota(str(tmp_path))
+    assert expected == machine.cpu_quota(str(tmp_path))
 
 
 def test_a_disk_with_room(tmp_path: Path) -> None:
     """The temporary folder and the job's own are written to."""
     context = make_context(tmp_path, environment={"TMPDIR": str(tmp_path)})
 
-    assert disk.check(context).status == Status.PASS
+    assert machine.check_disk(context).status == Status.PASS
 
 
 def test_a_disk_that_cannot_be_written(tmp_path: Path) -> None:
     """A file system that takes no files at all is as good as full. /proc is one, for root as well."""
-    result = disk.check(make_context(tmp_path, environment={"TMPDIR": "/proc/self"}))
+    result = machine.check_disk(make_context(tmp_path, environment={"TMPDIR": "/proc/self"}))
 
     assert result.status == Status.UNKNOWN
     assert "/proc/self" in result.observed
@@ -229,20 +245,20 @@ def test_a_disk_that_cannot_be_written(tmp_path: Path) -> None:
 
 def test_a_container_without_a_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A root file system that may only be read is no fault: the ranks are given a folder of the job's."""
-    monkeypatch.setattr(disk, "TMP", "/nowhere")
-    result = disk.check(make_context(tmp_path, environment={}))
+    monkeypatch.setattr(machine, "TMP", "/nowhere")
+    result = machine.check_disk(make_context(tmp_path, environment={}))
 
     assert (Status.PASS, True) == (result.status, "/nowhere" not in result.observed)
 
 
 def test_the_clock_is_shown(tmp_path: Path) -> None:
     """Whether it is right only the hub can tell."""
-    assert clock.check(make_context(tmp_path)).observed.endswith("UTC")
+    assert machine.check_clock(make_context(tmp_path)).observed.endswith("UTC")
 
 
 def test_memory_of_this_very_machine_is_plausible(tmp_path: Path) -> None:
     """The check's number is the kernel's, not another unit's."""
-    result = memory.check(make_context(tmp_path))
+    result = machine.check_memory(make_context(tmp_path))
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
     assert result.facts["total"] <= pages

@@ -13,19 +13,20 @@ import pytest
 from tests.agent.checks.infiniband import EFA, HALF_DOWN, HOST_GIDS, POD_GIDS, ROCE, sysfs
 from tests.agent.checks.make import make_context
 
-from ddplaunch.agent.checks import memlock, rdma
+from ddplaunch.agent.checks import limits, rdma
 from ddplaunch.agent.checks.context import Context
 from ddplaunch.agent.contract import CheckResult, Status
-from ddplaunch.agent.system import capabilities
+from ddplaunch.agent.system import processes
 
 LIMITED = """
 import resource, sys
 from tests.agent.checks.make import make_context
-from ddplaunch.agent.checks import memlock
+from ddplaunch.agent.checks import limits
 from pathlib import Path
 soft, hard, asked = map(int, sys.argv[2:])
 resource.setrlimit(resource.RLIMIT_MEMLOCK, (soft, hard))
-result = memlock.check(make_context(Path(sys.argv[1]), environment={}, resources={"rdma": asked or None}))
+context = make_context(Path(sys.argv[1]), environment={}, resources={"rdma": asked or None})
+result = limits.check_memlock(context)
 print(result.status, result.code, result.observed, sep="|")
 """
 ROOT = Path(__file__).parents[3]
@@ -57,20 +58,20 @@ def test_enough_devices_pass(tmp_path: Path) -> None:
     """Two are asked for, two are up."""
     root = sysfs(tmp_path, ROCE, HOST_GIDS)
 
-    assert (Status.PASS, "") == told(rdma.check(context(tmp_path, 2), root))
+    assert (Status.PASS, "") == told(rdma.check_rdma(context(tmp_path, 2), root))
 
 
 def test_an_efa_passes(tmp_path: Path) -> None:
     """It is neither InfiniBand nor Ethernet, so that no address (GID) of RoCE is missed."""
     root = sysfs(tmp_path, EFA)
 
-    assert (Status.PASS, "") == told(rdma.check(context(tmp_path, 1), root))
+    assert (Status.PASS, "") == told(rdma.check_rdma(context(tmp_path, 1), root))
 
 
 def test_nobody_who_does_not_ask_is_troubled(tmp_path: Path) -> None:
     """A machine without RDMA, and one whose ports are down, run whatever does not need them."""
-    assert (Status.PASS, "") == told(rdma.check(context(tmp_path, None), f"{tmp_path}/"))
-    assert (Status.PASS, "") == told(rdma.check(context(tmp_path, None), sysfs(tmp_path, HALF_DOWN)))
+    assert (Status.PASS, "") == told(rdma.check_rdma(context(tmp_path, None), f"{tmp_path}/"))
+    assert (Status.PASS, "") == told(rdma.check_rdma(context(tmp_path, None), sysfs(tmp_path, HALF_DOWN)))
 
 
 @pytest.mark.parametrize(
@@ -80,7 +81,7 @@ def test_nobody_who_does_not_ask_is_troubled(tmp_path: Path) -> None:
 def test_none_is_here(tmp_path: Path, hidden: bool, said: str) -> None:
     """A container sees all of its machine in /sys, and may open what is in /dev."""
     root = sysfs(tmp_path, ROCE, files=False) if hidden else f"{tmp_path}/"
-    result = rdma.check(context(tmp_path, 1), root)
+    result = rdma.check_rdma(context(tmp_path, 1), root)
 
     assert (Status.FAIL, "gpu-missing") == told(result)
     assert said == result.observed
@@ -90,11 +91,11 @@ def test_fewer_than_asked_for(tmp_path: Path) -> None:
     """In a pod, for what a device plugin counts need not be devices; elsewhere they are."""
     root = sysfs(tmp_path, ROCE, HOST_GIDS)
     asks: dict[str, Any] = {"environment": {"HOME": ""}, "resources": {"rdma": 8}}
-    result = rdma.check(make_context(tmp_path, **asks, platform="kubernetes"), root)
+    result = rdma.check_rdma(make_context(tmp_path, **asks, platform="kubernetes"), root)
 
     assert (Status.UNKNOWN, "") == told(result)
     assert "the job asks for 8" in result.observed
-    result = rdma.check(make_context(tmp_path, **asks), root)
+    result = rdma.check_rdma(make_context(tmp_path, **asks), root)
     assert (Status.FAIL, "gpu-missing") == told(result)
     assert "only mlx5_0 and mlx5_1 are here" == result.observed
 
@@ -103,7 +104,7 @@ def test_fewer_than_asked_for(tmp_path: Path) -> None:
 def test_a_port_that_is_down(tmp_path: Path, wanted: str, status: str) -> None:
     """It counts where NCCL was told to take it."""
     root = sysfs(tmp_path, HALF_DOWN)
-    result = rdma.check(context(tmp_path, 1, NCCL_IB_HCA=wanted), root)
+    result = rdma.check_rdma(context(tmp_path, 1, NCCL_IB_HCA=wanted), root)
 
     assert status == result.status
     if status == Status.FAIL:
@@ -126,7 +127,7 @@ def test_a_port_that_is_down(tmp_path: Path, wanted: str, status: str) -> None:
 )
 def test_what_nccl_takes(tmp_path: Path, value: str, taken: list[int]) -> None:
     """Prefixes unless behind '=', everything else behind '^', a port behind ':'."""
-    result = rdma.check(context(tmp_path, 1, NCCL_IB_HCA=value), sysfs(tmp_path, ROCE, HOST_GIDS))
+    result = rdma.check_rdma(context(tmp_path, 1, NCCL_IB_HCA=value), sysfs(tmp_path, ROCE, HOST_GIDS))
 
     assert len(taken) == result.facts["active"]
     assert (Status.PASS if taken else Status.FAIL) == result.status
@@ -141,19 +142,19 @@ def test_an_index_that_is_empty(tmp_path: Path, gids: str, index: str, status: s
     """What is address 3 on a machine need not be in a pod; NCCL would take it unasked, so that it counts."""
     root = sysfs(tmp_path, ROCE, gids)
     for asked in (2, None):
-        result = rdma.check(context(tmp_path, asked, gpus=True, NCCL_IB_GID_INDEX=index), root)
+        result = rdma.check_rdma(context(tmp_path, asked, gpus=True, NCCL_IB_GID_INDEX=index), root)
         assert status == result.status, result
     if status == Status.FAIL:
         assert "rdma-unfit" == result.code
         said = "NCCL_IB_GID_INDEX=3 is empty on mlx5_0 port 1 and mlx5_1 port 1, which has 4, 5, 6, 7"
         assert said == result.observed
-        assert (Status.PASS, "") == told(rdma.check(context(tmp_path, 2), root))  # the hint
+        assert (Status.PASS, "") == told(rdma.check_rdma(context(tmp_path, 2), root))  # the hint
 
 
 def test_an_index_that_is_empty_on_a_device_beside(tmp_path: Path) -> None:
     """A card for storage need not have what those near the GPUs have: nobody knows whether NCCL takes it."""
     gids = "\n".join([*HOST_GIDS.splitlines()[:5], *POD_GIDS.splitlines()[5:]])
-    result = rdma.check(context(tmp_path, 1, NCCL_IB_GID_INDEX="3"), sysfs(tmp_path, ROCE, gids))
+    result = rdma.check_rdma(context(tmp_path, 1, NCCL_IB_GID_INDEX="3"), sysfs(tmp_path, ROCE, gids))
 
     assert (Status.UNKNOWN, "") == told(result)
     assert result.observed.startswith("NCCL_IB_GID_INDEX=3 is empty on mlx5_1 port 1, which has 4, 5, 6, 7")
@@ -163,21 +164,21 @@ def test_a_device_beside_that_has_no_address(tmp_path: Path) -> None:
     """One is asked for, and one is fit."""
     gids = "\n".join(HOST_GIDS.splitlines()[:5])
 
-    assert Status.PASS == rdma.check(context(tmp_path, 1), sysfs(tmp_path, ROCE, gids)).status
-    assert Status.FAIL == rdma.check(context(tmp_path, 2), sysfs(tmp_path, ROCE, gids)).status
+    assert Status.PASS == rdma.check_rdma(context(tmp_path, 1), sysfs(tmp_path, ROCE, gids)).status
+    assert Status.FAIL == rdma.check_rdma(context(tmp_path, 2), sysfs(tmp_path, ROCE, gids)).status
 
 
 def test_what_an_index_means(tmp_path: Path) -> None:
     """The hub compares it between nodes."""
     root = sysfs(tmp_path, ROCE, HOST_GIDS)
 
-    assert "RoCE v2" == rdma.check(context(tmp_path, 2, NCCL_IB_GID_INDEX="3"), root).facts["gid"]
-    assert "IB/RoCE v1" == rdma.check(context(tmp_path, 2, NCCL_IB_GID_INDEX="2"), root).facts["gid"]
+    assert "RoCE v2" == rdma.check_rdma(context(tmp_path, 2, NCCL_IB_GID_INDEX="3"), root).facts["gid"]
+    assert "IB/RoCE v1" == rdma.check_rdma(context(tmp_path, 2, NCCL_IB_GID_INDEX="2"), root).facts["gid"]
 
 
 def test_a_port_without_any_address(tmp_path: Path) -> None:
     """Its interface is in another network namespace, as in a pod that has the device alone."""
-    result = rdma.check(context(tmp_path, 1), sysfs(tmp_path, ROCE))
+    result = rdma.check_rdma(context(tmp_path, 1), sysfs(tmp_path, ROCE))
 
     assert (Status.FAIL, "rdma-unfit") == told(result)
     assert "mlx5_0 port 1 and mlx5_1 port 1 of RoCE have no address (GID) here" == result.observed
@@ -223,17 +224,17 @@ def test_memory_that_may_be_locked(
 @pytest.mark.parametrize(
     ("soft", "status"),
     [
-        (memlock.LEAST - 1, Status.FAIL),
-        (memlock.LEAST, Status.UNKNOWN),
+        (limits.LEAST_LOCKED - 1, Status.FAIL),
+        (limits.LEAST_LOCKED, Status.UNKNOWN),
         (resource.RLIM_INFINITY, Status.PASS),
     ],
 )
 def test_how_much_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, soft: int, status: str) -> None:
     """Without any limit all is well; with a large one nobody knows."""
-    monkeypatch.setattr(capabilities, "holds", lambda *_: False)
+    monkeypatch.setattr(processes, "has_capability", lambda *_: False)
     monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, resource.RLIM_INFINITY))
 
-    assert status == memlock.check(context(tmp_path, 1)).status
+    assert status == limits.check_memlock(context(tmp_path, 1)).status
 
 
 @pytest.mark.parametrize(
@@ -249,11 +250,11 @@ def test_where_the_limit_comes_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, platform: str, word: str
 ) -> None:
     """The hint names what sets it on this platform."""
-    monkeypatch.setattr(capabilities, "holds", lambda *_: False)
+    monkeypatch.setattr(processes, "has_capability", lambda *_: False)
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1 << 16, 1 << 16))
     job = make_context(tmp_path, resources={"rdma": 1}, platform=platform)
 
-    assert word in memlock.check(job).hint
+    assert word in limits.check_memlock(job).hint
 
 
 def test_real_pinning_fails_beyond_the_limit() -> None:
@@ -281,6 +282,6 @@ def run(words: list[str]) -> str:
 
 def without_ipc_lock() -> list[str]:
     """What comes before a command that shall have what an ordinary user has of it."""
-    if not capabilities.holds(capabilities.IPC_LOCK):
+    if not processes.has_capability(processes.IPC_LOCK):
         pytest.skip("needs root, to give up a capability")
     return ["setpriv", "--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock"]

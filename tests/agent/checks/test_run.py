@@ -71,7 +71,6 @@ def test_skipped_checks_do_not_run(tmp_path: Path) -> None:
 
 
 def test_every_check_gives_a_result_under_its_name(tmp_path: Path) -> None:
-    """The names in the table are those that a job file can skip."""
     context = make_context(tmp_path)
     results = run(context)
     assert context.master is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import pkgutil
+import re
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 import ddplaunch.agent
+from ddplaunch.agent.checks import run as checks
 from ddplaunch.agent.contract import CHECKS, MESH
 from ddplaunch.agent.diagnosis import catalogue, gate, run
 from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
@@ -107,7 +109,11 @@ def test_the_codes_of_checks_are_known() -> None:
     assert [] == [text for text, (_, code) in zip(unknown, found) if code not in CATALOGUE]
 
 
-def test_every_check_is_a_module_and_is_run() -> None:
-    modules = {path.stem for path in (AGENT / "checks").glob("*.py") if "\ndef check(" in path.read_text()}
+def test_every_check_is_run_under_the_name_by_which_a_job_file_skips_it() -> None:
+    written = re.compile(r"^def check_(\w+)\(", re.MULTILINE)
+    functions = {
+        name for path in (AGENT / "checks").glob("*.py") for name in written.findall(path.read_text())
+    }
 
-    assert {*modules, MESH} == set(CHECKS)
+    assert functions == {check.__name__.partition("_")[2] for _, check in checks.CHECKS}
+    assert [name for name in CHECKS if name != MESH] == [name for name, _ in checks.CHECKS]

@@ -57,8 +57,8 @@ def test_gpus_that_a_process_holds_open(tmp_path: Path) -> None:
         for number, name in enumerate(names):
             (tmp_path / pid / "fd" / str(number)).symlink_to(f"/dev/{name}")
 
-    assert {"0000:65:00", "0000:af:00"} == gpus.of_processes([812, 813, 4199999], str(tmp_path))
-    assert set() == gpus.of_processes([812], str(tmp_path / "absent"))
+    assert {"0000:65:00", "0000:af:00"} == gpus.gpus_in_use([812, 813, 4199999], str(tmp_path))
+    assert set() == gpus.gpus_in_use([812], str(tmp_path / "absent"))
 
 
 def test_what_nvidia_smi_says(tool: Tool) -> None:

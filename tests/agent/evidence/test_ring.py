@@ -38,7 +38,6 @@ class Writer:
     def __init__(self, folder: Path) -> None:
         self.writer, self.torch = _load("ddplaunch_ring"), ModuleType("c10d")
         self.work: Any = type("Work", (), {"wait": Work.wait})
-        self.marks = sys.modules["ddplaunch_work"]
         self.file = folder / "rings" / str(os.getpid())
         self.writer.ddplaunch_torch.ring_file = lambda: str(self.file)
         self.torch.__file__ = "/opt/torch/distributed/distributed_c10d.py"
@@ -74,7 +73,6 @@ def _load(name: str) -> Any:
     path = Path(str(hook.__file__)).with_name(f"{name}.py")
     if name == "ddplaunch_ring":
         sys.modules["ddplaunch_torch"] = _load("ddplaunch_torch")
-        sys.modules["ddplaunch_work"] = _load("ddplaunch_work")
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
@@ -87,7 +85,6 @@ def _load(name: str) -> Any:
 def _writer(tmp_path: Path) -> Iterator[Writer]:
     yield Writer(tmp_path)
     sys.modules.pop("ddplaunch_torch", None)
-    sys.modules.pop("ddplaunch_work", None)
 
 
 def test_both_sides_mean_the_same_file(writer: Writer) -> None:
@@ -155,7 +152,7 @@ def test_a_wait_that_goes_on_or_fails_is_seen(writer: Writer) -> None:
     """The main thread's alone is shown while it goes on: a stack has to show the same."""
     states = []
     inner = writer.work.wait
-    writer.work.wait = writer.marks._marking(lambda work: states.append(writer.calls()[-1].state))
+    writer.work.wait = writer.writer._marking_waits(lambda work: states.append(writer.calls()[-1].state))
     writer.torch.all_reduce(FOUR, async_op=True).wait()
     thread = threading.Thread(target=writer.torch.all_reduce(FOUR, async_op=True).wait)
     thread.start()
@@ -177,7 +174,7 @@ def test_a_wait_marks_no_call_but_its_own(writer: Writer) -> None:
     assert writer.work().wait()
 
     assert {"returned"} == {call.state for call in writer.calls()}
-    assert {} == writer.marks._State.works
+    assert {} == writer.writer._works
 
 
 def test_a_message_that_is_open_stays_in_sight(writer: Writer) -> None:

@@ -55,7 +55,7 @@ def wait_of(pid: int) -> Wait | None:
     """What is found out about a process now."""
     stat = proc.stat(pid)
     assert stat is not None
-    return waits.read(pid, stat.state, proc.wchan(pid))
+    return waits.read_wait(pid, stat.state, proc.wchan(pid))
 
 
 def is_stuck(pid: int) -> bool:
@@ -146,7 +146,7 @@ SLEEPS = "import time\ntime.sleep(60)"
 
 def tried(pid: int, folder: Path, ranks: tuple[int, ...] | None = None) -> Wait:
     """What is found out about a process that tries for `cache.lock`; `ranks`: one of them has it if open."""
-    found = waits.polled(pid, [str(folder / "cache.lock"), ranks is not None], ranks or ())
+    found = waits.polled_lock(pid, [str(folder / "cache.lock"), ranks is not None], ranks or ())
     assert found is not None
     return found
 
@@ -186,7 +186,7 @@ def test_a_file_of_the_same_name_in_another_container_is_another_file(tmp_path: 
 
 def test_who_tries_for_no_lock() -> None:
     """The hook has named no file."""
-    assert waits.polled(os.getpid(), None, [os.getpid()]) is None
+    assert waits.polled_lock(os.getpid(), None, [os.getpid()]) is None
 
 
 @needs_root

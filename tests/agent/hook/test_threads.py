@@ -8,7 +8,7 @@ import time
 
 from tests.agent.hook.conftest import Supervisor
 
-from ddplaunch.agent.supervisor.thread_waits import ThreadWaits
+from ddplaunch.agent.evidence.waits import ThreadWaits
 from ddplaunch.agent.system import proc
 
 LOCKED = """
@@ -42,11 +42,11 @@ def test_a_wait_that_only_its_own_process_can_end(supervisor: Supervisor) -> Non
         threads = {thread["name"]: thread["tid"] for thread in answer["threads"]}
         its_threads = [(process.pid, tid) for tid in threads.values()]
         waits = ThreadWaits(its_threads, its_threads)
-        while waits.open:
+        while waits.is_open:
             supervisor.hooks.listen(0.02)
-            waits.again()
-        found = {name for name, tid in threads.items() if waits.on_lock((process.pid, tid))}
-        assert not any(waits.asks((process.pid, tid)) for tid in threads.values())
+            waits.look_again()
+        found = {name for name, tid in threads.items() if waits.is_on_lock((process.pid, tid))}
+        assert not any(waits.asks_for_gil((process.pid, tid)) for tid in threads.values())
         return len(threads) == 4 and found == {"MainThread", "for ever"}
 
     supervisor.until(wait)
@@ -58,18 +58,18 @@ def test_a_hook_that_asks_for_the_gil_in_vain(supervisor: Supervisor) -> None:
     line = supervisor.line("rank")
     supervisor.ask(line, "count")
     idle = ThreadWaits((), [(process.pid, line.thread)])
-    while idle.open:
-        idle.again()
-    assert not idle.asks((process.pid, line.thread))
+    while idle.is_open:
+        idle.look_again()
+    assert not idle.asks_for_gil((process.pid, line.thread))
     (supervisor.folder / "go").touch()
 
     def asks() -> bool:
         line.ask(b"count")
         waits = ThreadWaits((), [(process.pid, line.thread)])
-        while waits.open:
+        while waits.is_open:
             supervisor.hooks.listen(0.02)
-            waits.again()
-        return line.request is not None and waits.asks((process.pid, line.thread))
+            waits.look_again()
+        return line.request is not None and waits.asks_for_gil((process.pid, line.thread))
 
     supervisor.until(asks)
 
@@ -85,8 +85,8 @@ def test_a_second_look_is_taken_however_late() -> None:
             time.sleep(0.01)
         waits = ThreadWaits([waiting])
         time.sleep(0.6)  # longer than any bound of the looks
-        while waits.open:
-            waits.again()
+        while waits.is_open:
+            waits.look_again()
 
-        assert waits.on_lock(waiting)
+        assert waits.is_on_lock(waiting)
     thread.join()

@@ -9,7 +9,7 @@ from typing import Any
 from ddplaunch.agent.contract import CheckIn, CheckResult, Files, GatePlan, JobPlan, Verdict
 from ddplaunch.agent.hub.job_record import JobRecord
 from ddplaunch.agent.hub.membership import Membership
-from ddplaunch.agent.platforms.scheduler_log import UnreachedReport, line
+from ddplaunch.agent.platforms.scheduler_log import UnreachedReport, report_line
 
 
 class Trial:
@@ -49,7 +49,7 @@ class Trial:
 
     def hears(self, node: int, seconds: float, code: str = "port-filtered") -> None:
         """What a gate prints that has not reached the hub for so many seconds."""
-        said = line(
+        said = report_line(
             UnreachedReport(node, seconds, Verdict(code, f"node {node} -> the hub: in vain", "gate", [node]))
         )
         with (self.folder / Files.GATES).open("a") as file:

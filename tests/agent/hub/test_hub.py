@@ -24,7 +24,7 @@ from ddplaunch.agent.contract import (
     Verdict,
     codec,
 )
-from ddplaunch.agent.platforms.scheduler_log import UnreachedReport, line
+from ddplaunch.agent.platforms.scheduler_log import UnreachedReport, report_line
 from ddplaunch.agent.transport.protocol import Body, LostError
 
 
@@ -205,9 +205,8 @@ def report(job: Job, node: int, seconds: float, nodes: list[int]) -> None:
     """A gate that cannot reach the hub says so in its output, which srun labels and brings here."""
     verdict = Verdict("port-filtered", f"node {node} -> the hub: no answer", "gate", nodes=nodes)
     with (job.folder("hub") / Files.GATES).open("a") as file:
-        file.write(
-            f"{node}: 10:00:00 waiting for the hub\n{node}: {line(UnreachedReport(node, seconds, verdict))}\n"
-        )
+        line = report_line(UnreachedReport(node, seconds, verdict))
+        file.write(f"{node}: 10:00:00 waiting for the hub\n{node}: {line}\n")
 
 
 def test_a_node_that_reports_in_its_output_that_it_cannot_reach_the_hub_is_named(job: Job) -> None:

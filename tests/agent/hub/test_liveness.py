@@ -29,7 +29,7 @@ from ddplaunch.agent.hub.job_record import JobRecord
 from ddplaunch.agent.hub.liveness import CLOSED, GIVEN_UP, LATE, NONE_CAME, QUIET, UNCONFIRMED, SupervisorJoin
 from ddplaunch.agent.hub.run import RunSession
 from ddplaunch.agent.hub.stalls import LAUNCH
-from ddplaunch.agent.platforms.step_tasks import SETTLE as TASKS_SETTLE
+from ddplaunch.agent.platforms.scheduler_log import SETTLE as TASKS_SETTLE
 
 
 def test_a_lost_node_ends_the_job_as_a_nodes_fault(hub: Hub) -> None:

@@ -54,7 +54,7 @@ def test_a_newcomer_waits_until_the_job_has_run_for_a_while(job: Job) -> None:
     job.passes(TIMEOUT - 11)
     assert [] == job.ended_by
     assert job.gates[2].got("waiting")[-1]["held"]
-    assert ("gate", elastic.WAITS) == (job.record.nodes[2].phase, job.record.nodes[2].detail)
+    assert ("gate", "newcomer") == (job.record.nodes[2].phase, job.record.nodes[2].standing)
     assert Phase.RUNNING == job.record.phase
 
     job.passes(2)

@@ -174,9 +174,9 @@ def write(folder: Path, node: int, ranks: list[RankEvidence], ended: Exited | No
     alone = WithoutHub(PLAN, place, node, 0)
     found = NodeEvidence(node, f"n{node}", time.time(), "running", ranks, launch_exit=ended)
     if ended is None:
-        assert alone.of_hang(found) is not None
+        assert alone.judge_hang(found) is not None
     else:
-        alone.of_end(Exit.WORKER_FAILED, found)
+        alone.judge_end(Exit.WORKER_FAILED, found)
 
 
 @pytest.mark.parametrize(("seconds", "accused"), [(5.0, []), (-5.0, [0])], ids=["after", "before"])

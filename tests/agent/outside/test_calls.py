@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ddplaunch.agent.contract import Collective, Frame, Rendezvous, Setting
-from ddplaunch.agent.outside import calls
+from ddplaunch.agent.outside import look
 
 RECORDED: dict[str, Any] = json.loads(
     Path(__file__).with_name("recorded").joinpath("py-spy-variables.json").read_text()
@@ -19,13 +19,13 @@ RECORDED: dict[str, Any] = json.loads(
 def standing(name: str) -> Collective | None:
     """The call of a rank of this program of the corpus."""
     its = RECORDED[name]
-    return calls.standing(json.dumps(its["dump"]), its["pid"], {}).call
+    return look.standing(json.dumps(its["dump"]), its["pid"], {}).call
 
 
 def rendezvous(environment: dict[str, str], text: str = "") -> Rendezvous | None:
     """The call of a rank that connects to the store, with the environment that it was started with."""
     its = RECORDED["ddp_own_master"]
-    return calls.standing(text or json.dumps(its["dump"]), its["pid"], environment).rendezvous
+    return look.standing(text or json.dumps(its["dump"]), its["pid"], environment).rendezvous
 
 
 def test_a_receive_has_its_peer() -> None:
@@ -40,7 +40,7 @@ def test_a_receive_has_its_peer() -> None:
 def test_a_collective_of_the_default_group() -> None:
     """As the receive that was recorded, but for its name: it has no peer."""
     its = RECORDED["p2p_all_receive"]
-    found = calls.standing(json.dumps(its["dump"]).replace('"recv"', '"all_reduce"'), its["pid"], {}).call
+    found = look.standing(json.dumps(its["dump"]).replace('"recv"', '"all_reduce"'), its["pid"], {}).call
 
     assert found is not None
     assert ("all_reduce", "0", None, None) == (found.op, found.group, found.peer, found.tag)
@@ -104,11 +104,11 @@ def test_arguments_that_are_cut_or_missing_say_nothing(kwargs: str) -> None:
     changed = text.replace(json.dumps('{"src": 1}'), json.dumps(kwargs or "..."))
 
     assert text != changed
-    assert calls.standing(changed, RECORDED["p2p_all_receive"]["pid"], {}).call is None
+    assert look.standing(changed, RECORDED["p2p_all_receive"]["pid"], {}).call is None
 
 
 @pytest.mark.parametrize("text", ["", "Error", "[{}]"])
 def test_what_is_no_dump_raises(text: str) -> None:
     """As a complaint of py-spy is."""
     with pytest.raises((ValueError, KeyError)):
-        calls.standing(text, 1, {})
+        look.standing(text, 1, {})

@@ -32,7 +32,7 @@ def members(found: JobRanks) -> list[tuple[int, int]]:
 @pytest.mark.parametrize("pid", [SHELL, TORCHRUN, 31, 41])
 def test_any_process_of_a_job_leads_to_its_ranks(pid: int) -> None:
     """What started the launcher, the launcher, a rank, and a data loader's worker, which is no rank."""
-    found = find_ranks.of_process(pid, tree(worker(31, 0), worker(32, 1), worker(41, 1, parent=32)))
+    found = find_ranks.ranks_of_process(pid, tree(worker(31, 0), worker(32, 1), worker(41, 1, parent=32)))
 
     assert ([(0, 31), (1, 32)], 29500) == (members(found), found.port)
     assert [2, 2] == [each.world_size for each in found.members]
@@ -43,13 +43,15 @@ def test_a_second_launcher_of_the_job_on_this_machine() -> None:
     other = worker(33, 1, parent=21)
     third = worker(34, 1, parent=22, MASTER_PORT="29501")
 
-    assert [(0, 31), (1, 33)] == members(find_ranks.of_process(TORCHRUN, tree(worker(31, 0), other, third)))
+    assert [(0, 31), (1, 33)] == members(
+        find_ranks.ranks_of_process(TORCHRUN, tree(worker(31, 0), other, third))
+    )
 
 
 def test_several_jobs_below_one_process_are_told_apart() -> None:
     """The message names a process of each."""
     with pytest.raises(find_ranks.NoRanksError, match="process 10 has the ranks of 2 jobs") as raised:
-        find_ranks.of_process(SHELL, tree(worker(31, 0), worker(34, 1, MASTER_PORT="29501")))
+        find_ranks.ranks_of_process(SHELL, tree(worker(31, 0), worker(34, 1, MASTER_PORT="29501")))
 
     assert raised.value.hint.endswith("pid:31, pid:34")
 
@@ -58,7 +60,7 @@ def test_a_script_around_a_rank() -> None:
     """The Python below it is what computes."""
     script = worker(31, 0, program="bash")
 
-    assert [(0, 35)] == members(find_ranks.of_process(SHELL, tree(script, worker(35, 0, parent=31))))
+    assert [(0, 35)] == members(find_ranks.ranks_of_process(SHELL, tree(script, worker(35, 0, parent=31))))
 
 
 def test_a_launcher_with_numbers_of_its_own() -> None:
@@ -66,14 +68,14 @@ def test_a_launcher_with_numbers_of_its_own() -> None:
     launcher = worker(30, 0, WORLD_SIZE="1")
     ranks = [worker(31, 0, parent=30), worker(32, 1, parent=30)]
 
-    assert [(0, 31), (1, 32)] == members(find_ranks.of_process(SHELL, tree(launcher, *ranks)))
+    assert [(0, 31), (1, 32)] == members(find_ranks.ranks_of_process(SHELL, tree(launcher, *ranks)))
 
 
 def test_a_number_that_two_processes_have() -> None:
     """That of the own tree counts; of two elsewhere neither does, for one may be left of an earlier job."""
     elsewhere = [worker(41, 0, parent=SHELL), worker(42, 1, parent=SHELL), worker(43, 1, parent=SHELL)]
 
-    assert [(0, 31)] == members(find_ranks.of_process(TORCHRUN, tree(worker(31, 0), *elsewhere)))
+    assert [(0, 31)] == members(find_ranks.ranks_of_process(TORCHRUN, tree(worker(31, 0), *elsewhere)))
 
 
 @pytest.mark.parametrize(
@@ -84,7 +86,7 @@ def test_ranks_of_mpirun(libraries: tuple[str, ...], found: list[tuple[int, int]
     numbers = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_LOCAL_RANK": "1", "PMIX_NAMESPACE": "prterun-7"}
     rank = Seen(31, TORCHRUN, "python3.9", numbers)
 
-    assert found == members(find_ranks.of_process(SHELL, tree(rank, libraries=libraries)))
+    assert found == members(find_ranks.ranks_of_process(SHELL, tree(rank, libraries=libraries)))
 
 
 @pytest.mark.parametrize("size", ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE"])
@@ -93,7 +95,7 @@ def test_the_world_of_mpirun(size: str) -> None:
     numbers = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_LOCAL_RANK": "1", size: "4"}
     rank = Seen(31, TORCHRUN, "python3.9", numbers)
 
-    (member,) = find_ranks.of_process(SHELL, tree(rank, libraries=("libmpi",))).members
+    (member,) = find_ranks.ranks_of_process(SHELL, tree(rank, libraries=("libmpi",))).members
 
     assert 4 == member.world_size
 
@@ -102,12 +104,12 @@ def test_ranks_by_a_variable_of_their_job() -> None:
     """As a scheduler gives it to all processes of a job; others are left out."""
     ours, theirs = worker(31, 0, JOB="7"), worker(32, 1, JOB="8")
 
-    assert [(0, 31)] == members(find_ranks.of_variable("JOB", "7", tree(ours, theirs)))
+    assert [(0, 31)] == members(find_ranks.ranks_of_variable("JOB", "7", tree(ours, theirs)))
 
 
 def test_a_process_without_ranks() -> None:
     """Nothing is found, and nothing is guessed."""
-    assert [] == members(find_ranks.of_process(SHELL, tree()))
+    assert [] == members(find_ranks.ranks_of_process(SHELL, tree()))
 
 
 def numbered(pid: int, rank: int, parent: int = 0, command: str = "python train.py", **more: str) -> Seen:
@@ -131,7 +133,7 @@ def test_every_process_of_a_container() -> None:
     torchrun, shell = numbered(1, 1), numbered(90, 1)
     workers = [numbered(pid, rank, 1, LOCAL_RANK=str(rank)) for pid, rank in ((7, 0), (8, 1))]
 
-    found = find_ranks.of_all(container(torchrun, *workers, shell, torch=(7, 8)))
+    found = find_ranks.ranks_of_machine(container(torchrun, *workers, shell, torch=(7, 8)))
 
     assert ([(0, 7), (1, 8)], 23456) == (members(found), found.port)
 
@@ -139,7 +141,7 @@ def test_every_process_of_a_container() -> None:
 def test_a_container_that_is_one_rank() -> None:
     """Without torchrun: the program with torch is, and neither its data loader's workers nor a shell."""
     script, program, loader = numbered(1, 1, command="sh -c ..."), numbered(7, 1, 1), numbered(8, 1, 7)
-    found = find_ranks.of_all(container(script, program, loader, numbered(90, 1), torch=(7, 8)))
+    found = find_ranks.ranks_of_machine(container(script, program, loader, numbered(90, 1), torch=(7, 8)))
 
     assert [(1, 7)] == members(found)
     assert [(0, 2)] == [(each.local_rank, each.world_size) for each in found.members]
@@ -149,12 +151,12 @@ def test_a_container_whose_program_spawns_others() -> None:
     """These may be the ranks, and their parent none: nothing is guessed."""
     spawned = numbered(7, 1, 1, command="python -c ... --multiprocessing-fork")
 
-    assert [] == members(find_ranks.of_all(container(numbered(1, 1), spawned, torch=(1, 7))))
+    assert [] == members(find_ranks.ranks_of_machine(container(numbered(1, 1), spawned, torch=(1, 7))))
 
 
 def test_a_container_with_two_programs() -> None:
     """Neither is taken for the rank."""
-    assert [] == members(find_ranks.of_all(container(numbered(1, 1), numbered(7, 1), torch=(1, 7))))
+    assert [] == members(find_ranks.ranks_of_machine(container(numbered(1, 1), numbered(7, 1), torch=(1, 7))))
 
 
 def test_a_container_with_two_jobs() -> None:
@@ -162,7 +164,7 @@ def test_a_container_with_two_jobs() -> None:
     workers = [numbered(pid, 0, LOCAL_RANK="0", MASTER_PORT=f"{pid}") for pid in (7, 8)]
 
     with pytest.raises(find_ranks.NoRanksError, match="this container has the ranks of 2 jobs"):
-        find_ranks.of_all(container(*workers))
+        find_ranks.ranks_of_machine(container(*workers))
 
 
 def test_processes_that_nobody_here_has_started() -> None:

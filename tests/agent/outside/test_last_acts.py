@@ -59,7 +59,7 @@ class Pair(NamedTuple):
     def acts(self, port: int | None = None) -> list[LastActs]:
         """Of both, in their order; empty where they say nothing."""
         pids = [self.first.pid, self.second.pid]
-        found = last_acts.of(pids, self.port if port is None else port)
+        found = last_acts.last_acts(pids, self.port if port is None else port)
         return [found[pid] for pid in pids if pid in found]
 
     def both(self) -> list[LastActs]:
@@ -141,7 +141,7 @@ def test_when_threads_have_run() -> None:
 def test_one_rank_alone_says_nothing() -> None:
     """As in a pod, where its peers are not seen."""
     with pair() as ranks:
-        assert {} == last_acts.of([ranks.first.pid], ranks.port)
+        assert {} == last_acts.last_acts([ranks.first.pid], ranks.port)
 
 
 def test_what_says_nothing() -> None:

@@ -14,7 +14,7 @@ from typing import Callable
 import pytest
 
 from ddplaunch.agent.contract import Posture
-from ddplaunch.agent.outside import posture
+from ddplaunch.agent.outside import last_acts
 
 PROGRAM = """
 import ctypes, sys, threading
@@ -78,7 +78,7 @@ def settles(wanted: str, look: Callable[[], str]) -> str:
 def test_gloos_threads(main: str, workers: str, wanted: str) -> None:
     """One that works waits with a timeout; so does a main thread that sends or receives."""
     with started(PROGRAM, main, workers) as pid:
-        assert wanted == settles(wanted, lambda: posture.of([pid], 0)[pid])
+        assert wanted == settles(wanted, lambda: last_acts.postures([pid], 0)[pid])
 
 
 def test_connections_to_the_store() -> None:
@@ -92,7 +92,7 @@ def test_connections_to_the_store() -> None:
         def found(*ports: int, ranks: Sequence[int] = ()) -> str:
             with started(CONNECTS, *map(str, ports)) as pid:
                 accepted = [other.accept() for each in ports if each == elsewhere]
-                postures = posture.of([pid, *ranks], port)
+                postures = last_acts.postures([pid, *ranks], port)
                 for each, _ in accepted:
                     each.close()
             return postures[pid]
@@ -107,7 +107,7 @@ def test_connections_to_the_store() -> None:
 def test_where_the_ranks_meet_is_not_known() -> None:
     """Then no connection says anything."""
     with started(CONNECTS) as pid:
-        assert {} == posture.of([pid], 0)
+        assert {} == last_acts.postures([pid], 0)
 
 
 def test_a_process_that_is_gone() -> None:
@@ -115,4 +115,4 @@ def test_a_process_that_is_gone() -> None:
     with started(CONNECTS) as pid:
         pass
 
-    assert {} == posture.of([pid], 1)
+    assert {} == last_acts.postures([pid], 1)

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from ddplaunch.agent.outside import store_keys
+from ddplaunch.agent.outside import debug_server
 
 STORE = """
 import sys
@@ -54,7 +54,7 @@ def test_what_is_no_store_is_left_in_time(says: bytes) -> None:
     """It may be silent, or say anything."""
     with listener(says) as port:
         began = time.monotonic()
-        assert {} == store_keys.read("127.0.0.1", port, ["debug_server/rank0"], began + 0.3)
+        assert {} == debug_server.read_keys("127.0.0.1", port, ["debug_server/rank0"], began + 0.3)
         assert time.monotonic() - began < 5
 
 
@@ -62,7 +62,7 @@ def test_where_nothing_listens_there_is_no_key() -> None:
     """As when the store's node is gone."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    assert {} == store_keys.read("127.0.0.1", port, ["key"], time.monotonic() + 1)
+    assert {} == debug_server.read_keys("127.0.0.1", port, ["key"], time.monotonic() + 1)
 
 
 @pytest.mark.slow
@@ -76,7 +76,7 @@ def test_the_keys_of_a_real_store() -> None:
         assert process.stdin is not None
         port = int(process.stdout.readline())
         keys = ["debug_server/rank0", "debug_server/rank1", "debug_server/rank2"]
-        found = store_keys.read("127.0.0.1", port, keys, time.monotonic() + 20)
+        found = debug_server.read_keys("127.0.0.1", port, keys, time.monotonic() + 20)
         process.stdin.close()
         left = int(process.stdout.readline())
 

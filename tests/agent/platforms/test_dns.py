@@ -14,7 +14,7 @@ from typing import Callable
 import pytest
 from tests.agent.gate.jobs import make_plan
 
-from ddplaunch.agent.checks import service
+from ddplaunch.agent.checks import network
 from ddplaunch.agent.checks.context import Context
 from ddplaunch.agent.contract import Status
 from ddplaunch.agent.platforms import dns
@@ -163,12 +163,12 @@ def test_a_pod_without_a_record(
     real = partial(dns.ask, server="127.0.0.1", port=server.port)
     monkeypatch.setattr(dns, "ask", real)
     plan = make_plan(names=[NAME, NAME.replace("run-0", "run-1")], platform="kubernetes")
-    result = service.check(Context(plan, "", node, 0, b"k", again=True))
+    result = network.check_service(Context(plan, "", node, 0, b"k", again=True))
 
     assert (status, verdict) == (result.status, result.code)
 
 
 def test_nodes_that_are_no_pods() -> None:
     """Names of machines are nobody's Service's."""
-    result = service.check(Context(make_plan(names=["n1", "n2"]), "", 0, 0, b"k"))
+    result = network.check_service(Context(make_plan(names=["n1", "n2"]), "", 0, 0, b"k"))
     assert (Status.PASS, "no Service names the nodes") == (result.status, result.observed)

@@ -43,15 +43,17 @@ def test_a_host_is_a_pod_on_a_machine(machine: str, added: str, monkeypatch: pyt
 
 def test_only_who_was_heard_of_is_known_to_be_somewhere() -> None:
     """A node's status begins with its name alone."""
-    assert {1: "w1"} == physical_host.known([NodeStatus(0, "d-0"), NodeStatus(1, "d-1 on w1"), NodeStatus(2)])
+    assert {1: "w1"} == physical_host.known_machines(
+        [NodeStatus(0, "d-0"), NodeStatus(1, "d-1 on w1"), NodeStatus(2)]
+    )
 
 
 def test_ranks_are_on_machines_too() -> None:
     """Their verdicts speak of ranks, and a line below says where these are."""
     names = [f"d-{node}.d.lab.svc.cluster.local" for node in range(2)]
     verdict = Verdict("rank-failed", "rank 1 raised", "run", nodes=[1], ranks=[1])
-    lines = verdict_text.block([verdict], True, physical_host.names(names, {1: "w1"}))
+    lines = verdict_text.block([verdict], True, physical_host.names_with_machines(names, {1: "w1"}))
     assert "    rank 1: on node 1 (d-1 on w1)" in lines
     assert "    rank 1: on node 1 (d-1)" in verdict_text.block(
-        [verdict], True, physical_host.names(names, {})
+        [verdict], True, physical_host.names_with_machines(names, {})
     )

@@ -15,8 +15,7 @@ import pytest
 from tests.agent.conftest import ROOT
 from tests.busy import BUSY
 
-from ddplaunch.agent.slurm.epilog import end
-from ddplaunch.agent.slurm.jobs import Owned
+from ddplaunch.agent.slurm.node_hooks import OwnedProcess, kill
 from ddplaunch.agent.system import proc
 
 JOB = f"4123{os.getpid():07}"
@@ -81,9 +80,9 @@ def test_a_pid_that_is_another_process_by_now_is_left_alone(sleeper: Sleeper) ->
     found = proc.stat(process.pid)
     assert found is not None
 
-    end(Owned(process.pid, 0, 0.0, found.started - 1))
+    kill(OwnedProcess(process.pid, 0, 0.0, found.started - 1))
     assert process.poll() is None
-    end(Owned(process.pid, 0, 0.0, found.started))
+    kill(OwnedProcess(process.pid, 0, 0.0, found.started))
 
     assert -signal.SIGKILL == process.wait(BUSY * 5)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ddplaunch.agent.contract import Frame
-from ddplaunch.agent.supervisor.progress import Progress, Sample
+from ddplaunch.agent.supervisor.rank_progress import Progress, Sample
 from ddplaunch.agent.system.proc import Usage
 
 RANK, LOADER = 100, 101

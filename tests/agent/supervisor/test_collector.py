@@ -62,7 +62,7 @@ def test_a_hook_that_answers_after_py_spy_shows_no_movement(tmp_path: Path) -> N
         rank.line = Line(None, process.pid)  # type: ignore[arg-type]
         collector = Collector(0, sys.executable, hooks, Sampler(), lambda: None)  # type: ignore[arg-type]
         try:
-            found = collector.node([rank], "running", Look(time.monotonic() + BUSY * 5), None, []).ranks[0]
+            found = collector.collect([rank], "running", Look(time.monotonic() + BUSY * 5), None, []).ranks[0]
         finally:
             rank.close()
             process.kill()

@@ -73,7 +73,7 @@ def test_the_next_address_is_tried_and_nothing_is_said(hub: Hub) -> None:
     link = HubLink([Endpoint("nosuch.invalid", 1), dead(), hub.address], KEY, 0, 0, told.append)
     link.call_first()
 
-    assert (True, []) == (link.up, told)
+    assert (True, []) == (link.is_up, told)
     link.close()
 
 
@@ -84,8 +84,8 @@ def test_a_hub_that_is_lost_is_called_again_where_it_answered(hub: Hub) -> None:
     link.call_first()
     until(lambda: hub.channels)
     hub.channels[0].close()
-    until(lambda: list(link.received()) == [] and not link.up)
-    link.keep()
+    until(lambda: list(link.receive()) == [] and not link.is_up)
+    link.connect_if_due()
 
     link.close()
     lost, found = told
@@ -100,7 +100,7 @@ def test_a_hub_that_answers_nowhere_is_told_once() -> None:
     link = HubLink([dead(), dead()], KEY, 0, 0, told.append)
     link.call_first()
 
-    assert not link.up
+    assert not link.is_up
     assert 1 == len(told)
     assert "cannot be reached" in told[0]
 
@@ -110,9 +110,9 @@ def test_without_a_hub_nothing_is_called() -> None:
     told: list[str] = []
     link = HubLink([], KEY, 0, 0, told.append)
     link.call_first()
-    link.keep()
+    link.connect_if_due()
 
-    assert (False, []) == (link.up, told)
+    assert (False, []) == (link.is_up, told)
 
 
 def test_a_hub_in_the_place_of_another_is_told_what_lasts(hub: Hub) -> None:
@@ -126,9 +126,9 @@ def test_a_hub_in_the_place_of_another_is_told_what_lasts(hub: Hub) -> None:
     link.report(Stopping("SIGTERM"))
     link.forget(Stopping)
     hub.channels[0].close()
-    until(lambda: list(link.received()) == [] and not link.up)
+    until(lambda: list(link.receive()) == [] and not link.is_up)
     assert link.may_speak
-    link.keep()
+    link.connect_if_due()
     until(lambda: len(hub.channels) == 2)
     heard = [hub.channels[1].receive(BUSY * 5) for _ in range(3)]
 
@@ -146,7 +146,7 @@ def test_a_hub_that_says_nothing_counts_as_away(hub: Hub, monkeypatch: pytest.Mo
     assert 0.0 == link.down_for
     until(lambda: link.down_for > 0.5)
     hub.channels[0].send("alive", {})
-    until(lambda: list(link.received()) and True)
+    until(lambda: list(link.receive()) and True)
 
     assert 0.0 == link.down_for
     link.close()
@@ -162,7 +162,7 @@ def test_a_hub_that_is_lost_after_a_silence_was_away_since_its_last_word(
     until(lambda: hub.channels)
     until(lambda: link.down_for > 0.5)
     hub.channels[0].close()
-    until(lambda: list(link.received()) == [] and not link.up)
+    until(lambda: list(link.receive()) == [] and not link.is_up)
 
     assert link.down_for > 0.5
     assert link.may_speak
@@ -176,5 +176,5 @@ def test_a_hub_that_is_frozen_for_long_speaks_no_more(hub: Hub, monkeypatch: pyt
     assert link.may_speak
     until(lambda: not link.may_speak)
 
-    assert link.up
+    assert link.is_up
     link.close()

@@ -13,10 +13,9 @@ from typing import cast
 import pytest
 
 from ddplaunch.agent.contract import Env, JobPlan, RendezvousSettings, codec
-from ddplaunch.agent.supervisor import launch
-from ddplaunch.agent.supervisor.launch import LaunchContext, LaunchError
+from ddplaunch.agent.supervisor import launch, launch_options
+from ddplaunch.agent.supervisor.launch import LaunchContext, LaunchError, start
 from ddplaunch.agent.supervisor.rank_tracker import RankTracker
-from ddplaunch.agent.supervisor.start import start
 from ddplaunch.agent.system import processes
 from ddplaunch.agent.system.secrets import MissingSecretError
 
@@ -40,12 +39,12 @@ def environment(
     plan: JobPlan, place: LaunchContext, own: dict[str, str], agreed: RendezvousSettings | None = None
 ) -> dict[str, str]:
     """Of node 1, for an agent whose own environment is `own`."""
-    return launch.environment(plan, 1, 0, agreed, place, own)
+    return launch.launch_environment(plan, 1, 0, agreed, place, own)
 
 
 def test_placeholders_are_replaced_in_the_launch_part_alone() -> None:
     """The user's own words are passed on untouched, also where they look like a placeholder."""
-    words = launch.command(PLAN, 1, 0, None)
+    words = launch.launch_command(PLAN, 1, 0, None)
 
     assert words == [
         "/opt/python", "-m", "torch.distributed.run", "--node-rank=1", "--is-host=0", "train.py", "{node}",
@@ -56,8 +55,8 @@ def test_the_resume_arguments_come_from_the_second_attempt_on() -> None:
     """Behind the user's own, and untouched; the first attempt has nothing to resume."""
     plan = replace(PLAN, launch=["torchrun"], resume_args=["--resume", "{node}"])
 
-    assert ["torchrun", "train.py", "{node}"] == launch.command(plan, 1, 0, None)
-    assert ["torchrun", "train.py", "{node}", "--resume", "{node}"] == launch.command(plan, 1, 1, None)
+    assert ["torchrun", "train.py", "{node}"] == launch.launch_command(plan, 1, 0, None)
+    assert ["torchrun", "train.py", "{node}", "--resume", "{node}"] == launch.launch_command(plan, 1, 1, None)
 
 
 def test_the_folder_of_the_job_file_is_the_one_to_resume_from(place: LaunchContext) -> None:
@@ -72,8 +71,8 @@ def test_torchrun_gets_the_number_of_nodes_that_start() -> None:
     """The gate's, or the plan's, which Slurm may have settled."""
     plan = replace(PLAN, launch=["--nnodes={nnodes}"])
 
-    assert "--nnodes=2" == launch.command(plan, 1, 0, AGREED)[0]
-    assert "--nnodes=1" == launch.command(plan, 1, 0, replace(AGREED, nodes=1))[0]
+    assert "--nnodes=2" == launch.launch_command(plan, 1, 0, AGREED)[0]
+    assert "--nnodes=1" == launch.launch_command(plan, 1, 0, replace(AGREED, nodes=1))[0]
 
 
 def test_what_the_gate_agreed_goes_before_the_plan() -> None:
@@ -82,8 +81,8 @@ def test_what_the_gate_agreed_goes_before_the_plan() -> None:
         PLAN, launch=["{master_addr}:{master_port}", "{run_id}"], master_addr="n0", master_port=29400
     )
 
-    assert launch.command(plan, 0, 2, AGREED)[:2] == ["10.0.0.5:29511", "digits-2"]
-    assert launch.command(plan, 0, 2, None)[:2] == ["n0:29400", "digits-2"]
+    assert launch.launch_command(plan, 0, 2, AGREED)[:2] == ["10.0.0.5:29511", "digits-2"]
+    assert launch.launch_command(plan, 0, 2, None)[:2] == ["n0:29400", "digits-2"]
 
 
 def test_the_key_never_reaches_the_trainer(place: LaunchContext) -> None:
@@ -131,7 +130,7 @@ def test_defaults_yield_to_whoever_set_them(place: LaunchContext) -> None:
 def test_nccl_listens_on_a_port_of_the_job_and_node(place: LaunchContext) -> None:
     """On the usual port ranks of two jobs would answer for each other."""
     names = {
-        launch.environment(replace(PLAN, job=job), node, 0, None, place, {})["NCCL_RAS_ADDR"]
+        launch.launch_environment(replace(PLAN, job=job), node, 0, None, place, {})["NCCL_RAS_ADDR"]
         for job in ("first", "second")
         for node in (0, 1)
     }
@@ -163,7 +162,7 @@ def test_where_nccl_listens_is_the_users_choice(place: LaunchContext, tmp_path: 
 )
 def test_torchrun_is_known_by_its_name(words: list[str], expected: bool) -> None:
     """By itself or as a module; a script that may start it is not it."""
-    assert launch.is_torchrun(words) is expected
+    assert launch_options.is_torchrun(words) is expected
 
 
 def test_a_schedulers_rank_does_not_make_torchrun_a_worker(place: LaunchContext) -> None:
@@ -245,7 +244,7 @@ def on_volume(tmp_path: Path, node: int, submission: str = "1f3a9c2d-aaaa") -> L
     plan = replace(KEPT, outputs=str(tmp_path / "runs"))
     folder = tmp_path / f"pod-{node}-{submission}"
     folder.mkdir(exist_ok=True)
-    return LaunchContext(str(folder), node, None, launch.on_volume(plan, {Env.SUBMISSION: submission}))
+    return LaunchContext(str(folder), node, None, launch.volume_folder(plan, {Env.SUBMISSION: submission}))
 
 
 def test_ranks_stand_on_the_volume_in_a_folder_of_the_job(tmp_path: Path) -> None:
@@ -279,7 +278,7 @@ def test_a_volume_that_cannot_be_written_ends_the_start(tmp_path: Path) -> None:
         on_volume(tmp_path, 0).prepare()
     assert f"user {os.geteuid()}" in error.value.hint
 
-    assert ("", "") == (launch.on_volume(KEPT, {}), launch.on_volume(PLAN, {Env.SUBMISSION: "a"}))
+    assert ("", "") == (launch.volume_folder(KEPT, {}), launch.volume_folder(PLAN, {Env.SUBMISSION: "a"}))
     nameless = LaunchContext(str(tmp_path), 0)
     with pytest.raises(LaunchError, match="the job's folder in /set/by/the/test is not known"):
         start(KEPT, nameless, 0, 0, cast("RankTracker", None), "")
@@ -373,7 +372,7 @@ def test_what_the_gate_left_is_read(tmp_path: Path) -> None:
 def test_what_cannot_be_started(tmp_path: Path, words: list[str], workdir: str | None, expected: str) -> None:
     """What is missing is said, and what to do."""
     with pytest.raises(LaunchError) as caught:
-        launch.start(words, dict(os.environ), workdir, str(tmp_path / "log"))
+        launch.start_command(words, dict(os.environ), workdir, str(tmp_path / "log"))
 
     assert (str(caught.value), bool(caught.value.hint)) == (expected, True)
 
@@ -382,9 +381,9 @@ def test_a_user_without_a_home(place: LaunchContext, monkeypatch: pytest.MonkeyP
     """Of no entry in /etc/passwd, where /tmp is not to be written: he is given a name, and a place."""
     monkeypatch.setattr(processes, "TMP", "/nowhere")
     monkeypatch.setattr(os, "getuid", lambda: 54321)
-    env = launch.environment(PLAN, 0, 0, None, place, {})
+    env = launch.launch_environment(PLAN, 0, 0, None, place, {})
 
     assert ("54321", "54321") == (env["USER"], env["LOGNAME"])
     assert os.path.isdir(env["TMPDIR"])
     assert env["TMPDIR"].startswith(place.node)
-    assert "there" == launch.environment(PLAN, 0, 0, None, place, {"TMPDIR": "there"})["TMPDIR"]
+    assert "there" == launch.launch_environment(PLAN, 0, 0, None, place, {"TMPDIR": "there"})["TMPDIR"]

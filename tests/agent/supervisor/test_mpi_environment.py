@@ -15,7 +15,7 @@ import pytest
 from tests.busy import BUSY
 
 from ddplaunch.agent.contract import Bundle, Exit, Files, JobPlan, WatchdogPlan, bundle_file, codec
-from ddplaunch.agent.supervisor import mpi_environment
+from ddplaunch.agent.supervisor import launch_options
 from ddplaunch.agent.system import processes
 
 PACKAGE = Path(processes.__file__).parents[3]
@@ -37,7 +37,7 @@ SECONDS = BUSY * 60.0
 )
 def test_the_rank_that_a_launcher_gave(environment: dict[str, str], expected: object) -> None:
     """Every launcher has variables of its own for it; torch's are none of them."""
-    assert expected == mpi_environment.numbers(environment)
+    assert expected == launch_options.mpi_numbers(environment)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_the_rank_that_a_launcher_gave(environment: dict[str, str], expected: ob
 )
 def test_launchers_are_known_by_name(command: str, expected: bool) -> None:
     """`ddplaunch run -- mpirun …` has several ranks, `ddplaunch run -- python …` has one."""
-    assert expected == mpi_environment.is_launcher([command, "-n", "2"])
+    assert expected == launch_options.is_mpi_launcher([command, "-n", "2"])
 
 
 def test_on_slurm_the_launcher_does_not_see_the_supervisors_step() -> None:
@@ -68,7 +68,7 @@ def test_on_slurm_the_launcher_does_not_see_the_supervisors_step() -> None:
         "SLURM_MPI_TYPE": "none",
         "PMIX_RANK": "0",
     }
-    made = mpi_environment.environment(PLAN, given)
+    made = launch_options.mpi_launcher_environment(PLAN, given)
 
     assert {
         "PATH": "/bin",
@@ -86,7 +86,7 @@ def test_on_slurm_the_launcher_does_not_see_the_supervisors_step() -> None:
 @pytest.mark.parametrize("name", ["SLURM_PMIX_FENCE", "SLURM_PMIX_DIRECT_CONN", "PMIX_MCA_gds"])
 def test_on_slurm_what_sets_up_pmix_is_kept(name: str) -> None:
     """Well-known ways around its flaws are set by variables that begin as those of a step do."""
-    assert "own" == mpi_environment.environment(PLAN, {"SLURM_JOB_ID": "7", name: "own"})[name]
+    assert "own" == launch_options.mpi_launcher_environment(PLAN, {"SLURM_JOB_ID": "7", name: "own"})[name]
 
 
 def test_on_slurm_what_the_job_file_sets_is_kept() -> None:
@@ -94,7 +94,7 @@ def test_on_slurm_what_the_job_file_sets_is_kept() -> None:
     plan = JobPlan("job", 3, 2, ["srun", "{keeper}"], ["true"], keepers=True, env={"SLURM_CPU_BIND": "none"})
     given = {"SLURM_JOB_ID": "7", "SLURM_CPU_BIND": "none"}
 
-    assert "none" == mpi_environment.environment(plan, given)["SLURM_CPU_BIND"]
+    assert "none" == launch_options.mpi_launcher_environment(plan, given)["SLURM_CPU_BIND"]
 
 
 def test_the_users_own_settings_of_mpi_go_before() -> None:
@@ -102,8 +102,8 @@ def test_the_users_own_settings_of_mpi_go_before() -> None:
     name = "OMPI_MCA_hwloc_base_binding_policy"
 
     assert ("none", "core") == (
-        mpi_environment.environment(PLAN, {})[name],
-        mpi_environment.environment(PLAN, {name: "core"})[name],
+        launch_options.mpi_launcher_environment(PLAN, {})[name],
+        launch_options.mpi_launcher_environment(PLAN, {name: "core"})[name],
     )
 
 

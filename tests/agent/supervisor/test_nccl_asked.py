@@ -17,7 +17,7 @@ from tests.ports import own_port
 
 from ddplaunch.agent.contract import Exited, NodeEvidence
 from ddplaunch.agent.supervisor.collector import Collector, Look
-from ddplaunch.agent.supervisor.progress import Progress
+from ddplaunch.agent.supervisor.rank_progress import Progress
 from ddplaunch.agent.supervisor.ranks import Rank
 from ddplaunch.agent.supervisor.sampling import Sampler
 
@@ -75,7 +75,7 @@ class Trial:
             collector = Collector(node, sys.executable, NoHooks(), Sampler(), meanwhile)  # type: ignore[arg-type]
             look = Look(time.monotonic() + BUSY * 5, why=why)
             try:
-                found = collector.node([self._rank], "running", look, None, [])
+                found = collector.collect([self._rank], "running", look, None, [])
             finally:
                 self._rank.close()
                 process.kill()

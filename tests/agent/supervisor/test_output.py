@@ -124,7 +124,7 @@ def test_a_reader_that_is_gone_stops_nobody() -> None:
     for _ in range(100):
         console.write(b"[0/0] ", [b"x" * 100_000])
 
-    assert not console.full
+    assert not console.is_full
 
 
 def test_a_full_disk_is_waited_for(tmp_path: Path) -> None:

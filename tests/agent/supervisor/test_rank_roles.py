@@ -1,12 +1,15 @@
-"""Which processes are ranks: by their calls, their environment, and how they were started."""
+"""Which processes are ranks, by their environments, their calls and their parents."""
 
 from __future__ import annotations
 
+import subprocess
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from ddplaunch.agent.supervisor.rank_roles import Candidate, Numbers, view
+from ddplaunch.agent.supervisor.rank_roles import Candidate, Candidates, Numbers, assign_roles
 
 LAUNCHER, PARENT = 10, 20
 
@@ -25,7 +28,9 @@ def child(pid: int, place: int, rank: int | None = None, world: int = 4, by_torc
 
 def ranks(candidates: list[Candidate]) -> list[tuple[int, int, int | None, str]]:
     """(pid, rank, world size, where the number comes from) of each member."""
-    return [(each.pid, each.rank, each.world_size, each.numbered_by) for each in view(candidates).members]
+    return [
+        (each.pid, each.rank, each.world_size, each.numbered_by) for each in assign_roles(candidates).members
+    ]
 
 
 def test_torchruns_workers_are_ranks_before_they_call() -> None:
@@ -46,7 +51,7 @@ def test_mp_spawns_children_are_the_ranks_and_their_parent_is_none() -> None:
     expected = [(40 + number, number, 4, "call") for number in range(4)]
 
     assert expected == ranks(children)
-    below_torchrun = view([Candidate(PARENT, (LAUNCHER,), environment=Numbers(0, 0, 1)), *children])
+    below_torchrun = assign_roles([Candidate(PARENT, (LAUNCHER,), environment=Numbers(0, 0, 1)), *children])
     assert expected == [(m.pid, m.rank, m.world_size, m.numbered_by) for m in below_torchrun.members]
     assert frozenset([PARENT]) == below_torchrun.launchers
 
@@ -85,7 +90,7 @@ def test_a_logger_beside_the_ranks_has_no_number_of_theirs() -> None:
 def test_a_rank_inside_a_shell_script_ends_with_the_script() -> None:
     """The outermost process with the number is what torchrun waits for; the Python in it computes."""
     python = Candidate(35, (31, LAUNCHER), environment=Numbers(0, 0, 2), call=Numbers(0, None, 2))
-    (member,) = view([worker(31, 0), python]).members
+    (member,) = assign_roles([worker(31, 0), python]).members
 
     assert (31, 35) == (member.pid, member.program)
 
@@ -95,3 +100,25 @@ def test_several_launchers_side_by_side_have_ranks_of_their_own() -> None:
     assert [31, 41, 32, 42] == [
         pid for pid, *_ in ranks([worker(31, 0), worker(32, 1), worker(41, 0), worker(42, 1)])
     ]
+
+
+def test_a_loaders_workers_are_dropped_with_their_end_and_ranks_are_kept() -> None:
+    """Every epoch brings new workers; what has called init_process_group stays known after its death."""
+    candidates = Candidates()
+    with subprocess.Popen(["sleep", "60"]) as worker, subprocess.Popen(["sleep", "60"]) as rank:
+        lines: Any = [
+            SimpleNamespace(pid=worker.pid, answer={"spawned": 0}),
+            SimpleNamespace(pid=rank.pid, answer=None),
+        ]
+        assert candidates.take_answers(lines)
+        candidates.note_call(lines[1], 0, 1)
+        candidates.find()
+        assert {worker.pid, rank.pid} == set(candidates._known)
+        worker.kill()
+        rank.kill()
+        worker.wait()
+        rank.wait()
+    candidates.find()
+
+    known: dict[int, Candidate] = candidates._known
+    assert {rank.pid} == set(known)

@@ -17,8 +17,8 @@ from tests.agent.supervisor.conftest import wait_for
 
 from ddplaunch.agent.contract import JobPlan, SignalPlan
 from ddplaunch.agent.contract.messages import Signalled
-from ddplaunch.agent.supervisor import rank_signal
-from ddplaunch.agent.supervisor.rank_signal import RankSignal
+from ddplaunch.agent.supervisor import signal_relay
+from ddplaunch.agent.supervisor.signal_relay import RankSignal
 
 COUNTS = """
 import pathlib, signal, sys, time
@@ -79,7 +79,7 @@ class Node:
 
     def turn(self) -> bool:
         """One turn of the supervisor's loop. Returns True."""
-        self.signal.by_the_clock()
+        self.signal.do_what_is_due()
         return True
 
 
@@ -97,9 +97,9 @@ def test_each_rank_gets_it_once(node: Node) -> None:
     node.starts(0)
     node.starts(1)
 
-    node.signal.ask()
+    node.signal.send_once()
     wait_for(lambda: node.turn() and node.count(0) == node.count(1) == "1")
-    node.signal.ask()
+    node.signal.send_once()
     node.turn()
 
     assert ("1", "1") == (node.count(0), node.count(1))
@@ -120,10 +120,10 @@ def test_what_a_user_sends_comes_each_time(node: Node) -> None:
 
 def test_a_rank_without_a_handler_lives_on(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is named, and gets the signal when it has a handler."""
-    monkeypatch.setattr(rank_signal, "_PATIENCE", 0.3)
+    monkeypatch.setattr(signal_relay, "_HANDLER_PATIENCE", 0.3)
     node.starts(0)
     late = node.starts(1, str(node.folder / "begin"))
-    node.signal.ask()
+    node.signal.send_once()
     wait_for(lambda: node.turn() and node.reports)
     assert [Signalled(1, [1])] == node.reports
     assert ["rank 1 has no handler for SIGUSR1, which would only end it"] == node.said
@@ -142,7 +142,7 @@ def test_a_rank_whose_thread_waits_for_it_gets_it(node: Node) -> None:
         process.stdout.readline()
         node.tracker.alive.append(SimpleNamespace(program=process.pid, number=0, placeholder=False))
 
-        node.signal.ask()
+        node.signal.send_once()
         wait_for(lambda: node.turn() and process.poll() is not None)
 
     assert 0 == process.returncode
@@ -152,7 +152,7 @@ def test_a_process_that_is_about_to_start_is_left_alone(
     node: Node, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Between fork and exec it has our handlers; the signal would then end the program that it becomes."""
-    monkeypatch.setattr(rank_signal, "_PATIENCE", 1.0)
+    monkeypatch.setattr(signal_relay, "_HANDLER_PATIENCE", 1.0)
     signal.signal(signal.SIGUSR1, lambda *_: (tmp_path / "hit").touch())
     pid = os.fork()
     if pid == 0:
@@ -160,7 +160,7 @@ def test_a_process_that_is_about_to_start_is_left_alone(
         os._exit(0)
     try:
         node.tracker.alive.append(SimpleNamespace(program=pid, number=0, placeholder=False))
-        node.signal.ask()
+        node.signal.send_once()
         wait_for(lambda: node.turn() and node.reports)
     finally:
         signal.signal(signal.SIGUSR1, signal.SIG_DFL)
@@ -172,11 +172,11 @@ def test_a_process_that_is_about_to_start_is_left_alone(
 
 def test_a_launcher_that_is_no_rank_gets_none(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """torchrun, of which no rank is known yet."""
-    monkeypatch.setattr(rank_signal, "_PATIENCE", 0.1)
+    monkeypatch.setattr(signal_relay, "_HANDLER_PATIENCE", 0.1)
     launcher = node.starts(0)
     node.tracker.alive[0].placeholder = True
     node.tracker.launch = launcher
-    node.signal.ask()
+    node.signal.send_once()
     wait_for(lambda: node.turn() and node.reports)
 
     assert (Signalled(0), "0") == (node.reports[0], node.count(0))
@@ -199,7 +199,7 @@ def test_a_job_without_it_gives_none(node: Node) -> None:
     """Whatever an order says."""
     node.starts(0)
     plain = RankSignal(JobPlan("job", 1, 2, [], []), node.tracker, node.reports.append, node.said.append)
-    plain.ask()
-    plain.by_the_clock()
+    plain.send_once()
+    plain.do_what_is_due()
 
     assert ([], False, False) == (node.reports, plain.is_due, plain.is_named(signal.SIGUSR1))

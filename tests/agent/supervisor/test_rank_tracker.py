@@ -26,11 +26,11 @@ def test_a_rank_that_is_known_only_after_its_end(tmp_path: Path) -> None:
     tracker = RankTracker(JobPlan("trial", 1, None, [], ["train.py"]), 0, nobody, nobody, nobody)
     with subprocess.Popen([sys.executable, "-c", "raise SystemExit(7)"]) as tracker.launch:
         tracker.launch.wait()
-        assert [] == tracker.ended()
+        assert [] == tracker.take_ended()
         rank = Rank(0, 0, tracker.launch.pid)
         tracker.ranks.append(rank)
 
-        assert [rank] == tracker.ended()
+        assert [rank] == tracker.take_ended()
 
     assert rank.exit is not None
     assert tracker.launch_exit is not None
@@ -44,7 +44,7 @@ def _nothing(label: object, text: object) -> None:
 @pytest.fixture(name="tracker")
 def _tracker(tmp_path: Path) -> RankTracker:
     """That of a plain command, without a process so far."""
-    console: Any = SimpleNamespace(full=True, log=_nothing, write=_nothing, flush=lambda: None)
+    console: Any = SimpleNamespace(is_full=True, log=_nothing, write=_nothing, flush=lambda: None)
     hooks: Any = SimpleNamespace(lines={})
     place = LaunchContext(str(tmp_path), 0)
     Path(place.launch_log).parent.mkdir(parents=True)
@@ -59,7 +59,7 @@ def test_a_process_that_says_how_it_was_started_is_a_rank_at_once(tracker: RankT
         child: Any = SimpleNamespace(pid=int(parent.stdout.readline()), role="any")
         tracker._hooks.lines[child.pid] = child
 
-        tracker.spawned(child, 2, parent.pid)
+        tracker.note_spawned(child, 2, parent.pid)
 
     assert [2] == [rank.number for rank in tracker.ranks]
     assert tracker.rank_of(child) is tracker.ranks[0]
@@ -70,8 +70,8 @@ def test_a_spawned_process_may_have_ended_before_it_is_known(tracker: RankTracke
     with subprocess.Popen(["true"]) as gone:
         gone.wait()
     child: Any = SimpleNamespace(pid=gone.pid, role="any")
-    tracker.spawned(child, 2, os.getppid())
-    (rank,) = tracker.ended()
+    tracker.note_spawned(child, 2, os.getppid())
+    (rank,) = tracker.take_ended()
     assert (2, None, None) == (rank.number, rank.exit and rank.exit.code, rank.exit and rank.exit.signal)
     launch_log = Path(LaunchContext(str(tmp_path), 0).launch_log)
     launch_log.write_text("torch.…ProcessExitedException: process 2 terminated with signal SIGKILL\n")
@@ -123,14 +123,14 @@ def test_a_process_in_the_place_of_an_ended_rank_begins_the_next_attempt(
     first = [workers.start(number) for number in range(3)]
     tracker.discover()
     workers.end(*first)
-    assert 3 == len(tracker.ended())
+    assert 3 == len(tracker.take_ended())
     second = [workers.start(number) for number in range(2)]
     tracker.discover()
     tracker.discover()
 
     assert 1 == tracker.attempt
     assert {0: second[0].pid, 1: second[1].pid} == pids(tracker)
-    assert [] == tracker.ended()
+    assert [] == tracker.take_ended()
 
 
 def test_the_end_of_a_rank_that_was_replaced_before_a_look_is_told_all_the_same(
@@ -143,7 +143,7 @@ def test_the_end_of_a_rank_that_was_replaced_before_a_look_is_told_all_the_same(
     workers.start(0)
     tracker.discover()
 
-    assert (1, [first.pid]) == (tracker.attempt, [rank.pid for rank in tracker.ended()])
+    assert (1, [first.pid]) == (tracker.attempt, [rank.pid for rank in tracker.take_ended()])
 
 
 def test_a_rank_that_starts_late_is_of_the_same_attempt(tracker: RankTracker, workers: Workers) -> None:
@@ -151,7 +151,7 @@ def test_a_rank_that_starts_late_is_of_the_same_attempt(tracker: RankTracker, wo
     first = [workers.start(number) for number in range(2)]
     tracker.discover()
     workers.end(first[0])
-    assert 1 == len(tracker.ended())
+    assert 1 == len(tracker.take_ended())
     late = workers.start(2)
     tracker.discover()
 

@@ -12,7 +12,7 @@ import pytest
 from tests.busy import BUSY
 
 from ddplaunch.agent.contract import Exited, Frame, Phase, Raised, Rendezvous
-from ddplaunch.agent.supervisor import ranks
+from ddplaunch.agent.supervisor import rank_roles
 from ddplaunch.agent.supervisor.rank_roles import Numbers
 from ddplaunch.agent.supervisor.ranks import Rank
 from ddplaunch.agent.system import proc
@@ -57,7 +57,7 @@ def _rank() -> Rank:
 def test_an_exception_is_told_once(rank: Rank, told: list[Raised], expected: list[Raised]) -> None:
     """Whoever tells it first: fatal counts more than caught, and the hook more than the log."""
     for raised in told:
-        rank.add(raised)
+        rank.add_exception(raised)
 
     assert rank.raised == expected
 
@@ -65,7 +65,7 @@ def test_an_exception_is_told_once(rank: Rank, told: list[Raised], expected: lis
 def test_only_the_latest_exceptions_are_kept(rank: Rank) -> None:
     """A rank that logs an exception every step does not fill the evidence."""
     for number in range(100):
-        rank.add(replace(LOGGED, at=1000.0 + 10 * number))
+        rank.add_exception(replace(LOGGED, at=1000.0 + 10 * number))
 
     assert [raised.at for raised in rank.raised] == [1800.0 + 10 * number for number in range(20)]
 
@@ -135,10 +135,10 @@ def test_ranks_are_found_below_others_and_not_below_themselves() -> None:
         deadline = time.monotonic() + BUSY * 10
         found: list[int] = []
         while not (found and proc.children(found[0])) and time.monotonic() < deadline:
-            found = ranks.find([launcher.pid], set())
+            found = rank_roles.find_numbered([launcher.pid], set())
         (pid,) = found
-        assert ranks.numbers_of(pid) == Numbers(2, 1)
-        assert ranks.find([launcher.pid], {pid}) == []
+        assert rank_roles.numbers_of(pid) == Numbers(2, 1)
+        assert rank_roles.find_numbered([launcher.pid], {pid}) == []
     finally:
         os.killpg(launcher.pid, signal.SIGKILL)
         launcher.wait()
@@ -152,14 +152,14 @@ def test_what_a_rank_has_started_is_no_rank_though_it_outlives_it() -> None:
         subprocess.Popen(["cat"], stdin=subprocess.PIPE, env=numbers) as worker,
         subprocess.Popen(["cat"], stdin=subprocess.PIPE, env={**numbers, **marks}) as tracker,
     ):
-        assert [worker.pid] == ranks.find([worker.pid, tracker.pid], set())
+        assert [worker.pid] == rank_roles.find_numbered([worker.pid, tracker.pid], set())
 
 
 def test_a_rank_is_out_of_init_as_soon_as_its_call_has_returned(rank: Rank) -> None:
     """Not when it next answers: an answer that was on its way says still that there is no group."""
     late = {"at": time.time() - 1.0, "initialized": False}
     phases = [rank.phase]
-    rank.passes()
+    rank.note_passed()
     rank.learn(late)
     phases += [rank.phase]
     rank.counted = (3, 3)
@@ -205,7 +205,7 @@ def test_lines_that_differ_in_numbers_alone_repeat(rank: Rank) -> None:
         " 13%|█▊  | 130/1000 [01:14<03:17, 12it/s]",
         "loss",
     ):
-        rank.prints([line.encode()])
+        rank.note_lines([line.encode()])
         said.append(rank.repeats)
         rank.repeats = True
 

@@ -13,7 +13,7 @@ from tests.agent.supervisor.reports import RAISES, VERDICT, WAITS, deaths, end, 
 from tests.busy import BUSY
 
 from ddplaunch.agent.contract import Beat, codec
-from ddplaunch.agent.supervisor.exit_status import STOP_GRACE
+from ddplaunch.agent.supervisor.ends import STOP_GRACE
 from ddplaunch.agent.transport.protocol import Body
 
 DEAF = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + WAITS

@@ -18,7 +18,7 @@ from tests.agent.gate.jobs import wait_for
 from ddplaunch.agent.contract import Frame
 from ddplaunch.agent.supervisor import sampling
 from ddplaunch.agent.supervisor.hooks import Line
-from ddplaunch.agent.supervisor.progress import Progress, Sample
+from ddplaunch.agent.supervisor.rank_progress import Progress, Sample
 from ddplaunch.agent.supervisor.ranks import Rank
 from ddplaunch.agent.supervisor.sampling import Sampler, count, family
 from ddplaunch.agent.system import proc
@@ -297,7 +297,7 @@ def test_what_a_monitor_thread_prints_is_not_the_main_threads(tmp_path: Path) ->
             first = sampler.sample(sleeps, {})
             size = output.stat().st_size
             wait_for(lambda: output.stat().st_size > size + 200)
-            sleeps.prints([b"bar"])
+            sleeps.note_lines([b"bar"])
             second = sampler.sample(sleeps, {})
         finally:
             sleeps.close()

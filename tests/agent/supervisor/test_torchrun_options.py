@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddplaunch.agent.supervisor.torchrun_options import gaps, least_nodes, options
+from ddplaunch.agent.supervisor.launch_options import least_nodes, missing_variables, torchrun_options
 
 ADDRESS, PORT = "10.0.0.1", 29511
 
@@ -21,7 +21,7 @@ ADDRESS, PORT = "10.0.0.1", 29511
 )
 def test_its_options_end_where_the_script_begins(command: list[str]) -> None:
     """Both spellings, short and shortened options, wherever torchrun stands in the command."""
-    found = options(command)
+    found = torchrun_options(command)
 
     assert found is not None
     assert ("2", "1") == (found["nnodes"], found["node_rank"])
@@ -30,12 +30,12 @@ def test_its_options_end_where_the_script_begins(command: list[str]) -> None:
 @pytest.mark.parametrize("command", [["python", "train.py", "--nnodes=2"], ["bash", "run.sh"], []])
 def test_other_commands_have_none(command: list[str]) -> None:
     """A script's own --nnodes is not torchrun's."""
-    assert options(command) is None
+    assert torchrun_options(command) is None
 
 
 def test_what_is_left_open_is_filled() -> None:
     """A plain torchrun meets the others where the gate has proved the way."""
-    found = gaps(["torchrun", "train.py"], {}, 1, 2, ADDRESS, PORT)
+    found = missing_variables(["torchrun", "train.py"], {}, 1, 2, ADDRESS, PORT)
 
     wanted = {"PET_NNODES": "2", "PET_NODE_RANK": "1", "PET_MASTER_ADDR": ADDRESS, "PET_MASTER_PORT": "29511"}
     assert {**wanted, "MASTER_ADDR": ADDRESS, "MASTER_PORT": "29511"} == found
@@ -45,7 +45,7 @@ def test_a_rendezvous_of_c10d_gets_its_endpoint() -> None:
     """With who is the host, which torchrun cannot find out well; brackets around IPv6."""
     command = ["torchrun", "--rdzv-backend=c10d", "train.py"]
 
-    found = [gaps(command, {}, node, 2, "fd00::1", PORT) for node in (0, 1)]
+    found = [missing_variables(command, {}, node, 2, "fd00::1", PORT) for node in (0, 1)]
 
     assert ["[fd00::1]:29511"] * 2 == [each["PET_RDZV_ENDPOINT"] for each in found]
     assert ["is_host=1", "is_host=0"] == [each["PET_RDZV_CONF"] for each in found]
@@ -54,17 +54,19 @@ def test_a_rendezvous_of_c10d_gets_its_endpoint() -> None:
 
 def test_an_endpoint_of_the_users_own_stays_alone() -> None:
     """Nothing is said beside it, on the command line or in the environment."""
-    given = gaps(
+    given = missing_variables(
         ["torchrun", "--rdzv_backend", "c10d", "--rdzv_endpoint=n1", "t.py"], {}, 0, 2, ADDRESS, PORT
     )
-    by_pet = gaps(["torchrun", "t.py"], {"PET_RDZV_BACKEND": "etcd-v2"}, 0, 2, ADDRESS, PORT)
+    by_pet = missing_variables(["torchrun", "t.py"], {"PET_RDZV_BACKEND": "etcd-v2"}, 0, 2, ADDRESS, PORT)
 
     assert {"PET_NNODES", "MASTER_ADDR", "MASTER_PORT"} == given.keys() == by_pet.keys()
 
 
 def test_a_script_gets_nothing_for_torchrun() -> None:
     """It may call torchrun for one node as well, which PET_NNODES would break."""
-    assert {"MASTER_ADDR", "MASTER_PORT"} == gaps(["bash", "run.sh"], {}, 0, 2, ADDRESS, PORT).keys()
+    assert {"MASTER_ADDR", "MASTER_PORT"} == missing_variables(
+        ["bash", "run.sh"], {}, 0, 2, ADDRESS, PORT
+    ).keys()
 
 
 @pytest.mark.parametrize(

@@ -70,12 +70,12 @@ def test_what_moves_after_all_is_left_alone(tmp_path: Path) -> None:
     """Fresh evidence has the last word."""
     moving = rank(0, stuck_for=1.0, still_for=0.1)
 
-    assert alone(tmp_path).of_hang(evidence(moving, waits(1))) is None
+    assert alone(tmp_path).judge_hang(evidence(moving, waits(1))) is None
 
 
 def test_nobody_is_blamed_for_what_another_node_may_have_done(tmp_path: Path) -> None:
     """All ranks of this node wait: why is known elsewhere."""
-    found = alone(tmp_path).of_hang(evidence(waits(0), waits(1)))
+    found = alone(tmp_path).judge_hang(evidence(waits(0), waits(1)))
 
     assert found is not None
     code, (verdict,) = found
@@ -86,7 +86,7 @@ def test_nobody_is_blamed_for_what_another_node_may_have_done(tmp_path: Path) ->
 def test_a_rank_that_is_stopped_here_is_blamed(tmp_path: Path) -> None:
     """Whatever the other nodes do; and what was seen is kept in the node's folder."""
     stopped = rank(0, stuck_for=70.0, still_for=70.0, process=Process(1000, "T"))
-    found = alone(tmp_path).of_hang(evidence(stopped, waits(1)))
+    found = alone(tmp_path).judge_hang(evidence(stopped, waits(1)))
 
     assert found is not None
     code, (verdict,) = found
@@ -109,7 +109,7 @@ def test_nobody_is_blamed_for_an_end_that_another_node_may_have_caused(
     tmp_path: Path, victim: RankEvidence
 ) -> None:
     """What a rank of the other node did first is not known here."""
-    code, (verdict,) = alone(tmp_path).of_end(Exit.WORKER_FAILED, evidence(victim, waits(1)))
+    code, (verdict,) = alone(tmp_path).judge_end(Exit.WORKER_FAILED, evidence(victim, waits(1)))
 
     assert (Exit.WORKER_FAILED, "unknown", []) == (code, verdict.code, verdict.ranks)
 
@@ -117,7 +117,7 @@ def test_nobody_is_blamed_for_an_end_that_another_node_may_have_caused(
 def test_the_launch_command_of_one_node_is_not_blamed_either(tmp_path: Path) -> None:
     """torchrun gives up, too, when the other node's never comes."""
     here = dataclasses.replace(evidence(), launch_exit=Exited(NOW - 1, code=1))
-    _, (verdict,) = alone(tmp_path).of_end(Exit.WORKER_FAILED, here)
+    _, (verdict,) = alone(tmp_path).judge_end(Exit.WORKER_FAILED, here)
 
     assert ("unknown", [], []) == (verdict.code, verdict.nodes, verdict.ranks)
 
@@ -132,6 +132,6 @@ def test_the_launch_command_of_one_node_is_not_blamed_either(tmp_path: Path) -> 
 )
 def test_what_a_rank_did_itself_is_seen_alone(tmp_path: Path, culprit: RankEvidence, code: str) -> None:
     """Whatever the other node does."""
-    _, (verdict,) = alone(tmp_path).of_end(Exit.WORKER_FAILED, evidence(culprit, waits(1)))
+    _, (verdict,) = alone(tmp_path).judge_end(Exit.WORKER_FAILED, evidence(culprit, waits(1)))
 
     assert (code, [0]) == (verdict.code, verdict.ranks)

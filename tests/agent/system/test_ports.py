@@ -113,7 +113,7 @@ def test_nobody_holds_a_free_port(number: int) -> None:
 def test_the_check_names_the_holder(tmp_path: Path, number: int) -> None:
     """A held master port fails with its holder; it is ours in this test."""
     with ports.listen(None, number):
-        result = port.check(make_context(tmp_path, master_port=number))
+        result = port.check_port(make_context(tmp_path, master_port=number))
 
     assert (result.status, result.code) == (Status.FAIL, "port-in-use")
     assert f"port {number} is held by pid {os.getpid()} (" in result.observed
@@ -129,7 +129,7 @@ def test_another_jobs_rendezvous_is_no_mere_process(
     with subprocess.Popen(words, stdout=subprocess.PIPE, env=environment) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        result = port.check(make_context(tmp_path, master_port=number))
+        result = port.check_port(make_context(tmp_path, master_port=number))
         process.kill()
 
     assert (result.status, result.code) == (Status.FAIL, code)
@@ -140,7 +140,7 @@ def test_another_jobs_rendezvous_is_no_mere_process(
 def test_the_check_holds_the_port(tmp_path: Path, number: int) -> None:
     """A free port is kept, so that nobody takes it while the gate goes on."""
     context = make_context(tmp_path, master_port=number)
-    result = port.check(context)
+    result = port.check_port(context)
 
     assert result.status == Status.PASS
     assert context.master is not None
@@ -153,7 +153,7 @@ def test_an_ephemeral_port_is_a_warning(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         number = ports.number(listener)
     context = make_context(tmp_path, master_port=number)
-    result = port.check(context)
+    result = port.check_port(context)
     assert context.master is not None
     context.master.close()
 
@@ -165,5 +165,5 @@ def test_other_nodes_have_nothing_to_hold(tmp_path: Path) -> None:
     """Only node 0 listens on the master port."""
     context = make_context(tmp_path, node=1, master_port=29500)
 
-    assert port.check(context).status == Status.PASS
+    assert port.check_port(context).status == Status.PASS
     assert context.master is None

@@ -176,7 +176,7 @@ class Job:
         told = [at for at, said in self._hub_said if re.match(rf"[\d:]+ {code}: ", said)]
         for pod in self.all_pods():
             for at, said in self.said_at(pod["metadata"]["name"], "gate"):
-                cry = scheduler_log.read(said.encode())
+                cry = scheduler_log.read_report(said.encode())
                 heard = cry is not None and begun and at >= begun[0] + SETTLES and cry.verdict.code == code
                 if heard or said.startswith(f"{code}: "):
                     told.append(at)

@@ -17,7 +17,7 @@ from tests.local.secret_forms import unpacked
 from tests.webhook import SECRET
 
 from ddplaunch.agent.contract import Exit, Verdict
-from ddplaunch.agent.platforms import kubernetes_events
+from ddplaunch.agent.platforms import kubernetes
 
 ROOT = Path(__file__).resolve().parents[3]
 START = 240.0
@@ -135,9 +135,7 @@ def test_a_pod_is_cut_off(
     up(job)
     faults.move_dns(away_from=job.machine(1))  # the webhook's name would be lost with it
     in_trainer = ["exec", "--namespace", namespace, job.pod(0), "--container=trainer", "--"]
-    assert "" == cluster.kubectl(
-        *in_trainer, "sh", "-c", f"ls {kubernetes_events.ACCOUNT} 2>/dev/null || true"
-    )
+    assert "" == cluster.kubectl(*in_trainer, "sh", "-c", f"ls {kubernetes.ACCOUNT} 2>/dev/null || true")
     figures = receiver.figures(job.address(0))
     faults.nft(job.machine(1), "drop")
     pods = json.dumps(list(job.pods().values()))

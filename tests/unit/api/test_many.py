@@ -53,9 +53,9 @@ def test_a_plan_has_its_target_already() -> None:
 
     assert api.render(plan) == api.render(plan, to="slurm") == api.render(job, to="slurm")
     for function in (api.render, api.submit):
-        with pytest.raises(api.UsageError, match="digits-0 is planned already, for slurm"):
+        with pytest.raises(api.UsageError, match="digits-0 is already planned for slurm"):
             function(plan, "local")
-    with pytest.raises(api.UsageError, match="digits-0 is planned already"):
+    with pytest.raises(api.UsageError, match="digits-0 is already planned"):
         api.submit(plan, after=["slurm://7"])
     with pytest.raises(api.UsageError, match="these jobs are planned for local and slurm"):
         api.submit_all([plan, other])
@@ -69,7 +69,7 @@ def test_order_is_refused_where_jobs_do_not_wait() -> None:
 
     with pytest.raises(api.UsageError, match="--after: a job on this machine starts at once"):
         api.submit(job, after=["local://digits/1"])
-    with pytest.raises(api.UsageError, match="--after: local://digits/1 is no job of slurm"):
+    with pytest.raises(api.UsageError, match="--after: local://digits/1 is not a job on slurm"):
         api.plan(job, to="slurm", after=[api.Handle("local", "digits/1")])
     with pytest.raises(api.NotFoundError, match="no job called '7' has been submitted from here"):
         api.submit_all([job], "slurm", after=["7"])
@@ -79,9 +79,9 @@ def test_a_check_up_takes_a_job_or_a_number_of_nodes() -> None:
     """Not both; Kubernetes needs an image, of a job or of a profile, since it runs in pods."""
     job = api.load_all("job.yaml")[0]
 
-    with pytest.raises(api.UsageError, match="--nodes and a job file exclude each other"):
+    with pytest.raises(api.UsageError, match="--nodes cannot be combined with a job file"):
         api.doctor(job, nodes=2)
-    with pytest.raises(api.UsageError, match="a job has its profile's defaults already"):
+    with pytest.raises(api.UsageError, match="the job already has its profile's defaults"):
         api.doctor(job, profile="none")
     with pytest.raises(api.UsageError, match="a check-up on Kubernetes runs in pods"):
         api.doctor(to="kubernetes")

@@ -193,7 +193,7 @@ def test_a_line_without_end_is_shown_in_pieces(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["[" * 10**5, '{"unreached":' + "[" * 10**5, '{"a":' * 10**5])
 def test_deep_json_of_pods_and_gates_is_no_answer(text: str) -> None:
     """Whoever prints it ends nobody's look."""
-    assert None is scheduler_log.read(('{"unreached":' + text).encode())
+    assert None is scheduler_log.read_report(('{"unreached":' + text).encode())
     assert None is node_status.parse_message(text)
     with pytest.raises(parse.NonsenseError):
         parse.squeue_json(text)

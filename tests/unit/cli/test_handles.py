@@ -132,7 +132,7 @@ def test_cancel_never_guesses(call: Call) -> None:
 
     assert (2, "") == (answer.code, answer.out)
     assert answer.err == (
-        "error: `ddplaunch cancel` stops no job that you did not name\n\n"
+        "error: name the job to cancel\n\n"
         "hint: the last one is `ddplaunch cancel local://digits/2`; `ddplaunch list` shows all\n"
     )
 
@@ -157,5 +157,5 @@ def test_list_shows_the_target_of_the_last_job(call: Call) -> None:
     there = call("list")
 
     assert ("", True) == (here.err, "local://digits/2" in here.out)
-    assert there.err.startswith("jobs on slurm, where the last one went; `--to local` lists ")
+    assert there.err.startswith("jobs on slurm, where your last job went; `--to local` lists ")
     assert here == call("list", "--to", "local")

@@ -54,8 +54,8 @@ def test_a_dash_is_standard_input(call: Call, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"\xff\xfe", "found a byte that is not UTF-8, wanted a text file"),
-        (b"#" * (2**20 + 1), "found more than 1,048,576 bytes"),
+        (b"\xff\xfe", "not a text file: it has bytes that are not UTF-8"),
+        (b"#" * (2**20 + 1), "larger than 1,048,576 bytes"),
         (b"a: [" * 5000, "found lists or mappings too deep"),
         (b"", "found nothing, wanted one of"),
         (None, "cannot be read: No such file"),

@@ -275,9 +275,7 @@ def test_a_user_who_may_start_nothing_more(
     code, out, said = call("list")
 
     assert (1, "") == (code, out)
-    assert said.startswith(
-        "error: no more processes and threads may be started here\n\nhint: `ulimit -u` shows"
-    )
+    assert said.startswith("error: cannot start more processes or threads here\n\nhint: `ulimit -u` shows")
 
 
 def test_what_the_system_refuses_is_not_called_a_fault_of_ours(call: Call, tmp_path: Path) -> None:

@@ -11,10 +11,10 @@ from tests.unit.cli.conftest import Call
 @pytest.mark.parametrize(
     ("words", "hint"),
     [
-        (["job.yaml"], "a job file is submitted: ddplaunch submit job.yaml"),
+        (["job.yaml"], "to submit a job file: ddplaunch submit job.yaml"),
         (
             ["train.py", "--lr", "0.1"],
-            "put it first: ddplaunch run -- torchrun --nproc-per-node=2 train.py --lr 0.1",
+            "put one first: ddplaunch run -- torchrun --nproc-per-node=2 train.py --lr 0.1",
         ),
     ],
 )
@@ -24,5 +24,5 @@ def test_a_file_is_no_command(call: Call, job_file: Path, words: list[str], hint
     answer = call("run", *words)
 
     assert 2 == answer.code
-    assert answer.err.startswith(f"error: {words[0]} is no command")
+    assert answer.err.startswith(f"error: {words[0]} is not a command")
     assert f"hint: {hint}" in answer.err

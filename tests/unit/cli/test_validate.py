@@ -61,7 +61,7 @@ def test_set_counts_before_the_file_is_checked(
     (problem,) = json.loads(answer.out)[0]["problems"]
     assert ("--set nodez=3", "<stdin>", 0) == (problem["option"], problem["file"], problem["line"])
     assert (
-        "'nodes' is no change of a job file\n\nhint: wanted KEY=VALUE"
+        "'nodes' does not change a job file\n\nhint: wanted KEY=VALUE"
         in call("validate", "job.yaml", "--set", "nodes").err
     )
     assert "--set is for a job file" in call("doctor", "--set", "nodes=2").err

@@ -351,7 +351,7 @@ def test_interfaces_are_told_without_any_library(call: Call) -> None:
     [
         ("local", "local://digits/1", "a job on this machine starts at once"),
         ("kubernetes", "kubernetes://lab/digits", "no Job of Kubernetes can wait for another"),
-        ("slurm", "local://digits/1", "local://digits/1 is no job of slurm"),
+        ("slurm", "local://digits/1", "local://digits/1 is not a job on slurm"),
     ],
 )
 def test_after_is_refused_where_jobs_do_not_wait(

@@ -9,14 +9,15 @@ from ddplaunch.plan import plan
 from ddplaunch.spec.models import (
     Gate,
     JobSpec,
+    Notify,
     Rendezvous,
     Resources,
+    SecretKey,
+    SecretRef,
     Volume,
     Watchdog,
 )
-from ddplaunch.spec.notify import Notify
 from ddplaunch.spec.problems import SpecError
-from ddplaunch.spec.secrets import SecretKey, SecretRef
 
 HERE = Path(__file__).parent
 

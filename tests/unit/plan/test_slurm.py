@@ -10,10 +10,8 @@ from pydantic import ValidationError
 
 from ddplaunch.agent.contract import NotifyPlan
 from ddplaunch.plan import plan, slurm
-from ddplaunch.spec.models import JobSpec, Outputs, Resources, Resume, Volume
-from ddplaunch.spec.notify import Notify
+from ddplaunch.spec.models import JobSpec, Notify, Outputs, Resources, Resume, SecretKey, SecretRef, Volume
 from ddplaunch.spec.problems import SpecError
-from ddplaunch.spec.secrets import SecretKey, SecretRef
 from ddplaunch.spec.targets import Container, Slurm
 
 TORCH = Container(runtime="pyxis", image="torch")

@@ -51,9 +51,13 @@ def test_the_end_of_a_job_cures_nothing() -> None:
     """Its notice stands until the end, and is not called past then."""
     over = running(phase=Phase.ENDED, exit_code=50, why="deadline", verdicts=[HUNG])
 
-    assert ["ended 1.0 s ago: it hung, and was ended"] == lines((1.0, running(verdicts=[HUNG])), (6.0, over))[
-        3:
-    ]
+    assert [] == lines((1.0, running(verdicts=[HUNG])), (6.0, over), (10.0, over))[3:]
+
+
+def test_a_job_has_ended_and_its_scheduler_does_not_say_how() -> None:
+    over = running(phase=Phase.ENDED, exit_code=50, why="deadline", verdicts=[HUNG])
+
+    assert ["ended 6.0 s ago: it hung, and was ended"] == lines((6.0, over), (11.0, over))
 
 
 def test_a_verdict_at_the_gate_is_no_notice() -> None:

@@ -211,13 +211,14 @@ def test_the_last_nodes_of_a_job_that_ends() -> None:
     running = given.job(State.RUNNING, status=given.status(since=AT, nodes=nodes))
     told = dataclasses.replace(running, detail="node 1 (pod b): silent", hint="wait")
     status = given.status(phase=Phase.ENDED, since=AT + 12, nodes=nodes, exit_code=40)
+    over = dataclasses.replace(told, status=status)
 
     assert [
         "ddplaunch: running on 1 node for 10 s; node 1: silent; node 0: has finished",
         "ddplaunch: running on 1 node for 11 s; node 1 (pod b): silent; node 0: has finished",
         "ddplaunch: hint: wait",
-        "ddplaunch: ended 1.0 s ago: a worker failed; node 1 (pod b): silent",
-    ] == said((10.0, running), (11.0, told), (13.0, dataclasses.replace(told, status=status)))
+        "ddplaunch: ended 6.0 s ago: a worker failed; node 1 (pod b): silent",
+    ] == said((10.0, running), (11.0, told), *((at, over) for at in (13.0, 18.0)))
 
 
 def test_numbers_alone_are_no_news() -> None:

@@ -30,7 +30,7 @@ def _imported(code: str, folder: Path, *names: str) -> str:
 
 def test_reading_a_good_job_imports_nothing_that_only_errors_need(tmp_path: Path) -> None:
     """`render` has no time for them."""
-    rare = ("jsonschema", "difflib", "ddplaunch.spec.errors", "ddplaunch.spec.schema")
+    rare = ("jsonschema", "difflib", "ddplaunch.spec.messages", "ddplaunch.spec.schema")
 
     assert "imported ddplaunch.spec.load" == _imported(
         "import ddplaunch.spec.load as x; x.parse(b'{apiVersion: ddplaunch/v1, name: a, command: [x]}', '')",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddplaunch.agent.supervisor.rank_roles import Candidate, Numbers, view
+from ddplaunch.agent.supervisor.rank_roles import Candidate, Numbers, assign_roles
 
 
 @st.composite
@@ -34,7 +34,7 @@ def families(draw: st.DrawFn) -> list[Candidate]:
 @given(families())
 def test_no_process_is_two_ranks_and_no_launcher_is_one(candidates: list[Candidate]) -> None:
     """Whatever was seen in whatever order; and only what speaks for itself is a rank."""
-    seen = view(candidates)
+    seen = assign_roles(candidates)
     pids = [member.pid for member in seen.members]
     speaking = {each.pid for each in candidates if each.environment or each.call or each.spawned is not None}
 

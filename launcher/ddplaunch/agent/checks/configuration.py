@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from typing import Any
 
-from ddplaunch.agent.checks import names
+from ddplaunch.agent.checks import network
 from ddplaunch.agent.checks.context import Context, failed, passed, unknown
 from ddplaunch.agent.contract import CheckResult, Env
 from ddplaunch.agent.interfaces import predict, read
@@ -18,14 +18,14 @@ _PLACE = {f"PET_{name}" for name in ("NNODES", "NPROC_PER_NODE", "NODE_RANK", "M
 """Options with which a controller, as Kubeflow's, gives each node its place."""
 
 
-def check(context: Context) -> CheckResult:
+def check_configuration(context: Context) -> CheckResult:
     """FAIL for a node index or a secret that is not there; UNKNOWN for what torchrun or NCCL may dislike."""
     plan = context.plan
     variables = {**context.environment, **plan.env}
     told = {**read.settings(variables, predict.NEWEST), **variables}
     facts: dict[str, Any] = {
         "environment": {k: v for k, v in sorted(told.items()) if k.startswith(_COMPARED)},
-        "gpus": names.has_gpus(),
+        "gpus": network.has_gpus(),
     }
     if context.node >= plan.nodes:
         return failed(

@@ -1,8 +1,12 @@
-"""Check: the GPUs that the job asks for exist and are free, by their devices and by nvidia-smi."""
+"""Checks: the GPUs that the job asks for exist and are free; its backend can work here. NCCL needs GPUs.
+
+Both are told by devices, the first also by nvidia-smi.
+"""
 
 from __future__ import annotations
 
 import glob
+import re
 import shutil
 import subprocess
 from typing import Any, NamedTuple, Optional
@@ -44,16 +48,16 @@ class Gpu(NamedTuple):
     used: Optional[int]
 
 
-def devices(root: str = "/") -> dict[str, int]:
+def count_devices(root: str = "/") -> dict[str, int]:
     """Return the number of devices of each kind."""
     counts = {kind: len(glob.glob(root + pattern)) for kind, pattern in _DEVICES.items()}
     return {kind: count for kind, count in counts.items() if count}
 
 
-def check(context: Context, root: str = "/") -> CheckResult:
+def check_gpus(context: Context, root: str = "/") -> CheckResult:
     """FAIL, where the job asks for GPUs, if there is none, or if one that the ranks will use is held."""
     wanted: Optional[int] = context.plan.resources.gpus
-    counts = devices(root)
+    counts = count_devices(root)
     shown = ", ".join(f"{count} of {kind}" for kind, count in counts.items()) or "no GPU"
     if wanted and not counts:
         return failed(
@@ -162,3 +166,41 @@ def _process(pid: int, name: str) -> str:
     here = holder_of_process(pid)
     program = name.split()[0].rpartition("/")[2]
     return here.text if here and program in here.command else f"pid {pid} ({name})"
+
+
+# --- the backend
+
+_NAMED_BACKEND = re.compile(r"[\w-]*(?<!rdzv[-_])backend=(nccl|gloo)", re.IGNORECASE)
+"""An argument or a variable that names the backend, by the usual names in programs."""
+
+
+def check_backend(context: Context, root: str = "/") -> CheckResult:
+    """FAIL when nccl is named and no device of any GPU is here."""
+    backend, where = named_backend(context)
+    devices = count_devices(root)
+    wanted = context.plan.resources.gpus
+    if backend == "nccl" and not devices and not wanted:  # else the check of GPUs fails
+        return failed(
+            "backend",
+            "backend-unfit",
+            f"the job says {where}, and no device of a GPU is here",
+            wanted="GPUs, or gloo",
+            hint="NCCL moves data between GPUs alone: ask for them, `resources: {gpus: …}`, or take gloo",
+            says=backend,
+        )
+    if backend == "gloo" and devices and wanted:
+        hint = "between GPUs nccl is many times faster"
+        return unknown("backend", f"the job says {where}, and has GPUs", hint, says=backend)
+    return passed("backend", where or "not set; torch takes nccl on GPUs, else gloo", says=backend)
+
+
+def named_backend(context: Context) -> tuple[str, str]:
+    """Return ('nccl', '--backend nccl') by the job's command or `env`; ("", "") where they name none."""
+    command = context.plan.command
+    words = {f"{name}={value}": f"{name}={value}" for name, value in context.plan.env.items()}
+    words.update({f"{a}={b}": f"{a} {b}" for a, b in zip(command, command[1:])}, **{a: a for a in command})
+    for word, shown in words.items():
+        match = _NAMED_BACKEND.fullmatch(word)
+        if match:
+            return match[1].lower(), shown
+    return "", ""

@@ -1,4 +1,4 @@
-"""Check: the trainer's Python, its torch, and the script exist."""
+"""Checks: the trainer's Python, its torch and the script exist, and of which versions they are."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SOURCE_HINT = "list it under `source:` so that it travels with the job, or say 
 _COMMAND_HINT = "start ddplaunch in the folder where it lies, or name it by its full path"
 
 
-def check(context: Context) -> CheckResult:
+def check_interpreter(context: Context) -> CheckResult:
     """FAIL as image-lacks without the folder, the interpreter, torch, torchrun or the script."""
     try:
         _folder(context)
@@ -153,3 +153,14 @@ def _travels(context: Context, name: str) -> bool:
 
 def _archive(context: Context) -> str:
     return os.path.join(context.folder, Files.SOURCE)
+
+
+def check_versions(context: Context) -> CheckResult:
+    """Return the versions as facts: PASS, or UNKNOWN where the interpreter does not answer."""
+    try:
+        facts = python.facts(context)
+    except (Lacks, UnansweredError):
+        return unknown("versions", "not known: the interpreter did not answer")
+    shown = {key: facts[key] for key in ("python", "torch", "cuda", "nccl") if facts.get(key)}
+    words = {"python": "Python", "cuda": "CUDA", "nccl": "NCCL"}
+    return passed("versions", ", ".join(f"{words.get(k, k)} {v}" for k, v in shown.items()), **shown)

@@ -21,7 +21,7 @@ _ANOTHER = "choose another port, or leave {key} out: then {then}"
 _FREE, _OWN = "a free one is found", "each job finds its own"
 
 
-def check(context: Context) -> CheckResult:
+def check_port(context: Context) -> CheckResult:
     """FAIL when the port is held. Leaves the socket in `context.master`, for the mesh to try its path."""
     if context.node != 0:
         return passed("port", "node 0 listens")

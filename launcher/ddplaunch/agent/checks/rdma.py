@@ -53,7 +53,7 @@ class Port(NamedTuple):
         return f"{self.device} port {self.number}"
 
 
-def check(context: Context, root: str = "/") -> CheckResult:
+def check_rdma(context: Context, root: str = "/") -> CheckResult:
     """FAIL where the job asks for RDMA that does not work, or where NCCL will take it and fail."""
     requested = context.plan.resources.rdma or 0
     settings = _settings(context)
@@ -103,7 +103,7 @@ def _is_used(context: Context, settings: Mapping[str, str], here: list[Port], ro
     if context.plan.resources.rdma:
         return True
     off = settings.get("NCCL_IB_DISABLE", "0") != "0" or settings.get("NCCL_NET", "IB").upper() != "IB"
-    on_gpus = "NVIDIA" in gpus.devices(root) and not context.plan.mpi
+    on_gpus = "NVIDIA" in gpus.count_devices(root) and not context.plan.mpi
     return on_gpus and not off and any(port.active for port in here)
 
 

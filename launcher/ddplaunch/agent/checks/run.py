@@ -1,23 +1,47 @@
-"""Runs all checks of a node in parallel, each with a time limit."""
+"""The table of a node's checks, and what runs them: in parallel, each with a time limit."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import replace
-from importlib import import_module
 from typing import Callable, Optional
 
+from ddplaunch.agent.checks import (
+    configuration,
+    gpus,
+    interpreter,
+    limits,
+    machine,
+    network,
+    port,
+    rdma,
+)
 from ddplaunch.agent.checks.context import Context, unknown
-from ddplaunch.agent.contract import CHECKS as NAMES
-from ddplaunch.agent.contract import MESH, CheckResult, Status
+from ddplaunch.agent.contract import CheckResult, Status
 from ddplaunch.agent.system.background import Task
 
 Check = Callable[[Context], CheckResult]
 
-CHECKS: tuple[tuple[str, Check], ...] = tuple(
-    (name, import_module(f"ddplaunch.agent.checks.{name}").check) for name in NAMES if name != MESH
+CHECKS: tuple[tuple[str, Check], ...] = (
+    ("configuration", configuration.check_configuration),
+    ("names", network.check_names),
+    ("service", network.check_service),
+    ("port", port.check_port),
+    ("interpreter", interpreter.check_interpreter),
+    ("versions", interpreter.check_versions),
+    ("interfaces", network.check_interfaces),
+    ("gpus", gpus.check_gpus),
+    ("backend", gpus.check_backend),
+    ("rdma", rdma.check_rdma),
+    ("memlock", limits.check_memlock),
+    ("shm", machine.check_shm),
+    ("memory", machine.check_memory),
+    ("threads", limits.check_threads),
+    ("cpu", machine.check_cpu),
+    ("disk", machine.check_disk),
+    ("clock", machine.check_clock),
 )
-"""The `check` function of each module that `contract` names, in the order of their output."""
+"""All checks of one node, in the order of their output, by the names in `contract.CHECKS`."""
 
 SECONDS = 15.0
 """Seconds for all of them: a Python environment on a busy network file system is slow."""

@@ -53,6 +53,7 @@ from ddplaunch.agent.contract.words import Outcome as Outcome
 from ddplaunch.agent.contract.words import Phase as Phase
 from ddplaunch.agent.contract.words import PhaseName as PhaseName
 from ddplaunch.agent.contract.words import Posture as Posture
+from ddplaunch.agent.contract.words import Standing as Standing
 from ddplaunch.agent.contract.words import Status as Status
 from ddplaunch.agent.contract.words import StatusName as StatusName
 from ddplaunch.agent.contract.words import Where as Where
@@ -171,7 +172,7 @@ CHECKS = (
 )
 """The gate's checks in the order in which they are printed, by the names that `gate.skip` takes.
 
-All but MESH are modules of `agent.checks`."""
+All but MESH are in the table of `agent.checks.run`."""
 
 
 # --- plan
@@ -242,7 +243,7 @@ class JobPlan:
 
     `launch` may hold {python} {node} {nnodes} {is_host} {master_addr} {master_port} {run_id}, replaced
     inside each word ({nnodes}: how many start; {is_host}: 1 on node 0, else 0), and {keeper}, which stands
-    for the words that start one rank under a keeper (supervisor.mpi_wrapper). `command` is the user's and is
+    for the words that start one rank under a keeper (supervisor.mpi_keeper). `command` is the user's and is
     passed on untouched, behind `launch`; where `launch` is empty, it is the user's own whole command line
     (`ddplaunch run -- …`).
     """

@@ -7,7 +7,7 @@ from typing import Optional
 
 from ddplaunch.agent.contract.evidence import Exited, JobEvidence, JobPace, RankPace
 from ddplaunch.agent.contract.verdict import Verdict
-from ddplaunch.agent.contract.words import VERSION, Phase, PhaseName
+from ddplaunch.agent.contract.words import VERSION, Phase, PhaseName, StandingName
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,7 @@ class NodeStatus:
     detail: str = ""  # "does not answer"; of older agents also which ranks wait, in words
     exit_code: Optional[int] = None
     waits: Optional[NodeWait] = None  # None: no rank waits, or not for long
+    standing: Optional[StandingName] = None  # None: one of the job's
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,16 @@ class Phase:
     )
 
 
+StandingName = Literal["newcomer", "left out"]
+
+
+class Standing:
+    """Why a node is none of the job's, or not yet one."""
+
+    NEWCOMER: Final = "newcomer"  # waits at its gate until the job lets it in
+    LEFT_OUT: Final = "left out"  # the job goes on without it
+
+
 class Posture:
     """Places where a rank stands, by its sockets and threads alone."""
 

@@ -1,4 +1,4 @@
-"""torch's flight recorder: the groups, the progress of each, the last collectives.
+"""torch's flight recorder: the groups, the progress of each, the last collectives, and whole dumps. Pure.
 
 Reads dumps of torch 2.6 to 2.15, from hook/ddplaunch_flight.py. Numbers in JSON are strings.
 
@@ -13,11 +13,14 @@ newest entry has state "completed" while its call has not come back, for its eve
 from __future__ import annotations
 
 import dataclasses
+import io
 import math
+import pickle
 import re
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
-from ddplaunch.agent.contract import Collective, Frame, Group
+from ddplaunch.agent.contract import Collective, Dump, Frame, Group
+from ddplaunch.agent.contract.bundle_file import dump_of
 
 KEPT = 64
 """Collectives of a rank that are sent to the hub. Ranks further apart have long waited for one another."""
@@ -230,3 +233,70 @@ def _state(entry: dict[str, Any]) -> str:
     """Return the state of an entry that is not done."""
     state = str(entry.get("state", ""))
     return "scheduled" if state == "completed" else state
+
+
+# --- whole files, for torch's own tools: `torchfrtrace` reads a pickle for each rank
+
+_PROTOCOL = 2  # as torch's own
+_TIMES = ("time_discovered_started_ns", "time_discovered_completed_ns")
+
+
+class Dumps:
+    """The dumps of one round. `room`: bytes for all of them, packed; `hide` takes secrets out of data."""
+
+    def __init__(self, room: int, hide: Callable[[Any], Any]) -> None:
+        self.made: list[Dump] = []
+        self.left_out = 0
+        self._room = room
+        self._hide = hide
+
+    def add(self, rank: int, answer: dict[str, Any]) -> None:
+        """Add the recorders in a hook's answer."""
+        for backend, dump in answer.get("recorders", {}).items():
+            if self._room > 0:
+                groups = self._hide(answer.get("groups", {}))  # their descriptions are the program's
+                made = dump_of(rank, backend, as_pickle(self._hide(dump), groups))
+                self._room -= len(made.packed) * 3 // 4
+                if self._room >= 0:
+                    self.made.append(made)
+                    continue
+            self.left_out += 1
+
+
+def as_pickle(dump: dict[str, Any], groups: dict[str, Any]) -> bytes:
+    """Return the dump as torch writes it. `groups`: [global ranks, description] by name.
+
+    Up to torch 2.15 the recorder of Gloo lists one group without a name, and torch's tool fails to find those
+    of the entries: then the list is made from `groups`.
+    """
+    entries = [_pickled_entry(entry) for entry in dump.get("entries", [])]
+    config = dump.get("pg_config", {})
+    if any(entry["process_group"][0] not in config for entry in entries):
+        named = {name: (ranks, text) for name, (ranks, text) in groups.items()}
+        for name, text in (entry["process_group"] for entry in entries):
+            named.setdefault(name, ([], text))
+        config = {
+            name: {"name": name, "desc": text, "ranks": str(ranks)} for name, (ranks, text) in named.items()
+        }
+    status = {
+        name: {key: int(value) for key, value in each.items()}
+        for name, each in dump.get("pg_status", {}).items()
+    }
+    made = io.BytesIO()
+    pickler = pickle.Pickler(made, protocol=_PROTOCOL)
+    pickler.fast = (
+        True  # without numbers for objects that come again, as torch writes it: it packs far better
+    )
+    pickler.dump(dict(dump, entries=entries, pg_config=config, pg_status=status))
+    return made.getvalue()
+
+
+def _pickled_entry(entry: dict[str, Any]) -> dict[str, Any]:
+    return {
+        **entry,
+        **{key: entry[key] or None for key in _TIMES if key in entry},
+        "process_group": tuple((*map(str, entry.get("process_group", [])), "", "")[:2]),
+        "frames": [
+            {"name": name, "filename": file, "line": line} for name, file, line in entry.get("frames", [])
+        ],
+    }

@@ -22,7 +22,7 @@ _NODE = re.compile(r"/dev/nvidia(\d+)")
 _MINOR = re.compile(r"Device Minor:\s*(\d+)")
 
 
-def of_processes(pids: Iterable[int], proc: str = "/proc") -> set[str]:
+def gpus_in_use(pids: Iterable[int], proc: str = "/proc") -> set[str]:
     """Return the PCI addresses, '0000:65:00', of the GPUs whose devices these processes hold open."""
     folder = f"{proc}/driver/nvidia/gpus"
     addresses = {}

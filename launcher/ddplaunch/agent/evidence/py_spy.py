@@ -45,7 +45,7 @@ def with_variables(program: str, pids: Sequence[int], deadline: float) -> dict[i
     return {pid: output for pid, (output, _) in _texts(program, pids, deadline, _VARIABLES)[0].items()}
 
 
-def spawned(program: str, pids: Sequence[int], deadline: float) -> dict[int, int]:
+def spawned_indices(program: str, pids: Sequence[int], deadline: float) -> dict[int, int]:
     """Return by pid which of its parent's children it is, where torch's mp.spawn has started it."""
     numbers = {}
     for pid, (output, _) in _texts(program, pids, deadline, "--locals")[0].items():

@@ -1,14 +1,25 @@
-"""Converts each source's stack format into the contract's. Pure."""
+"""Converts each source's stacks into the contract's form, and asks one source, faulthandler, for them.
+
+The sources are the hook, py-spy, torch's debug server, and faulthandler, which needs no GIL. A process that
+cannot answer shows its MPI function by its source line alone.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import itertools
 import json
+import os
 import re
+import signal
+import time
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 from ddplaunch.agent.contract import Frame, Stack
+from ddplaunch.agent.hook import ddplaunch_mpi
 
 FRAMES_KEPT = 80
 """Frames of one stack. Deep recursion keeps its innermost half and its outermost half."""
@@ -127,3 +138,79 @@ def _cut(frames: list[Frame]) -> list[Frame]:
         return frames
     half = FRAMES_KEPT // 2
     return frames[:half] + frames[-half:]
+
+
+# --- MPI
+
+MPI_LIBRARY = "libmpi"
+"""Prefix of the file name of every MPI's library."""
+_MPI_FILE = "mpi4py/MPI"
+"""File of the added frame: the extension's real name is not known from outside."""
+
+
+def with_mpi_function(stacks: list[Stack], ready: bool) -> list[Stack]:
+    """Return the stacks of a process that has loaded MPI, with a frame for the main thread's MPI function.
+
+    `ready`: MPI is initialized. An endless import before that is MPI_Init.
+    """
+    return [_with_mpi_frame(stack, ready) if stack.main and stack.frames else stack for stack in stacks]
+
+
+def _with_mpi_frame(stack: Stack, ready: bool) -> Stack:
+    innermost = stack.frames[0]
+    if not ready and "importlib" in innermost.file:
+        name: Optional[str] = "Init"
+    else:
+        name = ddplaunch_mpi.named_at(innermost.file, innermost.line)
+    if name is None:
+        return stack
+    return dataclasses.replace(stack, frames=[Frame(name, _MPI_FILE, 0), *stack.frames])
+
+
+# --- faulthandler, by a signal
+
+_FAULT_SIGNAL = signal.SIGRTMIN + 6  # as the hook registers it
+_DUMP_COMPLETE = 0.1
+"""Seconds without growth after which a dump counts as complete: it has no end mark."""
+
+
+def ask_faulthandler(
+    files: Mapping[int, str], until: float, meanwhile: Callable[[], None]
+) -> dict[int, list[Stack]]:
+    """Have processes write their stacks by a signal, which needs no GIL.
+
+    `files`: by pid, where faulthandler writes. Only processes whose hook has registered it may be asked: the
+    signal would end others. Returns stacks by pid, of those that have written any by `until`
+    (time.monotonic()). Calls `meanwhile` every 20 ms.
+    """
+    dumps: dict[int, _FaultDump] = {}
+    for pid, path in files.items():
+        with contextlib.suppress(OSError):
+            dump = _FaultDump(path)
+            os.kill(pid, _FAULT_SIGNAL)
+            dumps[pid] = dump
+    while time.monotonic() < until and False in {dump.is_whole() for dump in dumps.values()}:
+        time.sleep(0.02)
+        meanwhile()
+    written = {pid: dump.read() for pid, dump in dumps.items()}
+    return {pid: its for pid, its in written.items() if its}
+
+
+class _FaultDump:
+    """Text that faulthandler appends to a file from now on. Raises OSError where there is no such file."""
+
+    def __init__(self, path: str) -> None:
+        self._file = open(path, encoding="utf-8", errors="replace")  # noqa: SIM115 - until it is read
+        self._begin = self._size = os.fstat(self._file.fileno()).st_size
+        self._grown = time.monotonic()
+
+    def is_whole(self) -> bool:
+        size, now = os.fstat(self._file.fileno()).st_size, time.monotonic()
+        if size > self._size:
+            self._size, self._grown = size, now
+        return self._size > self._begin and now - self._grown >= _DUMP_COMPLETE
+
+    def read(self) -> list[Stack]:
+        with self._file as file:
+            file.seek(self._begin)
+            return from_faulthandler(file.read())

@@ -1,19 +1,20 @@
-"""Finds out for which file a process waits in the kernel, from /proc. Asked of suspects alone.
+"""Finds out what a process or a thread waits for in the kernel: a file, a lock, or the GIL. From /proc.
 
-`syscall` has the number and the arguments of what it calls, `stack` the kernel's functions, for root alone.
-Where neither may be read, there is the function in `wchan`, and for a lock the kernel's table of locks. The
-file itself is never touched.
+The collector asks it of suspects alone. `syscall` has the number and the arguments of what a process calls,
+`stack` the kernel's functions, for root alone. Where neither may be read, there is the function in `wchan`,
+and for a lock the kernel's table of locks. The file itself is never touched.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Iterable
 from typing import Any, NamedTuple, Optional
 
 from ddplaunch.agent.contract import Wait
-from ddplaunch.agent.system import mounts, proc
+from ddplaunch.agent.system import files, proc
 
 _FUNCTION = re.compile(r"\] ([\w.]+)\+0x")
 _FUNCTIONS_KEPT = 12
@@ -46,7 +47,7 @@ class _Call(NamedTuple):
     arguments: list[int]
 
 
-def read(pid: int, state: str, wchan: str) -> Optional[Wait]:
+def read_wait(pid: int, state: str, wchan: str) -> Optional[Wait]:
     """Return what the main thread of a process waits for; None while it runs, or sleeps for no file."""
     if state not in ("S", "D"):
         return None
@@ -66,7 +67,7 @@ def read(pid: int, state: str, wchan: str) -> Optional[Wait]:
     )
 
 
-def polled(pid: int, polls: Any, ranks: Iterable[int]) -> Optional[Wait]:
+def polled_lock(pid: int, polls: Any, ranks: Iterable[int]) -> Optional[Wait]:
     """Return the wait of a process that tries again and again for the lock on a file; None where it does not.
 
     `polls`: the file, and whether one of `ranks` that has it open holds the lock; else it has locked it.
@@ -127,7 +128,7 @@ def _string(pid: int, address: int) -> str:
 
 def _mount_of(pid: int, path: str) -> tuple[str, str, str]:
     """Return where the file's file system is mounted, its type, and its source."""
-    mount = mounts.nearest(proc.text(pid, "mountinfo"), path)
+    mount = files.mount_of(proc.text(pid, "mountinfo"), path)
     return mount.point, mount.kind, mount.source
 
 
@@ -160,3 +161,74 @@ def _descriptors(pid: int) -> list[str]:
         return os.listdir(f"/proc/{pid}/fd")
     except OSError:
         return []
+
+
+# --- threads, by several looks at their futexes
+
+_LOOKS_APART = 0.1
+"""Seconds between the first and the last look, at least."""
+_LONGEST_LOOKS = 0.5
+"""Seconds for threads that may ask for the GIL: a look may find them awake, most often on a busy machine."""
+_WAKEUPS_OF_GIL = 2
+"""Wake-ups between two looks, at least, of a thread that asks for the GIL: Python does so every 5 ms, less
+often on a busy machine. A thread that waits for a lock has none."""
+
+Thread = tuple[int, int]
+"""The numbers of a process and of its thread."""
+
+
+class ThreadWaits:
+    """Tells by several looks which threads wait for a lock of their process, and which ask for the GIL.
+
+    It looks at the futexes for which `threads` and `silent` ones wait: now, and with each `look_again`. The
+    silent are threads of hooks that owe an answer: they may ask for the GIL.
+    """
+
+    def __init__(self, threads: Iterable[Thread], silent: Iterable[Thread] = ()) -> None:
+        self._at = time.monotonic()
+        self._again_at: Optional[float] = None
+        self._first = {each: wait for each in threads if (wait := proc.thread_wait(*each)) is not None}
+        self._last: dict[Thread, proc.ThreadWait] = {}
+        self._undecided = set(silent)
+        self._silent: dict[Thread, proc.ThreadWait] = {}
+        self._asking: set[Thread] = set()
+        self._look_at_silent()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether another look can tell more: the second does, however late it comes."""
+        if self._again_at is None:
+            return bool(self._first or self._undecided)
+        now = time.monotonic()
+        return now - self._at < _LOOKS_APART or (
+            bool(self._undecided) and now - self._again_at < _LONGEST_LOOKS
+        )
+
+    def look_again(self) -> None:
+        """Look another time."""
+        if self._again_at is None:
+            self._again_at = time.monotonic()
+        looks = {each: proc.thread_wait(*each) for each in self._first}
+        self._last = {each: wait for each, wait in looks.items() if wait is not None}
+        self._look_at_silent()
+
+    def is_on_lock(self, thread: Thread) -> bool:
+        """Whether it has not run between the looks, and only its own process can ever wake it."""
+        wait = self._last.get(thread)
+        return wait is not None and wait == self._first[thread] and wait.own and not wait.timed
+
+    def asks_for_gil(self, thread: Thread) -> bool:
+        """Whether it waits a little, looks, and waits again, as a thread does that wants the GIL."""
+        return thread in self._asking
+
+    def _look_at_silent(self) -> None:
+        for each in sorted(self._undecided):
+            wait = proc.thread_wait(*each)
+            if wait is None or not (wait.own and wait.timed):
+                continue
+            first = self._silent.setdefault(each, wait)
+            if first.futex != wait.futex:
+                self._silent[each] = wait
+            elif wait.switches - first.switches >= _WAKEUPS_OF_GIL:
+                self._asking.add(each)
+        self._undecided -= self._asking

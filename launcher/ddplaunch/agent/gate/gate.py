@@ -58,7 +58,7 @@ from ddplaunch.agent.diagnosis.gate import paths
 from ddplaunch.agent.gate import probe, table
 from ddplaunch.agent.gate.hub_connection import HubConnection, HubUnreachedError
 from ddplaunch.agent.platforms import physical_host, scheduler_log, termination
-from ddplaunch.agent.system import host_identity, phrases, ports, secrets, signals
+from ddplaunch.agent.system import phrases, ports, secrets, signals
 from ddplaunch.agent.system.background import Task
 from ddplaunch.agent.system.processes import STOPPING
 from ddplaunch.agent.text.printable import printable
@@ -233,7 +233,9 @@ class Gate:
             here = phrases.node(self._node, self._plan.names)
             self._show(f"gate of {self._plan.job}, {here} of {self._plan.nodes}", self._results)
         if self._node == 0 and self._plan.master_port is None and self._context.master is None:
-            self._results.append(port.check(self._context))  # the job needs one, even if it skips the check
+            self._results.append(
+                port.check_port(self._context)
+            )  # the job needs one, even if it skips the check
 
     def _listen(self) -> None:
         """Answer probes of peers from now on, at a free port (as torch uses) and at the master port."""
@@ -271,8 +273,8 @@ class Gate:
             address=self._address(),
             ports=listening,
             at=time.time(),
-            machine=host_identity.machine(),
-            netns=host_identity.network(),
+            machine=physical_host.boot_id(),
+            netns=physical_host.network_namespace(),
             pid=os.getpid(),
             facts=facts,
             # `facts` above has the facts of all checks; a failure also keeps its own.
@@ -417,7 +419,7 @@ class Gate:
 
     def _report(self, report: scheduler_log.UnreachedReport) -> None:
         """Print a report for the scheduler's log, where the hub or the launcher may read it."""
-        print(scheduler_log.line(report), flush=True)
+        print(scheduler_log.report_line(report), flush=True)
 
     def _hub_is_dead(self) -> Optional[Verdict]:
         """Return the verdict of this node's hub if it could not listen: no gate can connect to it."""

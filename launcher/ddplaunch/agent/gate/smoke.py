@@ -113,7 +113,7 @@ class Smoke:
         try:
             interpreter = (python.facts(context) or {}).get("executable", context.plan.python)
             place = launch.LaunchContext(context.folder, context.node)
-            env = launch.environment(
+            env = launch.launch_environment(
                 context.plan, context.node, context.attempt, agreed, place, context.environment
             )
             self._start(context, folder, env, interpreter, [(b, rank) for b in backends for rank in here])

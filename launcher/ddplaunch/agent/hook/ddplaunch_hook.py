@@ -29,7 +29,6 @@ import ddplaunch_mpi  # type: ignore[import-not-found]
 import ddplaunch_output  # type: ignore[import-not-found]
 import ddplaunch_rendezvous  # type: ignore[import-not-found]
 import ddplaunch_spawn  # type: ignore[import-not-found]
-import ddplaunch_ties  # type: ignore[import-not-found]
 import ddplaunch_torch  # type: ignore[import-not-found]
 
 TYPE_CHECKING = False
@@ -44,6 +43,10 @@ SEND_TIMEOUT = 2
 FRAMES = 200
 _OWN = os.path.dirname(os.path.abspath(__file__)) + "/ddplaunch_"
 _HIGH = (900, 200)  # descriptors: a program gets the numbers that it would get without us
+_NODE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_DUMP_SIGNAL = 6  # above SIGRTMIN
+_PDEATHSIG, _PTRACER = 1, 0x59616D61  # of prctl(2)
+_ANYONE = -1 & (1 << 64) - 1
 _MPI_RANKS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
 
 
@@ -69,7 +72,7 @@ def start() -> None:
     rank_pid = next((word[5:] for word in words if word.startswith("rank=")), "")
     ddplaunch_torch.stay_unmeasured()
     _State.name, _State.below = name, bool(rank_pid) and rank_pid != str(os.getpid())
-    ddplaunch_output.keep(_lost)
+    ddplaunch_output.survive_write_errors(_lost)
     ddplaunch_torch.record_calls()
     # Any process may make a process group, which makes it a rank.
     ddplaunch_rendezvous.watch(_calls_init, lambda: _report(passed=True))
@@ -87,19 +90,19 @@ def start() -> None:
     if ranked:
         # Children of this process inherit its RANK, and must not be taken for it.
         os.environ["DDPLAUNCH_HOOK"] = "%s,rank=%d" % (name, os.getpid())
-        _part(words)
-        ddplaunch_ties.tie_to_launcher("ptrace" in words)
+        _take_own_streams(words)
+        _tie_to_launcher("ptrace" in words)
         fault = _prepare()
     if _connect("rank" if ranked else "any", fault):
         _watch_end()
 
 
-def _part(words: list[str]) -> None:
+def _take_own_streams(words: list[str]) -> None:
     """Print to streams of our own, where the launch command prints to those of a carrier."""
     carrier = next((word[7:] for word in words if word.startswith("output=")), "")
     try:
         if carrier:
-            _State.output = ddplaunch_output.part(carrier)
+            _State.output = ddplaunch_output.take_own_streams(carrier)
     except Exception:  # it prints to those of the launch command
         pass
 
@@ -109,7 +112,52 @@ def _prepare() -> str:
     if sys.version_info >= (3, 12):
         ddplaunch_torch.load("ddplaunch_caught").watch(_State.caught, _describe)
     _State.prepared = True
-    return str(ddplaunch_ties.register_fault_dump())
+    return _register_fault_dump()
+
+
+# --- ties to the launcher and to the supervisor by signals, which need no GIL
+
+
+def _register_fault_dump() -> str:
+    """Have a signal write all stacks to a file, even while C code holds the GIL.
+
+    Returns the file's path; "" where that is impossible, as outside the main thread.
+    """
+    try:
+        import faulthandler
+        import signal
+
+        folder = os.path.join(_NODE, "stacks")
+        os.makedirs(folder, exist_ok=True)
+        path = os.path.join(folder, "%d.txt" % os.getpid())
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        # Python removes the handler when it ends; the one before must not kill.
+        signal.signal(signal.SIGRTMIN + _DUMP_SIGNAL, signal.SIG_IGN)
+        faulthandler.register(signal.SIGRTMIN + _DUMP_SIGNAL, file=file, all_threads=True, chain=False)
+        return path
+    except Exception:
+        return ""
+
+
+def _tie_to_launcher(ptrace: bool) -> None:
+    """Have the kernel kill this rank when its launcher dies: a killed launcher must leave no rank behind."""
+    try:
+        import ctypes
+        import signal
+
+        parent = os.getppid()
+        libc = ctypes.CDLL(None)
+        if ptrace:
+            libc.prctl(_PTRACER, ctypes.c_ulong(_ANYONE), 0, 0, 0)
+        # The kernel ties to the parent *thread*: only its main thread is sure to live as long as the process.
+        with open("/proc/%d/task/%d/children" % (parent, parent), encoding="ascii") as file:
+            tied = str(os.getpid()) in file.read().split()
+        if tied:
+            libc.prctl(_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+            if os.getppid() != parent:
+                os.kill(os.getpid(), signal.SIGKILL)
+    except Exception:
+        pass
 
 
 # --- the line to the supervisor

@@ -27,7 +27,7 @@ _JOB = os.path.dirname(os.path.dirname(os.path.realpath(__file__))) + "/"
 _PATIENCE = 5  # seconds for the carrier's answer
 
 
-def part(carrier: str) -> list[str]:
+def take_own_streams(carrier: str) -> list[str]:
     """Replace the launch command's streams by our own. Returns the files in which our output is kept.
 
     May raise any exception. Then the streams are those of the launch command.
@@ -68,7 +68,7 @@ def part(carrier: str) -> list[str]:
     return [str(path) for path in streams["files"]]
 
 
-def keep(lost: Callable[[str], None]) -> None:
+def survive_write_errors(lost: Callable[[str], None]) -> None:
     """Make our standard output and error survive write errors. `lost` gets the reason of each gap."""
     for stream in (sys.stdout, sys.stderr):
         try:

@@ -135,7 +135,6 @@ def record_calls() -> None:
     """Record the last calls of torch.distributed, in programs that import it."""
 
     def action(module: ModuleType) -> None:
-        load("ddplaunch_work")
         load("ddplaunch_ring").watch(module)
 
     when_imported(

@@ -13,7 +13,7 @@ from collections.abc import Sequence, Set
 from dataclasses import replace
 from typing import TYPE_CHECKING, Callable, NamedTuple, Optional
 
-from ddplaunch.agent.contract import REGROUP, CheckIn, Exit, Phase, Status, Verdict
+from ddplaunch.agent.contract import REGROUP, CheckIn, Exit, Phase, Standing, Status, Verdict
 from ddplaunch.agent.contract.messages import Judged, Message, Waiting
 from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
 from ddplaunch.agent.diagnosis.gate import decide
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 ALL = "all nodes"
 LEFT_OUT = "the job goes on without it"
 WAITS = "waits until the job lets it in"
-"""Details in the status of nodes that are not the job's: a later hub recognises them by these."""
+"""Details of nodes that are not the job's, for people."""
 
 
 def dispensable(verdicts: Sequence[Verdict], record: JobRecord) -> set[int]:
@@ -57,7 +57,7 @@ def leave_out(record: JobRecord, out: Set[int], verdicts: list[Verdict]) -> None
         record.check_ins.pop(node, None)
         record.passed.pop(str(node), None)
         record.links.pop(str(node), None)
-        record.update_node(node, phase=Phase.ENDED, detail=LEFT_OUT)
+        record.update_node(node, phase=Phase.ENDED, detail=LEFT_OUT, standing=Standing.LEFT_OUT)
     if record.agreed is not None:
         record.agreed = replace(record.agreed, nodes=len(record.members))
     record.mesh = [each for each in record.mesh if out.isdisjoint((each.node, each.peer))]
@@ -128,7 +128,8 @@ class Newcomers:
         self._unjudged.add(node)
         self._waiting[node] = _Newcomer(session, check_in, known.since if known else now)
         self._last, self._sent = now, 0.0
-        record.update_node(node, phase=Phase.GATE, host=check_in.host, detail=WAITS)
+        newcomer = Standing.NEWCOMER
+        record.update_node(node, phase=Phase.GATE, host=check_in.host, detail=WAITS, standing=newcomer)
         return True
 
     def _turn_away_unfit(self, now: float) -> None:
@@ -198,7 +199,7 @@ class Newcomers:
     def _turn_away(self, node: int) -> None:
         del self._waiting[node]
         self._unjudged.discard(node)
-        self._record.update_node(node, phase=Phase.ENDED, detail=LEFT_OUT)
+        self._record.update_node(node, phase=Phase.ENDED, detail=LEFT_OUT, standing=Standing.LEFT_OUT)
         self._record.add_event("notice", f"{self._record.node_name(node)} does not join", node)
 
 

@@ -43,7 +43,7 @@ from ddplaunch.agent.diagnosis.catalogue import exit_code
 from ddplaunch.agent.diagnosis.run import pace
 from ddplaunch.agent.platforms import physical_host
 from ddplaunch.agent.system import phrases, subjects
-from ddplaunch.agent.system.log_file import LogFile
+from ddplaunch.agent.system.files import LogFile
 from ddplaunch.agent.text.printable import printable
 
 FLUSH_EVERY = 0.2
@@ -159,10 +159,12 @@ class JobRecord:
             self.enter(max(least, min(running, key=Phase.ORDER.index), key=Phase.ORDER.index))
 
     def update_node(self, node: int, **changes: Any) -> None:
-        """Change fields of a node's NodeStatus; `since` follows the phase."""
+        """Change fields of a node's NodeStatus; `since` follows its phase, `standing` its detail."""
         old = self.nodes[node]
         if changes.get("phase", old.phase) != old.phase:
             changes.setdefault("since", time.time())
+        if "detail" in changes:
+            changes.setdefault("standing", None)
         new = dataclasses.replace(old, **changes)
         if new != old:
             self.nodes[node], self._changed = new, True
@@ -211,7 +213,7 @@ class JobRecord:
 
     def with_machines(self, verdicts: list[Verdict]) -> list[Verdict]:
         """Return the verdicts with the machines of the pods that they name, where they are known."""
-        machines = physical_host.known(self.nodes.values())
+        machines = physical_host.known_machines(self.nodes.values())
         return [verdict.on(machines) for verdict in verdicts]
 
     def decide(self, exit_code: int) -> None:

@@ -24,11 +24,12 @@ from ddplaunch.agent.contract import (
     JobPlan,
     JobStatus,
     Phase,
+    Standing,
     bundle_file,
     codec,
 )
 from ddplaunch.agent.diagnosis.run.decide import judge
-from ddplaunch.agent.hub.elastic import LEFT_OUT, WAITS
+from ddplaunch.agent.hub.elastic import LEFT_OUT
 from ddplaunch.agent.hub.evidence import job_evidence
 from ddplaunch.agent.hub.job_record import KEPT_EVENTS, JobRecord
 
@@ -56,7 +57,7 @@ def restore_members(record: JobRecord, before: Optional[JobStatus]) -> None:
     out = _left_out(before)
     record.members -= out
     for node in out:
-        record.update_node(node, phase=Phase.ENDED, detail=LEFT_OUT)
+        record.update_node(node, phase=Phase.ENDED, detail=LEFT_OUT, standing=Standing.LEFT_OUT)
     record.newcomers |= _waiting(before)
 
 
@@ -65,7 +66,7 @@ def _left_out(status: JobStatus) -> set[int]:
 
 
 def _waiting(status: JobStatus) -> set[int]:
-    return {each.node for each in status.nodes if each.detail == WAITS}
+    return {each.node for each in status.nodes if each.standing == Standing.NEWCOMER}
 
 
 def read_status(folder: str) -> Optional[JobStatus]:

@@ -1,7 +1,7 @@
 """Finds what Kubernetes, or its pods, could not do with values that are right each for itself. Pure.
 
 Each rule looks at one matter of the job file as plain data, and yields all that is wrong with it. What is
-wrong with a single value, `plan.kubernetes_limits` finds, and for a Helm chart its schema.
+wrong with a single value, `plan.kubernetes` finds, and for a Helm chart its schema.
 """
 
 from __future__ import annotations

@@ -17,16 +17,15 @@ import json
 import os
 import selectors
 import socket
-import struct
 import termios
 import time
 import tty
 from typing import Any, Callable, NamedTuple, Optional
 
 from ddplaunch.agent.contract import Files
-from ddplaunch.agent.local.display import Display, Writer, display, set_size, size_of
-from ddplaunch.agent.local.outlet import Outlet
-from ddplaunch.agent.system.log_file import LogFile
+from ddplaunch.agent.local.display import Display, Outlet, Writer, display, set_size, size_of
+from ddplaunch.agent.system import processes
+from ddplaunch.agent.system.files import LogFile
 from ddplaunch.agent.text.lines import PrefixedLines
 
 KEPT = 1 << 30
@@ -308,17 +307,7 @@ class Carrier:
     # --- who asks
 
     def _accept(self, listener: socket.socket) -> None:
-        while True:
-            try:
-                connection, _ = listener.accept()
-            except OSError:
-                return
-            credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-            pid, user, _ = struct.unpack("3i", credentials)
-            if user != os.getuid():
-                connection.close()
-                continue
-            connection.setblocking(False)
+        for connection, pid in processes.accept_own(listener):
 
             def answer(asking: socket.socket, pid: int = pid) -> None:
                 self._answer(asking, pid)

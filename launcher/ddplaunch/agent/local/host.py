@@ -17,6 +17,7 @@ import math
 import os
 import selectors
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Collection, Sequence
@@ -37,9 +38,8 @@ from ddplaunch.agent.contract import (
     codec,
 )
 from ddplaunch.agent.local.carrier import Carrier, UserStreams
-from ddplaunch.agent.local.child import Child
 from ddplaunch.agent.system import phrases, proc, processes
-from ddplaunch.agent.system.log_file import LogFile
+from ddplaunch.agent.system.files import LogFile
 from ddplaunch.agent.system.signals import PAUSES, SignalReader, is_ignored
 from ddplaunch.agent.transport.endpoints import Endpoint
 
@@ -325,7 +325,7 @@ class Host:
         verdict = Verdict("node-missing", sentence, "gate", nodes=[node], hint=hint)
         log = os.path.join(self.path(Files.NODE.format(node=node)), Files.GATE_LOG)
         self._gate_line(log, f"{time.strftime('%H:%M:%S')} {sentence}\n".encode())
-        report = scheduler_log.line(scheduler_log.UnreachedReport(node, math.inf, verdict))
+        report = scheduler_log.report_line(scheduler_log.UnreachedReport(node, math.inf, verdict))
         self._log(self.path(Files.GATES), f"{report}\n".encode())
 
     def _conclude(self) -> int:
@@ -597,3 +597,52 @@ def end_all() -> None:
                 continue
         time.sleep(0.01)
         left = processes.descendants(os.getpid())
+
+
+class Child:
+    """A child process of the agent. `line` gets the lines that it prints, `ended` its exit code.
+
+    It inherits `descriptors`.
+    """
+
+    def __init__(
+        self,
+        words: list[str],
+        env: dict[str, str],
+        line: Callable[[bytes], None],
+        ended: Callable[[int], None],
+        descriptors: Collection[int] = (),
+    ) -> None:
+        self.verb = words[0]
+        self.line = line
+        self.ended = ended
+        self.rest = b""
+        self.process = subprocess.Popen(
+            [*processes.own_command(), *words, f"--die-with-parent={os.getpid()}"],
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            bufsize=0,
+            pass_fds=descriptors,
+        )
+        assert self.process.stdout is not None
+        self.pipe = self.process.stdout
+        os.set_blocking(self.pipe.fileno(), False)
+
+    def drain(self) -> bool:
+        """Read what is there, and pass on whole lines. Returns False at the end of the stream."""
+        data = self.pipe.read(1 << 20)
+        while data:
+            *lines, self.rest = (self.rest + data).split(b"\n")
+            if lines:
+                self.line(b"\n".join(lines) + b"\n")
+            data = self.pipe.read(1 << 20)
+        return data is None
+
+    def close(self) -> None:
+        self.drain()
+        if self.rest:
+            self.line(self.rest + b"\n")
+        self.pipe.close()
+        self.ended(self.process.returncode)

@@ -11,7 +11,7 @@ import time
 import zlib
 
 from ddplaunch.agent.contract import Exit, NodeEvidence, Phase, codec
-from ddplaunch.agent.outside import find_ranks, look, spawned
+from ddplaunch.agent.outside import find_ranks, look
 from ddplaunch.agent.platforms import physical_host
 
 _WIDTH = 1000
@@ -27,7 +27,7 @@ def main(variable: str) -> int:
     missing = []
     tree = find_ranks.processes()
     try:
-        job_ranks = find_ranks.of_variable(name, value, tree) if variable else in_container(tree)
+        job_ranks = find_ranks.ranks_of_variable(name, value, tree) if variable else ranks_in_container(tree)
     except find_ranks.NoRanksError as error:
         job_ranks, missing = find_ranks.JobRanks([]), [str(error)]
     if job_ranks.members:
@@ -46,11 +46,11 @@ def _hidden(tree: find_ranks.Tree) -> str:
     return f", and {number} of {len(tree.table)} processes may not be looked into (ptrace)" if number else ""
 
 
-def in_container(tree: find_ranks.Tree) -> find_ranks.JobRanks:
+def ranks_in_container(tree: find_ranks.Tree) -> find_ranks.JobRanks:
     """Return the ranks of the one job in a container. Raises NoRanksError for several jobs."""
-    job_ranks = find_ranks.of_all(tree)
+    job_ranks = find_ranks.ranks_of_machine(tree)
     for root in () if job_ranks.members else tree.roots():
-        job_ranks = spawned.of_process(root, tree)
+        job_ranks = find_ranks.spawned_by(root, tree)
         if job_ranks.members:
             break
     return job_ranks

@@ -11,15 +11,17 @@ import contextlib
 import http.client
 import json
 import os
+import socket
+import struct
 import time
 import urllib.parse
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Optional, TypeVar
 
 from ddplaunch.agent.contract import Stack
 from ddplaunch.agent.evidence import stacks
-from ddplaunch.agent.outside import recorders, store_keys
+from ddplaunch.agent.outside import dump_files
 from ddplaunch.agent.system import proc, tcp
 
 _WORKER = "pt_workerserver"
@@ -41,7 +43,7 @@ class DebugServers:
         """`ranks`: their numbers by pid."""
         self._ports = _ports({pid: number for pid, number in ranks.items() if _is_served(pid)})
         self._worlds = {
-            pid: recorders.world(proc.environment(pid).get("WORLD_SIZE", "")) for pid in self._ports
+            pid: dump_files.world_ranks(proc.environment(pid).get("WORLD_SIZE", "")) for pid in self._ports
         }
 
     def stacks(self, pids: Collection[int], deadline: float) -> dict[int, list[Stack]]:
@@ -78,7 +80,7 @@ def _ports(ranks: Mapping[int, int]) -> dict[int, int]:
             by_store.setdefault((address, int(port)), {})[pid] = _KEY.format(number)
     ports = {}
     for (address, port_of_store), keys in by_store.items():
-        urls = store_keys.read(address, port_of_store, keys.values(), time.monotonic() + _STORE)
+        urls = read_keys(address, port_of_store, keys.values(), time.monotonic() + _STORE)
         ports.update({pid: _port_of(urls[key]) for pid, key in keys.items() if key in urls})
     listeners = {each.inode: each.port for each in tcp.table() if each.state == tcp.LISTEN} if ports else {}
     # Any process may write into the store: a port counts only if the rank itself listens there.
@@ -106,7 +108,7 @@ def _recorders(port: int, everybody: list[int], deadline: float) -> Optional[dic
             break
         with contextlib.suppress(ValueError):
             recorded[backend] = json.loads(data or b"{}")
-    return recorders.answer(recorded, everybody)
+    return dump_files.as_answer(recorded, everybody)
 
 
 def _post(port: int, handler: str, deadline: float) -> Optional[bytes]:
@@ -124,3 +126,53 @@ def _post(port: int, handler: str, deadline: float) -> Optional[bytes]:
         return None
     finally:
         link.close()
+
+
+# --- keys of torch's TCPStore
+
+_VALIDATE, _GET, _CHECK = 0, 3, 5
+_MAGIC = 0x3C85F7CE
+_READY = 0
+_LONGEST = 4096
+"""Bytes of a value that is believed: whatever listens there may be no store."""
+
+
+def read_keys(address: str, port: int, keys: Iterable[str], until: float) -> dict[str, str]:
+    """Return those of the keys that are there, by `until` (time.monotonic()); none where no store answers."""
+    values = {}
+    try:
+        with socket.create_connection((address, port), _left(until)) as link:
+            link.sendall(struct.pack("=BI", _VALIDATE, _MAGIC))
+            for key in keys:
+                link.settimeout(_left(until))
+                # A key that is not there would be waited for.
+                link.sendall(struct.pack("=BQ", _CHECK, 1) + _text(key))
+                if _exactly(link, 1)[0] != _READY:
+                    continue
+                link.sendall(struct.pack("=B", _GET) + _text(key))
+                (length,) = struct.unpack("=Q", _exactly(link, 8))
+                if length > _LONGEST:
+                    break
+                values[key] = _exactly(link, length).decode(errors="replace")
+    except OSError:
+        pass
+    return values
+
+
+def _left(until: float) -> float:
+    return max(0.01, until - time.monotonic())
+
+
+def _text(key: str) -> bytes:
+    data = f"/{key}".encode()  # as torch's client stores each key
+    return struct.pack("=Q", len(data)) + data
+
+
+def _exactly(link: socket.socket, length: int) -> bytes:
+    data = b""
+    while len(data) < length:
+        part = link.recv(length - len(data))
+        if not part:
+            raise ConnectionResetError
+        data += part
+    return data

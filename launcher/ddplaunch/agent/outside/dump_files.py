@@ -12,9 +12,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Optional
 
-from ddplaunch.agent.evidence import source_file
-from ddplaunch.agent.outside import recorders
-from ddplaunch.agent.system import proc
+from ddplaunch.agent.system import files, proc
 
 _PREFIXES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 _BACKENDS = ("gloo", "nccl")
@@ -37,8 +35,8 @@ def _answers(
         prefix = next((environment[name] for name in _PREFIXES if environment.get(name)), "")
         if prefix and pid in ranks and time.monotonic() < deadline:
             dump = _load(pid, proc.path_from_here(pid, f"{prefix}{ranks[pid]}"))
-            everybody = recorders.world(environment.get("WORLD_SIZE", ""))
-            answer = recorders.answer(dict.fromkeys(_BACKENDS, dump), everybody) if dump else None
+            everybody = world_ranks(environment.get("WORLD_SIZE", ""))
+            answer = as_answer(dict.fromkeys(_BACKENDS, dump), everybody) if dump else None
             if answer is not None:
                 yield pid, answer
 
@@ -47,7 +45,7 @@ def _load(pid: int, path: str) -> Optional[dict[str, Any]]:
     """Return the rank's own file of the time since it last ran, in the form of torch's JSON."""
     now, slept = time.time(), proc.off_cpu_for(pid)
     try:
-        file = source_file.opened(path, _LARGEST, now)
+        file = files.open_unchanged(path, _LARGEST, now)
         if file is None or slept is None:
             return None
         with file:
@@ -84,3 +82,61 @@ def _follows_message(entry: dict[str, Any]) -> bool:
     """
     is_gloo = str(entry.get("profiling_name", "")).startswith("gloo:")
     return is_gloo and entry.get("op_id") != entry.get("collective_seq_id")
+
+
+_EVERYBODY = "default_pg"
+_DIGITS = 6
+"""Digits of the largest world size that is believed."""
+
+
+def world_ranks(size: str) -> list[int]:
+    """Return all ranks of a world; none where its size is not known."""
+    return [*range(int(size))] if size.isdecimal() and len(size) <= _DIGITS else []
+
+
+def as_answer(recorded: Mapping[str, Any], everybody: list[int]) -> Optional[dict[str, Any]]:
+    """Return the answer of a rank; None where nothing is recorded. `everybody`: all ranks, where known.
+
+    `recorded`: dumps by backend. One that is of another form is left out: some other program's, or torch's.
+    """
+    dumps: dict[str, dict[str, Any]] = {}
+    groups: dict[str, tuple[list[int], str]] = {}
+    for backend, dump in recorded.items():
+        try:
+            dump = {**dump, "entries": _entries(dump, backend)}
+            groups.update(_groups(dump, everybody))
+        except (ValueError, TypeError, AttributeError):
+            continue
+        if dump["entries"]:
+            dumps[backend] = dump
+    if not dumps:
+        return None
+    dumps = {backend: _of_groups(dump, groups) for backend, dump in dumps.items()}
+    return {"recorders": dumps, "backend": list(dumps)[-1], "initialized": True, "groups": groups}
+
+
+def _entries(dump: Mapping[str, Any], backend: str) -> list[dict[str, Any]]:
+    """Return the backend's own: the general recorder has those of others in some versions of torch."""
+    return [each for each in dump.get("entries", []) if str(each.get("profiling_name")).startswith(backend)]
+
+
+def _groups(dump: dict[str, Any], everybody: list[int]) -> dict[str, tuple[list[int], str]]:
+    """Return members and description by name, where they are known: Gloo's recorder names no members."""
+    groups = {}
+    for group in dump.get("pg_config", {}).values():
+        name, ranks = str(group.get("name", "")), str(group.get("ranks", "")).strip("[]")
+        if name and ranks:
+            groups[name] = ([int(rank) for rank in ranks.split(",")], str(group.get("desc", "")))
+    for entry in dump["entries"]:
+        name, description = (*entry.get("process_group", []), "", "")[:2]
+        if description == _EVERYBODY and everybody:
+            groups.setdefault(name, (everybody, description))
+    return groups
+
+
+def _of_groups(dump: dict[str, Any], groups: Collection[str]) -> dict[str, Any]:
+    """Return the dump without groups of unknown members: a rank without a call may not be a member."""
+    entries = [each for each in dump["entries"] if (*each.get("process_group", []), "")[0] in groups]
+    numbers = {str(each.get("pg_id", 0)) for each in entries}
+    status = {name: its for name, its in dump.get("pg_status", {}).items() if name in numbers}
+    return {**dump, "entries": entries, "pg_status": status}

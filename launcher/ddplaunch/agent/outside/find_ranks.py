@@ -8,12 +8,14 @@ of torchrun's rendezvous, and the size of the world. All but `processes` is pure
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Callable, NamedTuple, Optional
 
-from ddplaunch.agent.supervisor import ranks
-from ddplaunch.agent.supervisor.rank_roles import ENVIRONMENT, Member
+from ddplaunch.agent.evidence import py_spy
+from ddplaunch.agent.supervisor import rank_roles
+from ddplaunch.agent.supervisor.rank_roles import ENVIRONMENT, SPAWN, Member
 from ddplaunch.agent.system import proc
 from ddplaunch.agent.text.printable import HintedError
 
@@ -86,7 +88,7 @@ class Tree:
         return self.table[pid].environment.get(name, "")
 
 
-def of_process(pid: int, tree: Tree) -> JobRanks:
+def ranks_of_process(pid: int, tree: Tree) -> JobRanks:
     """Return the ranks of the job to which a process belongs, as launcher, as rank, or as a rank's child.
 
     Those below other launchers of this machine are among them. Raises NoRanksError for ranks of several jobs.
@@ -94,13 +96,13 @@ def of_process(pid: int, tree: Tree) -> JobRanks:
     return _of_one_job(tree.below(pid), tree, f"process {pid}")
 
 
-def of_variable(name: str, value: str, tree: Tree) -> JobRanks:
+def ranks_of_variable(name: str, value: str, tree: Tree) -> JobRanks:
     """Return the ranks of the job whose processes have this variable. Raises NoRanksError."""
     own = {pid: each for pid, each in tree.table.items() if each.environment.get(name) == value}
     return _of_one_job(list(own), Tree(own, tree.loaded), f"{name}={value}")
 
 
-def of_all(tree: Tree) -> JobRanks:
+def ranks_of_machine(tree: Tree) -> JobRanks:
     """Return the ranks of the one job of a container. Raises NoRanksError for several jobs."""
     own, what = list(tree.table), "this container"
     job_ranks = _of_one_job(own, tree, what)
@@ -144,7 +146,7 @@ class _Claims:
 
     def __init__(self, tree: Tree, of_mpi: bool, names: Sequence[str]) -> None:
         self._tree, self._of_mpi = tree, of_mpi
-        numbers = {pid: ranks.numbers_in(each.environment, of_mpi) for pid, each in tree.table.items()}
+        numbers = {pid: rank_roles.numbers_in(each.environment, of_mpi) for pid, each in tree.table.items()}
         known = {
             pid: each
             for pid, each in numbers.items()
@@ -201,3 +203,31 @@ def started(pid: int) -> float:
     if stat is None:
         return now
     return now - time.clock_gettime(time.CLOCK_BOOTTIME) + stat.started / os.sysconf("SC_CLK_TCK")
+
+
+_STACKS = 10.0
+
+
+def spawned_by(pid: int, tree: Tree) -> JobRanks:
+    """Return the ranks below a process, or beside it, numbered from 0 on; none without py-spy."""
+    above = tree.table[pid].parent if _may_be_one(pid, tree) else pid
+    children = [each for each in tree.below(above)[1:] if _may_be_one(each, tree)]
+    program = py_spy.find(sys.executable)
+    numbers = py_spy.spawned_indices(program, children, time.monotonic() + _STACKS) if program else {}
+    # A data loader's worker is a copy of its rank, stack and all.
+    copies = {each for one in numbers for each in tree.below(one)[1:]}
+    return JobRanks(
+        [
+            Member(each, each, number, number, None, SPAWN)
+            for each, number in sorted(numbers.items(), key=lambda item: item[1])
+            if each not in copies
+        ]
+    )
+
+
+def _may_be_one(pid: int, tree: Tree) -> bool:
+    """Whether multiprocessing has started it, as a new program or as a copy of its parent."""
+    own, parent = tree.table[pid], tree.table.get(tree.table[pid].parent)
+    if not own.program.startswith("python"):
+        return False
+    return own.command.endswith(SPAWNED) or (parent is not None and own.command == parent.command)

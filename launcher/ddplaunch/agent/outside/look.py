@@ -9,17 +9,27 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import os
 import time
 from collections.abc import Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Optional
+from typing import Any, NamedTuple, Optional
 
-from ddplaunch.agent.contract import Frame, NodeEvidence, Phase, RankEvidence, Stack
+from ddplaunch.agent.contract import (
+    Collective,
+    Frame,
+    NodeEvidence,
+    Phase,
+    RankEvidence,
+    Rendezvous,
+    Setting,
+    Stack,
+)
 from ddplaunch.agent.diagnosis.run import slow
 from ddplaunch.agent.diagnosis.run import stacks as reading
 from ddplaunch.agent.evidence import cgroup, py_spy, stacks
-from ddplaunch.agent.outside import calls, dump_files, last_acts, posture
+from ddplaunch.agent.outside import dump_files, last_acts
 from ddplaunch.agent.outside.debug_server import DebugServers
 from ddplaunch.agent.outside.find_ranks import JobRanks
 from ddplaunch.agent.supervisor.collector import Collector, Look, shared_memory
@@ -75,7 +85,7 @@ class _Watch:
     def __init__(self, node: int, job_ranks: JobRanks, hooks: Hooks) -> None:
         self._port = job_ranks.port
         self._frames: dict[int, list[Frame]] = {}  # of each main thread, as last read
-        self._standing: dict[int, calls.Standing] = {}
+        self._standing: dict[int, Standing] = {}
         self._ranks = [_rank(member) for member in job_ranks.members]
         python = proc.text(self._ranks[0].pid, "cmdline").partition("\0")[0]
         self._sampler = Sampler()
@@ -93,7 +103,7 @@ class _Watch:
         now = time.monotonic()
         watched = now - self._began
         before = {rank.pid: rank.progress.stuck_for(now) for rank in self._ranks}
-        evidence = self._collector.node(self._ranks, Phase.RUNNING, Look(now + _STACKS), None, [])
+        evidence = self._collector.collect(self._ranks, Phase.RUNNING, Look(now + _STACKS), None, [])
         self._sample({each.pid: each.stacks for each in evidence.ranks if each.alive})
         silence = self._silence()
         ranks = []
@@ -110,7 +120,7 @@ class _Watch:
             ranks.append(looked_at if each.alive else each)
         port = 0 if self._sampler.sockets_missing else self._port
         programs = [rank.program for rank in self._ranks if rank.alive]
-        postures, acts = posture.of(programs, port), last_acts.of(programs, port)
+        postures, acts = last_acts.postures(programs, port), last_acts.last_acts(programs, port)
         ranks = [
             dataclasses.replace(
                 each, posture=postures.get(rank.program, ""), last_acts=acts.get(rank.program)
@@ -158,7 +168,7 @@ class _Watch:
         for pid, text in py_spy.with_variables(self._py_spy or "", pids, until).items():
             with contextlib.suppress(ValueError, KeyError, TypeError):
                 traces[pid] = stacks.from_py_spy(text, pid)
-                self._standing[pid] = calls.standing(text, pid, proc.environment(pid))
+                self._standing[pid] = standing(text, pid, proc.environment(pid))
         left = [pid for pid in pids if pid not in traces]
         return {**traces, **py_spy.dump(self._py_spy or "", left, until)[0]}
 
@@ -245,3 +255,100 @@ def _rank(member: Member) -> Rank:
     rank = Rank(member.rank, member.local_rank, member.program)
     rank.world_size, rank.numbered_by = member.world_size, member.numbered_by
     return rank
+
+
+DEFAULT_GROUP = "0"
+_WRAPPER = "torch/distributed/c10d_logger.py"
+_PEERS = {"send": ("dst", "group_dst"), "recv": ("src", "group_src")}
+_ROOTS = {
+    **dict.fromkeys(("broadcast", "broadcast_object_list"), _PEERS["recv"]),
+    **dict.fromkeys(("scatter", "scatter_object_list"), _PEERS["recv"]),
+    **dict.fromkeys(("gather", "gather_object"), _PEERS["send"]),
+}
+_CUT = "..."
+"""Ends a text that py-spy has cut off."""
+_STORE = "torch/distributed/rendezvous.py"
+_PORT = "MASTER_PORT"
+
+
+class Standing(NamedTuple):
+    """The frames of the main thread, and the call that it waits in, if it is known."""
+
+    frames: list[Frame]
+    call: Optional[Collective] = None
+    rendezvous: Optional[Rendezvous] = None
+
+
+def standing(text: str, pid: int, environment: Mapping[str, str]) -> Standing:
+    """Return where the main thread stands. `environment`: with which the process was started.
+
+    Raises ValueError, KeyError or TypeError for text that is no dump.
+    """
+    stack = next((each for each in stacks.from_py_spy(text, pid) if each.main), None)
+    threads = json.loads(text)
+    raw: list[dict[str, Any]] = next(
+        (each["frames"] for each in threads if stack and each.get("os_thread_id") == stack.tid), []
+    )
+    if stack is None or len(raw) != len(stack.frames):
+        return Standing([] if stack is None else stack.frames)
+    return Standing(stack.frames, _call(stack.frames, raw), _rendezvous(stack.frames, raw, environment))
+
+
+def _call(frames: list[Frame], raw: list[dict[str, Any]]) -> Optional[Collective]:
+    name = reading.collective(frames)
+    places = [
+        n for n, each in enumerate(frames) if each.file.endswith(_WRAPPER) and frames[n - 1].name == name
+    ]
+    if name is None or not places:
+        return None
+    place = places[-1]
+    given = _variables(raw[place])
+    arguments = given.get("args", _CUT) + given.get("kwargs", _CUT)
+    site = reading.user_frame(frames)
+    if _CUT in arguments or "roup" in arguments or site is None:
+        return None
+    inner = _variables(raw[place - 1])
+    others = {**_PEERS, **_ROOTS}.get(name, ())
+    peers = [int(inner[each]) for each in others if inner.get(each, "").isdecimal()]
+    tag = inner.get("tag", "")
+    if name in _PEERS and not (peers and tag.isdecimal()):
+        return None
+    return Collective(
+        DEFAULT_GROUP,
+        0,
+        name,
+        p2p=name in _PEERS,
+        frames=[site],
+        peer=peers[0] if peers else None,
+        state="entered",
+        tag=int(tag) if name in _PEERS else None,
+    )
+
+
+def _rendezvous(
+    frames: list[Frame], raw: list[dict[str, Any]], environment: Mapping[str, str]
+) -> Optional[Rendezvous]:
+    """Return a call that looks for torchrun's store at a port that the program has set itself."""
+    names = [frame.name for frame in frames[:2] if frame.file.endswith(_STORE)]
+    its = _variables(raw[0]) if names == ["_create_c10d_store", "_env_rendezvous_handler"] else {}
+    numbers = [its.get(name, "") for name in ("port", "rank", "world_size")]
+    if not all(each.isdecimal() for each in numbers):
+        return None
+    port, given = numbers[0], environment.get(_PORT, "")
+    if port == given or "start_daemon" in its:  # it opens the store itself, or rank 0 does
+        return None
+    return Rendezvous(
+        "env",
+        0.0,
+        address=its.get("hostname", "").strip("\"'"),
+        port=int(port),
+        rank=int(numbers[1]),
+        world_size=int(numbers[2]),
+        frame=reading.user_frame(frames),
+        settings=[Setting(_PORT, port, given=given)],
+        agent_store=True,
+    )
+
+
+def _variables(frame: dict[str, Any]) -> dict[str, str]:
+    return {str(each["name"]): str(each.get("repr") or "") for each in frame.get("locals") or ()}

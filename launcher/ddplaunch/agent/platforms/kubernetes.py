@@ -1,11 +1,159 @@
-"""Kubernetes: nodes are pods, which a headless Service names."""
+"""Kubernetes: nodes are pods, which a headless Service names.
+
+Besides the record of the differences: the Event by which the hub shows a message, and the files that ranks
+wrote inside a pod, and that go with it.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ddplaunch.agent.platforms import pod_files
+from ddplaunch.agent.contract import SOURCE_MARK, Env, Exit, Occasion, work_folder
 from ddplaunch.agent.platforms.platform import Platform
+from ddplaunch.agent.system import files, phrases
+from ddplaunch.agent.system.delivery import UndeliveredError, post, reason
+from ddplaunch.agent.text.printable import printable
+from ddplaunch.agent.transport.endpoints import Endpoint
+
+# --- files that go with a pod
+
+_MOST = 50_000
+"""Entries that are looked at: the end of a job does not wait for more."""
+_EMPTY_DIR = "kubernetes.io~empty-dir"
+"""In the path of such a volume on its node: pkg/volume/emptydir of Kubernetes."""
+
+
+def files_gone(folder: str, since: float, table: str = "/proc/self/mountinfo") -> str:
+    """Return what was written below `folder` since then and goes with the pod, as a sentence; "": nothing.
+
+    Files on volumes that stay, and those of the job's source, are none of it.
+    """
+    if folder == "/" or not _goes(folder, table):
+        return ""
+    mark = work_folder.read_source_mark(folder)
+    count, size, newest, newest_at = 0, 0, "", 0.0
+    for entries, (path, status) in enumerate(_files(folder)):
+        if entries >= _MOST:
+            break
+        if max(status.st_mtime, status.st_ctime) < since or not work_folder.is_written(status, mark):
+            continue
+        count += 1
+        size += status.st_size
+        if status.st_mtime > newest_at:
+            newest, newest_at = os.path.relpath(path, folder), status.st_mtime
+    if not count:
+        return ""
+    many = "1 file" if count == 1 else f"{count} files"
+    return (
+        f"{many}, {phrases.size(size)}, newest {newest}, written in {folder}, will be gone with this pod: "
+        "to keep what ranks write, name a volume under `outputs`"
+    )
+
+
+def _goes(folder: str, table: str) -> bool:
+    """Whether the folder lies in the container's own file system, or in an emptyDir."""
+    try:
+        with open(table, encoding="utf-8", errors="surrogateescape") as file:
+            mount = files.mount_of(file.read(), folder)
+    except OSError:
+        return False
+    return mount.point == "/" or _EMPTY_DIR in mount.root
+
+
+def _files(folder: str) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield what is no folder below, on the folder's own file system."""
+    try:
+        device = os.lstat(folder).st_dev
+    except OSError:
+        return
+    for above, folders, names in os.walk(folder):
+        folders[:] = [
+            name
+            for name in folders
+            if name not in ("__pycache__", ".git") and _device(os.path.join(above, name)) == device
+        ]
+        for name in names:
+            if name == SOURCE_MARK:
+                continue
+            path = os.path.join(above, name)
+            with contextlib.suppress(OSError):  # gone meanwhile
+                yield path, os.lstat(path)
+
+
+def _device(path: str) -> int:
+    try:
+        return os.lstat(path).st_dev
+    except OSError:
+        return -1
+
+
+# --- Events of the job's Kubernetes Job
+
+ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
+"""The folder in which the hub's pod has a token."""
+_NOTE = 1000
+"""Bytes; the API server takes 1024."""
+_REASONS = {Occasion.NOTICE: "Notice", Occasion.WITHDRAWN: "NoticeWithdrawn", Occasion.END: "Ended"}
+_WELL = (None, Exit.OK, Exit.STOPPED)
+
+
+def event(message: dict[str, Any], own: Mapping[str, str]) -> dict[str, Any]:
+    """Return the Event, by the environment of the hub's container."""
+    namespace = own[Env.NAMESPACE]
+    job = own[Env.NAMES].partition("-{")[0]  # that of a JobSet has a name of its own
+    about = {"apiVersion": "batch/v1", "kind": "Job", "namespace": namespace, "name": job}
+    is_well = message["occasion"] != Occasion.NOTICE and message["exit_code"] in _WELL
+    return {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"generateName": f"{job}-", "namespace": namespace},
+        "eventTime": time.strftime("%Y-%m-%dT%H:%M:%S.000000Z", time.gmtime(message["at"])),
+        "reportingController": "ddplaunch",
+        "reportingInstance": socket.gethostname(),
+        "action": "Watch",
+        "reason": _REASONS[message["occasion"]],
+        "regarding": {**about, "uid": own[Env.UID]},
+        "note": printable(message["text"]).encode()[:_NOTE].decode(errors="ignore"),
+        "type": "Normal" if is_well else "Warning",
+    }
+
+
+def post_event(message: dict[str, Any]) -> None:
+    """Make the message an Event of the Job. Raises UndeliveredError."""
+    import ssl  # which most jobs do without
+
+    made = event(message, os.environ)
+
+    host, port = (os.environ[f"KUBERNETES_SERVICE_{part}"] for part in ("HOST", "PORT"))
+    try:
+        with open(f"{ACCOUNT}/token", encoding="ascii") as file:
+            token = file.read()
+        tls = ssl.create_default_context(cafile=f"{ACCOUNT}/ca.crt")
+    except OSError as error:
+        raise UndeliveredError(f"its service account: {reason(error)}", lasts=True) from error
+    path = f"apis/events.k8s.io/v1/namespaces/{made['metadata']['namespace']}/events"
+    try:
+        url = f"https://{Endpoint(host, int(port))}/{path}"
+        post(url, json.dumps(made).encode(), "the API server", token, tls)
+    except UndeliveredError as error:
+        raise UndeliveredError(f"{error}{_answer_words(error.answer)}", error.lasts) from None
+
+
+def _answer_words(answer: bytes) -> str:
+    """Return the API server's sentence, which names the right that is missing."""
+    try:
+        return f": {json.loads(answer)['message']}"[:_NOTE]
+    except (ValueError, TypeError, KeyError):
+        return ""
+
+
+# --- the record
 
 _DENIAL = 30
 """Seconds for which CoreDNS, as older clusters set it up, denies a name that was asked for too early."""
@@ -104,12 +252,6 @@ _HINTS["port-rejected"] = _HINTS["rejected"]
 _HINTS["host-unreachable"] = _HINTS["unreachable"]
 
 
-def _post_event(message: dict[str, Any]) -> None:
-    from ddplaunch.agent.platforms import kubernetes_events  # which pods alone have
-
-    kubernetes_events.post_event(message)
-
-
 KUBERNETES = Platform(
     "kubernetes",
     hints=_HINTS,
@@ -134,6 +276,6 @@ KUBERNETES = Platform(
     name_delay=2.0 * _DENIAL,
     has_device_plugins=True,
     place="the Job's Events",
-    show=_post_event,
-    lost_files=pod_files.gone,
+    show=post_event,
+    lost_files=files_gone,
 )

@@ -1,4 +1,4 @@
-"""The addresses of the nodes and of the hub, from the environment: plain or as a pattern.
+"""The addresses of the nodes and of the hub, and the job's handle, from the environment.
 
 Where all nodes are started from one template, the names are a pattern: {node} stands for a node's number,
 {domain} for the cluster's DNS domain, which a pod reads in its resolv.conf. Port 0 is a port that every node
@@ -7,10 +7,13 @@ derives from the job's key.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 
 from ddplaunch.agent.contract import Env, JobPlan
 from ddplaunch.agent.platforms import slurm
+from ddplaunch.agent.platforms.kubernetes import KUBERNETES
+from ddplaunch.agent.platforms.slurm import SLURM
 from ddplaunch.agent.text.printable import HintedError
 from ddplaunch.agent.transport import endpoints
 from ddplaunch.agent.transport.endpoints import Endpoint
@@ -97,3 +100,16 @@ def _with_domain(value: str, variable: str, resolv_conf: str) -> str:
             "the domain, `kubernetes.cluster_domain`",
         )
     return value.replace(_DOMAIN, own)
+
+
+def handle(plan: JobPlan, folder: str, environment: Mapping[str, str]) -> str:
+    """Return `target://path`; "" where nothing here says it."""
+    if plan.platform == KUBERNETES.name:
+        path = os.path.join(environment.get(Env.NAMESPACE, ""), plan.job)
+        return f"kubernetes://{path}" if environment.get(Env.NAMESPACE) else ""
+    if plan.platform == SLURM.name:
+        number = environment.get("SLURM_JOB_ID")
+        return f"slurm://{number}" if number else ""
+    name, number = os.path.split(os.path.abspath(folder))
+    is_ours = os.path.basename(name) == plan.job and number.isdigit()
+    return f"local://{plan.job}/{number}" if is_ours else ""

@@ -1,18 +1,21 @@
-"""Reports of gates that cannot reach the hub, read from the log that the scheduler brings to node 0.
+"""Reads the log that the scheduler brings to node 0: reports of gates, and what srun says of its tasks.
 
 srun carries what tasks print over connections of Slurm's own, which a firewall lets through when it lets
-nothing else. So the hub knows soon, and exactly, what a node met that it would otherwise only miss.
+nothing else. So the hub knows soon, and exactly, what a node met that it would otherwise only miss. A task
+may end before our agent runs: a prolog fails, a disk is full, there is no Python. Then its node sends no
+message, while srun reports its end at once. Times are the caller's clock.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import re
+from collections import deque
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Optional
 
-from ddplaunch.agent.contract import Verdict, codec
-from ddplaunch.agent.platforms.file_tail import FileTail
-from ddplaunch.agent.platforms.step_tasks import StepTasks
+from ddplaunch.agent.contract import Exit, Verdict, codec
+from ddplaunch.agent.system.files import FileTail
 
 SETTLES = 2.0
 """Seconds from the hub's start until a report counts: a gate that failed before then tries again in time."""
@@ -28,7 +31,7 @@ class UnreachedReport(NamedTuple):
     hub: str = ""  # where the hub's port refuses it: "n0:29400 (10.0.0.5)"
 
 
-def line(report: UnreachedReport) -> str:
+def report_line(report: UnreachedReport) -> str:
     """Return the line that a gate prints. Whatever collects the output may put a label before it."""
     body = {
         "unreached": report.node,
@@ -50,10 +53,10 @@ class SchedulerLog:
         """Return what was added since the last call."""
         lines = self._output.lines()
         self.tasks.add(lines, now)
-        return [report for text in lines if (report := read(text)) is not None]
+        return [report for text in lines if (report := read_report(text)) is not None]
 
 
-def read(text: bytes) -> Optional[UnreachedReport]:
+def read_report(text: bytes) -> Optional[UnreachedReport]:
     """Return what `line` made of it; None of any other line, or of a broken one."""
     start = text.find(_MARK)
     if start < 0:
@@ -64,3 +67,115 @@ def read(text: bytes) -> Optional[UnreachedReport]:
         return UnreachedReport(int(body["unreached"]), float(body["seconds"]), verdict, hub)
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
+
+
+# --- srun's messages about a step's tasks, one per node
+
+SETTLE = 1.0
+"""Seconds until an end is reported: srun may write the reason after it."""
+_ENDED = re.compile(r"srun: error: \S+: tasks? ([\d,-]+): (.+)")
+_FAILED = re.compile(r"srun: error: Task launch for \S+ failed on node ([^\s:]+)(: .+)")
+_OVER = re.compile(r"Job step aborted|CANCELLED AT")
+_DAEMON = re.compile(r"(?:\d+: )?slurmstepd-(\S+?): (?:error: )?(.*)")
+_LABELLED = re.compile(r"(\d+): (.*)")
+_COLOUR = re.compile(r"\x1b\[[\d;]*m")
+_REFUSED = re.compile(r"code (1|126|127)$")
+"""Exit codes of a shell and of the OCI runtimes that it starts."""
+_STOPPED = f"Exited with exit code {int(Exit.STOPPED)}"
+_OURS = "ddplaunch-node "
+"""Prefix of lines that the batch script itself has a node print."""
+_CONTAINER = _OURS + "container"
+_KEPT = 4
+UNLAUNCHED = "Task launch failed"
+"""Prefix of `how` for a task that srun could not start."""
+
+
+class Ended(NamedTuple):
+    """A node's task that has ended, or could not be launched."""
+
+    node: int
+    how: str  # by srun: "Exited with exit code 1"
+    last_lines: Sequence[str] = ()  # of the task, or of Slurm's daemon on its node
+    by: str = "srun"  # the source of `how`
+
+    @property
+    def launched(self) -> bool:
+        """Whether the task has run at all."""
+        return not self.how.startswith(UNLAUNCHED)
+
+
+class StepTasks:
+    """The tasks of a step. `names`: the job's nodes, one per task, in order."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
+        self._ended: dict[int, tuple[float, str]] = {}
+        self._lines: dict[int, deque[str]] = {}
+        self._contained = False  # Slurm itself starts a container for each task, before any of our words
+        self._ran: set[int] = set()  # nodes whose task has got as far as these
+        self._over = False  # the whole step is being ended: later ends are not faults of tasks
+
+    def add(self, lines: Iterable[bytes], now: float) -> None:
+        """Read lines of srun, with or without labels."""
+        for line in lines:
+            self._take(_COLOUR.sub("", line.decode(errors="replace")).rstrip(), now)
+
+    def ended(self, now: float) -> list[Ended]:
+        """Return the tasks that ended badly before the whole step did, in node order."""
+        return [
+            Ended(node, how, self._words(node, how))
+            for node, (at, how) in sorted(self._ended.items())
+            if now - at >= SETTLE
+        ]
+
+    def _take(self, line: str, now: float) -> None:
+        self._contained = self._contained or line == _CONTAINER
+        self._over = self._over or _OVER.search(line) is not None
+        ended, unlaunched = _ENDED.match(line), _FAILED.match(line)
+        if ended is not None and ended[2] != _STOPPED:
+            self._end(_numbers(ended[1]), ended[2], now)
+        elif unlaunched is not None:
+            self._end(self._numbers_of(unlaunched[1]), UNLAUNCHED + unlaunched[2], now)
+        elif not line.startswith("srun: "):
+            self._keep(line)
+
+    def _end(self, nodes: Iterable[int], how: str, now: float) -> None:
+        for node in nodes:
+            if not self._over and 0 <= node < len(self._names):
+                self._ended.setdefault(node, (now, how))
+
+    def _keep(self, line: str) -> None:
+        daemon, labelled = _DAEMON.match(line), _LABELLED.match(line)
+        if daemon is not None:
+            nodes, text = self._numbers_of(daemon[1]), daemon[2]
+        elif labelled is not None:
+            nodes, text = [int(labelled[1])], labelled[2]
+        else:
+            nodes, text = [-1], line  # of an unknown node
+        if text.startswith(_OURS):
+            self._ran.update(nodes)
+            return
+        for node in nodes:
+            self._lines.setdefault(node, deque(maxlen=_KEPT)).append(text)
+
+    def _words(self, node: int, how: str) -> list[str]:
+        """Return the node's lines; lines without a label are its own when no other node has ended."""
+        unlabelled = self._lines.get(-1, ()) if len(self._ended) == 1 else ()
+        lines = list(self._lines.get(node) or unlabelled)
+        refused = node not in self._ran and (how.startswith(UNLAUNCHED) or _REFUSED.search(how))
+        if self._contained and refused and "TaskProlog" not in str(lines):
+            lines.append(f"error: container: {(lines or [how])[-1].rpartition(' msg=')[2]}")
+        return lines
+
+    def _numbers_of(self, name: str) -> list[int]:
+        return [number for number, each in enumerate(self._names) if each == name]
+
+
+def _numbers(text: str) -> list[int]:
+    """Return the numbers in '0', '1-3' or '0,2-3'."""
+    numbers: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        if first.isdecimal():
+            numbers += range(int(first), int(last if last.isdecimal() else first) + 1)
+    return numbers

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
 from ddplaunch.agent.contract import Env
-from ddplaunch.agent.platforms import hostlist
+from ddplaunch.agent.platforms import slurm
 from ddplaunch.agent.platforms.kubernetes import KUBERNETES
 from ddplaunch.agent.platforms.slurm import SLURM
 
@@ -40,7 +40,7 @@ def read(environment: Mapping[str, str], host: str) -> Scheduled:
     if environment.get("OMPI_COMM_WORLD_RANK"):
         # mpirun starts its daemons by srun, whose variables count those.
         return _open_mpi(environment)
-    if in_step(environment):
+    if is_in_step(environment):
         return _slurm(environment)
     if environment.get("JOB_COMPLETION_INDEX"):
         return _indexed_job(environment, host)
@@ -50,7 +50,7 @@ def read(environment: Mapping[str, str], host: str) -> Scheduled:
 def is_slurms(environment: Mapping[str, str]) -> bool:
     """Whether all nodes are of one job of Slurm. On its own node mpirun starts a process without srun."""
     in_mpi = environment.get("OMPI_COMM_WORLD_RANK") and environment.get("SLURM_JOB_ID")
-    return bool(in_mpi) or in_step(environment)
+    return bool(in_mpi) or is_in_step(environment)
 
 
 def platform(environment: Mapping[str, str]) -> str:
@@ -60,7 +60,7 @@ def platform(environment: Mapping[str, str]) -> str:
     return KUBERNETES.name if environment.get("JOB_COMPLETION_INDEX") else ""
 
 
-def in_step(environment: Mapping[str, str]) -> bool:
+def is_in_step(environment: Mapping[str, str]) -> bool:
     """Whether srun has started this process: a batch script has the same variables, on one node alone."""
     return all(environment.get(name) for name in ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_NODEID"))
 
@@ -73,7 +73,7 @@ def _slurm(environment: Mapping[str, str]) -> Scheduled:
     if tasks != nodes:
         problems.append(f"srun starts {tasks} tasks on {nodes} nodes, where it takes --ntasks-per-node=1")
     try:
-        names = hostlist.expand(listed)
+        names = slurm.expand_nodes(listed)
     except ValueError:
         names = []
     return Scheduled(
@@ -124,7 +124,7 @@ def _in_order(environment: Mapping[str, str], rank: str, size: str) -> list[str]
     A process can check that for its own node alone.
     """
     try:
-        names = hostlist.expand(environment.get("SLURM_JOB_NODELIST", ""))
+        names = slurm.expand_nodes(environment.get("SLURM_JOB_NODELIST", ""))
         here = names.index(environment.get("SLURMD_NODENAME", ""))
         return names[: int(size)] if here == int(rank) else []
     except ValueError:

@@ -1,4 +1,7 @@
-"""Slurm: srun starts one task per node, and reports how each ends."""
+"""Slurm: srun starts one task per node, and reports how each ends.
+
+Besides the record of the differences: the comment by which a message is shown, and node lists.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,77 @@ import time
 from collections.abc import Mapping
 from typing import Any, Optional
 
+from ddplaunch.agent.contract import Files, JobStatus, Occasion, codec
 from ddplaunch.agent.platforms.platform import Ends, Platform
-from ddplaunch.agent.platforms.slurm_hints import HINTS
+from ddplaunch.agent.system.delivery import UndeliveredError, run
+from ddplaunch.agent.text.printable import printable
+
+_HINTS: Mapping[str, str] = {
+    "memlock": "Slurm gives a job the limit of the shell that submits it: set "
+    "`PropagateResourceLimitsExcept=MEMLOCK` in slurm.conf and `LimitMEMLOCK=infinity` in "
+    "slurmd.service; where slurmd's own limit is high already, `ulimit -l unlimited` before sbatch does",
+    "ulimit -u": "Slurm gives a job the limit of the shell that submits it: raise it before sbatch, or set "
+    "`PropagateResourceLimitsExcept=NPROC` in slurm.conf",
+    "open-files": "raise the limit of open files on that node: `LimitNOFILE=` of slurmd, or "
+    "/etc/security/limits.conf",
+    "hardware": "ask Slurm for one kind of node: `slurm.constraint`; a machine that has lost a GPU says "
+    "so in `dmesg`; if the difference is meant, `gate: {skip: [gpus]}`",
+    "unlaunched": "see whether slurmd runs on that node: `scontrol show node NAME`",
+    "ended": "look at what Slurm runs there before a task (`scontrol show config | grep -i prolog`), and "
+    "at room in /tmp; `slurm.exclude` leaves a node out",
+    "container": "start it by hand on that node: `srun --nodelist=NAME`, then the runtime's "
+    "`exec IMAGE python3 -V`, or `--container=IMAGE python3 -V`",
+    "no-runtime": "load its module before sbatch, or ask for nodes that have it: `slurm.constraint`",
+    "no-python": "the image needs a python3 >= 3.9 on its PATH, in which the agent runs",
+    "no-image": "every node must see `slurm.container.image` under that path: a shared folder",
+    "no-oci": "have the administrator put oci.conf beside slurm.conf there, or use `slurm.constraint`",
+    "no-mount": "every node must have what `slurm.container.mounts` and `volumes` name",
+    "no-namespace": "ask the administrator for user namespaces there (`sysctl user.max_user_namespaces`)",
+    "none-started": "see whether the scheduler answered all that time: `scontrol ping`, slurmctld's log",
+    "missing": "`squeue` and `scontrol show node NAME` say whether the node is up and has started its task.",
+    "evicted": "Ask for more time (`slurm.time`), or have the job write checkpoints and go on from the last.",
+}
+
+
+# --- the comment of the job
+
+_COMMENT_LENGTH = 200
+"""Characters."""
+_SET_COMMENT = """\
+there=$(squeue --noheader --jobs="$1" --format=%k) && case $there in
+'' | '(null)' | ddplaunch:*) scontrol update JobId="$1" Comment="$2" ;;
+esac"""
+
+
+def set_comment(message: dict[str, Any]) -> None:
+    """Make the message Slurm's comment. Raises UndeliveredError."""
+    if message["occasion"] != Occasion.END:  # whose comment is the batch script's: it outlives the hub
+        _write_comment(notice_comment(message))
+
+
+def comment_at_end(folder: str) -> int:
+    """Make the job's verdict, if there is one, Slurm's comment. Returns 0: nothing depends on it."""
+    with contextlib.suppress(OSError, codec.ContractError, UndeliveredError):
+        for verdict in codec.read(JobStatus, os.path.join(folder, Files.STATUS)).verdicts[:1]:
+            _write_comment(_comment_text(f"{verdict.code}: {verdict.sentence}"))
+    return 0
+
+
+def notice_comment(message: dict[str, Any]) -> str:
+    """Return Slurm's comment."""
+    texts = ["notice: {code}: {sentence}".format(**each) for each in message["verdicts"][:1]]
+    return _comment_text((texts or ["the notice is withdrawn"])[0])
+
+
+def _comment_text(text: str) -> str:
+    return printable(f"ddplaunch: {text}")[:_COMMENT_LENGTH]
+
+
+def _write_comment(text: str) -> None:
+    run(["sh", "-c", _SET_COMMENT, "sh", os.environ["SLURM_JOB_ID"], text], b"", "scontrol")
+
+
+# --- the record
 
 NODE = "SLURM_NODEID"
 """srun's own count of nodes, in the order of the job's node list, which is that of Env.NAMES."""
@@ -32,12 +104,12 @@ _ASK = 2.0
 
 def ended_by() -> str:
     """Return who ends this job, by its state. Which user has called scancel only accounting knows, later."""
-    return _ender(_job())
+    return _ended_by(_ask_job())
 
 
 def ends_in() -> Optional[Ends]:
     """Return when Slurm ends this job, by its limit or for another job; None: it does not say."""
-    job = _job()
+    job = _ask_job()
     with contextlib.suppress(ValueError):
         end = datetime.datetime.fromisoformat(job.get("EndTime", "")).timestamp()
         preempted = job.get("PreemptTime", "None") != "None"
@@ -46,7 +118,7 @@ def ends_in() -> Optional[Ends]:
     return None
 
 
-def _job() -> dict[str, str]:
+def _ask_job() -> dict[str, str]:
     """Return what the controller says of this job; {} where it does not answer."""
     number = os.environ.get("SLURM_JOB_ID", "")
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
@@ -56,7 +128,7 @@ def _job() -> dict[str, str]:
     return {}
 
 
-def _ender(job: Mapping[str, str]) -> str:
+def _ended_by(job: Mapping[str, str]) -> str:
     state, reason = job.get("JobState", ""), job.get("Reason", "")
     if "TIMEOUT" in state or reason == "TimeLimit":
         return "Slurm, at its time limit"
@@ -69,17 +141,11 @@ def _ender(job: Mapping[str, str]) -> str:
     return "scancel" if state in ("CANCELLED", "COMPLETING") else ""
 
 
-def _set_comment(message: dict[str, Any]) -> None:
-    from ddplaunch.agent.platforms import slurm_comment  # which no pod has
-
-    slurm_comment.set_comment(message)
-
-
 SLURM = Platform(
     "slurm",
-    hints=HINTS,
+    hints=_HINTS,
     place="Slurm's comment",
-    show=_set_comment,
+    show=set_comment,
     ended_by=ended_by,
     ends_in=ends_in,
 )
@@ -98,3 +164,52 @@ def munge_socket(seconds: float) -> Optional[str]:
         named = re.search(rb"^AuthInfo\s*=.*?\bsocket=([^,\s]+)", shown.stdout, re.MULTILINE)
         return named[1].decode() if named else None
     return None
+
+
+# --- node lists: `n[1-3,07],gpu[0-1]-[a,b]`, as SLURM_JOB_NODELIST has them
+
+_LIST_PART = re.compile(r"(?:[^,\[\]]|\[[^\[\]]*\])+")
+_BRACKET = re.compile(r"\[([^\[\]]*)\]")
+_MOST_NODES = 100_000
+"""More nodes than any cluster has; a longer list is damaged."""
+
+
+def expand_nodes(text: str) -> list[str]:
+    """Return all names, in order. Raises ValueError for other text."""
+    parts = _LIST_PART.findall(text)
+    if ",".join(parts) != text:
+        raise ValueError(text)
+    return [name for part in parts for name in _expanded_part(part)]
+
+
+def first_node(text: str) -> str:
+    """Return the first name, "" for text that cannot be read."""
+    try:
+        return next(iter(expand_nodes(text)), "")
+    except ValueError:
+        return ""
+
+
+def _expanded_part(part: str) -> list[str]:
+    bracket = _BRACKET.search(part)
+    if bracket is None:
+        return [part]
+    before, after = (
+        part[: bracket.start()],
+        _expanded_part(part[bracket.end() :]) if part[bracket.end() :] else [""],
+    )
+    return [before + middle + rest for middle in _expanded_bracket(bracket[1]) for rest in after]
+
+
+def _expanded_bracket(text: str) -> list[str]:
+    names: list[str] = []
+    for each in text.split(","):
+        first, dash, last = each.partition("-")
+        if not dash:
+            names.append(each)
+            continue
+        if not first.isdecimal() or not last.isdecimal() or not 0 <= int(last) - int(first) < _MOST_NODES:
+            raise ValueError(each)
+        # Zeros in front count: n[08-10] is n08, n09, n10.
+        names += [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
+    return names

@@ -11,29 +11,18 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, Callable, Optional, Protocol
 
-from ddplaunch.agent.contract import Exited, NodeEvidence, PhaseName, Process, Ras, Stack
+from ddplaunch.agent.contract import Exited, Frame, NodeEvidence, PhaseName, Process, RankEvidence, Ras, Stack
 from ddplaunch.agent.diagnosis.run import stacks as reading
-from ddplaunch.agent.evidence import (
-    cgroup,
-    flight,
-    flight_dump,
-    gpus,
-    kernel,
-    mpi_stacks,
-    py_spy,
-    ras,
-    stacks,
-    waits,
-)
+from ddplaunch.agent.evidence import cgroup, flight, gpus, kernel, py_spy, ras, stacks, waits
+from ddplaunch.agent.evidence.source_lines import SourceLines
+from ddplaunch.agent.evidence.waits import Thread, ThreadWaits
 from ddplaunch.agent.interfaces import read
 from ddplaunch.agent.platforms import physical_host
-from ddplaunch.agent.supervisor import fault_dump, rank_evidence
+from ddplaunch.agent.supervisor import rank_evidence
 from ddplaunch.agent.supervisor.hooks import Hooks, Line
 from ddplaunch.agent.supervisor.ranks import Rank
 from ddplaunch.agent.supervisor.sampling import Sampler, counted, family, frames_of
-from ddplaunch.agent.supervisor.source_lines import SourceLines
-from ddplaunch.agent.supervisor.thread_waits import Thread, ThreadWaits
-from ddplaunch.agent.system import host_identity, proc, processes
+from ddplaunch.agent.system import proc, processes
 from ddplaunch.agent.system.resolve import is_loopback
 from ddplaunch.agent.text import ranges
 
@@ -98,7 +87,7 @@ class Collector:
         self._shm_peak = 0
         self._source_lines = SourceLines()
 
-    def node(
+    def collect(
         self,
         ranks: Sequence[Rank],
         phase: PhaseName,
@@ -106,14 +95,14 @@ class Collector:
         launch_exit: Optional[Exited],
         launch_output: list[str],
     ) -> NodeEvidence:
-        """Return all evidence."""
+        """Return all evidence of this node."""
         self._missing = []
         alive = [rank for rank in ranks if rank.alive]
-        in_use = gpus.of_processes(rank.program for rank in alive)
+        in_use = gpus.gpus_in_use(rank.program for rank in alive)
         self._gpus |= in_use
-        stalled = all(rank.progress.suspicious(time.monotonic()) for rank in alive)
+        stalled = all(rank.progress.is_suspicious(time.monotonic()) for rank in alive)
         question = gpus.Question() if in_use and stalled and not look.quick else None
-        dumps = flight_dump.Dumps(look.dumps, look.hide)
+        dumps = flight.Dumps(look.dumps, look.hide)
         self._look(alive, look, dumps)
         lines, silence = question.answer(self._meanwhile) if question is not None else ([], "")
         if silence:
@@ -126,7 +115,7 @@ class Collector:
             self._missing.append(self._sampler.sockets_missing)
         self._hooks.listen(0.0)  # what ranks have sent while others were looked at, and ended since
         self._meanwhile()
-        evidence = [rank_evidence.so_far(rank) for rank in ranks]
+        evidence = [rank_evidence.evidence_so_far(rank) for rank in ranks]
         # Last of all: it may crash a rank. Where the job is ended next, that does no harm.
         answer = self._of_nccl(alive) if stalled and look.why == "deadline" and self._node == 0 else None
         return NodeEvidence(
@@ -147,14 +136,14 @@ class Collector:
             launch_exit=launch_exit,
             launch_output=launch_output,
             missing=self._missing,
-            machine=f"{host_identity.machine()} {host_identity.network()}",
+            machine=f"{physical_host.boot_id()} {physical_host.network_namespace()}",
             addresses=_addresses(),
             xids=self._kernel.xids(self._pids, self._gpus),
             gpus=lines,
             dumps=dumps.made,
             dumps_left_out=dumps.left_out,
-            loops={} if look.quick else self._source_lines.loops(evidence, self._began),
-            lines={} if look.quick else self._source_lines.of(evidence),
+            loops={} if look.quick else self._source_lines.find_loops(main_files(evidence), self._began),
+            lines={} if look.quick else self._source_lines.read(named_frames(evidence)),
             ras=answer,
         )
 
@@ -184,7 +173,7 @@ class Collector:
 
     # --- the ranks
 
-    def _look(self, ranks: Sequence[Rank], look: Look, dumps: flight_dump.Dumps) -> None:
+    def _look(self, ranks: Sequence[Rank], look: Look, dumps: flight.Dumps) -> None:
         """Collect evidence of all `ranks` at once, and set it as their `evidence`."""
         deadline = look.deadline
         families = {rank: family(rank.program) for rank in ranks}
@@ -208,27 +197,27 @@ class Collector:
         thread_waits = ThreadWaits(_threads(traces), _silent(lines)) if not look.quick else ThreadWaits(())
         if not look.quick and time.monotonic() + _SECOND_LOOK < deadline:
             moved = self._look_again(ranks, families, traces)
-        while thread_waits.open:
+        while thread_waits.is_open:
             self._hooks.listen(0.02)
             self._meanwhile()
-            thread_waits.again()
+            thread_waits.look_again()
         traces = {pid: [_waiting(pid, one, thread_waits) for one in its] for pid, its in traces.items()}
         for rank in ranks:
             rank.read_ring()
             self.remember([rank.pid, *families[rank]])
             its_stacks, source = traces.get(rank.program, []), sources.get(rank.program, "")
             newest = flight.newest(answers.get(rank.program, {}))
-            rank.progress.called_at(time.monotonic() - max(0.0, time.time() - newest))
+            rank.progress.note_call(time.monotonic() - max(0.0, time.time() - newest))
             for entry in answers.get(rank.program, {}).get("handled", []):
-                rank.add(rank_evidence.raised(entry, handled=True))
+                rank.add_exception(rank_evidence.exception_from(entry, handled=True))
             if look.dumps:
                 dumps.add(rank.number, answers.get(rank.program, {}))
-            asks = rank.line is not None and thread_waits.asks((rank.program, rank.line.thread))
+            asks = rank.line is not None and thread_waits.asks_for_gil((rank.program, rank.line.thread))
             if asks and time.monotonic() + _NATIVE_WAIT < deadline:
                 its_stacks = self._with_native(rank.program, its_stacks, deadline)
             children = [self._child(pid, rank, traces.get(pid, [])) for pid in families[rank]]
             rank.evidence = dataclasses.replace(
-                rank_evidence.alive(rank, answers.get(rank.program, {}), its_stacks, source, now),
+                rank_evidence.living_evidence(rank, answers.get(rank.program, {}), its_stacks, source, now),
                 process=self._process(rank.program, answers.get(rank.program, {}).get("polls"), ranks),
                 children=[child for child in children if child is not None],
                 gil_wait=round(rank.line.silent_for, 1) if rank.line is not None and asks else 0.0,
@@ -265,14 +254,17 @@ class Collector:
             traces.update(by_server)
             sources.update(dict.fromkeys(by_server, "debug server"))
         silent = [rank for pid, rank in wanted.items() if pid not in traces]
-        by_signal = fault_dump.ask(silent, min(deadline, time.monotonic() + _FAULT_WAIT), self._meanwhile)
+        files = {rank.program: rank.line.fault_file for rank in silent if rank.line and rank.line.fault_file}
+        by_signal = stacks.ask_faulthandler(
+            files, min(deadline, time.monotonic() + _FAULT_WAIT), self._meanwhile
+        )
         traces.update(by_signal)
         sources.update(dict.fromkeys(by_signal, "faulthandler"))
         blind: dict[str, list[int]] = {}
         for pid, rank in wanted.items():
             if pid in traces:
-                if proc.maps_library(pid, mpi_stacks.LIBRARY):
-                    traces[pid] = mpi_stacks.with_function(
+                if proc.maps_library(pid, stacks.MPI_LIBRARY):
+                    traces[pid] = stacks.with_mpi_function(
                         traces[pid], bool(rank.line and rank.line.mpi_ready)
                     )
                 continue
@@ -317,7 +309,7 @@ class Collector:
         for rank in unknown:
             answer = rank.line.answer if rank.line is not None else None
             if rank.mpi and answer is not None and counted(answer) != before.get(rank):
-                rank.progress.got_on(now)  # on the same line as before, but in another call
+                rank.progress.note_deed(now)  # on the same line as before, but in another call
             first, second = reading.main(traces.get(rank.program, [])), frames_of(answer)
             if first and second is not None:
                 moved[rank] = first[:_COMPARED] != second[:_COMPARED]
@@ -327,8 +319,8 @@ class Collector:
         process = self._sampler.process(pid)
         if process is None:
             return None
-        wait = waits.read(pid, process.state, process.wchan)
-        wait = wait or waits.polled(pid, polls, (rank.program for rank in ranks))
+        wait = waits.read_wait(pid, process.state, process.wchan)
+        wait = wait or waits.polled_lock(pid, polls, (rank.program for rank in ranks))
         return dataclasses.replace(process, waits_for=wait)
 
     def _child(self, pid: int, rank: Rank, child_stacks: list[Stack]) -> Optional[Process]:
@@ -354,7 +346,7 @@ def _threads(traces: dict[int, list[Stack]]) -> Iterator[Thread]:
 
 def _silent(lines: Iterable[Line]) -> Iterator[Thread]:
     """Yield the threads of hooks that owe an answer."""
-    yield from ((line.pid, line.thread) for line in lines if line.open and line.request and line.thread)
+    yield from ((line.pid, line.thread) for line in lines if line.is_open and line.request and line.thread)
 
 
 def _tid(pid: int, stack: Stack) -> int:
@@ -362,7 +354,37 @@ def _tid(pid: int, stack: Stack) -> int:
 
 
 def _waiting(pid: int, stack: Stack, waits: ThreadWaits) -> Stack:
-    return dataclasses.replace(stack, on_lock=True) if waits.on_lock((pid, _tid(pid, stack))) else stack
+    return dataclasses.replace(stack, on_lock=True) if waits.is_on_lock((pid, _tid(pid, stack))) else stack
+
+
+def named_frames(ranks: Iterable[RankEvidence]) -> set[tuple[Frame, int]]:
+    """Return the frames whose source lines are shown, each with the pid of its rank.
+
+    They are the innermost of each thread of a living rank and of its children, and the innermost of the user.
+    """
+    return {
+        (frame, rank.pid)
+        for rank in ranks
+        if rank.alive
+        for stack in [*rank.stacks, *(stack for child in rank.children for stack in child.stacks)]
+        for frame in [
+            *stack.frames[:1],
+            reading.user_frame(stack.frames),
+            reading.worker_task(stack.frames),
+            reading.loader_caller(stack.frames),
+        ]
+        if frame is not None
+    }
+
+
+def main_files(ranks: Iterable[RankEvidence]) -> dict[str, int]:
+    """Return the user's files in which the main threads of living ranks are, each with a process."""
+    return {
+        frame.file: rank.pid
+        for rank in ranks
+        if rank.alive
+        for frame in reading.users(reading.main(rank.stacks))
+    }
 
 
 def _addresses() -> list[str]:

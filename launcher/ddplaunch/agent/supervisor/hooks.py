@@ -6,10 +6,11 @@ import json
 import os
 import selectors
 import socket
-import struct
 import time
 from collections.abc import Iterable
 from typing import Any, Callable, Optional
+
+from ddplaunch.agent.system import processes
 
 _CHUNK = 1 << 18
 _LIMIT = 16 << 20
@@ -38,7 +39,7 @@ class Line:
         self.python = ""
         self.thread = 0  # the kernel's number of the thread that answers; 0: it has not answered yet
         self.ending = 0.0  # wall clock: when its interpreter began to end by itself; 0: it has not
-        self.open = True
+        self.is_open = True
         self.request: Optional[bytes] = None  # sent, and not answered yet
         self.requested_at = 0.0
         self.answer: Optional[HookMessage] = None  # the latest
@@ -46,7 +47,7 @@ class Line:
 
     def ask(self, word: bytes) -> None:
         """Send a request, unless an earlier one is unanswered: the process may be unable to answer."""
-        if self.open and not self.ending and self.request is None and self.role:
+        if self.is_open and not self.ending and self.request is None and self.role:
             self.answer, self.request, self.requested_at = None, word, time.monotonic()
             self.send(word)
 
@@ -54,7 +55,7 @@ class Line:
         try:
             self.connection.send(word + b"\n")
         except OSError:
-            self.open = False
+            self.is_open = False
 
     @property
     def silent_for(self) -> float:
@@ -104,7 +105,7 @@ class Hooks:
                 if line.request is None and line not in requested:
                     requested.add(line)
                     line.ask(word)
-            waiting = [line for line in waiting if line.open and line.request is not None]
+            waiting = [line for line in waiting if line.is_open and line.request is not None]
             left = deadline - time.monotonic()
             if left <= 0 or not waiting:
                 return
@@ -122,17 +123,7 @@ class Hooks:
         self._listener.close()
 
     def _accept(self) -> None:
-        while True:
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                return
-            credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-            pid, user, _ = struct.unpack("3i", credentials)
-            if user != os.getuid():
-                connection.close()
-                continue
-            connection.setblocking(False)
+        for connection, pid in processes.accept_own(self._listener):
             line = self.lines[pid] = Line(connection, pid)
             self._selector.register(connection, selectors.EVENT_READ, line)
             self._read(line)
@@ -179,7 +170,7 @@ class Hooks:
 
     def drop(self, line: Line) -> None:
         """Close a connection that is open."""
-        line.open = False
+        line.is_open = False
         self._selector.unregister(line.connection)
         line.connection.close()
         if self.lines.get(line.pid) is line:

@@ -1,16 +1,31 @@
-"""The connection to the hub. Training goes on without it, while the supervisor reconnects.
+"""The connection to the hub: reports to it, and its orders. Training goes on without it.
 
-The hub may have been replaced after it was killed: on every connection the lasting reports are sent again.
+While the hub is away the supervisor calls it again. It may have been replaced after it was killed: on every
+connection the lasting reports are sent again. A damaged message of the hub must not end the training: it is
+logged and left out.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Hashable, Iterator, Sequence
-from typing import Any, Callable, Optional
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Callable, Optional, Union
 
-from ddplaunch.agent.contract.messages import Join, Message
+from ddplaunch.agent.contract import codec
+from ddplaunch.agent.contract.messages import (
+    Collect,
+    End,
+    Join,
+    Message,
+    Noted,
+    Notice,
+    SignalRanks,
+    Way,
+    load,
+)
+from ddplaunch.agent.diagnosis import catalogue
 from ddplaunch.agent.platforms import physical_host, termination
 from ddplaunch.agent.text.redact import NO_SECRETS, Redactor
 from ddplaunch.agent.transport.endpoints import Endpoint
@@ -61,7 +76,7 @@ class HubLink:
         self._reports: dict[Hashable, Message] = {}
 
     @property
-    def up(self) -> bool:
+    def is_up(self) -> bool:
         return self._channel is not None
 
     @property
@@ -69,23 +84,25 @@ class HubLink:
         """Whether there is a hub that is not frozen, or a lost one may soon be started again."""
         now = time.monotonic()
         return (
-            now - self._last_message < _FROZEN if self.up else self._was_up and now - self._lost_at < _RETURN
+            now - self._last_message < _FROZEN
+            if self.is_up
+            else self._was_up and now - self._lost_at < _RETURN
         )
 
     @property
     def down_for(self) -> float:
         """Return seconds since the last message of a hub that is gone or silent; 0 while one sends."""
         silent = time.monotonic() - self._last_message
-        return 0.0 if not self._hub or (self.up and silent < _SILENT) else silent
+        return 0.0 if not self._hub or (self.is_up and silent < _SILENT) else silent
 
-    def woke(self) -> None:
+    def forgive_silence(self) -> None:
         """Give the hub its time again: we were stopped, and it may have been, too."""
         self._last_message = self._lost_at = time.monotonic()
 
     def fileno(self) -> Optional[int]:
         return self._channel.fileno() if self._channel is not None else None
 
-    def keep(self, patience: float = _CALL) -> None:
+    def connect_if_due(self, patience: float = _CALL) -> None:
         """Connect to the hub's next address, if there is no connection and it is time to."""
         if not self._hub or self._channel is not None or time.monotonic() < self._next_call:
             return
@@ -113,7 +130,7 @@ class HubLink:
         """Try each of the hub's addresses once, with more patience than later."""
         for _ in range(len(self._hub)):
             self._next_call = 0.0
-            self.keep(_FIRST_CALL / len(self._hub))
+            self.connect_if_due(_FIRST_CALL / len(self._hub))
 
     def send(self, message: Message) -> None:
         """Send a message, or drop it where there is no connection."""
@@ -133,7 +150,7 @@ class HubLink:
         """Forget the reports of this kind."""
         self._reports = {key: report for key, report in self._reports.items() if not isinstance(report, kind)}
 
-    def received(self) -> Iterator[tuple[str, Body]]:
+    def receive(self) -> Iterator[tuple[str, Body]]:
         """Yield kinds and bodies of the messages that have come."""
         while self._channel is not None:
             try:
@@ -155,9 +172,9 @@ class HubLink:
         self.expect_hang_up()
         deadline = time.monotonic() + patience + termination.FIRST
         while not is_stopping() and time.monotonic() < deadline:
-            stood = self.up
-            list(self.received())
-            if stood and not self.up:
+            stood = self.is_up
+            list(self.receive())
+            if stood and not self.is_up:
                 deadline = time.monotonic() + termination.FIRST
             time.sleep(_LOOK)
 
@@ -175,3 +192,40 @@ class HubLink:
         if not self._lost:
             self._log(f"{why}; the training goes on, and this node calls it again")
         self._lost = True
+
+
+# --- orders
+
+_LONGEST_WAIT = 600.0
+"""Seconds, the most that an order may ask for."""
+
+Order = Union[Collect, Notice, End, Noted, SignalRanks]
+
+
+def read_orders(lines: Iterable[tuple[str, Body]], log: Callable[[str], None]) -> Iterator[Order]:
+    """Yield the orders among kinds and bodies; `log` gets a sentence about each that cannot be read."""
+    for kind, body in lines:
+        try:
+            order = _read_order(kind, body)
+        except codec.ContractError as error:
+            log(f"cannot read the hub's message {kind[:40]!r}: {error}")
+        else:
+            if order is not None:
+                yield order
+
+
+def _read_order(kind: str, body: Body) -> Optional[Order]:
+    message = load(kind, body, Way.HUB_TO_SUPERVISOR)
+    if isinstance(message, Collect):
+        return replace(message, deadline=_bounded(message.deadline))
+    if isinstance(message, Notice):
+        catalogue.check_end(message.verdicts)
+        return message
+    if isinstance(message, End):
+        catalogue.check_end(message.verdicts, message.exit_code)
+        return replace(message, grace=_bounded(message.grace))
+    return message if isinstance(message, (Noted, SignalRanks)) else None
+
+
+def _bounded(seconds: float) -> float:
+    return min(max(seconds, 0.0), _LONGEST_WAIT)

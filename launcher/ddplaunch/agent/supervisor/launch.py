@@ -1,4 +1,8 @@
-"""Builds the command line, environment and folder of the launch command. Pure but for files."""
+"""Builds the launch command's words, environment and folder of a node, and starts it.
+
+The supervisor starts it once. The keeper of an MPI rank uses the same environment, the gate's smoke test a
+part of it.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +23,14 @@ from typing import TYPE_CHECKING, NamedTuple, Optional, cast
 from ddplaunch.agent import hook
 from ddplaunch.agent.contract import SOURCE_MARK, Env, Files, JobPlan, RendezvousSettings, codec, work_folder
 from ddplaunch.agent.interfaces import predict, read
+from ddplaunch.agent.supervisor import launch_options
 from ddplaunch.agent.system import ports, processes, programs, secrets
 from ddplaunch.agent.text.printable import HintedError
 
 if TYPE_CHECKING:
     from importlib.abc import ResourceLoader
+
+    from ddplaunch.agent.supervisor.rank_tracker import RankTracker
 
 _HOOK_FILES = (
     "sitecustomize.py",
@@ -36,14 +43,11 @@ _HOOK_FILES = (
     "ddplaunch_rendezvous.py",
     "ddplaunch_ring.py",
     "ddplaunch_spawn.py",
-    "ddplaunch_ties.py",
     "ddplaunch_torch.py",
-    "ddplaunch_work.py",
 )
 _RECORDER_SIZE = "2000"
 """Entries of torch's flight recorder; since torch 2.11 the default. Before 2.8 the variable had another name,
 at which newer versions warn in every rank's log: users of old versions set it themselves."""
-_TORCHRUN = ("torch.distributed.run", "torch.distributed.launch")
 
 
 class LaunchError(HintedError):
@@ -173,7 +177,7 @@ class LaunchContext:
         os.rename(self.node, f"{self.node}-{attempt}")
 
 
-def on_volume(plan: JobPlan, own: Mapping[str, str]) -> str:
+def volume_folder(plan: JobPlan, own: Mapping[str, str]) -> str:
     """Return the job's folder on a volume; "": it asks for none, or its name is not known.
 
     `own` is the agent's environment.
@@ -194,7 +198,7 @@ def shared_work(folder: str) -> str:
     return work if os.access(work, os.W_OK) else ""
 
 
-def command(
+def launch_command(
     plan: JobPlan, node: int, attempt: int, agreed: Optional[RendezvousSettings], folder: str = ""
 ) -> list[str]:
     """Return the words to execute; `folder` is the job's, for the keepers of its ranks."""
@@ -218,14 +222,7 @@ def command(
     return words + plan.command + (plan.resume_args or [] if attempt else [])
 
 
-def is_torchrun(words: list[str]) -> bool:
-    """Whether the command itself is torchrun, not a script that may start it."""
-    if os.path.basename(words[0]) == "torchrun":
-        return True
-    return any(a == "-m" and b in _TORCHRUN for a, b in zip(words, words[1:]))
-
-
-def environment(
+def launch_environment(
     plan: JobPlan,
     node: int,
     attempt: int,
@@ -237,9 +234,9 @@ def environment(
 
     Raises MissingSecretError.
     """
-    words = command(plan, node, attempt, agreed)
+    words = launch_command(plan, node, attempt, agreed)
     env = {name: value for name, value in own.items() if name != Env.KEY}
-    if is_torchrun(words):
+    if launch_options.is_torchrun(words):
         # A scheduler's RANK would make torchrun look like a worker. torchrun sets it for its workers.
         for name in ("RANK", "LOCAL_RANK"):
             env.pop(name, None)
@@ -260,7 +257,7 @@ def environment(
         # torchrun's --redirects and --log-dir: the user's own flags win, other programs ignore them. In the
         # foreground a command writes to the user's streams, as often as it does without us.
         defaults.update(PET_REDIRECTS="3", PET_LOG_DIR=place.ranks, PYTHONUNBUFFERED="1")
-    defaults.update(_homeless(place))
+    defaults.update(_stand_in_variables(place))
     ras = read.settings(env, predict.NEWEST)
     if "NCCL_RAS_ADDR" not in ras and ras.get("NCCL_RAS_ENABLE") != "0":
         # All ranks of this node share it. Ranks of two jobs on the usual one would answer for each other.
@@ -268,17 +265,15 @@ def environment(
         port = ports.sequence(seed, ports.ephemeral_range())[0]
         defaults["NCCL_RAS_ADDR"] = f"127.0.0.1:{port}"
     if plan.nproc_per_node is None and plan.nodes > 1 and agreed is not None:
-        from ddplaunch.agent.supervisor import torchrun_options
-
         where = agreed.master_addr, agreed.master_port
-        defaults.update(torchrun_options.gaps(words, env, node, plan.nodes, *where))
+        defaults.update(launch_options.missing_variables(words, env, node, plan.nodes, *where))
     if plan.nproc_per_node not in (None, 1):
         # torchrun's own default, without its warning. What the user's own command line starts sets its own.
         defaults["OMP_NUM_THREADS"] = "1"
     return {**defaults, **env}
 
 
-def _homeless(place: LaunchContext) -> dict[str, str]:
+def _stand_in_variables(place: LaunchContext) -> dict[str, str]:
     """Return variables for a user without a passwd entry, or without write access to /tmp.
 
     Without them torch's compiler fails for want of a user name, and DataLoader's workers of a folder.
@@ -300,7 +295,7 @@ def with_hook(env: dict[str, str], place: LaunchContext, value: str) -> dict[str
     return {**env, Env.HOOK: value, "PYTHONPATH": place.hook + (os.pathsep + path if path else "")}
 
 
-def start(
+def start_command(
     words: list[str],
     env: dict[str, str],
     workdir: Optional[str],
@@ -405,3 +400,39 @@ def _own_file(package: ModuleType, name: str) -> bytes:
     """Return a file of a package of ours, which may be in an archive."""
     loader = cast("ResourceLoader", package.__loader__)
     return loader.get_data(os.path.join(os.path.dirname(str(package.__file__)), name))
+
+
+def start(
+    plan: JobPlan, place: LaunchContext, node: int, attempt: int, tracker: RankTracker, hook: str
+) -> None:
+    """Start the launch command. `hook`: name of the hooks' socket.
+
+    Raises LaunchError, MissingSecretError, ContractError or OSError.
+    """
+    if plan.outputs and not place.on_volume:  # files of another job may lie in any other folder
+        raise LaunchError(
+            f"the job's folder in {plan.outputs} is not known: {Env.SUBMISSION} does not name it",
+            "what has started this agent is too old to name the job: update it, or leave `outputs` out",
+        )
+    place.prepare()
+    if plan.resume_dir:
+        os.makedirs(plan.resume_dir, exist_ok=True)
+    agreed = place.agreed()
+    words = launch_command(plan, node, attempt, agreed, place.folder)
+    env = launch_environment(plan, node, attempt, agreed, place, os.environ)
+    tracker.candidates.of_mpi = not plan.keepers and launch_options.is_mpi_launcher(words)
+    flags = ["ptrace"] if plan.watchdog.privileges == "ptrace" else []
+    if plan.keepers:
+        place.expect_keepers(node, attempt, ",".join([hook, *flags]))
+        if node != 0:
+            return  # node 0 starts the ranks of all nodes
+        env = launch_options.mpi_launcher_environment(plan, env)
+    else:
+        if place.streams is not None and place.streams.carrier:
+            flags.append(f"output={place.streams.carrier}")
+        flags += ["mpi"] if tracker.launches_mpi else [] if launch_options.is_torchrun(words) else ["any"]
+        env = with_hook(env, place, ",".join([hook, *flags]))
+    workdir = place.workdir(plan)
+    if plan.keepers and workdir == place.work:
+        workdir = place.folder  # MPI's launcher needs it on all nodes; the keepers change to their own
+    tracker.begin(start_command(words, env, workdir, place.launch_log, place.streams))

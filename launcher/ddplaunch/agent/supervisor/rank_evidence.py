@@ -29,7 +29,9 @@ _OWN_END = 5.0
 """Seconds between the last traceback in the log and the death that it explains."""
 
 
-def alive(rank: Rank, answer: HookMessage, its_stacks: list[Stack], source: str, now: float) -> RankEvidence:
+def living_evidence(
+    rank: Rank, answer: HookMessage, its_stacks: list[Stack], source: str, now: float
+) -> RankEvidence:
     """Return the evidence of a living rank at `now` (time.monotonic()). `answer`: its hook's, to `dump`."""
     dumps: list[dict[str, Any]] = list(answer.get("recorders", {}).values())
     members = {name: ranks for name, (ranks, _) in answer.get("groups", {}).items()}
@@ -54,7 +56,7 @@ def alive(rank: Rank, answer: HookMessage, its_stacks: list[Stack], source: str,
         initialized=answer.get("initialized", rank.initialized),
         backend=str(answer.get("backend", "")),
         mpi=rank.mpi,
-        mpi_call=mpi_call(answer) or _as_before(rank, its_stacks),
+        mpi_call=mpi_call_from(answer) or _as_before(rank, its_stacks),
         last_output=rank.last_output,
         last_output_at=rank.last_output_at,
         last_lines=list(rank.last_lines),
@@ -85,7 +87,7 @@ def _world_size(rank: Rank, answer: HookMessage) -> Optional[int]:
     return max(sizes, default=rank.world_size)
 
 
-def rendezvous(message: dict[str, Any]) -> Rendezvous:
+def rendezvous_from(message: dict[str, Any]) -> Rendezvous:
     """Return the call of init_process_group in a hook's message."""
     settings = [
         Setting(str(name), str(value), _frame(frame), str(given))
@@ -115,7 +117,7 @@ def _frame(parts: Optional[list[Any]]) -> Optional[Frame]:
     return None if parts is None else Frame(str(parts[0]), str(parts[1]), int(parts[2]))
 
 
-def mpi_call(answer: HookMessage) -> Optional[MpiCall]:
+def mpi_call_from(answer: HookMessage) -> Optional[MpiCall]:
     """Return the MPI function of a hook's answer. Raises ContractError."""
     return codec.load(MpiCall, answer["mpi_call"]) if answer.get("mpi_call") else None
 
@@ -130,7 +132,7 @@ def _as_before(rank: Rank, its_stacks: list[Stack]) -> Optional[MpiCall]:
     return before.mpi_call if same else None
 
 
-def raised(message: dict[str, Any], handled: bool) -> Raised:
+def exception_from(message: dict[str, Any], handled: bool) -> Raised:
     """Return the exception in a hook's message."""
     frames = [Frame(str(name), str(file), int(line)) for name, file, line in message["frames"]]
     return Raised(
@@ -154,7 +156,7 @@ def _merged(lists: list[list[Group]]) -> list[Group]:
     return [merged[name] for name in sorted(merged)]
 
 
-def so_far(rank: Rank) -> RankEvidence:
+def evidence_so_far(rank: Rank) -> RankEvidence:
     """Return a rank's last evidence, updated with its present state and its end."""
     evidence = rank.evidence
     if evidence is None:

@@ -1,16 +1,25 @@
-"""Decides which processes of a node are ranks, and which only start them. Pure.
+"""Finds the processes of a node that are ranks, and those that only start them.
 
 A rank is a process that has called init_process_group, or is about to, at any depth below torchrun, mp.spawn,
 a shell script, or several of them. Its number is the one of its call. Before the call there are three signs,
 strongest first: RANK and LOCAL_RANK in its environment; the call of a sibling that multiprocessing has
 started beside it; a start by torch's mp.spawn.
+
+`Candidates` collects the signs, `assign_roles` decides by them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import dataclasses
+import os
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Optional
+from typing import Any, Optional
+
+from ddplaunch.agent.contract import Env
+from ddplaunch.agent.supervisor import launch_options
+from ddplaunch.agent.supervisor.hooks import Line
+from ddplaunch.agent.system import proc
 
 CALL = "call"
 ENVIRONMENT = "environment"
@@ -56,7 +65,7 @@ class RankRoles:
     launchers: frozenset[int]  # candidates that have turned out to start ranks
 
 
-def view(candidates: Iterable[Candidate]) -> RankRoles:
+def assign_roles(candidates: Iterable[Candidate]) -> RankRoles:
     """Return the roles: each candidate is a member, a process inside one, or a launcher."""
     known = {each.pid: each for each in candidates}
     outermost = {pid: _outermost(each, known) for pid, each in known.items()}
@@ -182,3 +191,146 @@ def _spawned_by_torch(
         and each.parents[0] not in called
         and outermost[each.pid] in (None, *launchers)
     ]
+
+
+# --- the signs
+
+_ASKED_OFTEN, _ASKED_SELDOM = 30, 10
+"""So many times a process is asked every second how it was started, then every tenth second: multiprocessing
+knows it only after the imports of the main file, which may take a minute."""
+
+
+class Candidates:
+    """Processes of this node that may be ranks."""
+
+    def __init__(self) -> None:
+        self.of_mpi = False  # rank numbers of an MPI launcher count as well
+        self._known: dict[int, Candidate] = {}
+        self._queries: dict[int, int] = {}
+
+    def find(self) -> None:
+        """Add workers without a hook, by their environment; drop helpers that have ended.
+
+        A data loader has new workers every epoch, and a later process may get the pid of one.
+        """
+        for pid, known in list(self._known.items()):
+            if known.call is None and known.environment is None and proc.stat(pid) is None:
+                del self._known[pid]
+                self._queries.pop(pid, None)
+        for pid in find_numbered(proc.children(os.getpid()), self._known, self.of_mpi):
+            self._add(pid, environment=numbers_of(pid, self.of_mpi))
+
+    def note_connected(self, line: Line) -> None:
+        """Add a process whose hook has connected, and its ancestors that have a rank's number."""
+        if line.role != "rank":
+            return  # until its call it is no candidate
+        own = numbers_of(line.pid, self.of_mpi)
+        if own is None and line.rank is not None and line.local_rank is not None:
+            own = Numbers(line.rank, line.local_rank, line.world_size)  # it has ended already
+        self._add(line.pid, environment=own)
+        for parent in self._known[line.pid].parents:
+            numbers = numbers_of(parent, self.of_mpi)
+            if numbers is not None:
+                self._add(parent, environment=numbers)
+
+    def note_call(self, line: Line, rank: Optional[int], world_size: Optional[int]) -> None:
+        """Note that a process has called init_process_group, with these numbers."""
+        self._add(line.pid, call=Numbers(rank, None, world_size))
+
+    def take_answers(self, lines: Iterable[Line]) -> bool:
+        """Note what processes have answered to `who`. Returns whether that is new."""
+        is_new = False
+        for line in lines:
+            index = (line.answer or {}).get("spawned")
+            if index is not None and self.index_of(line.pid) is None:
+                # Siblings are known by their parent, which under pytest is this process.
+                parents = tuple(ancestors(line.pid)) or (os.getpid(),)
+                self._add(line.pid, spawned=int(index), parents=parents)
+                is_new = True
+        return is_new
+
+    def note_spawned(self, line: Line, index: int, parent: int) -> None:
+        """Note that torch's mp.spawn has started a process, as its parent's child number `index`."""
+        # Of a process that has ended, the system knows no parents.
+        self._add(line.pid, spawned=index, by_torch=True, parents=(parent, *ancestors(parent)))
+
+    def index_of(self, pid: int) -> Optional[int]:
+        """Return a process's index among its parent's children; None where it is not known."""
+        known = self._known.get(pid)
+        return None if known is None else known.spawned
+
+    def was_spawned(self, pid: int, index: int, parent: int) -> bool:
+        """Whether a process is known as child number `index` of this parent."""
+        known = self._known.get(pid)
+        return known is not None and known.spawned == index and known.parents[:1] == (parent,)
+
+    def choose_to_ask(self, lines: Iterable[Line]) -> list[Line]:
+        """Return the processes to ask now how they were started."""
+        result = []
+        for line in lines:
+            unknown = self.index_of(line.pid) is None
+            if line.role in ("any", "child") and unknown and line.request is None:
+                count = self._queries[line.pid] = self._queries.get(line.pid, 0) + 1
+                if count <= _ASKED_OFTEN or count % _ASKED_SELDOM == 0:
+                    result.append(line)
+        return result
+
+    def assign_roles(self) -> RankRoles:
+        return assign_roles(self._known.values())
+
+    def forget(self, pid: int) -> None:
+        """Drop a process that another has replaced, and its ancestors that are gone, too."""
+        dropped = self._known.pop(pid, None)
+        for parent in dropped.parents if dropped is not None else ():
+            if proc.stat(parent) is None:
+                self._known.pop(parent, None)
+
+    def forget_ended(self) -> None:
+        """Drop the processes that are gone: later ones take their places."""
+        for pid in [pid for pid in self._known if proc.stat(pid) is None]:
+            del self._known[pid]
+            self._queries.pop(pid, None)
+
+    def _add(self, pid: int, **facts: Any) -> None:
+        known = self._known.pop(pid, None) or Candidate(pid, tuple(ancestors(pid)))
+        self._known[pid] = dataclasses.replace(known, **facts)  # the newest last
+
+
+def ancestors(pid: int) -> Iterable[int]:
+    """Yield the ancestors of `pid`, the parent first, below this process."""
+    us = os.getpid()
+    stat = proc.stat(pid)
+    while stat is not None and stat.parent > 1 and stat.parent != us:
+        yield stat.parent
+        stat = proc.stat(stat.parent)
+
+
+def find_numbered(roots: Iterable[int], known: Container[int], of_mpi: bool = False) -> list[int]:
+    """Return the topmost processes from `roots` down with rank numbers; not below `known`."""
+    pids = []
+    queue = list(roots)
+    while queue:
+        pid = queue.pop()
+        # A rank's child has its numbers, too; multiprocessing's resource tracker may outlive the rank.
+        if pid in known or ",rank=" in proc.environment(pid).get(Env.HOOK, ""):
+            continue
+        if numbers_of(pid, of_mpi) is not None:
+            pids.append(pid)
+        else:
+            queue += proc.children(pid)
+    return pids
+
+
+def numbers_of(pid: int, of_mpi: bool = False) -> Optional[Numbers]:
+    """Return RANK, LOCAL_RANK and WORLD_SIZE of a process's environment, else an MPI launcher's numbers."""
+    return numbers_in(proc.environment(pid), of_mpi)
+
+
+def numbers_in(environment: Mapping[str, str], of_mpi: bool = False) -> Optional[Numbers]:
+    """Return the numbers of a rank in an environment, as `numbers_of` does."""
+    size = environment.get("WORLD_SIZE", "")
+    rank, local = environment.get("RANK", ""), environment.get("LOCAL_RANK", "")
+    if rank.isdecimal() and local.isdecimal():
+        return Numbers(int(rank), int(local), int(size) if size.isdecimal() else None)
+    numbers = launch_options.mpi_numbers(environment) if of_mpi else None
+    return None if numbers is None else Numbers(*numbers)

@@ -9,14 +9,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Optional
 
 from ddplaunch.agent.contract import Exited, JobPlan, Phase, PhaseName
-from ddplaunch.agent.evidence import mp_spawn, mpirun, torchrun
-from ddplaunch.agent.supervisor import rank_evidence, ranks, torchrun_options
-from ddplaunch.agent.supervisor.candidates import Candidates, ancestors
+from ddplaunch.agent.evidence import program_output
+from ddplaunch.agent.supervisor import launch_options, rank_evidence, ranks
 from ddplaunch.agent.supervisor.hooks import HookMessage, Hooks, Line
 from ddplaunch.agent.supervisor.launch import LaunchContext
-from ddplaunch.agent.supervisor.output import Console
-from ddplaunch.agent.supervisor.rank_logs import RankLogs
-from ddplaunch.agent.supervisor.rank_roles import ENVIRONMENT, Member
+from ddplaunch.agent.supervisor.output import Console, RankLogs
+from ddplaunch.agent.supervisor.rank_roles import ENVIRONMENT, Candidates, Member, ancestors
 from ddplaunch.agent.supervisor.ranks import Rank
 from ddplaunch.agent.system import proc, processes
 from ddplaunch.agent.text.redact import NO_SECRETS, Redactor
@@ -82,7 +80,7 @@ class RankTracker:
         """Watch a launch command that was started just now."""
         self.launch, self._launch_end = launch, [processes.open_pid(launch.pid)]
 
-    def ends(self) -> list[Optional[int]]:
+    def end_descriptors(self) -> list[Optional[int]]:
         """Return descriptors, readable once a rank or the launch command ended; None: before Linux 5.3."""
         return [*self._launch_end, *(rank.fileno() for rank in self.alive)]
 
@@ -92,25 +90,25 @@ class RankTracker:
             self.candidates.find()
             self._review()
 
-    def join(self, line: Line) -> None:
+    def note_connected(self, line: Line) -> None:
         """Add a process whose hook has connected, or a rank's keeper."""
         if line.role == "keeper":
             self._keep(line)
         elif self._plan.keepers:
             self._claim(line)
         elif line.role == "rank":
-            self.candidates.joined(line)
+            self.candidates.note_connected(line)
             self._review(line.pid)
         elif line.role == "any" and all(rank.placeholder for rank in self.ranks):
             elders = {rank.program for rank in self.alive}
             if not elders.intersection(ancestors(line.pid)):
                 self._add(Member(line.pid, line.pid, 0, 0, None, ""), placeholder=True)
 
-    def meet(self, line: Line, message: dict[str, Any]) -> Optional[Rank]:
+    def note_rendezvous(self, line: Line, message: dict[str, Any]) -> Optional[Rank]:
         """Note a process's call of init_process_group. Returns its rank, if it is one."""
-        rendezvous = rank_evidence.rendezvous(message)
+        rendezvous = rank_evidence.rendezvous_from(message)
         if not self._plan.keepers:
-            self.candidates.called(line, rendezvous.rank, rendezvous.world_size)
+            self.candidates.note_call(line, rendezvous.rank, rendezvous.world_size)
             self._review(line.pid)
         rank = self.rank_of(line)
         if rank is not None:
@@ -118,31 +116,31 @@ class RankTracker:
             rank.world_size = rendezvous.world_size or rank.world_size
         return rank
 
-    def spawned(self, line: Line, index: int, parent: int) -> None:
+    def note_spawned(self, line: Line, index: int, parent: int) -> None:
         """Note that torch's mp.spawn has started a process, as its parent's child number `index`."""
         if not self._plan.keepers:
             before = [r for r in self.ranks if self.candidates.was_spawned(r.program, index, parent)]
             self._set_aside([rank for rank in before if self._has_ended(rank)])
-            self.candidates.spawned(line, index, parent)
+            self.candidates.note_spawned(line, index, parent)
             self._review(line.pid)
 
-    def strangers(self) -> list[Line]:
+    def choose_to_ask(self) -> list[Line]:
         """Return the processes with the hook to ask how they were started."""
-        return self.candidates.to_query(self._hooks.lines.values())
+        return self.candidates.choose_to_ask(self._hooks.lines.values())
 
     def recognise(self) -> None:
-        """Use the answers of `strangers`."""
-        if self.candidates.answered(self._hooks.lines.values()):
+        """Use the answers of those that `choose_to_ask` returned."""
+        if self.candidates.take_answers(self._hooks.lines.values()):
             self._review()
 
     def _review(self, joined: int = 0) -> None:
         """Update the ranks by the candidates; `joined`: a process that counts though it has ended already."""
-        seen = self.candidates.view()
+        seen = self.candidates.assign_roles()
         self._drop([rank for rank in self.ranks if rank.pid in seen.launchers])
         for member in seen.members:
             if self._is_past(member.pid):
                 continue
-            known = next((r for r in self.ranks if r.was(member.pid) and not r.placeholder), None)
+            known = next((r for r in self.ranks if r.is_or_was(member.pid) and not r.placeholder), None)
             if known is None and (
                 proc.stat(member.pid) is not None or joined in (member.pid, member.program)
             ):
@@ -189,9 +187,9 @@ class RankTracker:
         for line, message in received:
             rank = self.rank_of(line)
             if rank is not None and "raised" in message:
-                rank.add(rank_evidence.raised(message["raised"], handled=False))
+                rank.add_exception(rank_evidence.exception_from(message["raised"], handled=False))
 
-    def ended(self) -> list[Rank]:
+    def take_ended(self) -> list[Rank]:
         """Return ranks that have ended since the last call; note the end of the launch command."""
         ended = [*self._unreported, *(rank for rank in self.alive if rank.look_for_end())]
         self._unreported = []
@@ -202,7 +200,7 @@ class RankTracker:
             if self.launch is not None and self.launch.pid == rank.pid and self.launch.returncode is not None:
                 rank.learn_exit(self.launch.returncode)
         if self.launch is None and self._plan.keepers and self._all_have_ended():
-            code = int(any(ranks.bad(rank.exit) for rank in self.ranks))
+            code = int(any(ranks.is_bad_end(rank.exit) for rank in self.ranks))
             self.launch_exit = Exited(time.time(), code, by_us=self.dismissed)
         return ended
 
@@ -224,7 +222,7 @@ class RankTracker:
         """Add a rank and return it; None for a process that has ended, or a placeholder beside a rank."""
         if placeholder and self.alive:
             return None
-        if any(rank.was(member.pid) for rank in self.ranks if not rank.alive):
+        if any(rank.is_or_was(member.pid) for rank in self.ranks if not rank.alive):
             return None
         if not placeholder:
             self._drop([rank for rank in self.ranks if rank.placeholder])
@@ -238,7 +236,7 @@ class RankTracker:
 
     def _look_at_launcher(self, pid: int) -> None:
         words = proc.text(pid, "cmdline").split("\0")
-        least = torchrun_options.least_nodes(words, proc.environment(pid))
+        least = launch_options.least_nodes(words, proc.environment(pid))
         self.least_nodes = self.least_nodes if least is None else least
 
     def _predecessors(self, member: Member) -> list[Rank]:
@@ -295,18 +293,18 @@ class RankTracker:
         """Read all output that is left, and in it the exit codes that only torchrun or mpirun got."""
         self.logs.catch_up(over=True)
         output = _text(self._place.launch_log, self._output_from)
-        for number, (local_rank, pid, code) in torchrun.exits(output).items():
+        for number, (local_rank, pid, code) in program_output.torchrun_exits(output).items():
             rank = next((rank for rank in self.ranks if rank.pid == pid), None)
             if rank is None and not any(each.number == number for each in self.ranks):
                 rank = Rank(number, local_rank, pid)
                 self.ranks.append(rank)
             if rank is not None and (not rank.alive or rank.look_for_end()):
                 rank.learn_exit(code)
-        for index, code in mp_spawn.exits(output).items():
+        for index, code in program_output.mp_spawn_exits(output).items():
             its = [rank for rank in self.ranks if self.candidates.index_of(rank.program) == index]
             if len(its) == 1 and not its[0].alive:
                 its[0].learn_exit(code)
-        for number, code in mpirun.exits(output).items() if self.launches_mpi else ():
+        for number, code in program_output.mpirun_exits(output).items() if self.launches_mpi else ():
             for rank in self.ranks:
                 if rank.number == number and (not rank.alive or rank.look_for_end()):
                     rank.learn_exit(code)

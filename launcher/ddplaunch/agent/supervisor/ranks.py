@@ -13,16 +13,13 @@ import select
 import signal
 import time
 from collections import deque
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Optional
 
-from ddplaunch.agent.contract import Env, Exited, Frame, Phase, PhaseName, Raised, RankEvidence, Rendezvous
+from ddplaunch.agent.contract import Exited, Frame, Phase, PhaseName, Raised, RankEvidence, Rendezvous
 from ddplaunch.agent.evidence import ring
-from ddplaunch.agent.supervisor import mpi_environment
 from ddplaunch.agent.supervisor.hooks import Line
-from ddplaunch.agent.supervisor.progress import Progress
-from ddplaunch.agent.supervisor.rank_roles import Numbers
-from ddplaunch.agent.supervisor.steps import Steps
+from ddplaunch.agent.supervisor.rank_progress import Progress, Steps
 from ddplaunch.agent.system import proc, processes
 
 RAISED_KEPT = 20
@@ -99,7 +96,7 @@ class Rank:
     def alive(self) -> bool:
         return self.exit is None
 
-    def was(self, pid: int) -> bool:
+    def is_or_was(self, pid: int) -> bool:
         """Whether `pid` is, or was, this process, and not a later one of the same number."""
         stat = proc.stat(pid)
         return pid == self.pid and (stat is None or stat.started == self.started)
@@ -135,14 +132,14 @@ class Rank:
         given = None if call is None else call.timeout
         return max(_TIMEOUT, given or 0.0)
 
-    def passes(self) -> None:
+    def note_passed(self) -> None:
         """Note that its call of init_process_group has returned."""
         self.initialized = self.was_initialized = True
         self.passed_at = time.time()
         if self.rendezvous is not None:
             self.rendezvous = dataclasses.replace(self.rendezvous, passed=True)
 
-    def add(self, raised: Raised) -> None:
+    def add_exception(self, raised: Raised) -> None:
         """Add an exception, unless it is known: hook and log report the same ones."""
         for index, known in enumerate(self.raised):
             if _is_same(known, raised):
@@ -158,7 +155,7 @@ class Rank:
         if answer.get("timeout") is not None:
             self.group_timeout = float(answer["timeout"])
 
-    def prints(self, lines: Iterable[bytes]) -> None:
+    def note_lines(self, lines: Iterable[bytes]) -> None:
         """Note lines that it has printed, or that have changed, as a bar that is redrawn."""
         self.printed = True
         for line in lines:
@@ -181,7 +178,7 @@ class Rank:
         stat = proc.stat(self.pid)
         if stat is not None and stat.started == self.started and stat.state not in "ZX":
             return False
-        if self.keeper is not None and self.keeper.open and not self.keeper.ending:
+        if self.keeper is not None and self.keeper.is_open and not self.keeper.ending:
             return False  # it reports in a moment whether it got a signal to end the rank
         if stat is not None and stat.started == self.started:
             status: Optional[int] = stat.exit_status
@@ -191,7 +188,7 @@ class Rank:
         self.read_ring()
         # MPI's launcher ends ranks by a signal to their keepers. A keeper that ends without a message was
         # killed.
-        self.exit = ended(status)
+        self.exit = end_by_status(status)
         if self.exit.code == 0 and self.line is not None and self.line.ending:
             # Peers may have missed it since then: the teardown of an interpreter may take seconds.
             self.exit = dataclasses.replace(self.exit, at=self.line.ending)
@@ -248,7 +245,7 @@ def _weight(raised: Raised) -> tuple[bool, bool]:
     return not raised.handled, raised.source == "hook"
 
 
-def ended(status: Optional[int]) -> Exited:
+def end_by_status(status: Optional[int]) -> Exited:
     """Return the end now by `status` of waitpid(2); None: unknown."""
     now = time.time()
     if status is None:
@@ -260,37 +257,6 @@ def ended(status: Optional[int]) -> Exited:
     )
 
 
-def bad(exited: Optional[Exited]) -> bool:
+def is_bad_end(exited: Optional[Exited]) -> bool:
     """Whether torchrun will end the other ranks over this end."""
     return exited is not None and exited.code != 0
-
-
-def find(roots: Iterable[int], known: Container[int], of_mpi: bool = False) -> list[int]:
-    """Return the topmost processes from `roots` down with rank numbers; not below `known`."""
-    pids = []
-    queue = list(roots)
-    while queue:
-        pid = queue.pop()
-        # A rank's child has its numbers, too; multiprocessing's resource tracker may outlive the rank.
-        if pid in known or ",rank=" in proc.environment(pid).get(Env.HOOK, ""):
-            continue
-        if numbers_of(pid, of_mpi) is not None:
-            pids.append(pid)
-        else:
-            queue += proc.children(pid)
-    return pids
-
-
-def numbers_of(pid: int, of_mpi: bool = False) -> Optional[Numbers]:
-    """Return RANK, LOCAL_RANK and WORLD_SIZE of a process's environment, else an MPI launcher's numbers."""
-    return numbers_in(proc.environment(pid), of_mpi)
-
-
-def numbers_in(environment: Mapping[str, str], of_mpi: bool = False) -> Optional[Numbers]:
-    """Return the numbers of a rank in an environment, as `numbers_of` does."""
-    size = environment.get("WORLD_SIZE", "")
-    rank, local = environment.get("RANK", ""), environment.get("LOCAL_RANK", "")
-    if rank.isdecimal() and local.isdecimal():
-        return Numbers(int(rank), int(local), int(size) if size.isdecimal() else None)
-    numbers = mpi_environment.numbers(environment) if of_mpi else None
-    return None if numbers is None else Numbers(*numbers)

@@ -8,10 +8,10 @@ from collections.abc import Container, Iterable
 from typing import Any, NamedTuple, Optional
 
 from ddplaunch.agent.contract import Frame, Process
-from ddplaunch.agent.diagnosis.run import stacks
-from ddplaunch.agent.evidence import cgroup, flight, mpi_stacks, ring
+from ddplaunch.agent.diagnosis.run import stacks as reading
+from ddplaunch.agent.evidence import cgroup, flight, ring, stacks
 from ddplaunch.agent.supervisor.hooks import Line
-from ddplaunch.agent.supervisor.progress import Sample
+from ddplaunch.agent.supervisor.rank_progress import Sample
 from ddplaunch.agent.supervisor.ranks import Rank
 from ddplaunch.agent.system import proc, tcp
 
@@ -121,8 +121,8 @@ class Sampler:
             rank
             for rank in ranks
             if always
-            or rank.progress.suspicious(now)
-            or (rank.initialized and rank.progress.only_transfers(now))
+            or rank.progress.is_suspicious(now)
+            or (rank.initialized and rank.progress.is_only_transferring(now))
         ]
         self._sent = {rank.program: self._sent.get(rank.program, deque(maxlen=_KEPT)) for rank in suspects}
         if not suspects or self.sockets_missing or now - self._sockets_at < _SOCKETS_EVERY:
@@ -150,7 +150,7 @@ class Sampler:
     def look_at_queues(self, ranks: Iterable[Rank]) -> None:
         """Note for how long the suspicious ranks have waited for a CPU, and who has the CPUs then."""
         now = time.monotonic()
-        suspects = [rank for rank in ranks if rank.progress.suspicious(now)]
+        suspects = [rank for rank in ranks if rank.progress.is_suspicious(now)]
         if not suspects or now - self._queues_at < _QUEUES_EVERY:
             return
         self._queues_at = now
@@ -317,8 +317,8 @@ def _stand(
     if answer is None or not answer.get("initialized"):
         return None
     if frames is not None:
-        kind = "loader" if stacks.in_loader(frames) else "collective" if stacks.collective(frames) else ""
-        site = stacks.loader_caller(frames) if kind == "loader" else stacks.user_frame(frames)
+        kind = "loader" if reading.in_loader(frames) else "collective" if reading.collective(frames) else ""
+        site = reading.loader_caller(frames) if kind == "loader" else reading.user_frame(frames)
     elif answer.get("place"):
         kind, name, file, line = answer["place"]
         site = Frame(str(name), str(file), int(line)) if file else None
@@ -335,7 +335,7 @@ def _is_mute_in_mpi(rank: Rank) -> bool:
     """Whether MPI probably holds the GIL: mpi4py does in MPI_Init, and while it duplicates a communicator."""
     line = rank.line
     return (
-        line is not None and line.silent_for >= _MUTE and proc.maps_library(rank.program, mpi_stacks.LIBRARY)
+        line is not None and line.silent_for >= _MUTE and proc.maps_library(rank.program, stacks.MPI_LIBRARY)
     )
 
 

@@ -1,21 +1,25 @@
 """Passes signals on to the launch command, as if it had been started without us: each once, none is lost.
 
 They come from the outer process by a pipe, with their sender. One that comes to this process directly was
-sent to all processes of the job, as some schedulers do, and so to the launch command as well.
+sent to all processes of the job, as some schedulers do, and so to the launch command as well. The signal that
+the job file names goes to the ranks themselves, whatever stands between them and us.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import time
-from typing import Optional
+from typing import Callable, Optional
 
-from ddplaunch.agent.contract import Files, StopRequest, codec
+from ddplaunch.agent.contract import Files, JobPlan, StopRequest, codec
+from ddplaunch.agent.contract.messages import Signalled
 from ddplaunch.agent.supervisor.launch import LaunchContext
 from ddplaunch.agent.supervisor.rank_tracker import RankTracker
 from ddplaunch.agent.supervisor.reaper import Outer, SentSignal
 from ddplaunch.agent.system import proc, processes, signals
+from ddplaunch.agent.text.ranges import some
 
 _SECOND_COPY = 2.0
 """Seconds between a signal to all processes of the job and its second copy, through the outer process."""
@@ -49,7 +53,7 @@ class SignalRelay:
         """Note signals that come directly, from now on. Signals of the caller's that it ignores stay so."""
         for number in signals.FORWARDED - signals.CRASHES:
             if not signals.is_ignored(number):
-                signal.signal(number, self._came)
+                signal.signal(number, self._note_direct)
         signals.unblock()
 
     def fileno(self) -> int:
@@ -70,7 +74,7 @@ class SignalRelay:
         """
         return self._has_hung_up or os.getppid() != self._outer.pid
 
-    def who(self, sent: SentSignal) -> str:
+    def describe(self, sent: SentSignal) -> str:
         """Return who asks for the end: `Ctrl-C`, `ddplaunch cancel`, or the signal and its sender."""
         request = self.request_of(sent)
         if request is not None:
@@ -85,7 +89,7 @@ class SignalRelay:
             return None
         return request if request.number == sent.number else None
 
-    def ends(self, sent: SentSignal) -> bool:
+    def asks_for_end(self, sent: SentSignal) -> bool:
         """Whether the signal asks for the end. A launch command that expects SIGHUP only wants to know."""
         launch = self._tracker.launch
         if sent.number == signal.SIGHUP:
@@ -102,7 +106,7 @@ class SignalRelay:
     def pass_on(self, sent: SentSignal) -> None:
         """Send it to the launch command: alone, or with its group, as a terminal does."""
         launch = self._tracker.launch
-        if self._came_to_all(sent.number) or launch is None or self._tracker.launch_exit is not None:
+        if self._has_come_to_all(sent.number) or launch is None or self._tracker.launch_exit is not None:
             return
         request = self.request_of(sent)
         to_group = sent.number == signal.SIGWINCH or (sent if request is None else request).to_group
@@ -110,7 +114,7 @@ class SignalRelay:
 
     def is_for_ranks(self, sent: SentSignal) -> bool:
         """Whether the ranks have no copy of their own, as of a signal to all processes of the job."""
-        return not self._came_to_all(sent.number)
+        return not self._has_come_to_all(sent.number)
 
     def forward(self, sent: SentSignal, started: float) -> None:
         """Pass on a signal that asks for no end. `started`: the launch command's time.monotonic()."""
@@ -123,7 +127,7 @@ class SignalRelay:
         else:
             self.pass_on(sent)
 
-    def by_the_clock(self) -> None:
+    def do_what_is_due(self) -> None:
         """Do what is due: signals that wait for a handler, and our own pause."""
         launch, now = self._tracker.launch, time.monotonic()
         if launch is None:
@@ -174,10 +178,10 @@ class SignalRelay:
 
     # --- signals to all processes of the job
 
-    def _came(self, number: int, _: object) -> None:
+    def _note_direct(self, number: int, _: object) -> None:
         self._direct[number] = time.monotonic()
 
-    def _came_to_all(self, number: int) -> bool:
+    def _has_come_to_all(self, number: int) -> bool:
         time.sleep(_DIRECT)
         return time.monotonic() - self._direct.pop(number, -_SECOND_COPY) < _SECOND_COPY
 
@@ -186,3 +190,107 @@ def is_stopped(pid: int) -> bool:
     """Whether a process is stopped by a signal."""
     stat = proc.stat(pid)
     return stat is not None and stat.state in "Tt"
+
+
+# --- the job file's signal, for the ranks
+
+_HANDLER_PATIENCE = 5.0
+"""Seconds for a rank to set a handler, until it is named as one without. It gets the signal later, too."""
+_PROGRAM_STARTS = 0.3
+"""Seconds for a process to become another program. It takes a few milliseconds."""
+_SAME_SIGNAL = 2.0
+"""Seconds in which a signal of the same number is the same one, by another way."""
+
+
+class RankSignal:
+    """Sends the plan's signal to the ranks. `report` gets the result, for the hub; `log`, what is odd."""
+
+    def __init__(
+        self,
+        plan: JobPlan,
+        tracker: RankTracker,
+        report: Callable[[Signalled], None],
+        log: Callable[[str], None],
+    ) -> None:
+        self._plan = plan
+        self._tracker = tracker
+        self._report = report
+        self._log = log
+        self._number = signals.number(plan.signal.name) if plan.signal is not None else 0
+        self._due_since = -math.inf  # by the hub, or by our own stop
+        self._again_at = -math.inf  # when a signal of this number was last sent to the job
+        self._reported = True
+        self._got: set[int] = set()  # processes
+        self._ready_since: dict[int, float] = {}  # processes, and from when they took it
+        self._own = proc.command_line(os.getpid())
+        self._deaf: list[int] = []  # ranks without a handler, as last logged
+
+    def is_named(self, number: int) -> bool:
+        """Whether the job file names this signal for the ranks. MPI's launchers hand on their own copies."""
+        return number == self._number and not self._plan.keepers
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the ranks get the signal since the end is near."""
+        return self._due_since > -math.inf
+
+    def send_once(self) -> None:
+        """Send it since the end is near: once, however often this is called."""
+        if self._plan.signal is None:
+            return
+        if not self.is_due:
+            now = time.monotonic()
+            self._due_since = now
+            if now - self._again_at > _SAME_SIGNAL:
+                self._got.clear()
+        self._reported = False  # asked again, the hub has lost the answer
+        self.do_what_is_due()
+
+    def send_again(self) -> None:
+        """Send it, which was sent to the job; every time."""
+        now = time.monotonic()
+        if now - self._due_since > _SAME_SIGNAL:
+            self._got.clear()
+        self._again_at, self._reported = now, False
+        self.do_what_is_due()
+
+    def do_what_is_due(self) -> None:
+        """Send it to ranks that have a handler by now."""
+        since = max(self._due_since, self._again_at)
+        if since == -math.inf or self._tracker.launch_exit is not None:
+            return
+        targets = self._targets()
+        for pid in targets.keys() - self._got:
+            if self._is_ready(pid):
+                processes.send(pid, self._number)
+                self._got.add(pid)
+                self._reported = False
+        if self._reported:
+            return
+        deaf = sorted(number for pid, number in targets.items() if pid not in self._got)
+        complete = targets and not deaf and len(targets) >= (self._plan.nproc_per_node or 1)
+        if complete or time.monotonic() - since >= _HANDLER_PATIENCE:
+            self._reported = True
+            self._report(Signalled(len(targets) - len(deaf), deaf))
+            if deaf and deaf != self._deaf:
+                has, them = ("have", "them") if len(deaf) > 1 else ("has", "it")
+                name = signals.name(self._number)
+                self._log(f"{some('rank', deaf)} {has} no handler for {name}, which would only end {them}")
+            self._deaf = deaf
+
+    def _is_ready(self, pid: int) -> bool:
+        """Whether the process takes the signal, and did a moment ago.
+
+        A process that is about to become a rank has the handlers and the blocked signals of who starts it.
+        """
+        if not signals.is_awaited(pid, self._number) or proc.command_line(pid) == self._own:
+            self._ready_since.pop(pid, None)
+            return False
+        return time.monotonic() - self._ready_since.setdefault(pid, time.monotonic()) >= _PROGRAM_STARTS
+
+    def _targets(self) -> dict[int, int]:
+        """Return the ranks' numbers by process. Of a command without ranks, the command itself is one."""
+        own = self._plan.nproc_per_node is None
+        ranks = {rank.program: rank.number for rank in self._tracker.alive if own or not rank.placeholder}
+        launch = self._tracker.launch
+        return ranks or ({launch.pid: 0} if own and launch is not None else {})

@@ -29,22 +29,19 @@ from ddplaunch.agent.contract import (
 from ddplaunch.agent.contract.bundle_file import MOST_DUMPS
 from ddplaunch.agent.diagnosis import verdict_text
 from ddplaunch.agent.platforms import termination
-from ddplaunch.agent.supervisor import checkpoint, exit_status, orders, rank_evidence, ranks, reaper
+from ddplaunch.agent.supervisor import ends, hub_link, rank_evidence, ranks, reaper
 from ddplaunch.agent.supervisor.collector import Collector, Look
-from ddplaunch.agent.supervisor.heartbeats import beat
+from ddplaunch.agent.supervisor.ends import HOLD, Launchers, is_dying
+from ddplaunch.agent.supervisor.heartbeats import BEAT, POLL, Poller, build_beat, wait_for
 from ddplaunch.agent.supervisor.hooks import HookMessage, Hooks, Line
 from ddplaunch.agent.supervisor.hub_link import HubLink
-from ddplaunch.agent.supervisor.launch import LaunchContext, LaunchError, LaunchStreams, on_volume
-from ddplaunch.agent.supervisor.launchers import HOLD, Launchers, is_dying
-from ddplaunch.agent.supervisor.lookups import Lookups
+from ddplaunch.agent.supervisor.launch import LaunchContext, LaunchError, LaunchStreams, start, volume_folder
 from ddplaunch.agent.supervisor.output import Console
-from ddplaunch.agent.supervisor.polling import BEAT, POLL, Poller, wait_for
-from ddplaunch.agent.supervisor.rank_signal import RankSignal
 from ddplaunch.agent.supervisor.rank_tracker import RankTracker
 from ddplaunch.agent.supervisor.ranks import Rank
+from ddplaunch.agent.supervisor.rendezvous import Lookups
 from ddplaunch.agent.supervisor.sampling import Sampler
-from ddplaunch.agent.supervisor.signal_relay import SignalRelay, is_stopped
-from ddplaunch.agent.supervisor.start import start
+from ddplaunch.agent.supervisor.signal_relay import RankSignal, SignalRelay, is_stopped
 from ddplaunch.agent.supervisor.without_hub import WithoutHub
 from ddplaunch.agent.system import processes, secrets, signals
 from ddplaunch.agent.transport.endpoints import Endpoint
@@ -69,7 +66,7 @@ def main(
     """
 
     def inside(outer: reaper.Outer) -> int:
-        place = LaunchContext(folder, node, streams, on_volume(plan, os.environ))
+        place = LaunchContext(folder, node, streams, volume_folder(plan, os.environ))
         redactor = secrets.redactor(plan.hidden, os.environ)
         console = Console(sys.stdout.fileno(), redactor)
         log, regroups = partial(console.log, f"{node}/ddplaunch"), place.regroups
@@ -102,7 +99,7 @@ class Supervisor:
         self.relay = SignalRelay(place, outer, self.tracker)
         self.rank_signal = RankSignal(plan, self.tracker, link.send, self.log)
         self.sampler = Sampler()
-        self.collector = Collector(node, plan.python, self.hooks, self.sampler, self.meanwhile)
+        self.collector = Collector(node, plan.python, self.hooks, self.sampler, self.watch_meanwhile)
         self.poller = Poller(self.tracker, self.hooks, self.sampler, self.collector)
         self.fresh_ends: list[Rank] = []
         self.launchers = Launchers()
@@ -133,7 +130,7 @@ class Supervisor:
             hint = getattr(error, "hint", "")
             self.log(f"error: {error}" + (f"\n\nhint: {hint}" if hint else ""))
             self._keep_launch_end(getattr(error, "status", None))
-            self.verdict = Exit.MISCONFIGURED, [exit_status.unlaunched(self.plan, self.node, error)]
+            self.verdict = Exit.MISCONFIGURED, [ends.unlaunched_verdict(self.plan, self.node, error)]
             self._finish(*self.verdict)
             return self._leave(Exit.MISCONFIGURED)
         self.started = time.monotonic()
@@ -152,9 +149,11 @@ class Supervisor:
         time.sleep(POLL)
 
     def _turn(self) -> None:
-        ends = self.tracker.ends()
-        is_calm = self.tracker.logs.are_calm() and None not in ends and self.away_since is None
-        self.poller.wait([self.hooks.fileno(), self.link.fileno(), self.relay.fileno(), *ends], is_calm)
+        descriptors = self.tracker.end_descriptors()
+        is_calm = self.tracker.logs.are_calm() and None not in descriptors and self.away_since is None
+        self.poller.wait(
+            [self.hooks.fileno(), self.link.fileno(), self.relay.fileno(), *descriptors], is_calm
+        )
         self.collector.watch()
         # A hook connects before its program prints: output up to here is of processes that are known below.
         self.tracker.logs.launch.mark()
@@ -163,26 +162,26 @@ class Supervisor:
         self._take_hook_messages()
         self._handle_ends()
         self._handle_signals()
-        for order in orders.read(self.link.received(), self.log):
+        for order in hub_link.read_orders(self.link.receive(), self.log):
             self._obey(order)
         self.tracker.logs.read()
-        self._by_the_clock()
+        self._do_what_is_due()
 
-    def _by_the_clock(self) -> None:
+    def _do_what_is_due(self) -> None:
         now = time.monotonic()
-        self.rank_signal.by_the_clock()
+        self.rank_signal.do_what_is_due()
         if self.pass_at is not None and now >= self.pass_at[0]:
             self._pass_late()
         if now >= self.next_discovery:
             self.next_discovery = now + (_DISCOVER if self.tracker.ranks else BEAT / 2)
             self.tracker.discover()
             self._follow_attempts()
-        if self.poller.must_ask():
+        if self.poller.is_question_due():
             self.poller.ask()
-        elif self.poller.may_sample():
+        elif self.poller.is_sample_due():
             self._sample()
             self.tracker.reap()
-            self.link.keep()
+            self.link.connect_if_due()
         if self.kill_at is not None and now >= self.kill_at:
             self.kill_at = None
             self.killed = True
@@ -196,23 +195,25 @@ class Supervisor:
         self.poller.sample()
         self._follow_attempts()
         for rank in self.lookups.finished():
-            self.link.send(messages.RendezvousCalled(rank_evidence.so_far(rank)))
-        own = beat(self.node, self.tracker)
+            self.link.send(messages.RendezvousCalled(rank_evidence.evidence_so_far(rank)))
+        own = build_beat(self.node, self.tracker)
         self.link.send(messages.Heartbeat(own))
         if self.verdict is None and self.stop_code is None and self.alone.must_end(own, self.link.down_for):
             self._end_alone()
 
     def _end_alone(self) -> None:
         """End a job that hangs and has no hub, by this node's evidence."""
-        self.verdict = self.alone.of_hang(self.evidence(HASTE, dumps=MOST_DUMPS))
+        self.verdict = self.alone.judge_hang(self.collect_evidence(HASTE, dumps=MOST_DUMPS))
         if self.verdict is not None:
             self._print_verdicts(self.verdict[1])
             self._stop(self.verdict[0], messages.END_GRACE)
 
-    def evidence(self, seconds: float, why: str = "", dumps: int = 0, quick: bool = False) -> NodeEvidence:
+    def collect_evidence(
+        self, seconds: float, why: str = "", dumps: int = 0, quick: bool = False
+    ) -> NodeEvidence:
         """Return this node's evidence within `seconds`, without secrets: it goes to files, too."""
         tracker, look = self.tracker, Look(time.monotonic() + seconds, quick, dumps, self.redactor.hide, why)
-        evidence = self.collector.node(
+        evidence = self.collector.collect(
             list(tracker.ranks), tracker.phase, look, tracker.launch_exit, tracker.launch_output
         )
         return self.redactor.hide(evidence)
@@ -224,13 +225,13 @@ class Supervisor:
 
         Once there is evidence of them, it is stopped only for ranks that are about to end by themselves.
         """
-        for rank in self.tracker.ended():
+        for rank in self.tracker.take_ended():
             self.fresh_ends.append(rank)
             missed = self.tracker.alive and (not self.in_trouble or any(map(is_dying, self.tracker.alive)))
-            if ranks.bad(rank.exit) and missed and rank in self.tracker.ranks:
+            if ranks.is_bad_end(rank.exit) and missed and rank in self.tracker.ranks:
                 self.launchers.hold(rank)
 
-    def meanwhile(self) -> None:
+    def watch_meanwhile(self) -> None:
         """Note what happens to ranks while evidence is collected. It is handled after that."""
         self.note_ends()
         self.launchers.let_go_late()
@@ -246,10 +247,10 @@ class Supervisor:
                 self.tracker.logs.lose(message["lost"])
             rank = self.tracker.rank_of(line)
             if "passed" in message and rank is not None:
-                rank.passes()
+                rank.note_passed()
             if "raised" in message:
                 if rank is not None:
-                    self._in_trouble()
+                    self._note_trouble()
                 line.send(b"go")
             if "ending" in message and rank is not None:
                 rank.printed, rank.repeats = True, False
@@ -257,14 +258,14 @@ class Supervisor:
     def _introduce(self, line: Line, message: HookMessage) -> None:
         """Note what a process is. The hub compares the calls of init_process_group of all ranks at once."""
         if "hello" in message:
-            self.tracker.join(line)
+            self.tracker.note_connected(line)
         if "spawned" in message:
-            self.tracker.spawned(line, message["spawned"], message["parent"])
-        rank = self.tracker.meet(line, message["rendezvous"]) if "rendezvous" in message else None
+            self.tracker.note_spawned(line, message["spawned"], message["parent"])
+        rank = self.tracker.note_rendezvous(line, message["rendezvous"]) if "rendezvous" in message else None
         self._follow_attempts()
         if rank is not None:
             self.lookups.begin(rank)
-            self.link.send(messages.RendezvousCalled(rank_evidence.so_far(rank)))
+            self.link.send(messages.RendezvousCalled(rank_evidence.evidence_so_far(rank)))
 
     def _follow_attempts(self) -> None:
         """Tell the hub at once that the launch command has started other ranks in the place of ended ones.
@@ -281,12 +282,12 @@ class Supervisor:
         self.launchers.begin_attempt()
         self.alone.begin_attempt()
         self.link.forget(messages.RankEnded)
-        self.link.send(messages.Heartbeat(beat(self.node, self.tracker)))
+        self.link.send(messages.Heartbeat(build_beat(self.node, self.tracker)))
 
-    def _in_trouble(self) -> None:
+    def _note_trouble(self) -> None:
         """Collect evidence at the first exception or bad end of an attempt, before others react to it."""
         if not self.in_trouble:
-            self.evidence(HOLD, quick=True)
+            self.collect_evidence(HOLD, quick=True)
             self.in_trouble = True
 
     def _handle_ends(self) -> None:
@@ -300,22 +301,22 @@ class Supervisor:
             self.tracker.logs.read_all()
             rank.excuse(self.away_since)
             is_present = rank in self.tracker.ranks
-            if ranks.bad(rank.exit) and self.stop_code is None and is_present and self.tracker.alive:
-                self._in_trouble()
+            if ranks.is_bad_end(rank.exit) and self.stop_code is None and is_present and self.tracker.alive:
+                self._note_trouble()
                 self.away_since = self.away_since or time.time()
             if not rank.placeholder:
-                self.link.report(messages.RankEnded(rank_evidence.so_far(rank)), rank.pid)
+                self.link.report(messages.RankEnded(rank_evidence.evidence_so_far(rank)), rank.pid)
 
     # --- orders
 
-    def _obey(self, order: orders.Order) -> None:
+    def _obey(self, order: hub_link.Order) -> None:
         if isinstance(order, messages.Collect):
             # The signal to stop came before the order: by now the ranks may be on their way out.
             kept = order.why == "stopping" and self.before_stop
-            evidence = kept or self.evidence(order.deadline, order.why, order.dumps)
+            evidence = kept or self.collect_evidence(order.deadline, order.why, order.dumps)
             self.link.send(messages.Evidence(order.id, evidence))
         if isinstance(order, messages.SignalRanks):
-            self.rank_signal.ask()
+            self.rank_signal.send_once()
         if isinstance(order, (messages.Noted, messages.End)):
             self.noted = True
             self.link.expect_hang_up()
@@ -340,16 +341,16 @@ class Supervisor:
             if self.relay.is_alone:  # the outer process was killed, so no caller waits for evidence
                 reaper.end_all(reaper.PATIENCE, self._reap)
                 os._exit(Exit.STOPPED)
-            elif self.relay.ends(sent):
+            elif self.relay.asks_for_end(sent):
                 self._end_requested(sent)
             else:
                 if sent.number == signal.SIGCONT:
-                    self.link.woke()
+                    self.link.forgive_silence()
                 if not self.rank_signal.is_named(sent.number):
                     self.relay.forward(sent, self.started)
                 elif self.relay.is_for_ranks(sent):
                     self.rank_signal.send_again()
-        self.relay.by_the_clock()
+        self.relay.do_what_is_due()
 
     def _end_requested(self, sent: reaper.SentSignal) -> None:
         """Pass on a signal that asks for the end, after evidence. After a second Ctrl-C end all ourselves."""
@@ -362,33 +363,33 @@ class Supervisor:
         if self.stop_code is not None:
             self.stop_code = Exit.STOPPED if self.stop_code == REGROUP else self.stop_code
             if is_final and self.kill_at in (None, math.inf):
-                self.kill_at = now + exit_status.STOP_GRACE
+                self.kill_at = now + ends.STOP_GRACE
             # Slurm sends SIGTERM twice at a time limit, and that counts as one.
             if sent.number == signal.SIGINT or is_patient:
                 self.relay.pass_on(sent)
-            if sent.number == signal.SIGINT and now - before < exit_status.STOP_GRACE:
-                self.kill_at = now + exit_status.HURRIED
+            if sent.number == signal.SIGINT and now - before < ends.STOP_GRACE:
+                self.kill_at = now + ends.HURRIED
             return
-        who, name = self.relay.who(sent), signals.name(sent.number)
-        grace = "" if is_patient else f", SIGKILL after {exit_status.STOP_GRACE:.0f} s"
+        who, name = self.relay.describe(sent), signals.name(sent.number)
+        grace = "" if is_patient else f", SIGKILL after {ends.STOP_GRACE:.0f} s"
         warning = self.plan.signal if self._stops_single_nodes else None
         first = f"{warning.name}, {warning.before:.0f} s for the ranks, " if warning is not None else ""
         self.log(f"told to stop by {who}: evidence first, then {first}{name}{grace}")
         self.link.report(messages.Stopping(who))
-        self.before_stop = self.evidence(exit_status.STOP_EVIDENCE)
+        self.before_stop = self.collect_evidence(ends.STOP_EVIDENCE)
         self.link.report(messages.Evidence(0, self.before_stop))
         if warning is not None and self.tracker.launch_exit is None:
             self._begin_stop(Exit.STOPPED, sent)
             self.pass_at = now + warning.before, sent
-            self.rank_signal.ask()
+            self.rank_signal.send_once()
         else:
-            self._stop(Exit.STOPPED, math.inf if is_patient else exit_status.STOP_GRACE, sent)
+            self._stop(Exit.STOPPED, math.inf if is_patient else ends.STOP_GRACE, sent)
 
     def _pass_late(self) -> None:
         """Pass on a signal to stop: the ranks have had their time since the signal of the job file."""
         assert self.pass_at is not None
         (_, sent), self.pass_at = self.pass_at, None
-        self._stop(Exit.STOPPED, exit_status.STOP_GRACE, sent)
+        self._stop(Exit.STOPPED, ends.STOP_GRACE, sent)
 
     def _stop(self, code: int, grace: float, sent: Optional[reaper.SentSignal] = None) -> None:
         """Send SIGTERM to the launch command, or pass on a signal; `grace` seconds later SIGKILL to all."""
@@ -426,7 +427,7 @@ class Supervisor:
             self.tracker.launch_exit = dataclasses.replace(self.tracker.launch_exit, by_us=True)
         self._keep_launch_end()
         if self.tracker.alive:
-            self.evidence(HASTE, quick=True)
+            self.collect_evidence(HASTE, quick=True)
         self._end_background()
         self.away_since = self.away_since or time.time()
         self._end_rest()
@@ -437,14 +438,14 @@ class Supervisor:
         self._handle_ends()
         code = self.stop_code
         if code is None:
-            code = exit_status.own_code(self.tracker, self.collector.oom_kills())
+            code = ends.node_exit_code(self.tracker, self.collector.oom_kills())
         if code == Exit.WORKER_FAILED and self.rank_signal.is_due and self._stops_single_nodes:
             # Another node is being stopped, and a handler may end its rank by any exit code.
             code = self.stop_code = Exit.STOPPED
         if code != Exit.OK and self.verdict is None and self.stop_code is None:
-            code = self._explained(code)
+            code = self._wait_for_verdict(code)
         elif code == Exit.OK and self.node == 0 and termination.wanted():
-            code = self._last_of_all()
+            code = self._wait_for_others()
         return self._leave(code)
 
     @property
@@ -461,12 +462,12 @@ class Supervisor:
         """Say what the launch command has left running, and is ended now. Whatever ends by itself, may."""
         if self.plan.keep_background or self.stop_code is not None or self.tracker.alive:
             return
-        deadline = time.monotonic() + exit_status.LINGER
+        deadline = time.monotonic() + ends.LINGER
         while (left := processes.descendants(os.getpid())) and time.monotonic() < deadline:
             self._reap()
             time.sleep(0.02)
         if left:
-            self.log(self.redactor.hide(exit_status.left_running(left, own_command=not self.plan.launch)))
+            self.log(self.redactor.hide(ends.describe_left_running(left, own_command=not self.plan.launch)))
 
     def _end_rest(self) -> None:
         """End what the launch command has left, unless that is meant to go on."""
@@ -484,7 +485,7 @@ class Supervisor:
         """
         if self.kill_at != math.inf:  # the end was asked of us, or is urgent
             return
-        deadline, logged = time.monotonic() + exit_status.STOP_GRACE, False
+        deadline, logged = time.monotonic() + ends.STOP_GRACE, False
         while time.monotonic() < min(deadline, self.kill_at or 0.0):
             self._reap()
             left = processes.descendants(os.getpid())
@@ -493,7 +494,7 @@ class Supervisor:
                 return
             if not logged:
                 logged = True
-                self.log(exit_status.awaited(saving))
+                self.log(ends.describe_awaited(saving))
             self._handle_signals()
             time.sleep(0.02)
 
@@ -514,22 +515,22 @@ class Supervisor:
         self.note_ends()
         self.tracker.reap()
 
-    def _explained(self, code: int) -> int:
+    def _wait_for_verdict(self, code: int) -> int:
         """Wait for the hub's verdict; without a hub, judge alone. Returns the exit code that follows."""
-        evidence = self.evidence(HASTE, quick=True)
+        evidence = self.collect_evidence(HASTE, quick=True)
         self.link.report(messages.Evidence(0, evidence))
         self._finish(code)
         theirs = self.plan.signal.before if self.plan.signal is not None and self.rank_signal.is_due else 0.0
-        self._await_hub(lambda: self.verdict is not None, theirs + exit_status.VERDICT_WAIT)
+        self._await_hub(lambda: self.verdict is not None, theirs + ends.VERDICT_WAIT)
         if self.verdict is None:
-            self.verdict = self.alone.of_end(code, evidence)
+            self.verdict = self.alone.judge_end(code, evidence)
             self._print_verdicts(self.verdict[1])
         if all(verdict.code == "unknown" for verdict in self.verdict[1]):
             self.log("no rank explains this end; last output of the launch command:")
             self.console.log(f"{self.node}/launch", "\n".join(self.tracker.launch_output[-20:]))
         return self.verdict[0]
 
-    def _last_of_all(self) -> int:
+    def _wait_for_others(self) -> int:
         """Wait until no other node has work left, and return the exit code: in a pod the hub ends with us."""
         self._finish(Exit.OK)
         self._await_hub(lambda: self.verdict is not None, math.inf)
@@ -541,9 +542,9 @@ class Supervisor:
         while not (enough() or self._must_end() or time.monotonic() >= deadline):
             if not self.link.may_speak:
                 return
-            self.link.keep()
+            self.link.connect_if_due()
             wait_for([self.link.fileno(), self.relay.fileno()])
-            for order in orders.read(self.link.received(), self.log):
+            for order in hub_link.read_orders(self.link.receive(), self.log):
                 self._obey(order)
 
     def _finish(self, code: int, verdicts: Sequence[Verdict] = ()) -> None:
@@ -551,25 +552,25 @@ class Supervisor:
         if not self.finished:
             self.finished = True
             ended = self.away_since if self.node == 0 and code in (Exit.STOPPED, REGROUP) else None
-            kept = checkpoint.after(self.plan, ended) if ended else ""
+            kept = ends.describe_checkpoint(self.plan, ended) if ended else ""
             self.link.report(messages.Finished(code, list(verdicts), kept))
 
     def _leave(self, code: int) -> int:
         self._finish(code)
-        self._await_hub(lambda: self.noted, exit_status.NOTED)
+        self._await_hub(lambda: self.noted, ends.NOTED)
         if self.stop_code == REGROUP:  # also where it was done a moment before
             code = Exit.STOPPED if self._must_end() else REGROUP
         elif termination.goes_last(self.node, code, bool(self.plan.min_nodes)):
-            self.link.outlive(exit_status.LAST_WORDS, self._must_end)
+            self.link.outlive(ends.LAST_WORDS, self._must_end)
         self.link.close()
         self.hooks.close()
-        self.console.flush(exit_status.LAST_WORDS)
+        self.console.flush(ends.LAST_WORDS)
         termination.write(code, self.redactor.hide(self.verdict[1] if self.verdict else []))
         return code
 
     def _must_end(self) -> bool:
         self.relay.read()
-        return any(self.relay.ends(sent) for sent in self.relay.waiting)
+        return any(self.relay.asks_for_end(sent) for sent in self.relay.waiting)
 
     def _print_verdicts(self, verdicts: list[Verdict], final: bool = True) -> None:
         if verdicts:

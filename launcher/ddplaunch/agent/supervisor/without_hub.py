@@ -66,7 +66,7 @@ class WithoutHub:
         self._stalls.add(beat, now)
         return self._stalls.decide(now) == "deadline"
 
-    def of_hang(self, evidence: NodeEvidence) -> Optional[tuple[int, list[Verdict]]]:
+    def judge_hang(self, evidence: NodeEvidence) -> Optional[tuple[int, list[Verdict]]]:
         """Return exit code and verdicts of a hang; None where the evidence shows movement after all."""
         from ddplaunch.agent.diagnosis.run import decide
 
@@ -81,7 +81,7 @@ class WithoutHub:
             verdicts = [each for each in verdicts if each.code in _SEEN_ALONE] or [unknown]
         return self._kept(Exit.HANG, verdicts, job)
 
-    def of_end(self, code: int, evidence: NodeEvidence) -> tuple[int, list[Verdict]]:
+    def judge_end(self, code: int, evidence: NodeEvidence) -> tuple[int, list[Verdict]]:
         """Return exit code and verdicts for a failed launch command; `code` where no verdict sets another."""
         from ddplaunch.agent.diagnosis.run import decide
 

@@ -1,20 +1,29 @@
-"""prctl and the process tree: Linux calls that Python lacks."""
+"""This process and its relatives: prctl, the process tree, what it may do, who connects to it.
+
+These are Linux calls that Python lacks, and a few lines around those that it has.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
+import struct
 import sys
 import traceback
-from typing import Callable, NoReturn, Optional
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Callable, NoReturn, Optional
 
 import ddplaunch.agent
+
+if TYPE_CHECKING:
+    import socket
 
 STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """Signals that ask a program to end."""
 TMP = "/tmp"  # noqa: S108 - the default of every program
 PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+_CREDENTIALS = struct.Struct("3i")  # pid, user and group: struct ucred
 
 
 def prctl(option: int, argument: int) -> None:
@@ -96,6 +105,27 @@ def descendants(root: int) -> list[int]:
     return pids
 
 
+def accept_own(listener: socket.socket) -> Iterator[tuple[socket.socket, int]]:
+    """Yield the waiting connections of our own user to a Unix socket, each with its process; close others.
+
+    The pid is the kernel's: the process may be in another pid namespace.
+    """
+    from socket import SO_PEERCRED, SOL_SOCKET  # most who import this module need no socket
+
+    while True:
+        try:
+            connection, _ = listener.accept()
+        except OSError:
+            return
+        credentials = connection.getsockopt(SOL_SOCKET, SO_PEERCRED, _CREDENTIALS.size)
+        pid, user, _ = _CREDENTIALS.unpack(credentials)
+        if user == os.getuid():
+            connection.setblocking(False)
+            yield connection, pid
+        else:
+            connection.close()
+
+
 def own_command() -> list[str]:
     """Return the words that start this same agent: its archive, or its package."""
     archive = getattr(ddplaunch.agent.__loader__, "archive", None)
@@ -132,3 +162,30 @@ def forget_coercion() -> None:
         return
     if not any(each.startswith(b"LC_CTYPE=") for each in given):
         del os.environ["LC_CTYPE"]
+
+
+# --- what this process may do beyond its limits
+
+IPC_LOCK = 14  # linux/capability.h
+SYS_ADMIN = 21
+SYS_RESOURCE = 24
+_FIRST_NAMESPACE = ["0", "0", "4294967295"]
+
+
+def has_capability(*capabilities: int) -> bool:
+    """Whether it has one of them in the first user namespace: only there they lift a limit."""
+    try:
+        with open("/proc/self/status", encoding="utf-8", errors="replace") as file:
+            held = next(line.split()[1] for line in file if line.startswith("CapEff:"))
+        return is_in_first_namespace() and any(int(held, 16) >> each & 1 for each in capabilities)
+    except (OSError, StopIteration, ValueError):
+        return False
+
+
+def is_in_first_namespace() -> bool:
+    """Whether its user namespace is the first one, as outside of containers for users who are not root."""
+    try:
+        with open("/proc/self/uid_map", encoding="ascii") as file:
+            return file.read().split() == _FIRST_NAMESPACE
+    except OSError:
+        return False

@@ -37,6 +37,8 @@ FORWARDED = frozenset(int(number) for number in signal.valid_signals()) - {int(n
 """Signals that are passed on, real-time signals among them."""
 PAUSES = frozenset([signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU])
 """Ctrl-Z, and a background job at the terminal: the process stops until SIGCONT."""
+REQUESTS = FORWARDED - CRASHES - PAUSES
+"""Of these, those by which somebody asks a program for something."""
 _TWICE = 1.0
 """Seconds in which one signal to a whole process tree comes a second time, from our parent."""
 _SI_KERNEL = 0x80

@@ -18,7 +18,7 @@ _CUT = 8
 """Characters of a beginning, or of base64, that are no accident."""
 _OURS = (
     "address addresses backend check code host kind machine master_addr method mpi netns numbered_by outcome "
-    "packed phase resolved role source stack_source state status what"
+    "packed phase resolved role source stack_source standing state status what"
 )
 """Keys of words that rules compare, ours and the network's: a secret that equals one must not change it. What
 is `packed` was free of secrets before."""

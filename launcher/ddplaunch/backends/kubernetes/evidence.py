@@ -244,7 +244,7 @@ class GateReports:
             for line in response.data.splitlines():
                 (at, _), text = output.stamped(line)
                 self._read_until[name] = max(self._read_until.get(name, 0.0), at)
-                report = scheduler_log.read(text)
+                report = scheduler_log.read_report(text)
                 if report is not None and at >= settled:
                     self._last[name] = GateReport(at, report)
                     self._first.setdefault((name, report.verdict.code), GateReport(at, report))

@@ -211,7 +211,7 @@ class SlurmBackend:
             workdir = (slurm_job and slurm_job.workdir) or record.workdir
             self._snapshots.remember(snapshot, dataclasses.replace(record, workdir=workdir).with_end(job))
         if snapshot.lingers and slurm_job is not None:
-            text = f"its state in Slurm is still {slurm_job.state}, and {slurm_job.node_list} is not released"
+            text = f"Slurm has not released {slurm_job.node_list} yet: there it is still {slurm_job.state}"
             job = dataclasses.replace(job, lingers=text)
         return job
 

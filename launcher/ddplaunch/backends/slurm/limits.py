@@ -80,8 +80,9 @@ def problems(wanted: Requested, partitions: Sequence[Partition]) -> list[str]:
 def _unknown(name: str, known: Iterable[str]) -> str:
     names = sorted(known)
     near = get_close_matches(name, names, n=1)
-    rest = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
-    return f"there is no partition {name}: {rest}"
+    if near:
+        return f"there is no partition {name}: did you mean {near[0]}?"
+    return f"there is no partition {name} (partitions: {', '.join(names)})"
 
 
 def _conflicts(wanted: Requested, partition: Partition) -> Iterable[str]:

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from ddplaunch.agent.contract import Exit, Files, JobStatus, Verdict, Where
 from ddplaunch.agent.diagnosis.gate import hub_unreached
-from ddplaunch.agent.platforms import hostlist, scheduler_log
+from ddplaunch.agent.platforms import scheduler_log, slurm
 from ddplaunch.agent.text import shell
 from ddplaunch.backends import files, lines
 from ddplaunch.backends.job import BY_CANCEL, STOPPED_OUTSIDE, Outcome, State
@@ -255,7 +255,7 @@ def explained(job: SlurmJob, output: str) -> LaunchFailure | None:
     found = number(job)
     if found is None:
         return None
-    failure, node = _TEXTS[found], hostlist.first(job.node_list)
+    failure, node = _TEXTS[found], slurm.first_node(job.node_list)
     words = {"node": node or "a node", "folder": str(PurePath(output).parent) if output else job.workdir}
     quoted = {"node": words["node"], "folder": shell.word(words["folder"])}
     facts = [f"the exit code 0:{job.signal} stands for Slurm's own error {found}, ESLURMD_{failure.name}"]
@@ -287,5 +287,9 @@ def of_gates(folder: Path | None) -> list[Verdict]:
         text = files.tail(folder / Files.GATES, files.MAX_SMALL) if folder else b""
     except OSError:
         return []
-    last = {report.node: report.verdict for line in text.splitlines() if (report := scheduler_log.read(line))}
+    last = {
+        report.node: report.verdict
+        for line in text.splitlines()
+        if (report := scheduler_log.read_report(line))
+    }
     return [verdict for _, verdict in hub_unreached.by_cause(last)]

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from ddplaunch.agent.platforms import hostlist
+from ddplaunch.agent.platforms import slurm
 from ddplaunch.backends.slurm import parse
 from ddplaunch.backends.slurm.commands import CommandResult, Commands
 from ddplaunch.backends.slurm.parse import NonsenseError, Partition, SlurmJob
@@ -67,7 +67,7 @@ class Queries:
 
     def output_file(self, job: SlurmJob) -> Path | None:
         """Return the file into which the job's batch script prints; None where Slurm does not say."""
-        number, node = job.job_id, hostlist.first(job.node_list)
+        number, node = job.job_id, slurm.first_node(job.node_list)
         answer = self.commands.ask("scontrol", "show", "job", str(number), patience=0)
         path = parse.output_file(answer.out, number, node) if answer.code == 0 else ""
         if not path:

@@ -9,7 +9,7 @@ import pytest
 from ddplaunch.agent import platforms
 from ddplaunch.agent.contract import Verdict
 from ddplaunch.agent.diagnosis.gate import arrivals
-from ddplaunch.agent.platforms.step_tasks import Ended
+from ddplaunch.agent.platforms.scheduler_log import Ended
 from ddplaunch.agent.text import mentions
 
 NAMES = ["n1", "n2"]

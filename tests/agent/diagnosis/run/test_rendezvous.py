@@ -198,7 +198,7 @@ def test_more_ranks_than_there_are() -> None:
 
 
 def test_more_ranks_than_the_launcher_has_started() -> None:
-    """Behind `ddplaunch run` no job file says how many; WORLD_SIZE does, if all of them are here."""
+    """Behind `ddplaunch run` no job file says how many there are; WORLD_SIZE does, if all are here."""
     two = nodes([caller(0, 4, given_world=2), caller(1, 4, given_world=2)])
     one_is_missing = nodes([caller(0, 4, given_world=3), caller(1, 4, given_world=3)])
     not_told = nodes([caller(0, 4), caller(1, 4)])

@@ -79,4 +79,4 @@ def test_a_check_up_without_a_job_file_takes_the_profiles_image(
     code, out, said = cli("doctor", "--nodes", "2")
 
     assert said.startswith(f"profile lab of {profile.path}\nto kubernetes: "), said
-    assert (0, True) == (code, out.endswith("the way is clear: a job could start here\n")), out + said
+    assert (0, True) == (code, out.endswith("all checks passed: a job can start here\n")), out + said

@@ -132,7 +132,7 @@ def test_doctor_tries_the_nodes_and_trains_nothing(cluster: Cluster, files: Path
     """The checks of every node, and the paths between them."""
     done = ddplaunch(cluster, files, "doctor", "job.yaml", "--to", "slurm")
 
-    assert "the way is clear: a job could start here" in done.stdout
+    assert "all checks passed: a job can start here" in done.stdout
     assert "4 connections between nodes tried, 0 failed" in done.stdout
     assert "step 0" not in done.stderr
 

@@ -73,7 +73,7 @@ def test_a_node_is_lost_in_mid_run(
     assert ("network-lost", [1]) == (verdict["code"], verdict["nodes"])
     assert says in verdict["sentence"]
     assert ("failed", 20) == (shown["state"], shown["exit_code"])
-    assert shown["lingers"].startswith("its state in Slurm is still ")
+    assert shown["lingers"].startswith("Slurm has not released ")
 
 
 def first(lines: IO[str] | None, pattern: str) -> float:

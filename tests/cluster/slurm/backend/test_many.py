@@ -121,7 +121,7 @@ def test_a_wait_for_what_can_never_start_ends_and_leaves_the_job(cluster: Cluste
 
             assert (104, 104) == (waiting.returncode, scripted.returncode)
             handle = out.strip()
-            assert f"error: {handle} is not waited for any longer: {never}\n\nhint: " in err
+            assert f"error: {handle} is no longer waited for: {never}\n\nhint: " in err
             assert f"`ddplaunch cancel {handle}`" in err
             shown = json.loads(printed)
             assert ("pending", True, never) == (shown["state"], shown["never_starts"], shown["detail"])

@@ -123,7 +123,7 @@ def test_a_node_that_cannot_start_it(cluster: Cluster, backend: SlurmBackend, jo
     ("options", "nodes", "message"),
     [
         (["--partition=shrt"], 1, "there is no partition shrt: did you mean short?"),
-        (["-p", "zebra"], 1, "there is no partition zebra: there are all, short"),
+        (["-p", "zebra"], 1, "there is no partition zebra (partitions: all, short)"),
         ([], 4, "the job asks for 4 nodes, and partition all has 3"),
         (["--partition short"], 2, "the job asks for 2 nodes, and partition short allows a job at most 1"),
         (["-pshort", "-t", "0-1"], 1, "the job's time limit is 0-1, and that of partition short is 00:10:00"),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ddplaunch.agent.contract import Files, Verdict
-from ddplaunch.agent.platforms.scheduler_log import UnreachedReport, line
+from ddplaunch.agent.platforms.scheduler_log import UnreachedReport, report_line
 from ddplaunch.backends.slurm import outcomes
 
 
@@ -34,7 +34,7 @@ def test_what_gates_have_said(tmp_path: Path) -> None:
 
     def cry(node: int, code: str, culprit: int) -> str:
         verdict = Verdict(code, f"node {node}: {code}", "gate", nodes=[culprit])
-        return f"{node}: {line(UnreachedReport(node, 3.0, verdict))}\n"
+        return f"{node}: {report_line(UnreachedReport(node, 3.0, verdict))}\n"
 
     assert [] == outcomes.of_gates(None) == outcomes.of_gates(tmp_path)
     (tmp_path / Files.RUN).mkdir()

@@ -51,7 +51,7 @@ def test_the_environment_stands_above_the_script() -> None:
         (Requested(nodes="9"), ["the job asks for 9 nodes, and partition all has 8"]),
         (Requested(nodes="2-9"), []),
         (Requested(partition="shrt"), ["there is no partition shrt: did you mean short?"]),
-        (Requested(partition="zebra"), ["there is no partition zebra: there are all, low, short"]),
+        (Requested(partition="zebra"), ["there is no partition zebra (partitions: all, low, short)"]),
         (
             Requested("short", "3", account="lab"),
             ["the job asks for 3 nodes, and partition short allows a job at most 2"],
@@ -67,7 +67,7 @@ def test_the_environment_stands_above_the_script() -> None:
             ["the job's time limit is 11, and that of partition short is 00:10:00"],
         ),
         (Requested("short,all", "2", "11"), []),
-        (Requested("short,zebra", "2"), ["there is no partition zebra: there are all, low, short"]),
+        (Requested("short,zebra", "2"), ["there is no partition zebra (partitions: all, low, short)"]),
         (
             Requested("short", "2", account="physics"),
             ["partition short is not open to account physics, only to lab"],

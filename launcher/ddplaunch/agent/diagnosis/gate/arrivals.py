@@ -17,7 +17,7 @@ from ddplaunch.agent.diagnosis import confidence as sure
 from ddplaunch.agent.diagnosis.gate import failed_paths, hub_unreached
 from ddplaunch.agent.diagnosis.gate.view import GateView
 from ddplaunch.agent.platforms import Platform
-from ddplaunch.agent.platforms.step_tasks import Ended
+from ddplaunch.agent.platforms.scheduler_log import Ended
 from ddplaunch.agent.system import phrases, subjects
 
 _ASK_SCHEDULER = "ask the scheduler for it: is it pending, pulling its image, or down?"

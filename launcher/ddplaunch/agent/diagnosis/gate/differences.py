@@ -258,7 +258,6 @@ def _spelled(check_in: CheckIn, names: list[str]) -> str:
 
 CLOCK_TOLERANCE = 15.0
 """Seconds. torchrun's c10d rendezvous drops a node whose last heartbeat, by the other's clock, is older."""
-"""Seconds. torchrun's c10d rendezvous drops a node whose last heartbeat, by the other's clock, is older."""
 
 
 def differing_clocks(view: GateView) -> list[Verdict]:

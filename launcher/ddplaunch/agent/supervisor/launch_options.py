@@ -1,0 +1,182 @@
+"""The options and variables of torchrun and of MPI's launchers. Pure.
+
+torchrun reads PET_<OPTION> from the environment where an option is not on its command line. MPI's launchers
+number ranks by variables.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import Callable, Optional
+
+from ddplaunch.agent.contract import JobPlan
+
+_TORCHRUN_MODULES = ("torch.distributed.run", "torch.distributed.launch")
+_SWITCHES = frozenset(
+    ["standalone", "m", "module", "no_python", "run_path", "use_env", "virtual_local_rank", "h", "help"]
+)
+"""Options without a value; all others have one."""
+_SHORTENED = (
+    "nnodes",
+    "node_rank",
+    "master_addr",
+    "master_port",
+    "rdzv_backend",
+    "rdzv_endpoint",
+    "rdzv_id",
+    "standalone",
+)
+"""Options used here, which torchrun also takes by a prefix of their name."""
+STATIC, C10D = "static", "c10d"
+
+
+def is_torchrun(words: list[str]) -> bool:
+    """Whether the command itself is torchrun, not a script that may start it."""
+    if os.path.basename(words[0]) == "torchrun":
+        return True
+    return any(a == "-m" and b in _TORCHRUN_MODULES for a, b in zip(words, words[1:]))
+
+
+def torchrun_options(command: Sequence[str]) -> Optional[dict[str, str]]:
+    """Return torchrun's options before the script, with `_` for `-`, a switch as ""; else None."""
+    words = _torchrun_words(command)
+    return None if words is None else read_options(words, _SWITCHES, _full_name)
+
+
+def read_options(
+    words: Sequence[str], switches: Collection[str], whole: Callable[[str], str] = str
+) -> dict[str, str]:
+    """Return any launcher's options before its script; all but `switches` have a value.
+
+    `whole` returns the full name of an option that may be shortened.
+    """
+    result = {}
+    rest = iter(words)
+    for word in rest:
+        if not word.startswith("-") or word == "--":
+            break
+        name, equals, value = word.lstrip("-").partition("=")
+        if not word.startswith("--") and len(name) > 1:
+            continue  # -r3: a short option with its value
+        name = whole(name.replace("-", "_"))
+        result[name] = value if equals or name in switches else next(rest, "")
+    return result
+
+
+def missing_variables(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    node: int,
+    nodes: int,
+    address: str,
+    port: int,
+) -> dict[str, str]:
+    """Return variables with which torchrun on node `node` meets the others; the user's own win over them.
+
+    A command that is not torchrun only gets MASTER_ADDR and MASTER_PORT: a script may call torchrun several
+    times, not always for all nodes.
+    """
+    result = {"MASTER_ADDR": address, "MASTER_PORT": str(port)}
+    given = torchrun_options(command)
+    if given is None:
+        return result
+    result["PET_NNODES"] = str(nodes)
+    backend = given.get("rdzv_backend") or environment.get("PET_RDZV_BACKEND") or STATIC
+    if backend == STATIC:
+        result.update(PET_NODE_RANK=str(node), PET_MASTER_ADDR=address, PET_MASTER_PORT=str(port))
+    elif backend == C10D and not (given.get("rdzv_endpoint") or environment.get("PET_RDZV_ENDPOINT")):
+        host = f"[{address}]" if ":" in address else address
+        # torchrun's own guess whether it is the host compares names, and is often wrong (pytorch#73656).
+        result.update(PET_RDZV_ENDPOINT=f"{host}:{port}", PET_RDZV_CONF=f"is_host={int(node == 0)}")
+    return result
+
+
+def least_nodes(command: Sequence[str], environment: Mapping[str, str]) -> Optional[int]:
+    """Return with how few nodes torchrun goes on, where its agents decide that themselves; else None."""
+    given = torchrun_options(command)
+    if given is None:
+        return None
+    backend = given.get("rdzv_backend") or environment.get("PET_RDZV_BACKEND") or STATIC
+    least = (given.get("nnodes") or environment.get("PET_NNODES") or "1").partition(":")[0]
+    return int(least) if backend != STATIC and least.isdecimal() else None
+
+
+def _torchrun_words(command: Sequence[str]) -> Optional[Sequence[str]]:
+    for place, word in enumerate(command):
+        if os.path.basename(word) == "torchrun":
+            return command[place + 1 :]
+        if word == "-m" and command[place + 1 : place + 2] and command[place + 1] in _TORCHRUN_MODULES:
+            return command[place + 2 :]
+    return None
+
+
+def _full_name(name: str) -> str:
+    if name in _SHORTENED or name in _SWITCHES:
+        return name
+    meant = [known for known in _SHORTENED if known.startswith(name)]
+    return meant[0] if len(meant) == 1 else name
+
+
+# --- MPI's launchers
+
+_MPI_LAUNCHERS = re.compile(r"(mpirun|mpiexec)(\.\w+)?|orterun|prterun|prun|srun")
+_MPI_RANKS = (
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"),  # Open MPI's mpirun
+    ("PMIX_RANK", "SLURM_LOCALID"),  # srun --mpi=pmix
+    ("PMI_RANK", "MPI_LOCALRANKID"),  # MPICH and its relatives
+    ("PMI_RANK", "SLURM_LOCALID"),  # srun --mpi=pmi2
+    ("PMI_RANK", "PMI_LOCAL_RANK"),
+    ("SLURM_PROCID", "SLURM_LOCALID"),
+)
+_OF_THE_STEP = re.compile(r"SLURM_(?!JOB_|CONF|PMIX_)|PMI_|PMIX_(?!MCA_)")
+"""Prefixes of variables that describe a step and its tasks. The others are settings."""
+
+
+def mpi_numbers(environment: Mapping[str, str]) -> Optional[tuple[int, int]]:
+    """Return world rank and local rank by an MPI launcher's variables; None where there are none."""
+    for pair in _MPI_RANKS:
+        rank, local = (environment.get(name, "") for name in pair)
+        if rank.isdecimal() and local.isdecimal():
+            return int(rank), int(local)
+    return None
+
+
+def is_mpi_launcher(words: list[str]) -> bool:
+    """Whether the command itself is an MPI launcher."""
+    return _MPI_LAUNCHERS.fullmatch(os.path.basename(words[0])) is not None
+
+
+def mpi_launcher_environment(plan: JobPlan, given: Mapping[str, str]) -> dict[str, str]:
+    """Return the MPI launcher's environment, made of `given`, the one for torchrun."""
+    defaults = {
+        # A rank bound to one core would have its threads and its data loader's workers on it, too.
+        "OMPI_MCA_hwloc_base_binding_policy": "none",
+        "PRTE_MCA_hwloc_default_binding_policy": "none",
+    }
+    if "SLURM_JOB_ID" in given:
+        # With fewer nodes than TreeWidth, Slurm's other fence does not wait for other nodes (reverse_tree.c,
+        # since 21.08). At the end of MPI_Init a rank then sends to one that is not ready, and may crash it.
+        defaults["SLURM_PMIX_FENCE"] = "ring"
+        return {**defaults, **_outside_step(plan, given)}
+    # The job file has the number of ranks; without a scheduler mpirun would count the cores.
+    defaults["OMPI_MCA_rmaps_base_oversubscribe"] = "1"
+    defaults["PRTE_MCA_rmaps_default_mapping_policy"] = ":oversubscribe"
+    return {**defaults, **given}
+
+
+def _outside_step(plan: JobPlan, given: Mapping[str, str]) -> dict[str, str]:
+    """Return Slurm's variables as in the batch script of a job with one task per rank.
+
+    The variables of the supervisor's own step do not fit the step of the MPI launcher: srun would ask for the
+    resources of this step, and mpirun would count one slot on each node.
+    """
+    kept = {name: value for name, value in given.items() if name in plan.env or not _OF_THE_STEP.match(name)}
+    return {
+        **kept,
+        "SLURM_JOBID": given["SLURM_JOB_ID"],
+        "SLURM_NODELIST": given.get("SLURM_JOB_NODELIST", ""),
+        "SLURM_NNODES": str(plan.nodes),
+        "SLURM_TASKS_PER_NODE": f"{plan.nproc_per_node}(x{plan.nodes})",
+    }

@@ -1,0 +1,127 @@
+"""How many processes and threads there is room for, measured against the kernel's own count."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.agent.checks.make import make_context
+from tests.few_threads import group_of
+
+from ddplaunch.agent.checks import limits
+from ddplaunch.agent.checks.limits import ENOUGH_THREADS, LEAST_THREADS, Room
+from ddplaunch.agent.contract import Status
+
+ROOT = Path(__file__).parents[3]
+NOBODYS = 54322
+"""Number of a user who runs nothing here, not even the pods of other tests."""
+COUNTED = """
+import encodings.ascii, os, resource, sys, threading
+from ddplaunch.agent.checks import limits
+limits.room_for_threads()  # imports what another user may not read
+limit, user = map(int, sys.argv[1:])
+if user:
+    resource.setrlimit(resource.RLIMIT_NPROC, (limit, limit))
+    os.setuid(user)
+room = limits.room_for_threads()
+never, started = threading.Event(), 1
+child = os.fork()
+if child == 0:
+    never.wait(60)
+    os._exit(0)
+while started < 100:
+    try:
+        threading.Thread(target=never.wait, daemon=True).start()
+    except RuntimeError:
+        break
+    started += 1
+print(room.name, room.limit, room.left, started, limits.room_for_threads().left == room.left, flush=True)
+os.kill(child, 9)
+os.waitpid(child, 0)  # its group can be removed only then
+os._exit(0)
+"""
+"""What is left, how many can really be started, a process and threads, and whether these are left out of the
+count: a check ends with what it has started."""
+
+
+def counted(*words: str, limit: int, user: int) -> str:
+    """What COUNTED prints in a process of this user."""
+    command = [*words, sys.executable, "-c", COUNTED, str(limit), str(user)]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=env)
+    assert 0 == done.returncode, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root, to be another user")
+def test_what_a_user_may_start() -> None:
+    """The kernel refuses exactly the thread for which we see no room."""
+    assert "ulimit -u 20 19 19 True" == counted(limit=20, user=NOBODYS)
+
+
+def test_what_a_control_group_may_start() -> None:
+    """As in a container with a limit of its own; root has no other."""
+    with group_of(20) as words:
+        assert "pids.max 20 19 19 True" == counted(*words, limit=20, user=0)
+
+
+def room_for(monkeypatch: pytest.MonkeyPatch, left: int, name: str = "ulimit -u") -> None:
+    """Make the node one with so much room by that limit."""
+    monkeypatch.setattr(limits, "room_for_threads", lambda: Room(left, 50, name))
+
+
+@pytest.mark.parametrize("ranks", [1, 8])
+@pytest.mark.parametrize(
+    ("each", "more", "expected"),
+    [
+        (LEAST_THREADS, -1, (Status.FAIL, "threads-too-few")),
+        (LEAST_THREADS, 0, (Status.UNKNOWN, "")),
+        (ENOUGH_THREADS, -1, (Status.UNKNOWN, "")),
+        (ENOUGH_THREADS, 0, (Status.PASS, "")),
+    ],
+)
+def test_how_many_are_enough(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    ranks: int,
+    each: int,
+    more: int,
+    expected: tuple[str, str],
+) -> None:
+    """What no rank can do without is wanted; where others have more, the user is warned."""
+    room_for(monkeypatch, each * ranks + more)
+    result = limits.check_threads(make_context(tmp_path, nproc_per_node=ranks))
+
+    assert expected == (result.status, result.code)
+
+
+@pytest.mark.parametrize(
+    ("name", "platform", "advice"),
+    [
+        ("ulimit -u", "local", "limits.conf"),
+        ("ulimit -u", "slurm", "PropagateResourceLimitsExcept=NPROC"),
+        ("pids.max", "local", "--pids-limit"),
+        ("pids.max", "slurm", "`TasksMax=`"),
+        ("pids.max", "kubernetes", "podPidsLimit"),
+    ],
+)
+def test_where_the_limit_is_set(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, platform: str, advice: str
+) -> None:
+    """The hint names it on this platform."""
+    room_for(monkeypatch, 3, name)
+    result = limits.check_threads(make_context(tmp_path, platform=platform))
+
+    assert f"room for 3 more threads ({name} is 50)" == result.observed
+    assert advice in result.hint
+
+
+def test_no_limit_is_seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Then nothing is known to be wrong."""
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+
+    assert limits.room_for_threads(str(tmp_path)) is None

@@ -1,0 +1,189 @@
+"""The source lines at which threads of real processes stand, and the loops of a program's file."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.few_threads import refuse_threads
+
+from ddplaunch.agent.contract import Frame, RankEvidence, Stack
+from ddplaunch.agent.evidence import source_lines
+from ddplaunch.agent.evidence.source_lines import SourceLines, line
+from ddplaunch.agent.supervisor.collector import named_frames
+
+NOW = time.time()
+
+
+def evidence(*frames: Frame) -> RankEvidence:
+    """A rank that stands so: it is this process, which was started after its files were written."""
+    return RankEvidence(0, 0, os.getpid(), True, stacks=[Stack("MainThread", True, list(frames))])
+
+
+def test_the_innermost_line_and_the_users_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A relative file lies where the rank was started; a dead rank stands nowhere."""
+    (tmp_path / "train.py").write_text("import x\n\n    with lock:\n")
+    (tmp_path / "threading.py").write_text("waiter.acquire()\n")
+    for path in tmp_path.iterdir():
+        os.utime(path, (0, 0))
+    monkeypatch.chdir(tmp_path)
+    inner, user = Frame("wait", "threading.py", 1), Frame("step", f"{tmp_path}/train.py", 3)
+    rank = evidence(inner, user, Frame("main", "train.py", 1))
+
+    found = SourceLines().read(named_frames([rank]))
+    assert {"threading.py:1": "waiter.acquire()", f"{tmp_path}/train.py:3": "with lock:"} == found
+    assert {} == SourceLines().read(named_frames([replace(rank, alive=False)]))
+
+
+def test_ranks_that_have_used_up_all_threads(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No line is shown, and the next time there may be room."""
+    (tmp_path / "train.py").write_text("step()\n")
+    os.utime(tmp_path / "train.py", (0, 0))
+    rank, lines = evidence(Frame("main", f"{tmp_path}/train.py", 1)), SourceLines()
+    with monkeypatch.context() as patch:
+        refuse_threads(patch)
+        assert {} == lines.read(named_frames([rank]))
+
+    assert {f"{tmp_path}/train.py:1": "step()"} == lines.read(named_frames([rank]))
+
+
+POLLS = """\
+while not path.exists():
+    # not too often
+    time.sleep(1)
+time.sleep(300)
+for number in range(9):
+    first()
+    second()
+    third()
+    fourth()
+    fifth()
+    time.sleep(number)
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (3, "while not path.exists(): # not too often time.sleep(1)"),
+        (4, "time.sleep(300)"),
+        (11, "time.sleep(number)"),
+    ],
+)
+def test_a_sleep_is_shown_with_the_begin_of_its_loop(tmp_path: Path, number: int, text: str) -> None:
+    """By that line alone nobody knows for what it waits. A loop that began long before says little."""
+    path = tmp_path / "train.py"
+    path.write_text(POLLS)
+    os.utime(path, (0, 0))
+
+    assert {f"{path}:{number}": text} == SourceLines().read({(Frame("poll", str(path), number), os.getpid())})
+
+
+def test_a_long_line_is_cut_and_made_printable(tmp_path: Path) -> None:
+    """A terminal is not to obey it."""
+    path = tmp_path / "train.py"
+    path.write_text("x = '\x1b[2J" + "y" * 300)
+
+    text = line(str(path), 1, NOW + 3600)
+    assert (160, False) == (len(text), "\x1b" in text)
+
+
+@pytest.mark.parametrize("number", [0, 7])
+def test_a_line_that_is_not_there(tmp_path: Path, number: int) -> None:
+    """No line is invented."""
+    path = tmp_path / "train.py"
+    path.write_text("")
+
+    assert "" == line(str(path), number, NOW + 3600)
+
+
+def test_a_file_that_has_changed_since_the_start_is_not_read(tmp_path: Path) -> None:
+    """Its lines are others by now."""
+    path = tmp_path / "train.py"
+    path.write_text("with lock:\n")
+
+    assert "" == line(str(path), 1, path.stat().st_mtime - 1)
+
+
+def test_what_is_no_regular_file_is_not_read(tmp_path: Path) -> None:
+    """A pipe would have to be waited for."""
+    path = tmp_path / "train.py"
+    os.mkfifo(path)
+
+    assert "" == line(str(path), 1, NOW + 3600)
+
+
+def test_storage_that_does_not_answer_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The collector goes on without lines, then and later."""
+    lines = SourceLines()
+    lines._stuck = True  # no test can make a file system that hangs
+
+    here = {__file__: os.getpid()}
+    assert ({}, {}) == (
+        lines.read({(Frame("f", __file__, 1), os.getpid())}),
+        lines.find_loops(here, NOW + 3600),
+    )
+    assert [__file__] == list(SourceLines().find_loops(here, NOW + 3600))
+
+
+# --- loops
+
+PROGRAM = """
+for epoch in range(3):
+    for batch in batches:
+        step(
+            batch
+        )
+    else:
+        report()
+
+def wait():
+    while True:
+        if done(): break
+values = [each for each in values]
+"""
+
+
+def test_each_loop_has_its_lines(tmp_path: Path) -> None:
+    """The body counts, to the end of its last statement; a comprehension calls no collective."""
+    path = tmp_path / "train.py"
+    path.write_text(PROGRAM)
+
+    assert [[2, 8], [3, 6], [11, 12]] == source_lines.read_loops(str(path), time.time() + 1)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["while:", "\0", "é".encode("latin-1").decode("latin-1") * (1 << 20)],
+    ids=["broken", "nul", "long"],
+)
+def test_what_is_no_program_is_unknown(text: str, tmp_path: Path) -> None:
+    """Also what is too long to be read in passing."""
+    path = tmp_path / "train.py"
+    path.write_text(text)
+
+    assert source_lines.read_loops(str(path), time.time() + 1) is None
+
+
+def test_a_file_that_was_changed_since_is_not_what_runs(tmp_path: Path) -> None:
+    """Its lines may be others; and one that is not there has none."""
+    path = tmp_path / "train.py"
+    path.write_text(PROGRAM)
+    os.utime(path, (1000, 1000))
+
+    assert (True, None, None) == (
+        bool(source_lines.read_loops(str(path), 1001)),
+        source_lines.read_loops(str(path), 999),
+        source_lines.read_loops(str(tmp_path / "none.py"), 1001),
+    )
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    """A program may be read from one, and its supervisor must not hang with it."""
+    path = tmp_path / "train.py"
+    os.mkfifo(path)
+
+    assert source_lines.read_loops(str(path), time.time() + 1) is None
