@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+import sys
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
-from tests.local.conftest import Desk
-from tests.local.test_run import TORCHRUN
+from tests.local.conftest import TRAIN, Desk
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "docs" / "reference" / "diagnose.schema.json"
+TORCHRUN = [str(Path(sys.executable).parent / "torchrun"), "--nproc-per-node=2", str(TRAIN)]
 
 
 def closed(part: Any) -> Any:

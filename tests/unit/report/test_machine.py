@@ -2,13 +2,81 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import re
+from pathlib import Path
 
+import pytest
+from jsonschema import Draft202012Validator, ValidationError
 from tests.unit.report import conftest as given
 
+from ddplaunch.agent.contract import Exit, RankPace, Verdict
+from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
 from ddplaunch.backends.job import State
+from ddplaunch.report import machine as shapes
 from ddplaunch.report.diagnosis import Diagnosis, diagnose
-from ddplaunch.report.machine import diagnosis_data, job_data
+from ddplaunch.report.machine import diagnosis_data, doctor_data, job_data
+
+PAGE = (Path(__file__).resolve().parents[3] / "docs" / "reference" / "diagnose.md").read_text("utf-8")
+SCHEMA = Draft202012Validator(shapes.json_schema())
+
+
+def test_the_schema_is_one() -> None:
+    """By the rules of its dialect."""
+    Draft202012Validator.check_schema(shapes.json_schema())
+
+
+def test_what_is_printed_follows_it(diagnosis: Diagnosis) -> None:
+    """With evidence and without; `doctor` prints more keys, which are allowed."""
+    for data in (
+        diagnosis_data(diagnosis),
+        diagnosis_data(diagnose(given.job(State.PENDING), None)),
+        doctor_data(diagnosis),
+    ):
+        SCHEMA.validate(json.loads(json.dumps(data)))
+
+
+@pytest.mark.parametrize("key", list(shapes.DiagnosisData.__annotations__))
+def test_a_key_that_is_missing_breaks_it(diagnosis: Diagnosis, key: str) -> None:
+    """A reader need not ask whether a key is there."""
+    data = json.loads(json.dumps(diagnosis_data(diagnosis)))
+    del data[key]
+
+    with pytest.raises(ValidationError, match=f"'{key}' is a required property"):
+        SCHEMA.validate(data)
+
+
+def test_no_field_of_a_verdict_or_of_a_pace_is_left_out() -> None:
+    """A verdict's sentence has come from its template and machines already."""
+    fields = {each.name for each in dataclasses.fields(Verdict)}
+
+    assert fields - {"template", "machines"} == set(shapes.VerdictData.__annotations__)
+    assert {each.name for each in dataclasses.fields(RankPace)} == set(shapes.PaceData.__annotations__)
+
+
+def test_what_is_printed_names_the_schema_that_is_published(diagnosis: Diagnosis) -> None:
+    """By its version."""
+    assert shapes.ID == diagnosis_data(diagnosis)["schema"] == shapes.json_schema()["$id"]
+
+
+def test_the_example_of_the_page_follows_it() -> None:
+    """Readers begin with the example."""
+    (example,) = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
+
+    SCHEMA.validate(json.loads(example))
+    assert json.loads(example)["verdicts"][0]["code"] in CATALOGUE
+
+
+def test_the_page_says_what_to_conclude_from_every_exit_code() -> None:
+    """And names no code that there is not."""
+    rows = re.findall(r"^\| `[a-z`, ]+ \| (\w+) \|", PAGE, re.MULTILINE)
+    exits = {str(code) for name, code in vars(Exit).items() if name.isupper()}
+    names = set(re.findall(r"`([a-z]+(?:-[a-z]+)+)`", PAGE))
+
+    assert exits - {str(Exit.STOPPED)} == {code for code in rows if code.isdecimal()}
+    assert names <= set(CATALOGUE)
+    assert {"gpu-stuck", "network-lost"} <= names
 
 
 def test_diagnose_gives_the_verdicts_and_what_was_looked_at(diagnosis: Diagnosis) -> None:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import zlib
 from pathlib import Path
 
+import pytest
 from tests.unit.backends.conftest import status_json
 
-from ddplaunch.agent.contract import Bundle, Marks, bundle_file, codec
+from ddplaunch.agent.contract import Bundle, Marks, NodeEvidence, Phase, bundle_file, codec
 from ddplaunch.backends.slurm import evidence
 from ddplaunch.backends.slurm.commands import Commands
 from ddplaunch.backends.slurm.parse import SlurmJob
 from ddplaunch.backends.slurm.queries import Queries
 from ddplaunch.backends.slurm.record import Submission
 from ddplaunch.backends.slurm.snapshot import Snapshot
+from ddplaunch.errors import ClusterError
 
 BUNDLE = Bundle("digits", 0, 2, 1, 1.0, 2.0, exit_code=20)
 
@@ -53,3 +56,40 @@ def test_what_a_hub_said_counts_for_its_own_attempt(tmp_path: Path) -> None:
     ]
 
     assert [True, False, True] == [snapshot.hub_status() is not None for snapshot in snapshots]
+
+
+def printed(task: int, host: str, cut: int = 0) -> list[str]:
+    """A node's evidence in lines, as srun labels them; without the last `cut` of these."""
+    evidence = NodeEvidence(0, host, 0.0, Phase.RUNNING, missing=["a source " * 9])
+    text = base64.b64encode(zlib.compress(codec.text(evidence).encode())).decode()
+    lines = [f"{task}: {text[at : at + 20]}" for at in range(0, len(text), 20)]
+    return lines[: len(lines) - cut]
+
+
+def test_lines_of_many_nodes_are_mixed() -> None:
+    """Each node's are put together by its number, which is that of its task."""
+    both = [line for pair in zip(printed(1, "n2"), printed(0, "n1"), strict=True) for line in pair]
+
+    assert [(0, "n1"), (1, "n2")] == [
+        (each.node, each.host) for each in evidence.outside_evidence("\n".join(both))
+    ]
+
+
+def test_a_node_that_did_not_come_to_its_end() -> None:
+    """And one that prints something else: neither gives evidence, and the others count."""
+    lines = [*printed(0, "n1", cut=1), *printed(10, "n11"), "2: slurmstepd: error: no python3", "srun: error"]
+
+    assert [(10, "n11")] == [(each.node, each.host) for each in evidence.outside_evidence("\n".join(lines))]
+
+
+def test_a_step_that_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in another user's job: srun's own words, and who may."""
+    srun = tmp_path / "srun"
+    srun.write_text("#!/bin/sh\necho 'srun: error: Unable to create step for job 7: denied' >&2\nexit 1\n")
+    srun.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+
+    with pytest.raises(ClusterError, match=r"no node of job 7 could be looked at: .*denied") as raised:
+        evidence.collect_from_outside(SlurmJob(7, "RUNNING", nodes=2), Commands())
+
+    assert "only the user of the job" in raised.value.hint

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+from pathlib import Path
+
 import pytest
 
-from ddplaunch.agent.contract import JobStatus, Phase
+from ddplaunch.agent.contract import Files, JobStatus, Phase, Verdict
 from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
+from ddplaunch.agent.platforms.scheduler_log import UnreachedReport, report_line
 from ddplaunch.backends.job import State
-from ddplaunch.backends.slurm import outcomes
+from ddplaunch.backends.slurm import outcomes, parse
 from ddplaunch.backends.slurm.parse import SlurmJob
 
 ME = 1000
@@ -134,3 +138,101 @@ def test_the_nodes_that_failed_are_the_culprits() -> None:
     )
     assert ("run", "launch") == (verdict.where, boot.where)
     assert ["Slurm's state of the job is NODE_FAIL"] == verdict.facts
+
+
+LOST = SlurmJob(
+    7, "FAILED", exit_code=0, signal=53, node_list="n[1-2]", workdir="/data/here", started=100.0, ended=100.0
+)
+
+
+def test_a_folder_that_is_not_there_is_named_with_its_node() -> None:
+    """Slurm prints 0:53, the rest of 4021."""
+    found = outcomes.explained(LOST, "/data/it's/toy-7.out")
+
+    assert found is not None
+    assert found.verdict.sentence.startswith("the folder /data/it's is not on n1, or nothing can be written")
+    assert r"srun --nodelist=n1 --chdir=/ ls -ld '/data/it'\''s'" in found.verdict.hint
+    assert ("launch-failed", "launch", [0], 30) == (
+        found.verdict.code,
+        found.verdict.where,
+        found.verdict.nodes,
+        found.outcome.exit_code,
+    )
+    assert found.verdict.facts == [
+        "the exit code 0:53 stands for Slurm's own error 4021, ESLURMD_IO_ERROR",
+        "the output would have been /data/it's/toy-7.out",
+    ]
+
+
+@pytest.mark.parametrize(("status", "number"), [(4010, 4010), (4021, 4021), (4022, 4022), (4033, 4033)])
+def test_all_forms_of_the_status_are_read(status: int, number: int) -> None:
+    """Slurm 22.05 lists the number itself, later versions what a wait status has of it."""
+    _, signal = parse.wait_status(status)
+
+    assert number == outcomes.number(dataclasses.replace(LOST, signal=signal))
+    assert outcomes.explained(dataclasses.replace(LOST, signal=signal), "") is not None
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        dataclasses.replace(LOST, signal=9),
+        dataclasses.replace(LOST, signal=15),
+        dataclasses.replace(LOST, ended=400.0),  # `kill -53`, in a job that ran
+        dataclasses.replace(LOST, state="CANCELLED"),
+        dataclasses.replace(LOST, signal=None, exit_code=53),
+    ],
+)
+def test_a_signal_is_a_signal(job: SlurmJob) -> None:
+    """One that may have been sent is not explained away."""
+    assert outcomes.explained(job, "") is None
+
+
+def test_a_list_of_nodes_that_cannot_be_read_names_none() -> None:
+    """The folder is known all the same, from where the job was submitted."""
+    found = outcomes.explained(dataclasses.replace(LOST, node_list="n[1"), "")
+
+    assert found is not None
+    assert found.verdict.sentence.startswith("the folder /data/here")
+    assert [] == found.verdict.nodes
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[slurm] 10:00:00 error: n1 has no Python\n", "n1 has no Python"),
+        ("slurmstepd-n1: error: TaskProlog failed status=3\n", "TaskProlog failed status=3"),
+        ("[slurm] 10:00:00 error: first\nsrun: error: x\n[slurm] 10:00:00 error: last\n", "last"),
+        ("[slurm] 10:00:00 each node's own words\nerror: of a rank\n", ""),
+    ],
+)
+def test_why_a_script_gave_up(tmp_path: Path, text: str, said: str) -> None:
+    """Its last word, or Slurm's of why it never was."""
+    output = tmp_path / "job-7.out"
+    output.write_text(text)
+
+    assert said == outcomes.of_script(output)
+    assert "" == outcomes.of_script(None)
+
+
+def test_what_gates_have_said(tmp_path: Path) -> None:
+    """Of each node the last word; each cause once, with all whom it names."""
+
+    def cry(node: int, code: str, culprit: int) -> str:
+        verdict = Verdict(code, f"node {node}: {code}", "gate", nodes=[culprit])
+        return f"{node}: {report_line(UnreachedReport(node, 3.0, verdict))}\n"
+
+    assert [] == outcomes.of_gates(None) == outcomes.of_gates(tmp_path)
+    (tmp_path / Files.RUN).mkdir()
+    said = [
+        cry(1, "dns-not-found", 1),
+        cry(1, "port-refused", 0),
+        cry(2, "port-filtered", 2),
+        cry(3, "port-filtered", 3),
+    ]
+    (tmp_path / Files.GATES).write_text("".join(["0: gate of job\n", *said, "\n"]))
+
+    assert [
+        ("port-refused", [0], "node 1: port-refused"),
+        ("port-filtered", [2, 3], "node 2: port-filtered (and 1 more)"),
+    ] == [(each.code, each.nodes, each.sentence) for each in outcomes.of_gates(tmp_path)]
