@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from ddplaunch.plan import plan
-from ddplaunch.render.kubernetes import guard, pod
+from ddplaunch.render.kubernetes import pod
+from ddplaunch.render.kubernetes.overlay import overlaid
 from ddplaunch.spec.models import JobSpec, Resources
 from ddplaunch.spec.problems import SpecError
 from ddplaunch.spec.targets import Kubernetes
@@ -90,7 +91,7 @@ def trainer(**changes: Any) -> dict[str, Any]:
 def test_what_breaks_the_gate_is_refused_by_its_key(overlay: dict[str, Any], path: str) -> None:
     """The first problem names the key, as it would be found in the job file."""
     with pytest.raises(SpecError) as caught:
-        guard.overlaid(template(), overlay, "job")
+        overlaid(template(), overlay, "job")
 
     assert f"kubernetes.pod_template.{path}" in [problem.path for problem in caught.value.problems]
     assert len(caught.value.problems) == 1 or overlay == {"metadata": {"$patch": "delete"}}
@@ -103,7 +104,7 @@ def test_on_a_machines_own_network_the_pods_stay_apart() -> None:
     with pytest.raises(
         SpecError, match=r"spec\.affinity\.podAntiAffinity: found a change that breaks the gate"
     ):
-        guard.overlaid(template(host_network=True), overlay, "job")
+        overlaid(template(host_network=True), overlay, "job")
 
 
 def test_another_affinity_may_be_replaced() -> None:
@@ -111,7 +112,7 @@ def test_another_affinity_may_be_replaced() -> None:
     given = template(one_per_machine=True, affinity={"nodeAffinity": {"a": {}}})
     overlay = {"spec": {"affinity": None}}
 
-    assert "affinity" not in guard.overlaid(given, overlay, "job")["spec"]
+    assert "affinity" not in overlaid(given, overlay, "job")["spec"]
 
 
 def test_all_that_breaks_it_is_said_at_once() -> None:
@@ -119,7 +120,7 @@ def test_all_that_breaks_it_is_said_at_once() -> None:
     overlay = {**trainer(image="other"), "metadata": {"labels": {"app.kubernetes.io/name": "x"}}}
 
     with pytest.raises(SpecError) as caught:
-        guard.overlaid(template(), overlay, "job")
+        overlaid(template(), overlay, "job")
 
     assert (
         "job: kubernetes.pod_template.spec.containers[trainer].image: found a change that breaks the gate, "
@@ -143,4 +144,4 @@ def test_all_that_breaks_it_is_said_at_once() -> None:
 )  # fmt: skip
 def test_everything_else_is_the_users(overlay: dict[str, Any]) -> None:
     """What the gate does not rest on is merged as it is."""
-    assert template() != guard.overlaid(template(), overlay, "job")
+    assert template() != overlaid(template(), overlay, "job")

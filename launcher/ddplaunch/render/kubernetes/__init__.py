@@ -10,7 +10,7 @@ from dataclasses import replace
 from ddplaunch.agent.job_file import kubernetes
 from ddplaunch.plan.kubernetes import KubernetesPlan
 from ddplaunch.plan.plan import Plan
-from ddplaunch.render.kubernetes import guard, objects, pod, text
+from ddplaunch.render.kubernetes import objects, overlay, pod, text
 from ddplaunch.render.rendered import Rendered, RenderedFile
 
 _ROOM = 50
@@ -34,7 +34,7 @@ def render(plan: Plan, *, gate_only: bool = False) -> Rendered:
     """
     options = plan.settings(KubernetesPlan).options
     workload = objects.jobset if options.jobset else objects.job
-    template = guard.overlaid(pod.template(plan, gate_only=gate_only), options.pod_template, plan.job.job)
+    template = overlay.overlaid(pod.template(plan, gate_only=gate_only), options.pod_template, plan.job.job)
     made = [
         objects.config_map(plan),
         objects.service(plan),

@@ -12,7 +12,7 @@ from typing import Any
 from ddplaunch.agent.contract import Env
 from ddplaunch.agent.job_file import kubernetes
 from ddplaunch.plan import kubernetes as limits
-from ddplaunch.render.kubernetes import guard, overlay, pod
+from ddplaunch.render.kubernetes import overlay, pod
 from ddplaunch.spec.schema import json_schema
 
 Schema = dict[str, Any]
@@ -207,21 +207,21 @@ def _template_parts() -> dict[str, Schema]:
 
 def _pod_template() -> Schema:
     """Return what of a pod template would break the gate: the tables of `guard`, as a schema."""
-    container = _kept(*guard.CONTAINER, "$patch") | {
+    container = _kept(*overlay.CONTAINER, "$patch") | {
         "env": _list({"name": {"not": {"pattern": f"^{Env.PREFIX}"}}}),
         "volumeMounts": _list({"mountPath": {"not": {"pattern": f"^{limits.FOLDER}(/|$)"}}}),
     }
     containers = _list({})
     own = {"properties": {"name": {"enum": _OURS}}}
     containers["items"] |= {"if": own, "then": {"properties": container}}
-    spec = _kept(*guard.POD) | {
+    spec = _kept(*overlay.POD) | {
         "terminationGracePeriodSeconds": {"type": "integer", "minimum": kubernetes.SHORTEST_GRACE},
         "containers": containers,
         "initContainers": containers,
-        "volumes": _list({"name": {"not": {"enum": list(guard.VOLUMES)}}}),
+        "volumes": _list({"name": {"not": {"enum": list(overlay.VOLUMES)}}}),
     }
     # A pod has no name of its own to begin with, so that none is what may be asked for.
-    spec |= {key: {"type": "null"} for key in guard.POD if "host" in key.lower() and key != "hostNetwork"}
+    spec |= {key: {"type": "null"} for key in overlay.POD if "host" in key.lower() and key != "hostNetwork"}
     labels = {"type": "object", "propertyNames": {"not": {"pattern": r"^app\.kubernetes\.io/"}}}
     metadata = {"type": "object", "properties": {"labels": labels}}
     return {

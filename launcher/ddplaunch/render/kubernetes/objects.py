@@ -12,8 +12,15 @@ from ddplaunch.errors import SourceTooLargeError
 from ddplaunch.plan.kubernetes import KubernetesPlan
 from ddplaunch.plan.plan import Plan
 from ddplaunch.render.archive import agent_archive, source_archive
-from ddplaunch.render.kubernetes.labels import job_annotations, job_labels, plan_text, pod_selector
-from ddplaunch.render.kubernetes.pod import GATE, PYTHON, TRAINER
+from ddplaunch.render.kubernetes.pod import (
+    GATE,
+    PYTHON,
+    TRAINER,
+    job_annotations,
+    job_labels,
+    plan_text,
+    pod_selector,
+)
 
 _NODES = "node"
 """The one replicated job of a JobSet; its pods are NAME-node-0-INDEX."""
