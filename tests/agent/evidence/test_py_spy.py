@@ -55,6 +55,7 @@ def test_a_sampler_that_fails_or_hangs_is_given_up(tmp_path: Path) -> None:
     assert time.monotonic() - begun < BUSY * 5
 
 
+@pytest.mark.slow  # beside the real process: with the Python that has py-spy
 def test_a_process_that_is_gone(sampler: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """py-spy's own words say so, and no line of the stack that it prints behind them."""
     monkeypatch.setenv("RUST_BACKTRACE", "1")
