@@ -84,4 +84,4 @@ def test_a_hub_that_cannot_hold_so_many_connections_says_so_at_once(job: Job) ->
 
     assert hub.wait() == Exit.NODE_AT_FAULT
     assert job.verdict.code == "files-too-few"
-    assert job.verdict.sentence == "node 0: the hub may open 90 files, and needs 320 for 256 nodes"
+    assert job.verdict.sentence == "node 0: the hub may open 90 files, and needs 288 for 256 nodes"

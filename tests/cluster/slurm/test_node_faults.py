@@ -224,11 +224,11 @@ def test_a_node_with_fewer_cpus_than_ranks(cluster: Cluster, start: Start) -> No
 def test_a_daemon_that_may_not_open_many_files(cluster: Cluster, start: Start) -> None:
     """The hub has slurmd's limit, which not even root's own processes are given back."""
     (daemon,) = cluster._daemons("n1", "slurmd")
-    cluster.login(["prlimit", f"--pid={daemon}", "--nofile=60:60"])
+    cluster.login(["prlimit", f"--pid={daemon}", "--nofile=34:34"])
     try:
         code, nodes, found = verdict(start("--propagate=NONE"))
         assert ("files-too-few", [0]) == (code, nodes)
-        assert "node 0: the hub may open 60 files, and needs 67 for 3 nodes" == found.sentence
+        assert "node 0: the hub may open 34 files, and needs 35 for 3 nodes" == found.sentence
         assert "LimitNOFILE= of slurmd" in found.hint
     finally:
         cluster.kill_slurmd("n1")

@@ -61,7 +61,7 @@ _RESOLVE = 1.0
 _FILES = 65536
 """Open files, as far as the system allows."""
 _OPEN_FILES = "raise the limit of open files on that node: /etc/security/limits.conf, or of its container"
-_OWN_FILES = 64
+_OWN_FILES = 32
 """Open files for the hub itself, and for commands that ask for the job's status."""
 
 
