@@ -162,6 +162,7 @@ def test_hub_and_rank_are_killed_together(job: Job) -> None:
     assert left.check_ins
 
 
+@pytest.mark.whole
 def test_all_of_the_hub_and_a_rank_are_killed_together(job: Job) -> None:
     """Then what the node saw is the bundle."""
     rank = start_ranks(job)
@@ -229,7 +230,8 @@ def test_a_hub_without_its_parent_is_stopped_at_the_gate(job: Job) -> None:
     assert (job.status().exit_code, job.status().verdicts) == (Exit.OK, [])
 
 
-@pytest.mark.parametrize("nodes", [pytest.param(1, marks=pytest.mark.whole), 2])
+@pytest.mark.parametrize("nodes", [1, 2])
+@pytest.mark.whole
 def test_a_gate_that_is_stopped_for_good(job: Job, nodes: int) -> None:
     """The hub judges the node that does not answer, and the host ends the gate after it."""
     job.start(PRINTS, nodes=nodes, names=["127.0.0.1"] * nodes, gate=GatePlan(timeout=3.0))

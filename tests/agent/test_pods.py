@@ -136,6 +136,7 @@ def test_pod_zero_is_deleted_in_mid_run(pods: Pods) -> None:
     assert ["node-evicted"] == [each["code"] for each in one.last_words("run")["verdicts"]]
 
 
+@pytest.mark.whole
 def test_signals_that_come_again_change_nothing(pods: Pods) -> None:
     """However often hub and supervisor are asked to end: the evidence of all ranks comes first."""
     zero, one = pods.running()

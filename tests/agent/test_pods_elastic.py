@@ -32,6 +32,7 @@ def codes(pod: Pod, verb: str) -> tuple[int, list[str]]:
     return words["exit_code"], [each["code"] for each in words["verdicts"]]
 
 
+@pytest.mark.whole
 def test_a_pod_that_comes_late_ends_well_and_says_why(pods: Pods) -> None:
     """Its containers end with 0, so that it fails no Job; the job goes on, and succeeds."""
     zero, one = alone(pods)
@@ -69,6 +70,7 @@ def test_node_zero_fails_the_job_for_all(pods: Pods) -> None:
     assert (Exit.NODE_AT_FAULT, ["node-missing"]) == codes(zero, "gate")
 
 
+@pytest.mark.whole
 def test_a_pod_that_is_deleted_at_the_gate_is_not_at_fault(pods: Pods) -> None:
     """It leaves when it is asked to, with a code by which Kubernetes gives it another pod."""
     zero, one = pods.make("print('up', flush=True)", min_nodes=1, nodes=3, gate={"timeout": 20.0})

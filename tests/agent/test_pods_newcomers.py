@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from typing import Any
 
+import pytest
 from tests.agent.gate.jobs import COME
 from tests.agent.pods import Pod, Pods
 from tests.agent.pods import _pods as _pods  # the fixture `pods`
@@ -60,6 +61,7 @@ def test_a_pod_that_comes_late_is_let_in(pods: Pods) -> None:
     assert 1 == run.output.count("attempt 0 of")  # what the first attempt printed is not printed again
 
 
+@pytest.mark.whole
 def test_a_newcomer_that_dies_costs_the_others_only_the_pause(pods: Pods) -> None:
     """It is killed when the attempt has been ended for it: the job goes on as it was."""
     zero, one = alone(pods)

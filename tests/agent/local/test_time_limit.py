@@ -6,6 +6,7 @@ import re
 import sys
 from typing import Any
 
+import pytest
 from tests.agent.local.jobs import Job
 from tests.agent.local.jobs import _job as _job  # the fixture `job`
 
@@ -61,6 +62,7 @@ def test_a_command_that_ends_after_the_signal_comes_back(job: Job) -> None:
     assert "the time limit was near: retry 1 of 1" in log
 
 
+@pytest.mark.whole
 def test_a_command_that_goes_on_is_ended_at_the_limit_and_comes_back(job: Job) -> None:
     """It had its time for a checkpoint, and goes on from there."""
     starts(job, limit=30.0)
