@@ -229,7 +229,7 @@ def test_a_daemon_that_may_not_open_many_files(cluster: Cluster, start: Start) -
         code, nodes, found = verdict(start("--propagate=NONE"))
         assert ("files-too-few", [0]) == (code, nodes)
         assert "node 0: the hub may open 34 files, and needs 35 for 3 nodes" == found.sentence
-        assert "LimitNOFILE= of slurmd" in found.hint
+        assert "`LimitNOFILE=` of slurmd" in found.hint
     finally:
         cluster.kill_slurmd("n1")
         cluster.start_slurmd("n1")
