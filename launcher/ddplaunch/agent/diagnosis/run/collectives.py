@@ -7,10 +7,11 @@ its ranks: it is one operation. Where the counts are not recorded, a rank's own 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Optional
+from typing import NamedTuple, Optional
 
-from ddplaunch.agent.contract import Collective, Frame, RankEvidence, Verdict
+from ddplaunch.agent.contract import CallSequence, Collective, Frame, RankEvidence, Verdict
 from ddplaunch.agent.diagnosis import confidence as sure
 from ddplaunch.agent.diagnosis.run import blocked, causes, stacks
 from ddplaunch.agent.diagnosis.run.view import BACKWARD, JobView, plain
@@ -342,6 +343,13 @@ Calls = dict[int, Collective]
 """Calls of one rank, by their sequence numbers in the group."""
 
 
+class _History(NamedTuple):
+    """The calls of these ranks in a group, as far back as their lines are known."""
+
+    calls: Calls
+    ranks: list[int]
+
+
 @dataclass(frozen=True)
 class _Step:
     """A rank out of step since call `number`: by `ahead` calls left out, or made once more if negative."""
@@ -359,50 +367,42 @@ def collective_skipped(view: JobView) -> Optional[Verdict]:
     """Return the verdict on ranks whose calls are the others', but for some left out, or made twice."""
     groups = sorted({call.group for rank in view.ranks.values() for call in rank.calls})
     for group in groups:
-        found = _out_of_step(view, group)
+        histories = _histories(view, group)
+        found = _out_of_step(view, group, histories)
         if found:
-            return _skip_verdict(view, group, found)
+            return _skip_verdict(view, group, found, histories)
     return None
 
 
-def _out_of_step(view: JobView, group: str) -> dict[int, _Step]:
+def _out_of_step(view: JobView, group: str, histories: Sequence[_History]) -> dict[int, _Step]:
     """Return the ranks of a group that are out of step with a majority of its ranks, which agree."""
     members = view.members.get(group, view.world)
-    calls = {rank: _calls_of(view, rank, group) for rank in members if rank in view.ranks}
-    calls = {rank: its for rank, its in calls.items() if its}
-    if len(calls) < 2 or not all(_lined(its) for its in calls.values()):
+    calls = [each.calls for each in histories]
+    if sum(len(each.ranks) for each in histories) < 2 or not all(map(_lined, calls)):
         return {}
-    first = max(min(its) for its in calls.values())
-    last = max(max(its) for its in calls.values())
+    first, last = max(map(min, calls)), max(map(max, calls))
     for number in range(first, last + 1):
-        camps: dict[Line, list[int]] = {}
-        for rank, its in calls.items():
-            if number in its:
-                camps.setdefault(_line(its[number]), []).append(rank)
+        camps: dict[Line, list[_History]] = {}
+        for each in histories:
+            if number in each.calls:
+                camps.setdefault(_line(each.calls[number]), []).append(each)
         if len(camps) < 2:
             continue
-        most = max(camps.values(), key=len)
-        if 2 * len(most) <= len(members):
-            if _agree_at(calls, number + 1):
-                continue
-            return {}
-        normal = max((calls[rank] for rank in most), key=max)
-        steps = {
-            rank: _step(calls[rank], normal, number, number > first)
-            for ranks in camps.values()
-            for rank in ranks
-            if ranks is not most
-        }
-        found = {rank: step for rank, step in steps.items() if step is not None}
-        if found or not _agree_at(calls, number + 1):
+        most = max(camps.values(), key=_size)
+        found = {}
+        if 2 * _size(most) > len(members):
+            normal = max((each.calls for each in most), key=max)
+            for each in (each for camp in camps.values() if camp is not most for each in camp):
+                step = _step(each.calls, normal, number, number > first)
+                found.update(dict.fromkeys(each.ranks, step) if step is not None else {})
+        # Where they are together again, a root, or a branch, has a line of its own for the same call.
+        if found or len({_line(its[number + 1]) for its in calls if number + 1 in its}) != 1:
             return found
-        # They are together again: a root, or a branch, has a line of its own for the same call.
     return {}
 
 
-def _agree_at(calls: dict[int, Calls], number: int) -> bool:
-    lines = {_line(its[number]) for its in calls.values() if number in its}
-    return len(lines) == 1
+def _size(camp: Sequence[_History]) -> int:
+    return sum(len(each.ranks) for each in camp)
 
 
 def _step(mine: Calls, normal: Calls, number: int, since: bool) -> Optional[_Step]:
@@ -414,16 +414,16 @@ def _step(mine: Calls, normal: Calls, number: int, since: bool) -> Optional[_Ste
     after = [each for each in mine if each > number and each in normal]
     if after and all(_line(mine[each]) == _line(normal[each]) for each in after):
         return None
-    apart = number in mine and number in normal and mine[number].op != normal[number].op
+    own = mine.get(number)
+    apart = own is not None and number in normal and own.op != normal[number].op
+    as_root = own is not None and not apart and _ROOTED.fullmatch(plain(own.op))
     for ahead in range(1, _FARTHEST + 1):
         for shift in (ahead, -ahead):
             enough = _LONG if not since else 1 if apart and shift > 0 else 2
             if _agreed(mine, normal, number, shift) >= enough:
                 left = normal.get(number) if since and shift > 0 else None
-                return _Step(number, shift, since, left, mine.get(number))
+                return _Step(number, shift, since, left, own)
         # Calls of its own in between, from a line that the others do not come to: from then on it is behind.
-        own = mine.get(number)
-        as_root = own is not None and not apart and _ROOTED.fullmatch(plain(own.op))
         if since and not as_root and _agreed(mine, normal, number + ahead, -ahead) >= 2:
             return _Step(number, -ahead, since, None, own, own_line=True, certain=apart)
     return _in_rounds(mine, normal, number) if since else None
@@ -461,7 +461,9 @@ def _in_rounds(mine: Calls, normal: Calls, number: int) -> Optional[_Step]:
     return None
 
 
-def _skip_verdict(view: JobView, group: str, found: dict[int, _Step]) -> Verdict:
+def _skip_verdict(
+    view: JobView, group: str, found: dict[int, _Step], histories: Sequence[_History]
+) -> Verdict:
     ranks = sorted(found)
     step = found[ranks[0]]
     has, they = phrases.one_or(ranks, "has", "have"), phrases.one_or(ranks, "it", "they")
@@ -495,41 +497,60 @@ def _skip_verdict(view: JobView, group: str, found: dict[int, _Step]) -> Verdict
         )
         hint = "Look for a branch that depends on the rank or on its data around the calls named here."
     others = [rank for rank in view.members.get(group, view.world) if rank not in found]
-    facts = []
-    for each in range(step.number, step.number + 3):
-        for those in (ranks, others):
-            calls = [_calls_of(view, rank, group).get(each) for rank in those]
-            if calls and calls[0] is not None:
-                facts.append(f"{subjects.ranks(those)}: call {each} of the program is {_described(calls[0])}")
+    calls = {rank: each.calls for each in histories for rank in each.ranks}
+    facts = [
+        f"{subjects.ranks(those)}: call {number} of the program is {_described(calls[those[0]][number])}"
+        for number in range(step.number, step.number + 3)
+        for those in (ranks, others)
+        if those and number in calls.get(those[0], ())
+    ]
+    sure_of_it = sure.OUT_OF_STEP_SINCE if step.since else sure.OUT_OF_STEP
     return view.verdict(
         code="collective-skipped",
         sentence=sentence,
         ranks=ranks,
         victims=view.victims_of(ranks),
-        confidence=sure.OUT_OF_STEP_SINCE
-        if step.certain and step.since
-        else sure.OUT_OF_STEP
-        if step.certain
-        else sure.OUT_OF_STEP_PERHAPS,
+        confidence=sure_of_it if step.certain else sure.OUT_OF_STEP_PERHAPS,
         facts=[*facts, *view.counts()],
         hint=hint,
     )
 
 
-def _calls_of(view: JobView, rank: int, group: str) -> Calls:
-    """Return the calls of the group: the last ones whole, earlier ones as far as their lines are known."""
-    evidence = view.ranks[rank]
-    calls = {
-        each.first + place: Collective(
-            group, each.first + place, each.sites[site].op, frames=[each.sites[site].line]
+def _histories(view: JobView, group: str) -> list[_History]:
+    """Return the calls of the group, once for all ranks that have made the same; of thousands most have.
+
+    They are known as far back as the ring's sequence goes; where there is none, of the last calls alone.
+    """
+    found: dict[object, _History] = {}
+    nothing = CallSequence(group, 0, [], [])
+    for rank in _members(view, group):
+        known = next((each for each in view.ranks[rank].sequences if each.group == group), nothing)
+        numbers = range(known.first, known.first + len(known.calls))
+        calls = [call for call in view.ranks[rank].calls if call.group == group and not call.p2p]
+        last = {call.seq: call for call in calls if call.seq not in numbers}
+        if not numbers and not last:
+            continue
+        content = (
+            numbers,
+            tuple((site.op, stacks.shared(site.line.file), site.line.line) for site in known.sites),
+            tuple(known.calls),
+            tuple((number, _line(call) if call.frames else None) for number, call in last.items()),
         )
-        for each in evidence.sequences
-        if each.group == group
-        for place, site in enumerate(each.calls)
-        if 0 <= site < len(each.sites)
-    }
-    calls.update({call.seq: call for call in evidence.calls if call.group == group and not call.p2p})
-    return calls
+        if content not in found:
+            sites = [known.sites[place] if 0 <= place < len(known.sites) else None for place in known.calls]
+            earlier = {
+                number: Collective(group, number, site.op, frames=[site.line])
+                for number, site in zip(numbers, sites)
+                if site is not None
+            }
+            found[content] = _History({**earlier, **last}, [])
+        found[content].ranks.append(rank)
+    return [*found.values()]
+
+
+def _members(view: JobView, group: str) -> list[int]:
+    """Return the ranks of the group of which there is evidence."""
+    return [rank for rank in view.members.get(group, view.world) if rank in view.ranks]
 
 
 def _lined(calls: Calls) -> bool:
@@ -555,7 +576,10 @@ def loop_left(view: JobView) -> Optional[Verdict]:
     A loop around both, in any function on the way, would leave open who is a round ahead.
     """
     mismatch = find_mismatch(view)
-    if mismatch is None or view.unseen or _parted_earlier(view, mismatch.group):
+    if mismatch is None or view.unseen:
+        return None
+    histories = _histories(view, mismatch.group)
+    if _parted_earlier(histories):
         return None
     ranks = sorted(rank for camp in mismatch.camps.values() for rank in camp)
     there = [
@@ -573,33 +597,26 @@ def loop_left(view: JobView) -> Optional[Verdict]:
         pairs = [(places[rank], places[other], other) for rank in camp for other in others]
         loops = {_left(view, mine, theirs, other) for mine, theirs, other in pairs}
         if len(loops) == 1 and None not in loops and len(mismatch.camps) == 2:
-            return _left_verdict(view, mismatch, camp, others, str(loops.pop()))
+            everyone = len(_members(view, mismatch.group))
+            whole = _size(histories) == everyone and all(min(each.calls) == 1 for each in histories)
+            return _left_verdict(view, mismatch, camp, others, str(loops.pop()), whole)
     return None
 
 
-def _parted_earlier(view: JobView, group: str) -> bool:
+def _parted_earlier(histories: Sequence[_History]) -> bool:
     """Whether lines differ before the ranks' last calls, and the next ones do too.
 
     Then the calls have parted there, and whoever seems to be out of the loop may be one call ahead since. At
     one call alone a root may have a line of its own.
     """
-    calls = [
-        _calls_of(view, rank, group) for rank in view.members.get(group, view.world) if rank in view.ranks
-    ]
-    calls = [its for its in calls if its and _lined(its)]
+    calls = [each.calls for each in histories if _lined(each.calls)]
     if not calls:
         return False
     apart = [
         len({_line(its[number]) for its in calls}) > 1
-        for number in range(max(min(its) for its in calls), min(max(its) for its in calls))
+        for number in range(max(map(min, calls)), min(map(max, calls)))
     ]
     return any(one and next_one for one, next_one in zip(apart, apart[1:]))
-
-
-def _from_the_start(view: JobView, group: str) -> bool:
-    """Whether the calls of the group are known since the first one, so that no earlier one can differ."""
-    members = [rank for rank in view.members.get(group, view.world) if rank in view.ranks]
-    return all(min(_calls_of(view, rank, group), default=0) == 1 for rank in members)
 
 
 def _way_in(view: JobView, rank: int) -> list[Frame]:
@@ -624,8 +641,9 @@ def _left(view: JobView, mine: list[Frame], theirs: list[Frame], other: int) -> 
 
 
 def _left_verdict(
-    view: JobView, mismatch: Mismatch, ranks: list[int], others: list[int], loop: str
+    view: JobView, mismatch: Mismatch, ranks: list[int], others: list[int], loop: str, whole: bool
 ) -> Verdict:
+    """`whole`: all calls of the group are known since its first, so that no earlier one can differ."""
     has, is_ = phrases.one_or(ranks, "has", "have"), phrases.one_or(ranks, "is", "are")
     rest = phrases.one_or(others, "is", "are")
     return view.verdict(
@@ -635,7 +653,7 @@ def _left_verdict(
         f"{view.locations[others[0]]}",
         ranks=ranks,
         victims=view.victims_of(ranks),
-        confidence=sure.LOOP_LEFT if _from_the_start(view, mismatch.group) else sure.LOOP_LEFT_PERHAPS,
+        confidence=sure.LOOP_LEFT if whole else sure.LOOP_LEFT_PERHAPS,
         facts=mismatch.facts,
         hint=_UNEVEN,
     )
