@@ -15,6 +15,8 @@ import pytest
 
 from ddplaunch.agent.contract import (
     Bundle,
+    CallSequence,
+    CallSite,
     Collective,
     Dump,
     Frame,
@@ -37,6 +39,7 @@ FRAMES = [Frame(f"step_{depth}", "/home/user/train.py", depth) for depth in rang
 
 def ranks(count: int) -> list[RankEvidence]:
     """Of one job, all at the same place."""
+    sites = [CallSite("all_reduce", FRAMES[3]), CallSite("barrier", FRAMES[4])]
     calls = [
         Collective("0", n, "all_reduce", [[1024, n % 4]], ["Float"], True, at=5.0 + n) for n in range(64)
     ]
@@ -50,6 +53,7 @@ def ranks(count: int) -> list[RankEvidence]:
             raised=[Raised("ValueError", "no", 3.0, FRAMES[:2])],
             groups=[Group("0", list(range(count)), 64, 63, "default_pg")],
             collectives=[dataclasses.replace(each, at=each.at + rank, frames=FRAMES[:4]) for each in calls],
+            sequences=[CallSequence("0", 7, sites, [n % 2 for n in range(256)])],
         )
         for rank in range(count)
     ]
@@ -101,7 +105,7 @@ def test_a_bundle_of_before_there_was_an_archive_is_read() -> None:
 
 
 def test_a_stack_that_many_ranks_have_is_stored_once() -> None:
-    """As are frames, calls and the ranks of a group: 1,024 ranks take less than 3 kB of JSON each."""
+    """As are frames, calls, their order and the ranks of a group: 1,024 take less than 3 kB of JSON each."""
     given = bundle(1024)
     packed = bundle_file.packed(given)
     text = members(packed)[TEXT]

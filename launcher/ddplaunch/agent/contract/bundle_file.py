@@ -1,8 +1,8 @@
 """The bundle as a file: a zip archive that a person can open, and that torch's own tools can read in
 part.
 
-docs/reference/bundle.md has the layout. In `bundle.json` each distinct frame, stack, call and group
-stands once, in a table, and ranks refer to it by its place there. `flight/BACKEND/rank_N` is a whole
+docs/reference/bundle.md has the layout. In `bundle.json` each distinct frame, stack, call, group and sequence
+of calls stands once, in a table, and ranks refer to it by its place there. `flight/BACKEND/rank_N` is a whole
 flight recorder; nothing here unpacks it. Format 1, which is still read, was the JSON of a `Bundle` alone.
 """
 
@@ -22,7 +22,18 @@ import zlib
 from collections.abc import Iterator
 from typing import Any, BinaryIO, Callable, Optional, TypeVar
 
-from ddplaunch.agent.contract import Bundle, Collective, Dump, Frame, Group, NodeEvidence, Stack, codec
+from ddplaunch.agent.contract import (
+    Bundle,
+    CallSequence,
+    CallSite,
+    Collective,
+    Dump,
+    Frame,
+    Group,
+    NodeEvidence,
+    Stack,
+    codec,
+)
 from ddplaunch.agent.contract.codec import ContractError
 from ddplaunch.agent.text.printable import printable
 
@@ -41,13 +52,14 @@ _PLACED: dict[type, tuple[str, ...]] = {
 
 
 class Tables:
-    """Distinct frames, stacks, calls and groups, each with its number."""
+    """Distinct frames, stacks, calls, groups and sequences of calls, each with its number."""
 
     def __init__(self) -> None:
         self.frames: dict[tuple[str, str, int], int] = {}
         self.stacks: dict[Any, int] = {}
         self.calls: dict[Any, int] = {}
         self.groups: dict[Any, int] = {}
+        self.sequences: dict[Any, int] = {}
         self._defaults: dict[type, list[tuple[str, Any]]] = {}
 
     def plain(self, obj: Any) -> Any:
@@ -70,6 +82,10 @@ class Tables:
             group = (obj.name, obj.description, tuple(obj.ranks))
             number = self.groups.setdefault(group, len(self.groups))
             return [number, obj.enqueued, obj.completed, *self._others(obj)]
+        if kind is CallSequence:
+            sites = tuple((site.op, *self._numbers([site.line])) for site in obj.sites)
+            sequence = (obj.group, obj.first, sites, tuple(obj.calls))
+            return self.sequences.setdefault(sequence, len(self.sequences))
         return self._unusual(obj)
 
     def _others(self, obj: Any) -> list[dict[str, Any]]:
@@ -117,6 +133,14 @@ class Rows:
                 raise ContractError("groups: a rank that cannot be")
             self._groups.append((name, text, ranks))
 
+        self._sequences = []
+        rows = _rows(data, "sequences", (str, int, list[list[Any]], list[int])) if "sequences" in data else ()
+        for group, first, sites, calls in rows:  # bundles of before there were any have no such table
+            if any(len(site) != len(("op", "frame")) for site in sites):
+                raise ContractError("sequences: wanted calls and their frames")
+            known = [CallSite(codec.load(str, op), _at(self._frames, frame)) for op, frame in sites]
+            self._sequences.append(CallSequence(group, first, known, calls))
+
     def frame(self, data: Any) -> Any:
         return _at(self._frames, data)
 
@@ -125,6 +149,9 @@ class Rows:
         if type(data) is list and len(data) == len(("number", "others")):
             number, others = data
         return _with_others(_at(self._stacks, number), others)
+
+    def sequence(self, data: Any) -> Any:
+        return _at(self._sequences, data)
 
     def collective(self, data: Any) -> Collective:
         data, others = _apart(data)
@@ -306,6 +333,7 @@ def _text(bundle: Bundle, left: int) -> str:
         "stacks": list(tables.stacks),
         "calls": list(tables.calls),
         "groups": list(tables.groups),
+        "sequences": list(tables.sequences),
         "dumps_left_out": left,
     }
     head = ",\n".join(f'"{key}":{json.dumps(part, separators=(",", ":"))}' for key, part in parts.items())
@@ -428,5 +456,5 @@ def _unpacked(data: Any) -> Bundle:
         raise ContractError(f"a newer ddplaunch wrote it, in format {number}; this one reads up to {FORMAT}")
     rows = Rows(data)
     short: codec.Short = {Frame: rows.frame, Stack: rows.stack}
-    short.update({Collective: rows.collective, Group: rows.group})
+    short.update({Collective: rows.collective, Group: rows.group, CallSequence: rows.sequence})
     return codec.load(Bundle, data.get("bundle"), short)
