@@ -43,7 +43,7 @@ _ARCHIVE: Final = re.compile(
     re.MULTILINE,
 )
 _SHOWN: Final = 60
-"""Characters of an archive that stay: enough to see what stands there."""
+"""Characters of an archive that are still shown: enough to recognize it."""
 
 
 def write_abridged(text: str) -> None:

@@ -195,7 +195,7 @@ class Notifier:
             each.put(occasion, made)
 
     def report(self) -> None:
-        """Log each recipient that a message did not reach, once."""
+        """Log, once, each recipient that did not get a message."""
         for each in self._recipients:
             if each.failure:
                 self._record.complain(each.failure)

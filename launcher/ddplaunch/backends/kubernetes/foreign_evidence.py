@@ -253,7 +253,7 @@ class _Command(NamedTuple):
         return foreign_pods.started(self.api, self.namespace, objects.name(pod), target, image, gone)
 
     def beside(self, image: str, pod: Json, debugger: Debugger | None) -> Answer:
-        """Return what the container shows that was added to the pod."""
+        """Return the answer of the container that was added to the pod."""
         answer = _unasked(pod)
         if debugger is None or debugger.why:
             return answer if debugger is None else answer._replace(why=f"no answer: {debugger.why}")
