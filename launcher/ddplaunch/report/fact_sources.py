@@ -82,6 +82,8 @@ def _made(view: JobView, verdict: Verdict) -> Iterator[tuple[str, FactSource]]:
         )
         shm = FactSource(_SHM, some("node", view.nodes_of(rank)), _file(view, rank, "shm_size, shm_used"))
         yield from _each(ends.shared_memory(view, rank[0]), shm)
+        crash = FactSource("the stack by faulthandler", some("rank", rank), _file(view, rank, "stacks"))
+        yield from _each(ends.crash(its), crash)
         if its.stack_source:
             by = f"the stack by {its.stack_source}{' and /proc' * (its.process is not None)}"
             held = FactSource(by, some("rank", rank), _file(view, rank, "ranks"))

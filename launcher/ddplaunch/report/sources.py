@@ -99,6 +99,7 @@ _STACKS = {
     "py-spy": "py-spy",
     "debug server": "torch's debug server",
     "faulthandler": "faulthandler, by a signal",
+    "crash": "faulthandler, at the crash",
 }
 _OF_RANKS: tuple[tuple[str, str, Callable[[RankEvidence], bool]], ...] = (
     (

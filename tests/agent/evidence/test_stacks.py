@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -100,6 +101,50 @@ def test_a_real_dump_of_faulthandler(tmp_path: Path) -> None:
     assert found[0].frames == [Frame("stand", str(program), 10), Frame("<module>", str(program), 11)]
     assert found[1].frames[-1].name in ("_bootstrap", "idle")
     assert "idle" in [frame.name for frame in found[1].frames]
+
+
+CRASHES = """
+import ctypes, faulthandler, os, resource, signal, sys, threading, time
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+file = os.open(sys.argv[2], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+faulthandler.enable(file=file, all_threads=True)
+faulthandler.register(signal.SIGRTMIN + 6, file=file, all_threads=True)
+threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+def stand():
+    if sys.argv[1] == "main":
+        os.abort()
+    libc, thread = ctypes.CDLL(None), ctypes.c_ulong()
+    libc.pthread_create(ctypes.byref(thread), None, ctypes.cast(libc.abort, ctypes.c_void_p), None)
+    time.sleep(60)
+os.kill(os.getpid(), signal.SIGRTMIN + 6)
+stand()
+"""
+
+
+@pytest.mark.parametrize(("how", "crashed"), [("main", True), ("native", False)])
+def test_a_real_crash(how: str, crashed: bool, tmp_path: Path) -> None:
+    """The main thread's stack, and whether it is the one that has crashed: a library may have its own."""
+    program, file = tmp_path / "train.py", tmp_path / "stacks.txt"
+    program.write_text(CRASHES)
+    ended = subprocess.run([sys.executable, str(program), how, str(file)], check=False)
+    main, *others = stacks.read_crash(str(file))
+
+    assert -signal.SIGABRT == ended.returncode
+    assert ("stand", str(program), True, crashed) == (
+        main.frames[0].name,
+        main.frames[0].file,
+        main.main,
+        main.crashed,
+    )
+    assert [(False, False)] == [(other.main, other.crashed) for other in others]
+
+
+def test_a_dump_that_was_asked_for_is_no_crash(tmp_path: Path) -> None:
+    file = tmp_path / "stacks.txt"
+    text = 'Current thread 0x7f (most recent call first):\n  File "/job/train.py", line 4 in stuck\n'
+    file.write_text(text)
+
+    assert [] == stacks.read_crash(str(file)) == stacks.read_crash(str(tmp_path / "none"))
 
 
 def test_the_dump_of_a_debug_server() -> None:

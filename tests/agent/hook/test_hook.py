@@ -15,6 +15,7 @@ from tests.agent.hook.conftest import Supervisor
 from tests.busy import BUSY
 
 from ddplaunch.agent import hook
+from ddplaunch.agent.evidence import stacks
 
 STANDS = """
 import threading, time
@@ -310,6 +311,22 @@ def test_stacks_by_signal_when_native_code_holds_the_gil(supervisor: Supervisor)
     text = supervisor.until(lambda: Path(line.fault_file).read_text())
 
     assert "in stand" in text
+
+
+def test_where_a_rank_crashes_is_written(supervisor: Supervisor) -> None:
+    """A forked child's crash is not its parent's, and who asks for stacks elsewhere gets them there."""
+    no_core = "import os, resource\nresource.setrlimit(resource.RLIMIT_CORE, (0, 0))\n"
+    crash = f"{no_core}if os.fork() == 0:\n    os.abort()\nos.wait()\ndef stand():\n    os.abort()\nstand()\n"
+    code, _, error = supervisor.run(crash)
+    line = supervisor.line("rank")
+    (main,) = stacks.read_crash(line.fault_file)
+    supervisor.heard.clear()
+    _, _, elsewhere = supervisor.run(crash, env={"PYTHONFAULTHANDLER": "1"})
+
+    assert (-signal.SIGABRT, "", "stand") == (code, error, main.frames[0].name)
+    assert 1 == Path(line.fault_file).read_text().count("Fatal Python error")
+    assert 2 == elsewhere.count("Fatal Python error: Aborted")
+    assert [] == stacks.read_crash(supervisor.line("rank").fault_file)
 
 
 def test_the_signal_for_stacks_kills_nobody_who_is_ending(supervisor: Supervisor) -> None:

@@ -28,6 +28,7 @@ class Stack:
     on_lock: bool = False  # it waits without a timeout for a futex that no other process can wake
     owns_gil: bool = False  # by py-spy
     native: str = ""  # the native function above its Python frames, "libfoo.so:do_io"; "": none is known
+    crashed: bool = False  # the process has crashed in this thread
 
 
 @dataclass(frozen=True)
@@ -234,7 +235,8 @@ class RankEvidence:
     exit: Optional[Exited] = None
     raised: list[Raised] = field(default_factory=list)  # in order of time
     stacks: list[Stack] = field(default_factory=list)
-    stack_source: str = ""  # "hook" | "py-spy" | "debug server" | "faulthandler" | "": there are none
+    stack_source: str = ""  # "hook" | "py-spy" | "debug server" | "faulthandler" | "crash": as it crashed, by
+    # faulthandler | "": there are none
     gil_wait: float = 0.0  # seconds for which the hook's thread has asked for the GIL in vain; 0: it has not
     stack_moves: bool = False  # the main thread's stack differed between samples of the window
     still_for: float = 0.0  # seconds since it last did something or computed; see supervisor.progress

@@ -32,6 +32,8 @@ _SPAWN = "torch/multiprocessing/spawn.py"
 _PYTHONS = re.compile(r"libpython|python\d|libffi|_ctypes")
 """Libraries through which Python calls native code."""
 _SYSTEMS = re.compile(r"lib(c|m|pthread|rt|dl|stdc\+\+)[.-]|ld-|\[vdso\]")
+_CRASH = "Fatal Python error: "
+"""With this faulthandler begins a dump of a process that crashes."""
 _FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d+) in (?P<name>.+)')
 
 
@@ -101,14 +103,29 @@ def from_faulthandler(text: str) -> list[Stack]:
     return _main_first(_threads(text))
 
 
-def from_debug_server(text: str) -> list[Stack]:
-    """Return the stacks of the dump that a thread of torch's debug server has had faulthandler make.
+def read_crash(path: str) -> list[Stack]:
+    """Return the stacks that faulthandler has written when the process crashed; none where it has not.
 
-    It begins with the newest thread: the main thread is the last.
+    Where a thread of native code has crashed, as one of Gloo's, it is none of these.
     """
-    threads = [thread for thread in _threads(text) if thread.frames]
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            _, crash, text = file.read().rpartition(_CRASH)
+    except OSError:
+        return []
+    found = [replace(thread, crashed=thread.main) for thread in _threads(text)] if crash else []
+    return _main_first(_last_is_main(found))
+
+
+def from_debug_server(text: str) -> list[Stack]:
+    """Return the stacks of the dump that a thread of torch's debug server has had faulthandler make."""
+    return _main_first(_last_is_main([thread for thread in _threads(text) if thread.frames]))
+
+
+def _last_is_main(threads: list[Stack]) -> list[Stack]:
+    """Return the threads of a dump of all: it begins with the newest, and the main thread is the last."""
     last = [replace(thread, main=True) for thread in threads[-1:]]
-    return _main_first([*(replace(thread, main=False) for thread in threads[:-1]), *last])
+    return [*(replace(thread, main=False) for thread in threads[:-1]), *last]
 
 
 def _threads(text: str) -> list[Stack]:

@@ -60,6 +60,7 @@ class _State:
     watched = False  # the hooks for its end are in place
     line: Optional[socket.socket] = None
     inode = 0  # of the line
+    faults: Optional[tuple[int, int]] = None  # descriptor and inode of the file that faulthandler writes to
     output: list[str] = []  # the files in which what it prints is kept, where these are its alone
     caught: list[dict[str, Any]] = []
     go = _thread.allocate_lock()  # held until the supervisor lets a dying rank go
@@ -119,7 +120,10 @@ def _prepare() -> str:
 
 
 def _register_fault_dump() -> str:
-    """Have a signal write all stacks to a file, even while C code holds the GIL.
+    """Have a signal, and a crash, write all stacks to a file, even while C code holds the GIL.
+
+    A program, or PYTHONFAULTHANDLER, that has its crashes written elsewhere is left alone, and so is MPI,
+    which prints its own words about a crash where nobody else wants to.
 
     Returns the file's path; "" where that is impossible, as outside the main thread.
     """
@@ -134,6 +138,9 @@ def _register_fault_dump() -> str:
         # Python removes the handler when it ends; the one before must not kill.
         signal.signal(signal.SIGRTMIN + _DUMP_SIGNAL, signal.SIG_IGN)
         faulthandler.register(signal.SIGRTMIN + _DUMP_SIGNAL, file=file, all_threads=True, chain=False)
+        if not faulthandler.is_enabled() and not any(name in os.environ for name in _MPI_RANKS):
+            faulthandler.enable(file=file, all_threads=True)
+            _State.faults = file, os.fstat(file).st_ino
         return path
     except Exception:
         return ""
@@ -483,6 +490,7 @@ def _ending() -> None:
 def _forked() -> None:
     """Drop the parent's line in a forked child; one of multiprocessing gets its own once it runs."""
     try:
+        _crash_silently()
         line, _State.line = _State.line, None
         _State.below, _State.member, _State.prepared = True, False, False
         if line is not None:
@@ -494,6 +502,15 @@ def _forked() -> None:
             util.register_after_fork(_State, _rejoin)
     except Exception:
         pass
+
+
+def _crash_silently() -> None:
+    """Have a forked child leave its parent's file alone when it crashes."""
+    faults, _State.faults = _State.faults, None
+    if faults is not None and os.fstat(faults[0]).st_ino == faults[1]:
+        null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+        os.dup2(null, faults[0], inheritable=False)
+        os.close(null)
 
 
 def _rejoin(_: object) -> None:

@@ -181,6 +181,8 @@ def evidence_so_far(rank: Rank) -> RankEvidence:
         last_output=rank.last_output,
         last_output_at=rank.last_output_at,
         last_lines=list(rank.last_lines),
+        stacks=rank.crash or evidence.stacks,
+        stack_source="crash" if rank.crash else evidence.stack_source,
     )
 
 

@@ -16,8 +16,8 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any, Optional
 
-from ddplaunch.agent.contract import Exited, Frame, Phase, PhaseName, Raised, RankEvidence, Rendezvous
-from ddplaunch.agent.evidence import ring
+from ddplaunch.agent.contract import Exited, Frame, Phase, PhaseName, Raised, RankEvidence, Rendezvous, Stack
+from ddplaunch.agent.evidence import ring, stacks
 from ddplaunch.agent.supervisor.hooks import Line
 from ddplaunch.agent.supervisor.rank_progress import Progress, Steps
 from ddplaunch.agent.system import proc, processes
@@ -76,6 +76,7 @@ class Rank:
         self._last_printed: dict[bytes, None] = {}  # the last different lines, the newest last
         self.evidence: Optional[RankEvidence] = None  # the last that was taken while it lived
         self.ring: Optional[ring.Ring] = None  # as last read; the file outlives the process
+        self.crash: list[Stack] = []  # where it crashed; empty: it has not, or nobody knows where
         self._descriptor = processes.open_pid(pid)
 
     @property
@@ -186,6 +187,8 @@ class Rank:
             status = proc.exit_status(self._descriptor) if self._descriptor is not None else None
         self.close()
         self.read_ring()
+        if self.line is not None and self.line.fault_file:
+            self.crash = stacks.read_crash(self.line.fault_file)
         # MPI's launcher ends ranks by a signal to their keepers. A keeper that ends without a message was
         # killed.
         self.exit = end_by_status(status)

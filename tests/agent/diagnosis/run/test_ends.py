@@ -33,6 +33,7 @@ from ddplaunch.agent.contract import (
     Lost,
     NodeEvidence,
     RankEvidence,
+    Stack,
 )
 from ddplaunch.agent.diagnosis.run.causes import is_consequence
 from ddplaunch.agent.diagnosis.run.decide import judge
@@ -636,6 +637,100 @@ def test_a_call_beside_a_backward_proves_nothing_of_other_ranks(third: RankEvide
     verdicts = judge(job(aborted(0, called(17)), in_backward(1), third, in_backward(3), why="death"))
 
     assert "collective-mismatch" not in [verdict.code for verdict in verdicts if verdict.ranks]
+
+
+def without_calls(number: int, **more: Any) -> RankEvidence:
+    """A rank whose program calls no collective itself, in DDP's backward."""
+    return replace(in_backward(number), calls=[], **more)
+
+
+def test_a_first_call_beside_the_others_backward_is_named() -> None:
+    """DDP alone, and `if rank == 0: dist.all_reduce(…)`: the others have called nothing."""
+    ranks = [aborted(0, called(1, size=1)), *map(without_calls, (1, 2, 3))]
+    second = [aborted(0, called(2, size=1)), *map(without_calls, (1, 2, 3))]
+    unseen = [*ranks[:3], without_calls(3, stack_source="py-spy")]
+    verdict = only(job(*ranks, why="death"))
+
+    assert ("collective-mismatch", [0], [1, 2, 3]) == (verdict.code, verdict.ranks, verdict.victims)
+    assert verdict.sentence == (
+        "at collective 1 rank 0 called all_reduce [1] (train.py:92), the others backward (train.py:80)"
+    )
+    assert [] == only(job(*second, why="death")).ranks
+    assert [] == only(job(*unseen, why="death")).ranks  # without a hook nobody knows what it has called
+
+
+def in_torchs_own(name: str, line: int) -> list[Stack]:
+    """The main thread in a collective of a function of torch, past the functions that the program calls."""
+    return stack(
+        Frame("wait_tensor", f"{TORCH}/distributed/_functional_collectives.py", 149),
+        Frame("wrapper", f"{TORCH}/distributed/c10d_logger.py", 83),
+        Frame(name, f"{TORCH}/distributed/checkpoint/state_dict.py", 1000),
+        Frame("inner", f"{TORCH}/utils/_contextlib.py", 120),
+        Frame("train", "/job/train.py", line),
+    )
+
+
+def crashed(number: int, stacks: list[Stack], **more: Any) -> RankEvidence:
+    """A rank that Gloo has ended, with where its main thread was."""
+    return replace(aborted(number, **more), stacks=stacks, stack_source="crash")
+
+
+def test_a_function_of_torch_beside_the_others_call_is_named() -> None:
+    """FSDP: rank 0 alone gathers the state, the others go on to their next call."""
+    gathers = crashed(0, in_torchs_own("get_model_state_dict", 24))
+    failed = replace(called(1, "all_gather_into_tensor", line=20), state="raised")
+    others = [replace(victim(number), calls=[failed]) for number in (1, 2, 3)]
+    verdict = only(job(gathers, *others, why="death"))
+
+    assert ("collective-mismatch", [0], [1, 2, 3]) == (verdict.code, verdict.ranks, verdict.victims)
+    assert verdict.sentence == (
+        "at collective 1 rank 0 called get_model_state_dict (train.py:24), "
+        "the others all_gather_into_tensor [16] (train.py:20)"
+    )
+
+
+def test_two_functions_of_torch_are_told_apart_by_their_lines() -> None:
+    """Neither is in the ring. Ranks that have not made as many calls are out of step somewhere else."""
+    gathers = crashed(0, in_torchs_own("get_model_state_dict", 24))
+    others = [rank(number, in_torchs_own("unshard", 20)) for number in (1, 2, 3)]
+    verdict = only(job(gathers, *others, why="death"))
+    ahead = replace(others[2], calls=[replace(called(1), state="returned")])
+
+    assert ("collective-mismatch", [0], 0.8) == (verdict.code, verdict.ranks, verdict.confidence)
+    assert verdict.sentence == (
+        "rank 0 called get_model_state_dict (train.py:24), the others unshard (train.py:20)"
+    )
+    for silent in (
+        [gathers, *others[:2], ahead],
+        [gathers, *others[:2], rank(3, in_torchs_own("unshard", 21))],
+        [gathers, *(rank(number, in_torchs_own("get_model_state_dict", 24)) for number in (1, 2, 3))],
+        [gathers, *others[:2], rank(3, in_evaluate())],
+    ):
+        assert [] == only(job(*silent, why="death")).ranks
+
+
+def test_where_a_rank_that_names_nobody_was_is_told() -> None:
+    verdict = only(job(crashed(0, in_torchs_own("get_model_state_dict", 24)), victim(1), why="death"))
+
+    assert verdict.sentence.startswith("rank 0 ended (train.py:24) because the ranks called different")
+    assert "rank 0 was in train (train.py:24)" in verdict.facts
+
+
+def test_where_a_rank_crashed_is_told() -> None:
+    """The thread that crashed is the user's, or none of Python's."""
+    frames = stack(Frame("load", "/job/data.py", 12))
+    python, native = (
+        replace(dead(1, 0, signal=11), stacks=[replace(frames[0], crashed=each)], stack_source="crash")
+        for each in (True, False)
+    )
+    stale = replace(python, stack_source="hook", stacks=frames)
+    told, native_told, unknown = (only(job(victim(0), each, why="death")) for each in (python, native, stale))
+
+    assert "rank 1 was killed by SIGSEGV (data.py:12)" == told.sentence
+    assert "rank 1 crashed in <module> (train.py:50) > main (train.py:40) > load (data.py:12)" in told.facts
+    assert "rank 1 was killed by SIGSEGV" == native_told.sentence == unknown.sentence
+    assert any("native code's own thread" in fact for fact in native_told.facts)
+    assert not any("data.py" in fact for fact in unknown.facts)
 
 
 def test_equal_calls_blame_nobody() -> None:

@@ -106,17 +106,25 @@ def mismatch_in_words(view: JobView) -> Optional[Verdict]:
                 reports[number] = text
     if not reports:
         return None
-    mismatch = _fingerprinted(view, reports) or find_mismatch(view, failed_too=True) or _with_backward(view)
+    mismatch = (
+        _fingerprinted(view, reports) or find_mismatch(view, failed_too=True) or _beside_torchs_own(view)
+    )
     if mismatch is not None:
         return _mismatch_verdict(view, mismatch)
     speakers = sorted(reports)
+    sites = {rank: stacks.user_frame(_last_frames(view.ranks[rank])) for rank in view.ranks}
+    known = {phrases.at(sites[rank]) for rank in speakers}
+    where = known.pop() if len(known) == 1 else ""
     return Verdict(
         code="collective-mismatch",
-        sentence=f"{subjects.ranks(speakers)} ended because the ranks called different collectives; which "
-        "rank differs was not recorded",
+        sentence=f"{subjects.ranks(speakers)} ended{where} because the ranks called different collectives; "
+        "which rank differs was not recorded",
         where="run",
         confidence=sure.CALLS_WITHOUT_CULPRIT,
-        facts=[f"rank {rank} said: {phrases.clipped(text, 400)}" for rank, text in sorted(reports.items())],
+        facts=[
+            *(f"rank {rank} was in {phrases.place(site)}" for rank, site in [*sites.items()][:8] if site),
+            *(f"rank {rank} said: {phrases.clipped(text, 400)}" for rank, text in sorted(reports.items())),
+        ],
         hint=f"{_HINT} TORCH_DISTRIBUTED_DEBUG=DETAIL makes torch compare the calls before it starts them.",
     )
 
@@ -137,33 +145,61 @@ def _fingerprinted(view: JobView, reports: dict[int, str]) -> Optional[Mismatch]
     return Mismatch("0", min(call.seq for call in calls.values()), _labelled(view, calls, ordered), culprits)
 
 
-def _with_backward(view: JobView) -> Optional[Mismatch]:
-    """Return the mismatch of a call of the program's with one of DDP's backward, which the ring has not."""
+def _beside_torchs_own(view: JobView) -> Optional[Mismatch]:
+    """Return the mismatch with a collective that torch makes by itself, as in DDP's backward or a DTensor.
+
+    The ring has none of these. Who stands in such a function, and has made all calls of the others but for
+    the one in which they are, has met it with torch's own.
+    """
     within: dict[int, Collective] = {}
-    behind: dict[int, list[Frame]] = {}
-    for number, rank in view.ranks.items():
-        raised = [each.frames for each in rank.raised if not each.handled]
-        frames = raised[-1] if raised else stacks.main(rank.stacks)
-        if rank.calls and rank.calls[-1].state == "entered":
+    beside: dict[int, str] = {}
+    for number in view.world:
+        rank = view.ranks.get(number)
+        frames = _last_frames(rank) if rank is not None else []
+        function = stacks.torchs_own(frames)
+        if rank is not None and rank.calls and _is_in(rank, rank.calls[-1]):
             within[number] = rank.calls[-1]
-        elif rank.calls and stacks.in_backward(frames):
-            behind[number] = frames
-    if not within or not behind or [*view.world] != sorted([*within, *behind]):
+        elif rank is not None and function and (rank.calls or _has_hook(rank)):
+            beside[number] = f"{function}{phrases.at(stacks.user_frame(frames))}"
+        else:
+            return None
+    labels = _labelled(view, within, _camps(within))
+    for each, label in beside.items():
+        labels.setdefault(label, []).append(each)
+    made = [_made(view.ranks[each]) for each in beside]
+    calls = {(call.group, call.seq) for call in within.values()} or {("0", 0)}
+    group, seq = calls.pop()
+    in_step = all((its.get(group, 0) == seq - 1 if within else its == made[0]) for its in made)
+    if calls or not made or len(labels) != 2 or not in_step:
         return None
-    camps = _camps(within)
-    next_calls = {(call.group, call.seq + 1) for call in (view.ranks[rank].calls[-1] for rank in behind)}
-    if len(camps) > 1 or {(call.group, call.seq) for call in within.values()} != next_calls:
-        return None
-    (group, number) = next_calls.pop()
-    both = sorted([[*within], [*behind]], key=len)
-    labels = _labelled(view, within, camps)
-    places = {f"backward{phrases.at(stacks.user_frame(frames))}" for frames in behind.values()}
-    if len(labels) > 1 or len(places) > 1:
-        return None
-    reports = {**labels, places.pop(): [*behind]}
-    culprits = both[0] if len(both[0]) < len(both[1]) else view.world
-    ordered = sorted(reports, key=lambda call: reports[call] != culprits)
-    return Mismatch(group, number, {call: reports[call] for call in ordered}, culprits)
+    few, many = sorted(labels.values(), key=len)
+    culprits = few if len(few) < len(many) else view.world
+    ordered = sorted(labels, key=lambda call: labels[call] != culprits)
+    return Mismatch(group, seq, {call: labels[call] for call in ordered}, culprits)
+
+
+def _last_frames(rank: RankEvidence) -> list[Frame]:
+    """Return where its main thread has raised, else where it crashed or stands."""
+    raised = [each.frames for each in rank.raised if not each.handled]
+    return raised[-1] if raised else stacks.main(rank.stacks)
+
+
+def _is_in(rank: RankEvidence, call: Collective) -> bool:
+    """Whether it stands in this call, or has died of what the call has raised."""
+    died_of_it = call.state == "raised" and any(not each.handled for each in rank.raised)
+    return call.state in ("entered", "waiting") or died_of_it
+
+
+def _has_hook(rank: RankEvidence) -> bool:
+    """Whether its hook would have recorded calls."""
+    sources = {rank.stack_source, *(each.source for each in rank.raised if not each.handled)}
+    return not sources.isdisjoint({"hook", "faulthandler", "crash"})
+
+
+def _made(rank: RankEvidence) -> dict[str, int]:
+    """Return by group how many collectives the program has called there."""
+    ends = {each.group: each.first + len(each.calls) - 1 for each in rank.sequences}
+    return {**ends, **{call.group: call.seq for call in rank.calls if not call.p2p}}
 
 
 def find_mismatch(view: JobView, failed_too: bool = False) -> Optional[Mismatch]:

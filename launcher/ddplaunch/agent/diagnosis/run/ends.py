@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import NamedTuple, Optional
 
 from ddplaunch.agent import platforms
-from ddplaunch.agent.contract import Files, JobEvidence, Lost, NodeEvidence, Verdict
+from ddplaunch.agent.contract import Files, Frame, JobEvidence, Lost, NodeEvidence, RankEvidence, Verdict
 from ddplaunch.agent.diagnosis import confidence as sure
 from ddplaunch.agent.diagnosis.run import call_records, devices, slow, stacks
 from ddplaunch.agent.diagnosis.run.causes import (
@@ -92,11 +92,11 @@ def rank_killed(view: JobView) -> Optional[Verdict]:
         node = view.node_of[first.rank]
         facts.append(f"{view.node(node)}: the cgroup counted no kill for memory, and the kernel logged none")
     if not first.loader:
-        facts += call_records.last(view.ranks[first.rank])
+        facts += [*crash(view.ranks[first.rank]), *call_records.last(view.ranks[first.rank])]
     if first.loader:
         facts += shared_memory(view, first.rank)
     facts += last_lines(view, first)
-    sentence = f"{killed_whom(causes)} killed by {first.what}"
+    sentence = f"{killed_whom(causes)} killed by {first.what}{_crashed_at(view, first)}"
     unfinished = first.what == "SIGABRT" and _TERMINATE in view.ranks[first.rank].last_output
     hint = _GOODBYE if unfinished else _CRASH if first.what in _CRASHES else _SOMEBODY
     return verdict_on(view, "rank-killed", causes, sentence, facts, hint, sure.OWN_END)
@@ -316,6 +316,27 @@ def killed_whom(causes: list[Cause]) -> str:
     return f"{subjects.ranks(numbers)} {phrases.one_or(numbers, 'was', 'were')}"
 
 
+def crash(rank: RankEvidence) -> list[str]:
+    """'rank 1 crashed in main (train.py:50) > step (train.py:40)', as a fact; none where nobody knows."""
+    if rank.stack_source != "crash":
+        return []
+    chain = stacks.chain(_crashed_in(rank))
+    if chain:
+        return [f"rank {rank.rank} crashed in {chain}"]
+    chain = stacks.chain(stacks.main(rank.stacks))
+    return [f"rank {rank.rank} crashed in native code's own thread; its main thread was in {chain}"]
+
+
+def _crashed_in(rank: RankEvidence) -> list[Frame]:
+    return next((stack.frames for stack in rank.stacks if stack.crashed), [])
+
+
+def _crashed_at(view: JobView, cause: Cause) -> str:
+    """' (train.py:40)', the user's line; empty for a loader's worker, and where nobody knows it."""
+    rank = view.ranks[cause.rank]
+    return "" if cause.loader is not None else phrases.at(stacks.user_frame(_crashed_in(rank)))
+
+
 def _memory(view: JobView, cause: Cause) -> str:
     """'limit 16.0 GiB, it held 15.2 GiB'. What the group uses after the kill says nothing any more."""
     node = view.nodes[view.node_of[cause.rank]]
@@ -368,12 +389,12 @@ def rank_killed_bus(view: JobView) -> Optional[Verdict]:
     why, hint, confidence = _why(view, node)
     facts = shared_memory(view, first.rank)
     if first.loader is None:
-        facts += call_records.last(view.ranks[first.rank])
+        facts += [*crash(view.ranks[first.rank]), *call_records.last(view.ranks[first.rank])]
     return verdict_on(
         view,
         "rank-killed-bus",
         causes,
-        f"{killed_whom(causes)} killed by SIGBUS{why}",
+        f"{killed_whom(causes)} killed by SIGBUS{_crashed_at(view, first)}{why}",
         [*facts, *last_lines(view, first)],
         hint,
         confidence,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
 from typing import Optional
 
 from ddplaunch.agent.contract import Files, Frame, Stack
@@ -23,6 +24,9 @@ _STANDARD = re.compile(
 )
 _DISTRIBUTED = re.compile(r"(^|/)torch/(distributed/(distributed_c10d|utils)|nn/parallel/distributed)\.py$")
 _MPI4PY = re.compile(r"(^|/)mpi4py/MPI\b")
+_MAKES = re.compile(r"(^|/)torch/(distributed/|nn/parallel/distributed\.py$)")
+_WRAPPERS = ("wrapper", "inner")
+"""Names of torch's decorators."""
 _BACKWARD = re.compile(r"(^|/)torch/(autograd/|nn/parallel/distributed\.py$)")
 _LOADER = re.compile(r"(^|/)torch/utils/data/")
 
@@ -109,6 +113,24 @@ def shared(file: str) -> str:
 def in_backward(frames: Sequence[Frame]) -> bool:
     """Whether it stands in torch's engine, which makes DDP's collectives without a frame of Python."""
     return bool(frames and _BACKWARD.search(frames[0].file))
+
+
+def torchs_own(frames: Sequence[Frame]) -> Optional[str]:
+    """Return the function in which torch makes a collective by itself, as the user called it; None: none.
+
+    'backward' of DDP, 'get_model_state_dict' of FSDP, 'full_tensor' of a DTensor.
+    """
+    if in_backward(frames):
+        return "backward"
+    named = collective(frames)
+    if named is not None:
+        return named if named in _PLAIN.values() else None
+    inner = list(takewhile(lambda frame: _TORCH.search(frame.file) or _STANDARD.search(frame.file), frames))
+    makes = [_name(frame) for frame in inner if _MAKES.search(frame.file)]
+    if not makes or not (_MAKES.search(inner[0].file) or inner[0].file.endswith("torch/_ops.py")):
+        return None
+    called = [name for name in makes if name not in _WRAPPERS and name[0] not in "_<"]
+    return [*makes, *called][-1]
 
 
 def in_init(frames: Sequence[Frame]) -> bool:
