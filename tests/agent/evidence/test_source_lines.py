@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.few_threads import refuse_threads
 
-from ddplaunch.agent.contract import Frame, RankEvidence, Stack
+from ddplaunch.agent.contract import Frame, Handler, RankEvidence, Stack
 from ddplaunch.agent.evidence import source_lines
 from ddplaunch.agent.evidence.source_lines import SourceLines, line
 from ddplaunch.agent.supervisor.collector import named_frames
@@ -179,6 +179,52 @@ def test_a_file_that_was_changed_since_is_not_what_runs(tmp_path: Path) -> None:
         source_lines.read_loops(str(path), 999),
         source_lines.read_loops(str(tmp_path / "none.py"), 1001),
     )
+
+
+HANDLES = """
+try:
+    train()
+except OSError as error:
+    log(error)
+    raise
+except ValueError:
+    if last:
+        raise
+except KeyError:
+    train_otherwise()
+else:
+    save()
+finally:
+    tracker.finish()
+
+def saved():
+    try:
+        yield
+    finally:
+        return
+with (
+    Tracker() as tracker,
+    lock,
+):
+    step()
+"""
+
+
+def test_where_a_program_raises_on_is_known(tmp_path: Path) -> None:
+    """Not where it may go on after an exception: in an `except` that does not end with `raise`."""
+    path = tmp_path / "train.py"
+    path.write_text(HANDLES)
+    os.utime(path, (0, 0))
+
+    assert [
+        Handler("except", [3, 3], [5, 6]),
+        Handler("finally", [3, 13], [15, 15]),
+        Handler("with", [26, 26], [22, 24]),
+    ] == source_lines.read_handlers(str(path), NOW)
+    assert source_lines.read_handlers(str(tmp_path / "none.py"), NOW) is None
+    assert {str(path): 3} == {
+        file: len(found) for file, found in SourceLines().find_handlers({str(path): os.getpid()}, NOW).items()
+    }
 
 
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:

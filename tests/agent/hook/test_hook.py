@@ -90,6 +90,24 @@ def test_what_is_being_handled_is_told(supervisor: Supervisor) -> None:
     assert [(each["type"], each["message"], each["frames"][0][2]) for each in handled] == expected
 
 
+def test_what_finally_holds_back_is_told(supervisor: Supervisor) -> None:
+    """With what was handled when it was raised; what is over by then is not in flight."""
+    program = (
+        "import time\n"
+        "def step():\n    try:\n        raise KeyError('over')\n    except KeyError:\n        pass\n"
+        "    try:\n        raise ValueError('first')\n    finally:\n        raise OSError('then')\n"
+        "try:\n    step()\nfinally:\n    print('up', flush=True)\n    time.sleep(60)\n"
+    )
+    process = supervisor.start(program)
+    assert process.stdout is not None
+    process.stdout.readline()
+    found = supervisor.ask(supervisor.line("rank"), "dump")["in_flight"]
+
+    told = [(each["type"], each["message"], [frame[2] for frame in each["frames"]]) for each in found]
+    known = [("OSError", "then", [10, 12]), ("ValueError", "first", [8])]
+    assert (known if hasattr(sys, "_current_exceptions") else []) == told
+
+
 def test_an_uncaught_exception_is_told_before_it_is_printed(supervisor: Supervisor) -> None:
     """Type, message, frames; the rank waits until it is let go, and then dies as it would have."""
     process = supervisor.start("def f():\n    raise ValueError('no batch')\nf()\n")

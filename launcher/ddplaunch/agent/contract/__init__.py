@@ -19,6 +19,7 @@ from ddplaunch.agent.contract.evidence import Dump as Dump
 from ddplaunch.agent.contract.evidence import Exited as Exited
 from ddplaunch.agent.contract.evidence import Frame as Frame
 from ddplaunch.agent.contract.evidence import Group as Group
+from ddplaunch.agent.contract.evidence import Handler as Handler
 from ddplaunch.agent.contract.evidence import JobEvidence as JobEvidence
 from ddplaunch.agent.contract.evidence import JobPace as JobPace
 from ddplaunch.agent.contract.evidence import LastActs as LastActs

@@ -45,6 +45,18 @@ class Raised:
 
 
 @dataclass(frozen=True)
+class Handler:
+    """A part of a program that runs when lines before it have raised, and that raises that on at its end.
+
+    Each pair is a first and a last line.
+    """
+
+    kind: str  # "finally" | "except" | "with": the `__exit__` of its managers
+    guarded: list[int]
+    lines: list[int]
+
+
+@dataclass(frozen=True)
 class Exited:
     at: float
     code: Optional[int] = None
@@ -271,6 +283,9 @@ class RankEvidence:
     stands_in: Optional[Collective] = None  # its main thread's call, by its stack's arguments; from outside
     posture: str = ""  # of Posture; "": unknown
     last_acts: Optional[LastActs] = None  # from outside, without stacks
+    in_flight: list[Raised] = field(
+        default_factory=list
+    )  # what its main thread handles now, and then what that was raised in; of a hook alone
 
 
 @dataclass(frozen=True)
@@ -359,6 +374,9 @@ class NodeEvidence:
         default_factory=dict
     )  # first and last line of the loops in each
     # of the user's files in which a rank waits
+    handlers: dict[str, list[Handler]] = field(
+        default_factory=dict
+    )  # of these files, where a rank handles an exception
     dumps: list[Dump] = field(default_factory=list)  # as many as the hub has room for
     dumps_left_out: int = 0
     lines: dict[str, str] = field(default_factory=dict)  # text of source lines at which threads stand, by

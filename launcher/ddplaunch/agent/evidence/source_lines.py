@@ -10,11 +10,11 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Callable, Optional
 
-from ddplaunch.agent.contract import Frame
+from ddplaunch.agent.contract import Frame, Handler
 from ddplaunch.agent.system import files, proc
 from ddplaunch.agent.text.printable import printable
 
@@ -46,6 +46,10 @@ class SourceLines:
         `files`: by path, a process that knows the file by it.
         """
         return self._within(_read_loops, list(files.items())[:_FILES], unchanged_since)
+
+    def find_handlers(self, files: Mapping[str, int], unchanged_since: float) -> dict[str, list[Handler]]:
+        """Return the handlers in files, as `find_loops` does the loops."""
+        return self._within(_read_handlers, list(files.items())[:_FILES], unchanged_since)
 
     def _within(self, read: Callable[..., None], wanted: list[Any], *more: Any) -> dict[str, Any]:
         results: dict[str, Any] = {}
@@ -113,8 +117,18 @@ def _started(pid: int) -> float:
     return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + facts.started / os.sysconf("SC_CLK_TCK")
 
 
+def _read_handlers(
+    by_file: dict[str, list[Handler]], files: list[tuple[str, int]], unchanged_since: float
+) -> None:
+    for file, pid in files:
+        found = read_handlers(proc.path_from_here(pid, file), unchanged_since)
+        if found is not None:
+            by_file[file] = found
+
+
 _LARGEST_PROGRAM = 1 << 20
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
+_TRIES = tuple(getattr(ast, name) for name in ("Try", "TryStar") if hasattr(ast, name))
 
 
 def read_loops(path: str, unchanged_since: float) -> Optional[list[list[int]]]:
@@ -122,13 +136,53 @@ def read_loops(path: str, unchanged_since: float) -> Optional[list[list[int]]]:
 
     None where the file cannot be read as Python, is large, or was changed after the moment `unchanged_since`.
     """
+    tree = _parsed(path, unchanged_since)
+    if tree is None:
+        return None
+    return sorted(_span([loop, *loop.body]) for loop in ast.walk(tree) if isinstance(loop, _LOOPS))
+
+
+def read_handlers(path: str, unchanged_since: float) -> Optional[list[Handler]]:
+    """Return where the program goes on only to raise again what has been raised. None as `read_loops`.
+
+    That is a `finally` without a `return`, an `except` that ends with `raise`, or the `__exit__` of a `with`,
+    which may as well keep the exception for itself, but comes back at once then.
+    """
+    tree = _parsed(path, unchanged_since)
+    if tree is None:
+        return None
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.With, ast.AsyncWith)):
+            heads = [item.context_expr for item in node.items]
+            found.append(Handler("with", _span(node.body), [node.lineno, _span(heads)[1]]))
+        elif isinstance(node, _TRIES):
+            if node.finalbody and not _returns(node.finalbody):
+                guarded = _span([*node.body, *node.handlers, *node.orelse])
+                found.append(Handler("finally", guarded, _span(node.finalbody)))
+            found += [
+                Handler("except", _span(node.body), _span(handler.body))
+                for handler in node.handlers
+                if isinstance(handler.body[-1], ast.Raise)
+            ]
+    return sorted(found, key=lambda handler: handler.lines)
+
+
+def _returns(body: Sequence[ast.AST]) -> bool:
+    return any(isinstance(node, ast.Return) for each in body for node in ast.walk(each))
+
+
+def _span(nodes: Sequence[Any]) -> list[int]:
+    """Return the first line of the first of these nodes, and the last line of the last."""
+    return [nodes[0].lineno, nodes[-1].end_lineno or nodes[-1].lineno]
+
+
+def _parsed(path: str, unchanged_since: float) -> Optional[ast.AST]:
     try:
         file = files.open_unchanged(path, _LARGEST_PROGRAM, unchanged_since)
         if file is None:
             return None
         with file:
-            tree = ast.parse(file.read())
+            return ast.parse(file.read())
     except (OSError, ValueError, SyntaxError, RecursionError):
         return None
-    loops = [node for node in ast.walk(tree) if isinstance(node, _LOOPS)]
-    return sorted([loop.lineno, loop.body[-1].end_lineno or loop.lineno] for loop in loops)

@@ -41,6 +41,7 @@ if TYPE_CHECKING:  # typing takes longer to import than all of this
 HOLD = 3.0
 SEND_TIMEOUT = 2
 FRAMES = 200
+_IN_FLIGHT = 4
 _OWN = os.path.dirname(os.path.abspath(__file__)) + "/ddplaunch_"
 _HIGH = (900, 200)  # descriptors: a program gets the numbers that it would get without us
 _NODE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -400,14 +401,22 @@ def _thread_of(ident: int, frame: Optional[FrameType], thread: Any) -> dict[str,
 
 def _handled() -> list[dict[str, Any]]:
     """Return the exceptions that user code has caught, and the one that the main thread handles now."""
-    current: Any = getattr(sys, "_current_exceptions", None)
-    current_exception = current().get(_State.main) if current else None
-    value = current_exception[1] if isinstance(current_exception, tuple) else current_exception
     handled = list(_State.caught)
-    if value is not None:
-        now = _describe(type(value), _text(value), value.__traceback__)
+    for now in _in_flight()[:1]:
         if not any((each["type"], each["frames"]) == (now["type"], now["frames"]) for each in handled):
             handled.append(now)
+    return handled
+
+
+def _in_flight() -> list[dict[str, Any]]:
+    """Return what the main thread handles now, as in `finally`; then what it handled when that was raised."""
+    current: Any = getattr(sys, "_current_exceptions", None)
+    found = current().get(_State.main) if current else None
+    value = found[1] if isinstance(found, tuple) else found
+    handled: list[dict[str, Any]] = []
+    while value is not None and len(handled) < _IN_FLIGHT:
+        handled.append(_describe(type(value), _text(value), value.__traceback__))
+        value = value.__context__
     return handled
 
 
@@ -415,7 +424,17 @@ _ANSWERS: dict[bytes, tuple[Callable[[], Any], ...]] = {
     **dict.fromkeys((b"count", b"steps"), (_initialized, _mpi, *ddplaunch_model.COUNT)),
     b"who": ddplaunch_spawn.WHO,
     b"look": (_initialized, _mpi, _main_stack, _timeout),
-    b"dump": (_initialized, _mpi, _mpi_call, _backend, _groups, _threads, _handled, *ddplaunch_model.DUMP),
+    b"dump": (
+        _initialized,
+        _mpi,
+        _mpi_call,
+        _backend,
+        _groups,
+        _threads,
+        _handled,
+        _in_flight,
+        *ddplaunch_model.DUMP,
+    ),
 }
 
 

@@ -116,6 +116,7 @@ class Collector:
         self._hooks.listen(0.0)  # what ranks have sent while others were looked at, and ended since
         self._meanwhile()
         evidence = [rank_evidence.evidence_so_far(rank) for rank in ranks]
+        handle = {} if look.quick else main_files(rank for rank in evidence if rank.in_flight)
         # Last of all: it may crash a rank. Where the job is ended next, that does no harm.
         answer = self._of_nccl(alive) if stalled and look.why == "deadline" and self._node == 0 else None
         return NodeEvidence(
@@ -143,6 +144,7 @@ class Collector:
             dumps=dumps.made,
             dumps_left_out=dumps.left_out,
             loops={} if look.quick else self._source_lines.find_loops(main_files(evidence), self._began),
+            handlers=self._source_lines.find_handlers(handle, self._began),
             lines={} if look.quick else self._source_lines.read(named_frames(evidence)),
             ras=answer,
         )

@@ -69,6 +69,7 @@ def living_evidence(
         stands=_stands(rank),
         device=str(answer.get("device", "")),
         broadcasting=int(answer.get("broadcasting", 0)),
+        in_flight=[exception_from(each, handled=True) for each in answer.get("in_flight", [])],
     )
 
 

@@ -79,7 +79,7 @@ def _cause(view: JobView, number: int) -> Optional[Cause]:
             named = before[2] if before and before[1] == worker[1] else None
             return _loader_killed(view, number, raised, int(worker[1]), worker[2] or named or "")
         if not is_consequence(raised):
-            return Cause(number, "exception", raised.at, _same(raised), raised)
+            return Cause(number, "exception", raised.at, same_failure(raised), raised)
     end = rank.exit
     if end is None or end.by_us:
         return None
@@ -100,7 +100,7 @@ def _loader_killed(view: JobView, number: int, raised: Raised, worker: int, by: 
     if by in ("", "Killed") and _killed_for_memory(view, number, worker):
         return Cause(number, "memory", raised.at, "memory", raised, worker)
     if not by:  # it may have left by itself: torch does not say
-        return Cause(number, "exception", raised.at, _same(raised), raised)
+        return Cause(number, "exception", raised.at, same_failure(raised), raised)
     name = {"Killed": "SIGKILL", "Bus error": "SIGBUS", "Segmentation fault": "SIGSEGV", "Aborted": "SIGABRT"}
     return Cause(number, "signal", raised.at, name.get(by.strip(), by), raised, worker)
 
@@ -137,8 +137,8 @@ def _gave_up(rank: RankEvidence) -> bool:
     )
 
 
-def _same(raised: Raised) -> str:
-    """Equal for the same failure on several ranks: numbers and ranks in the text may differ."""
+def same_failure(raised: Raised) -> str:
+    """Return what is equal for the same failure of several ranks: numbers in the text may differ."""
     text = "".join(character for character in raised.message if not character.isdigit())
     return f"{raised.type}: {text[:120]}"
 

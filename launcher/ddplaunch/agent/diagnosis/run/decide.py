@@ -18,6 +18,7 @@ from ddplaunch.agent.diagnosis.run import (
     collectives,
     devices,
     ends,
+    held,
     locks,
     messages,
     mpi,
@@ -195,7 +196,8 @@ TABLE: tuple[Union[FirstOf, AllOf], ...] = (
         something_is_wrong,
         # Ranks out of step never meet again, whatever else moves.
         (
-            # A caught exception is why a rank is out of step: the cause before the effect.
+            # A raised or caught exception is why a rank is out of step: the cause before the effect.
+            held.exception_held,
             stragglers.exception_swallowed,
             # Which call was left out tells more than which two differ.
             collectives.collective_skipped,

@@ -19,6 +19,7 @@ from ddplaunch.agent.diagnosis.run.causes import (
     complaint,
     first_ends,
     left_behind,
+    same_failure,
     words_of,
 )
 from ddplaunch.agent.diagnosis.run.view import JobView
@@ -108,7 +109,17 @@ def rank_failed(view: JobView) -> Optional[Verdict]:
     A script may exit so because a peer went away: without an exception, all peers must have been seen.
     """
     causes = first_ends(view, "exception") or ([] if view.unseen else first_ends(view, "code"))
-    return _failure(view, causes) if causes else None
+    return _failure(view, [*causes, *_not_ended(view, causes[0])]) if causes else None
+
+
+def _not_ended(view: JobView, first: Cause) -> list[Cause]:
+    """Return the ranks that have raised the same, and still run what comes before their end."""
+    return [
+        replace(first, rank=number)
+        for number in view.alive
+        if first.raised is not None
+        and any(same_failure(raised) == first.what for raised in view.ranks[number].in_flight)
+    ]
 
 
 def rank_exited_early(view: JobView) -> Optional[Verdict]:
@@ -244,6 +255,8 @@ def _failure(view: JobView, causes: list[Cause]) -> Verdict:
     facts = []
     if raised.frames:
         facts.append(f"rank {first.rank} raised it in {stacks.chain(raised.frames)}")
+    still = [cause.rank for cause in causes if view.ranks[cause.rank].alive]
+    facts += [f"{place}, and raised it too" for place in view.whereabouts(still)]
     facts += last_lines(view, first)
     if "CUDA" in raised.message:
         facts += devices.gpu_facts(view, view.nodes_of(numbers))

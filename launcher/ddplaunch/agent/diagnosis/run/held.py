@@ -1,0 +1,93 @@
+"""rank-failed of ranks that live: they have raised, and what runs before they may end does not come back.
+
+A `finally`, an `except` that raises again, or the end of a `with`: it flushes, joins a thread, or calls a
+collective to which no rank comes any more. The exception is the cause, wherever the ranks stand since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Optional
+
+from ddplaunch.agent.contract import Frame, Handler, Raised, Verdict
+from ddplaunch.agent.diagnosis import confidence as sure
+from ddplaunch.agent.diagnosis.run import stacks
+from ddplaunch.agent.diagnosis.run.causes import is_consequence, same_failure, words_of
+from ddplaunch.agent.diagnosis.run.stragglers import holder_facts
+from ddplaunch.agent.diagnosis.run.view import JobView
+from ddplaunch.agent.system import phrases, subjects
+
+_STILL = 0.7
+"""Share of the patience for which a rank must have done nothing: else it may be about to end."""
+
+
+class Held(NamedTuple):
+    """What a rank has raised, and the line that runs since, in a part of this kind (`Handler.kind`)."""
+
+    raised: Raised
+    kind: str
+    line: Frame
+
+
+def exception_held(view: JobView) -> Optional[Verdict]:
+    """Return the verdict on ranks that have raised, and since stand in what runs before they may end."""
+    patience = _STILL * view.evidence.notice_after
+    still = [rank for rank in view.alive if view.ranks[rank].stuck_for >= patience]
+    found = {rank: its for rank in still if (its := _held(view, rank)) is not None}
+    if not found:
+        return None
+    same: dict[str, list[int]] = {}
+    for rank, its in found.items():
+        same.setdefault(same_failure(its.raised), []).append(rank)
+    ranks = sorted(found, key=lambda rank: (rank in view.waiting, rank))
+    first = found[ranks[0]]
+    raised = "; ".join([_raised(view, its, found[its[0]].raised) for its in same.values()][:3])
+    site = stacks.user_frame(first.raised.frames)
+    return view.verdict(
+        code="rank-failed",
+        sentence=f"{raised}, and `{first.kind}` holds it back: {'; '.join(view.whereabouts(ranks)[:3])}",
+        ranks=sorted(found),
+        victims=view.victims_of(sorted(found)),
+        confidence=sure.RAISED_AND_HELD,
+        facts=[
+            f"rank {ranks[0]} raised it in {stacks.chain(first.raised.frames)}",
+            f"rank {ranks[0]} is in the `{first.kind}` around it, at {phrases.place(first.line)}",
+            *holder_facts(view, ranks[:1]),
+        ],
+        hint=f"Mend {phrases.place(site) if site else 'what the traceback names'}. So that a failure ends "
+        f"the job at once, let nothing in `{first.kind}` wait for ever, and call no collective there.",
+    )
+
+
+def _raised(view: JobView, ranks: list[int], raised: Raised) -> str:
+    """'rank 3 raised ValueError: no such token (train.py:61)'."""
+    who = "all ranks" if view.is_everyone(ranks) else subjects.ranks(ranks)
+    message = f": {phrases.clipped(words_of(raised))}" if raised.message else ""
+    kind = raised.type.rpartition(".")[2]
+    return f"{who} raised {kind}{message}{phrases.at(stacks.user_frame(raised.frames))}"
+
+
+def _held(view: JobView, number: int) -> Optional[Held]:
+    """Return the first exception that is held back; None where a peer that is gone has led to one."""
+    rank = view.ranks[number]
+    if any(map(is_consequence, rank.in_flight)):
+        return None
+    handlers = view.nodes[view.node_of[number]].handlers
+    for raised in reversed(rank.in_flight):
+        for line in stacks.main(rank.stacks):
+            for handler in handlers.get(line.file, ()):
+                if _is_within(line, handler.lines) and _came_from(raised, line, handler):
+                    return Held(raised, handler.kind, line)
+    return None
+
+
+def _came_from(raised: Raised, line: Frame, handler: Handler) -> bool:
+    """Whether it was raised in what this handler guards, in the function where the handler runs."""
+    where = (line.name, line.file)
+    return any(
+        (each.name, each.file) == where and _is_within(each, handler.guarded) for each in raised.frames
+    )
+
+
+def _is_within(line: Frame, lines: Sequence[int]) -> bool:
+    return [*lines[:1]] <= [line.line] <= [*lines[-1:]]
