@@ -133,6 +133,21 @@ def test_a_compiler_far_below_a_rank_is_of_its_family() -> None:
             os.killpg(rank.pid, signal.SIGKILL)
 
 
+@pytest.mark.parametrize(("end", "expected"), [("kill -9 $$", (9, 0)), ("exit 3", (0, 3))])
+def test_how_a_dead_child_has_ended(end: str, expected: tuple[int, int]) -> None:
+    """As long as its parent has not waited for it; of one that lives there is no end."""
+    with subprocess.Popen(["sh", "-c", f"read line; {end}"], stdin=subprocess.PIPE) as child:
+        alive = Sampler().process(child.pid)
+        assert child.stdin is not None
+        child.stdin.close()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        dead = Sampler().process(child.pid)
+
+    assert alive is not None
+    assert dead is not None
+    assert ((0, 0), expected) == ((alive.exit_signal, alive.exit_code), (dead.exit_signal, dead.exit_code))
+
+
 def test_a_rank_whose_cpu_another_process_has() -> None:
     """Its share of time without a CPU is measured once it is suspect, and the other process is named."""
     busy = f"import os; os.sched_setaffinity(0, {{{min(os.sched_getaffinity(0))}}})\nwhile True: pass"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 from collections.abc import Container, Iterable
@@ -236,6 +237,10 @@ class Sampler:
                 "wakeups": round((after.wakeups - before.wakeups) / seconds, 2),
             }
         facts.update(self._queue_facts(pid))
+        if stat.state == "Z" and os.WIFSIGNALED(stat.exit_status):
+            facts["exit_signal"] = os.WTERMSIG(stat.exit_status)
+        elif stat.state == "Z":
+            facts["exit_code"] = os.WEXITSTATUS(stat.exit_status)
         sent = self._sent.get(pid)
         if sent:
             facts["net_bytes"] = sent[-1].by_all

@@ -31,6 +31,7 @@ from ddplaunch.agent.contract import (
     NodeEvidence,
     Process,
     RankEvidence,
+    Stack,
     Verdict,
 )
 from ddplaunch.agent.diagnosis.run.decide import judge
@@ -302,6 +303,49 @@ def test_a_shape_that_changes_with_each_call_breaks_no_tie(line: int) -> None:
 
     assert ("collective-mismatch", [0, 1]) == (verdict.code, verdict.ranks)
     assert 0.7 >= verdict.confidence
+
+
+QUEUE = (
+    Frame("recv_bytes", "/opt/env/lib/python3.11/multiprocessing/connection.py", 216),
+    Frame("get", "/opt/env/lib/python3.11/multiprocessing/queues.py", 103),
+)
+
+
+def with_child(stacks: list[Stack], **facts: Any) -> JobEvidence:
+    """Rank 1 stands so, and has a child; the others wait for it."""
+    child = Process(812, **{"state": "Z", "command": "python", **facts})
+    return job(rank(0), rank(1, stacks, called=16, children=[child]), kernel=["Killed process 812 (python)"])
+
+
+def test_a_child_that_is_dead_is_named_before_who_waits_for_it() -> None:
+    killed = only(with_child(stack(*QUEUE), exit_signal=9))
+    failed = only(with_child(stack(*QUEUE), exit_code=1))
+
+    assert ("rank-in-user-code", [1], [0], [0]) == blamed(killed)
+    assert killed.sentence == (
+        "rank 1's child process 812 was killed by SIGKILL, and rank 1 is in main (train.py:40) for 11 s, "
+        "the other waits in all_reduce 17 (train.py:92)"
+    )
+    assert "node 0's kernel: Killed process 812 (python)" in killed.facts
+    assert "process 812" in killed.hint
+    assert failed.sentence.startswith("rank 1's child process 812 ended with exit code 1, and rank 1 is in")
+
+
+@pytest.mark.parametrize(
+    "evidence",
+    [
+        with_child(stack(*QUEUE)),
+        with_child(stack(*QUEUE), state="S"),
+        with_child(in_evaluate(), exit_signal=9),
+        with_child(stack(), exit_signal=9),
+    ],
+    ids=["it ended well", "it lives", "the rank waits for a thread", "the rank waits for nothing"],
+)
+def test_a_child_for_which_a_rank_does_not_wait_is_no_cause(evidence: JobEvidence) -> None:
+    verdict = only(evidence)
+
+    assert ("rank-in-user-code", [1]) == (verdict.code, verdict.ranks)
+    assert "812" not in verdict.sentence + verdict.hint
 
 
 def test_exception_swallowed_by_a_rank_out_of_step() -> None:

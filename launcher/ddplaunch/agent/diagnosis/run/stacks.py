@@ -31,6 +31,7 @@ _BACKWARD = re.compile(r"(^|/)torch/(autograd/|nn/parallel/distributed\.py$)")
 _LOADER = re.compile(r"(^|/)torch/utils/data/")
 
 _SLEEPS = re.compile(r"(^|/)(threading|queue|subprocess|socket|ssl|selectors)\.py$|(^|/)multiprocessing/")
+_PROCESSES = re.compile(r"(^|/)(multiprocessing/|subprocess\.py$)")
 _COPY = re.compile(rf"^.*/[^/]+-(\d+|[0-9a-f]{{12}})/{Files.WORK}/")
 _SPAWN = re.compile(r"(^|/)torch/multiprocessing/spawn\.py$")
 
@@ -92,6 +93,12 @@ def sleeps_in_python(frames: Sequence[Frame]) -> bool:
     """Whether Python's own library lets this thread wait, and the user's code has called it, not torch."""
     callers = [frame for frame in frames if not _SLEEPS.search(frame.file)]
     return len(callers) < len(frames) and frames[0] not in callers and users(callers[:1]) != []
+
+
+def waits_for_process(frames: Sequence[Frame]) -> bool:
+    """Whether the user's code has called what waits for a process that it has started, or for its words."""
+    inner = list(takewhile(lambda frame: _STANDARD.search(frame.file), frames))
+    return any(_PROCESSES.search(frame.file) for frame in inner)
 
 
 def collective(frames: Sequence[Frame]) -> Optional[str]:

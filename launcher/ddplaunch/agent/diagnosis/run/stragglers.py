@@ -5,6 +5,7 @@ Each holder belongs to one rule; each rule speaks of all its holders at once.
 
 from __future__ import annotations
 
+import re
 from typing import Optional
 
 from ddplaunch.agent.contract import Process, Raised, RankEvidence, Verdict
@@ -29,6 +30,11 @@ _SKIP_TOGETHER = (
 _SEE_THE_LOADER = (
     "Look at what the loader reads: storage that does not answer, a lock inherited by fork, or a full queue. "
     "DataLoader(timeout=…) turns this into an exception."
+)
+_LOST_CHILD = (
+    "Find out what ended process {pid}: `dmesg` on {node} names it if that was for memory. A queue or a pipe "
+    "of multiprocessing does not notice it: give `get` and `recv` a timeout and look at the process's "
+    "`exitcode`, or use concurrent.futures, which raises BrokenProcessPool."
 )
 KEEP_SHORT = (
     "If only some ranks shall do this, keep it shorter than `watchdog.kill_after`, or let the others wait "
@@ -122,16 +128,44 @@ def rank_in_user_code(view: JobView) -> Optional[Found]:
     parts = [f"{subjects.ranks(group)} {_is(group)} in {location}" for location, group in sites.items()]
     longest = max(view.ranks[rank].stuck_for for rank in ranks)
     site = view.locations[ranks[0]].site
+    lost = [(rank, child) for rank in ranks for child in _lost_children(view.ranks[rank])]
+    ends = [f"rank {rank}'s child process {child.pid} {_end(child)}, and " for rank, child in lost[:1]]
+    hint = f"Nobody can go on before {phrases.place(site) if site else 'it'} returns. {KEEP_SHORT}"
     verdict = verdict_on(
         view,
         "rank-in-user-code",
         ranks,
-        f"{'; '.join(parts[:3])} for {phrases.span(longest)}{others(view, ranks)}",
-        holder_facts(view, ranks),
-        f"Nobody can go on before {phrases.place(site) if site else 'it'} returns. {KEEP_SHORT}",
+        f"{''.join(ends)}{'; '.join(parts[:3])} for {phrases.span(longest)}{others(view, ranks)}",
+        [*_of_children(view, lost), *holder_facts(view, ranks)],
+        _LOST_CHILD.format(pid=lost[0][1].pid, node=view.node(view.node_of[lost[0][0]])) if lost else hint,
         confidence_in(view, ranks),
     )
     return Found(verdict, ranks)
+
+
+def _lost_children(rank: RankEvidence) -> list[Process]:
+    """Return the dead children of a rank that waits for processes, whose failure it has not noticed."""
+    if not stacks.waits_for_process(stacks.main(rank.stacks)):
+        return []
+    return [child for child in rank.children if child.exit_signal or child.exit_code]
+
+
+def _end(child: Process) -> str:
+    """'was killed by SIGKILL', 'ended with exit code 1'."""
+    if child.exit_signal:
+        return f"was killed by {phrases.signal_name(child.exit_signal)}"
+    return f"ended with exit code {child.exit_code}"
+
+
+def _of_children(view: JobView, lost: list[tuple[int, Process]]) -> list[str]:
+    """Return what the kernel has logged of these processes."""
+    return [
+        f"{view.node(node)}'s kernel: {phrases.clipped(line)}"
+        for rank, child in lost
+        for node in view.nodes_of([rank])
+        for line in view.nodes[node].kernel
+        if re.search(rf"\b{child.pid}\b", line)
+    ][:4]
 
 
 def swallowed(view: JobView) -> dict[int, Raised]:
