@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.agent.diagnosis.build import dead, in_evaluate, only, raised, rank
+from tests.agent.diagnosis.build import dead, in_collective, in_evaluate, only, raised, rank, stack
 from tests.agent.diagnosis.build_calls import blamed, caller, localhost, nodes, sets
 
-from ddplaunch.agent.contract import JobEvidence, RankEvidence, Verdict
+from ddplaunch.agent.contract import Frame, JobEvidence, RankEvidence, Verdict
 from ddplaunch.agent.diagnosis.run import decide
 
 
@@ -75,6 +75,52 @@ def test_localhost_on_the_node_without_the_store() -> None:
 
     assert ("master-is-loopback", [3], [1], [0, 1, 2]) == blamed(verdict)
     assert "node 1 (n2) waits for itself" in verdict.sentence
+
+
+RUN = Frame("wait", "/opt/env/lib/python3.11/subprocess.py", 1264)
+
+
+def with_inner(number: int = 0, launcher: int = 1000, **made: Any) -> JobEvidence:
+    """Rank 0 waits for a program that has called init_process_group, and rank 1 for rank 0."""
+    outer, other = (
+        replace(caller(each, 2, passed=True), initialized=True, stacks=in_collective(), groups=rank(0).groups)
+        for each in (0, 1)
+    )
+    outer = replace(outer, stacks=stack(RUN, Frame("evaluate", "/job/train.py", 24)))
+    inner = replace(caller(number, **{"world": 2, **made}), pid=2000, launcher=launcher)
+    return nodes([outer, other, inner], why="still", world_size=2)
+
+
+def test_a_program_that_joins_in_its_ranks_place() -> None:
+    (verdict,) = decide.judge(with_inner())
+    (passed,) = decide.judge(with_inner(passed=True))
+    (node,) = with_inner().evidence
+    both = [*node.ranks, replace(caller(1, 2), pid=2001, launcher=1001)]
+    left = [replace(each, initialized=False) for each in node.ranks]
+
+    for ranks in (both, left):  # of all ranks, or after the rank's own group: it may be right
+        assert "rank-duplicate" not in [
+            each.code for each in decide.judge(nodes(ranks, why="still", world_size=2))
+        ]
+    assert ("rank-duplicate", [0], [0], [1]) == blamed(verdict)
+    assert (
+        "rank 0 has started a program that joins the job as rank 0 once more (train.py:12), "
+        "and waits for it in evaluate (train.py:24)" == verdict.sentence == passed.sentence
+    )
+
+
+@pytest.mark.parametrize(
+    "evidence",
+    [
+        with_inner(launcher=1),
+        with_inner(number=1),
+        with_inner(port=29501),
+        with_inner(address="10.0.0.2"),
+    ],
+    ids=["another's child", "another rank", "a store of its own", "on another machine"],
+)
+def test_a_program_with_a_job_of_its_own_joins_none(evidence: JobEvidence) -> None:
+    assert "rank-duplicate" not in [verdict.code for verdict in decide.judge(evidence)]
 
 
 def test_a_port_where_no_rank_opens_a_store() -> None:

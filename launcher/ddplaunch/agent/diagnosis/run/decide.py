@@ -198,6 +198,8 @@ TABLE: tuple[Union[FirstOf, AllOf], ...] = (
         (
             # A raised or caught exception is why a rank is out of step: the cause before the effect.
             held.exception_held,
+            # So is a second process in a rank's place, which may stand anywhere.
+            rendezvous.joined_again,
             stragglers.exception_swallowed,
             # Which call was left out tells more than which two differ.
             collectives.collective_skipped,

@@ -14,6 +14,7 @@ from typing import Optional, TypeVar
 
 from ddplaunch.agent.contract import Verdict
 from ddplaunch.agent.diagnosis import confidence as sure
+from ddplaunch.agent.diagnosis.run import stacks
 from ddplaunch.agent.diagnosis.run.call_records import ADDRESS, PORT, Call, line
 from ddplaunch.agent.diagnosis.run.view import JobView
 from ddplaunch.agent.system import phrases, subjects
@@ -269,6 +270,44 @@ def rank_twice(view: JobView) -> Optional[Verdict]:
             "Take the rank from RANK, which counts over all nodes; LOCAL_RANK only chooses the device.",
         )
     return None
+
+
+def joined_again(view: JobView) -> Optional[Verdict]:
+    """Return the verdict where a program that a rank has started joins the job in the rank's place.
+
+    It has inherited the rank's environment, and overwrites in the store what the peers look up of the rank.
+    """
+    twice = [
+        (call, inner)
+        for call in view.init_calls
+        for inner in view.init_calls
+        if _has_started(call, inner) and (call.rank, call.endpoint) == (inner.rank, inner.endpoint)
+    ]
+    if not twice or len(twice) == twice[0][0].world_size:  # programs of all ranks may be a world of their own
+        return None
+    call, inner = twice[0]
+    frames = stacks.main(call.process.stacks)
+    site = stacks.user_frame(frames) if stacks.waits_for_process(frames) else None
+    waits = f", and waits for it in {phrases.place(site)}" if site is not None else ""
+    return verdict(
+        view,
+        "rank-duplicate",
+        [inner],
+        f"{subjects.ranks([call.rank])} has started a program that joins the job as rank {call.rank} once "
+        f"more{phrases.at(inner.made.frame)}{waits}",
+        "Start it without the job's variables (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and those that "
+        "begin with TORCHELASTIC_), or let it make no process group.",
+        sure.LIKELY,
+    )
+
+
+def _has_started(call: Call, inner: Call) -> bool:
+    """Whether the process of the one has its group, and has started the process of the other."""
+    process = call.process
+    below = {child.pid for child in process.children}
+    is_below = inner.process.launcher == process.pid or inner.process.pid in below
+    lives = process.alive and bool(process.initialized) and inner.process.alive
+    return is_below and lives and call.node == inner.node and call.made.passed
 
 
 def sizes_differ(view: JobView) -> Optional[Verdict]:
