@@ -36,6 +36,7 @@ from ddplaunch.agent.contract.evidence import RasCount as RasCount
 from ddplaunch.agent.contract.evidence import RasRank as RasRank
 from ddplaunch.agent.contract.evidence import Rendezvous as Rendezvous
 from ddplaunch.agent.contract.evidence import Setting as Setting
+from ddplaunch.agent.contract.evidence import Signalled as Signalled
 from ddplaunch.agent.contract.evidence import Stack as Stack
 from ddplaunch.agent.contract.evidence import Stand as Stand
 from ddplaunch.agent.contract.evidence import Wait as Wait

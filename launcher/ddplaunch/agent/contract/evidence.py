@@ -108,6 +108,15 @@ class CallSequence:
 
 
 @dataclass(frozen=True)
+class Signalled:
+    """A signal that has come to a program that handles it."""
+
+    number: int
+    at: float  # when it came last; not before that
+    handler: Optional[Frame] = None  # the first line of the program's function
+
+
+@dataclass(frozen=True)
 class Setting:
     """An environment variable that the program itself has set."""
 
@@ -285,6 +294,7 @@ class RankEvidence:
     stands_in: Optional[Collective] = None  # its main thread's call, by its stack's arguments; from outside
     posture: str = ""  # of Posture; "": unknown
     last_acts: Optional[LastActs] = None  # from outside, without stacks
+    signals: list[Signalled] = field(default_factory=list)
     in_flight: list[Raised] = field(
         default_factory=list
     )  # what its main thread handles now, and then what that was raised in; of a hook alone

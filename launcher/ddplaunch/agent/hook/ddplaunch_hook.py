@@ -28,6 +28,7 @@ import ddplaunch_model  # type: ignore[import-not-found]
 import ddplaunch_mpi  # type: ignore[import-not-found]
 import ddplaunch_output  # type: ignore[import-not-found]
 import ddplaunch_rendezvous  # type: ignore[import-not-found]
+import ddplaunch_signals  # type: ignore[import-not-found]
 import ddplaunch_spawn  # type: ignore[import-not-found]
 import ddplaunch_torch  # type: ignore[import-not-found]
 
@@ -77,7 +78,7 @@ def start() -> None:
     ddplaunch_output.survive_write_errors(_lost)
     ddplaunch_torch.record_calls()
     # Any process may make a process group, which makes it a rank.
-    ddplaunch_rendezvous.watch(_calls_init, lambda: _report(passed=True))
+    ddplaunch_rendezvous.watch(_calls_init, _has_group)
     ddplaunch_spawn.watch(_raised, _is_spawned)
     os.register_at_fork(after_in_child=_forked)
     if _State.below:
@@ -238,6 +239,11 @@ def _calls_init(facts: dict[str, Any]) -> None:
         _send(_State.line, _json({"rendezvous": facts, "fault": fault}))
 
 
+def _has_group() -> None:
+    _report(passed=True)
+    ddplaunch_signals.watch()
+
+
 def _is_spawned(index: int) -> None:
     _report(spawned=index, parent=os.getppid())  # it may have ended before the supervisor reads this
 
@@ -297,6 +303,7 @@ def _release() -> None:
 def _answer(word: bytes) -> bytes:
     answer: dict[str, Any] = {"is": word.decode(), "at": time.time(), "tid": _thread.get_native_id()}
     recorders: dict[str, bytes] = {}
+    ddplaunch_signals.note()
     for collect in _ANSWERS.get(word, ()):
         try:
             value = collect()
@@ -433,6 +440,7 @@ _ANSWERS: dict[bytes, tuple[Callable[[], Any], ...]] = {
         _threads,
         _handled,
         _in_flight,
+        *ddplaunch_signals.DUMP,
         *ddplaunch_model.DUMP,
     ),
 }

@@ -42,6 +42,7 @@ _HOOK_FILES = (
     "ddplaunch_output.py",
     "ddplaunch_rendezvous.py",
     "ddplaunch_ring.py",
+    "ddplaunch_signals.py",
     "ddplaunch_spawn.py",
     "ddplaunch_torch.py",
 )

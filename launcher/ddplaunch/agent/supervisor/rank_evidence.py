@@ -14,6 +14,7 @@ from ddplaunch.agent.contract import (
     RankEvidence,
     Rendezvous,
     Setting,
+    Signalled,
     Stack,
     Stand,
     codec,
@@ -69,6 +70,9 @@ def living_evidence(
         stands=_stands(rank),
         device=str(answer.get("device", "")),
         broadcasting=int(answer.get("broadcasting", 0)),
+        signals=[
+            Signalled(int(number), float(at), _frame(it)) for number, at, it in answer.get("signals", [])
+        ],
         in_flight=[exception_from(each, handled=True) for each in answer.get("in_flight", [])],
     )
 

@@ -21,7 +21,16 @@ from tests.agent.diagnosis.build import (
 )
 from tests.agent.diagnosis.run.build_blocked import call
 
-from ddplaunch.agent.contract import Collective, Frame, Group, JobEvidence, Process, RankEvidence, Stack
+from ddplaunch.agent.contract import (
+    Collective,
+    Frame,
+    Group,
+    JobEvidence,
+    Process,
+    RankEvidence,
+    Signalled,
+    Stack,
+)
 from ddplaunch.agent.diagnosis.run.decide import judge
 from ddplaunch.agent.evidence.ring import sequences
 
@@ -240,6 +249,31 @@ def test_a_rank_that_has_left_the_loop() -> None:
         "are still in it, in all_reduce 9 (train.py:14)"
     ) == verdict.sentence
     assert "Join" in verdict.hint
+
+
+def told(number: int, op: str, line: int, after: float, entered: float = 0.0) -> RankEvidence:
+    """A rank in this call that entered it, and got SIGTERM, so many seconds after NOW - 10."""
+    came = Signalled(15, NOW - 10 + after, Frame("stop", "/job/train.py", 5))
+    its = in_loop(number, op, 40, line)
+    frames = [Frame("f1", "/job/train.py", line)]
+    call = replace(its.collectives[0], frames=frames, state="entered", at=NOW - 10 + entered)
+    return replace(its, calls=[call], signals=[came])
+
+
+def test_a_rank_that_has_left_the_loop_for_a_signal() -> None:
+    """All got it; who sees it first leaves first."""
+    others = [told(0, "all_reduce", 14, 0.1), told(1, "all_reduce", 14, 0.1)]
+    left, before, long_ago = (told(2, "barrier", 16, after, 0.3) for after in (0.1, 0.4, -60.0))
+    verdict = only(uneven(*others, left))
+
+    assert [2] == verdict.ranks
+    assert verdict.sentence.startswith(
+        "rank 2 has left the loop (train.py:13-14) after SIGTERM (stop, train.py:5) and is in barrier"
+    )
+    assert "ranks 0-2 got SIGTERM (stop, train.py:5) 9.9 s ago" in verdict.facts
+    assert "all_reduce of the flag" in verdict.hint
+    for other in (before, long_ago):  # it left first, or trained on for a minute
+        assert "SIGTERM" not in only(uneven(*others, other)).sentence
 
 
 def test_calls_that_parted_in_an_earlier_round_accuse_nobody_of_leaving_the_loop() -> None:

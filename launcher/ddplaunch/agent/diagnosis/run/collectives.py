@@ -13,7 +13,7 @@ from typing import NamedTuple, Optional
 
 from ddplaunch.agent.contract import CallSequence, Collective, Frame, RankEvidence, Verdict
 from ddplaunch.agent.diagnosis import confidence as sure
-from ddplaunch.agent.diagnosis.run import blocked, causes, stacks
+from ddplaunch.agent.diagnosis.run import blocked, causes, signals, stacks
 from ddplaunch.agent.diagnosis.run.view import BACKWARD, JobView, plain
 from ddplaunch.agent.system import phrases, subjects
 from ddplaunch.agent.text import ranges
@@ -682,14 +682,16 @@ def _left_verdict(
     """`whole`: all calls of the group are known since its first, so that no earlier one can differ."""
     has, is_ = phrases.one_or(ranks, "has", "have"), phrases.one_or(ranks, "is", "are")
     rest = phrases.one_or(others, "is", "are")
+    signal = signals.left_for(view, ranks)
+    after = f" after {signal}" if signal is not None else ""
     return view.verdict(
         code="collective-skipped",
-        sentence=f"{subjects.ranks(ranks)} {has} left the loop {loop} and {is_} in "
+        sentence=f"{subjects.ranks(ranks)} {has} left the loop {loop}{after} and {is_} in "
         f"{view.locations[ranks[0]]}, while {subjects.ranks(others)} {rest} still in it, in "
         f"{view.locations[others[0]]}",
         ranks=ranks,
         victims=view.victims_of(ranks),
         confidence=sure.LOOP_LEFT if whole else sure.LOOP_LEFT_PERHAPS,
-        facts=mismatch.facts,
-        hint=_UNEVEN,
+        facts=[*signals.facts(view), *mismatch.facts],
+        hint=signals.LEAVE_TOGETHER if signal is not None else _UNEVEN,
     )

@@ -1,0 +1,98 @@
+"""Notes the signals that the program gets and handles itself: which, and when each came last.
+
+Python writes the number of each into a pipe (signal.set_wakeup_fd) at once, also while the main thread waits
+in C++ and the program's handler cannot run. Who has set such a descriptor already keeps it, and whoever sets
+one later takes it over, as asyncio does: then nothing more is noted.
+"""
+
+# ruff: noqa: RUF012 - runs in the user's program, and imports no more than it must
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_HIGH = 900  # descriptors: a program gets the numbers that it would get without us
+_REQUESTS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGXCPU")
+_CHUNK = 1 << 16
+
+
+class _State:
+    reads, writes = -1, -1  # the pipe's ends
+    inode = 0
+    at: dict[int, float] = {}  # by number: when it was last seen to have come
+
+
+def watch() -> None:
+    """Begin, in the main thread alone, as Python wants it. trio warns of a descriptor that is not its own."""
+    import fcntl
+    import signal
+    import threading
+
+    main = threading.current_thread() is threading.main_thread()
+    if _State.writes >= 0 or not main or "trio" in sys.modules:
+        return
+    ends = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        _State.reads, _State.writes = (fcntl.fcntl(each, fcntl.F_DUPFD_CLOEXEC, _HIGH) for each in ends)
+    finally:
+        for each in ends:
+            os.close(each)
+    _State.inode = os.fstat(_State.reads).st_ino
+    before = signal.set_wakeup_fd(_State.writes, warn_on_full_buffer=False)
+    if before != -1:
+        signal.set_wakeup_fd(before)
+    os.register_at_fork(after_in_child=_forked)
+
+
+def note() -> None:
+    """Note what has come since the last call. A microsecond where nothing has."""
+    if _State.writes < 0 or os.fstat(_State.reads).st_ino != _State.inode:
+        return
+    try:
+        numbers = set(os.read(_State.reads, _CHUNK))
+    except BlockingIOError:
+        return
+    # The pipe has the time of its last byte; of several signals the earlier ones came before that.
+    at = os.fstat(_State.reads).st_mtime if len(numbers) == 1 else time.time()
+    _State.at.update(dict.fromkeys(numbers, at))
+
+
+def _signals() -> list[list[Any]]:
+    """Return number, time and the handler's [name, file, line] of each request that has come."""
+    import signal
+
+    found = []
+    for name in _REQUESTS:
+        number = getattr(signal, name)
+        if number in _State.at:
+            handler: Any = signal.getsignal(number)
+            code = getattr(getattr(handler, "__func__", handler), "__code__", None)
+            place = [code.co_name, code.co_filename, code.co_firstlineno] if code is not None else None
+            found.append([int(number), _State.at[number], place])
+    return found
+
+
+DUMP = (_signals,)
+
+
+def _forked() -> None:
+    """Leave the parent's pipe alone in a forked child: what it gets is not its parent's."""
+    import signal
+
+    try:
+        mine = signal.set_wakeup_fd(-1)
+        if mine not in (-1, _State.writes):
+            signal.set_wakeup_fd(mine)
+        if os.fstat(_State.reads).st_ino == _State.inode:
+            os.close(_State.reads)
+            os.close(_State.writes)
+    except Exception:  # the program's thread has forked, and keeps what there is
+        pass
+    _State.reads = _State.writes = -1
+    _State.at = {}

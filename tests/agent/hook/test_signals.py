@@ -1,0 +1,58 @@
+"""The signals that a program handles: which, and when."""
+
+from __future__ import annotations
+
+from tests.agent.hook.conftest import Supervisor
+
+BEGINS = """
+import os, signal, sys, time
+hook = sys.modules["ddplaunch_signals"]
+def stop(number, frame):
+    print("told", number)
+signal.signal(signal.SIGTERM, stop)
+"""
+
+
+def test_a_signal_is_noted_with_its_handler_and_its_time(supervisor: Supervisor) -> None:
+    """Those that nobody sends to ask for something are not told."""
+    program = (
+        "hook.watch()\nhook.watch()\nsignal.signal(signal.SIGCHLD, stop)\n"
+        "os.kill(os.getpid(), signal.SIGCHLD)\nhook.note()\n"
+        "before = time.time()\nos.kill(os.getpid(), signal.SIGTERM)\nafter = time.time()\n"
+        "time.sleep(0.2)\nhook.note()\n"
+        "(number, at, (name, _, line)), = hook._signals()\n"
+        "print(number, before - 0.05 <= at <= after + 0.05, name, line)\n"
+    )
+    code, out, err = supervisor.run(BEGINS + program)
+
+    assert (0, "told 17\ntold 15\n15 True stop 4\n", "") == (code, out, err)
+
+
+def test_a_forked_childs_signals_are_its_own(supervisor: Supervisor) -> None:
+    program = (
+        "hook.watch()\nif os.fork() == 0:\n    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    os._exit(signal.set_wakeup_fd(-1) + 1)\n"
+        "print(os.wait()[1])\nhook.note()\nprint(hook._signals())\n"
+    )
+    code, out, err = supervisor.run(BEGINS + program)
+
+    assert (0, "0\n[]\n", "") == (code, out.removeprefix("told 15\n"), err)
+
+
+def test_a_program_with_a_descriptor_of_its_own_keeps_it(supervisor: Supervisor) -> None:
+    """Its own before, or after us, as asyncio's; a thread has none."""
+    program = (
+        "import asyncio, threading\n"
+        "thread = threading.Thread(target=hook.watch)\nthread.start()\nthread.join()\n"
+        "print(signal.set_wakeup_fd(-1))\n"
+        "reads, writes = os.pipe2(os.O_NONBLOCK)\nsignal.set_wakeup_fd(writes)\nhook.watch()\n"
+        "os.kill(os.getpid(), signal.SIGTERM)\nprint(os.read(reads, 9), signal.set_wakeup_fd(-1) == writes)\n"
+        "async def main():\n"
+        "    loop = asyncio.get_running_loop()\n    came = asyncio.Event()\n"
+        "    loop.add_signal_handler(signal.SIGUSR1, came.set)\n    os.kill(os.getpid(), signal.SIGUSR1)\n"
+        "    await came.wait()\n    print('came')\n"
+        "asyncio.run(main())\nhook.note()\nprint(hook._signals())\n"
+    )
+    code, out, err = supervisor.run(BEGINS + program)
+
+    assert (0, "-1\ntold 15\nb'\\x0f' True\ncame\n[]\n", "") == (code, out, err)
