@@ -136,7 +136,7 @@ def _register_fault_dump() -> str:
         folder = os.path.join(_NODE, "stacks")
         os.makedirs(folder, exist_ok=True)
         path = os.path.join(folder, "%d.txt" % os.getpid())
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        file = _high(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600))
         # Python removes the handler when it ends; the one before must not kill.
         signal.signal(signal.SIGRTMIN + _DUMP_SIGNAL, signal.SIG_IGN)
         faulthandler.register(signal.SIGRTMIN + _DUMP_SIGNAL, file=file, all_threads=True, chain=False)
@@ -207,17 +207,22 @@ def _connect(role: str, fault: str = "") -> bool:
 
 def _lifted(line: socket.socket) -> socket.socket:
     """Return the line with a high number, where there may be such a number."""
+    family, kind, proto = line.family, line.type, line.proto
+    return type(line)(family, kind, proto, _high(line.detach()))
+
+
+def _high(descriptor: int) -> int:
+    """Return a descriptor of the same with a high number, where there may be such a number."""
     import fcntl
 
     for number in _HIGH:
         try:
-            high = fcntl.fcntl(line.fileno(), fcntl.F_DUPFD_CLOEXEC, number)
+            high = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, number)
         except OSError:  # above the limit of open files
             continue
-        lifted = type(line)(line.family, line.type, line.proto, high)
-        line.close()
-        return lifted
-    return line
+        os.close(descriptor)
+        return high
+    return descriptor
 
 
 def _is_open(line: socket.socket) -> bool:
