@@ -6,7 +6,7 @@ from tests.agent.hook.conftest import Supervisor
 
 BEGINS = """
 import os, signal, sys, time
-hook = sys.modules["ddplaunch_signals"]
+hook = sys.modules["ddplaunch_torch"].load("ddplaunch_signals")
 def stop(number, frame):
     print("told", number)
 signal.signal(signal.SIGTERM, stop)
@@ -20,7 +20,7 @@ def test_a_signal_is_noted_with_its_handler_and_its_time(supervisor: Supervisor)
         "os.kill(os.getpid(), signal.SIGCHLD)\nhook.note()\n"
         "before = time.time()\nos.kill(os.getpid(), signal.SIGTERM)\nafter = time.time()\n"
         "time.sleep(0.2)\nhook.note()\n"
-        "(number, at, (name, _, line)), = hook._signals()\n"
+        "(number, at, (name, _, line)), = hook.told()\n"
         "print(number, before - 0.05 <= at <= after + 0.05, name, line)\n"
     )
     code, out, err = supervisor.run(BEGINS + program)
@@ -32,7 +32,7 @@ def test_a_forked_childs_signals_are_its_own(supervisor: Supervisor) -> None:
     program = (
         "hook.watch()\nif os.fork() == 0:\n    os.kill(os.getpid(), signal.SIGTERM)\n"
         "    os._exit(signal.set_wakeup_fd(-1) + 1)\n"
-        "print(os.wait()[1])\nhook.note()\nprint(hook._signals())\n"
+        "print(os.wait()[1])\nhook.note()\nprint(hook.told())\n"
     )
     code, out, err = supervisor.run(BEGINS + program)
 
@@ -51,7 +51,7 @@ def test_a_program_with_a_descriptor_of_its_own_keeps_it(supervisor: Supervisor)
         "    loop = asyncio.get_running_loop()\n    came = asyncio.Event()\n"
         "    loop.add_signal_handler(signal.SIGUSR1, came.set)\n    os.kill(os.getpid(), signal.SIGUSR1)\n"
         "    await came.wait()\n    print('came')\n"
-        "asyncio.run(main())\nhook.note()\nprint(hook._signals())\n"
+        "asyncio.run(main())\nhook.note()\nprint(hook.told())\n"
     )
     code, out, err = supervisor.run(BEGINS + program)
 

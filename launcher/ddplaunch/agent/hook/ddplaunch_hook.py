@@ -28,7 +28,6 @@ import ddplaunch_model  # type: ignore[import-not-found]
 import ddplaunch_mpi  # type: ignore[import-not-found]
 import ddplaunch_output  # type: ignore[import-not-found]
 import ddplaunch_rendezvous  # type: ignore[import-not-found]
-import ddplaunch_signals  # type: ignore[import-not-found]
 import ddplaunch_spawn  # type: ignore[import-not-found]
 import ddplaunch_torch  # type: ignore[import-not-found]
 
@@ -65,6 +64,7 @@ class _State:
     faults: Optional[tuple[int, int]] = None  # descriptor and inode of the file that faulthandler writes to
     output: list[str] = []  # the files in which what it prints is kept, where these are its alone
     caught: list[dict[str, Any]] = []
+    signals: Any = None  # the module that notes them, in a program with a group
     go = _thread.allocate_lock()  # held until the supervisor lets a dying rank go
     sending = _thread.allocate_lock()
 
@@ -246,7 +246,8 @@ def _calls_init(facts: dict[str, Any]) -> None:
 
 def _has_group() -> None:
     _report(passed=True)
-    ddplaunch_signals.watch()
+    _State.signals = ddplaunch_torch.load("ddplaunch_signals")
+    _State.signals.watch()
 
 
 def _is_spawned(index: int) -> None:
@@ -308,7 +309,8 @@ def _release() -> None:
 def _answer(word: bytes) -> bytes:
     answer: dict[str, Any] = {"is": word.decode(), "at": time.time(), "tid": _thread.get_native_id()}
     recorders: dict[str, bytes] = {}
-    ddplaunch_signals.note()
+    if _State.signals is not None:
+        _State.signals.note()
     for collect in _ANSWERS.get(word, ()):
         try:
             value = collect()
@@ -432,6 +434,10 @@ def _in_flight() -> list[dict[str, Any]]:
     return handled
 
 
+def _signals() -> Any:
+    return _State.signals.told() if _State.signals is not None else None
+
+
 _ANSWERS: dict[bytes, tuple[Callable[[], Any], ...]] = {
     **dict.fromkeys((b"count", b"steps"), (_initialized, _mpi, *ddplaunch_model.COUNT)),
     b"who": ddplaunch_spawn.WHO,
@@ -445,7 +451,7 @@ _ANSWERS: dict[bytes, tuple[Callable[[], Any], ...]] = {
         _threads,
         _handled,
         _in_flight,
-        *ddplaunch_signals.DUMP,
+        _signals,
         *ddplaunch_model.DUMP,
     ),
 }

@@ -25,6 +25,7 @@ _CHUNK = 1 << 16
 class _State:
     reads, writes = -1, -1  # the pipe's ends
     inode = 0
+    forks = False  # _forked is registered
     at: dict[int, float] = {}  # by number: when it was last seen to have come
 
 
@@ -47,23 +48,25 @@ def watch() -> None:
     before = signal.set_wakeup_fd(_State.writes, warn_on_full_buffer=False)
     if before != -1:
         signal.set_wakeup_fd(before)
-    os.register_at_fork(after_in_child=_forked)
+    if not _State.forks:
+        _State.forks = True
+        os.register_at_fork(after_in_child=_forked)
 
 
 def note() -> None:
     """Note what has come since the last call. A microsecond where nothing has."""
-    if _State.writes < 0 or os.fstat(_State.reads).st_ino != _State.inode:
-        return
     try:
+        if _State.writes < 0 or os.fstat(_State.reads).st_ino != _State.inode:
+            return
         numbers = set(os.read(_State.reads, _CHUNK))
-    except BlockingIOError:
-        return
-    # The pipe has the time of its last byte; of several signals the earlier ones came before that.
-    at = os.fstat(_State.reads).st_mtime if len(numbers) == 1 else time.time()
-    _State.at.update(dict.fromkeys(numbers, at))
+        # The pipe has the time of its last byte; of several signals the earlier ones came before that.
+        at = os.fstat(_State.reads).st_mtime if len(numbers) == 1 else time.time()
+        _State.at.update(dict.fromkeys(numbers, at))
+    except OSError:  # nothing has come, or the program has closed what it does not know
+        pass
 
 
-def _signals() -> list[list[Any]]:
+def told() -> list[list[Any]]:
     """Return number, time and the handler's [name, file, line] of each request that has come."""
     import signal
 
@@ -76,9 +79,6 @@ def _signals() -> list[list[Any]]:
             place = [code.co_name, code.co_filename, code.co_firstlineno] if code is not None else None
             found.append([int(number), _State.at[number], place])
     return found
-
-
-DUMP = (_signals,)
 
 
 def _forked() -> None:

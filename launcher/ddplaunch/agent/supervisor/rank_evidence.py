@@ -166,6 +166,7 @@ def evidence_so_far(rank: Rank) -> RankEvidence:
     evidence = rank.evidence
     if evidence is None:
         evidence = RankEvidence(rank.number, rank.local, rank.pid, rank.alive)
+    crash = rank.crash if rank.exit is not None and rank.exit.code is None else []
     return dataclasses.replace(
         evidence,
         rank=rank.number,
@@ -186,8 +187,8 @@ def evidence_so_far(rank: Rank) -> RankEvidence:
         last_output=rank.last_output,
         last_output_at=rank.last_output_at,
         last_lines=list(rank.last_lines),
-        stacks=rank.crash or evidence.stacks,
-        stack_source="crash" if rank.crash else evidence.stack_source,
+        stacks=crash or evidence.stacks,
+        stack_source="crash" if crash else evidence.stack_source,
     )
 
 
