@@ -161,7 +161,8 @@ def test_a_bad_job_file_raises_all_its_problems_and_validate_returns_them(
 def test_validate_names_bad_keys_and_missing_files_at_once(state: Path, tmp_path: Path, line: str) -> None:
     """Whether a key is wrong by itself, or only the target cannot do it."""
     (tmp_path / "here.py").touch()
-    (tmp_path / "job.yaml").write_text(JOB.replace("source: [train.py]", "source: [here.py, gone.py, lost]") + line)
+    text = JOB.replace("source: [train.py]", "source: [here.py, gone.py, lost]")
+    (tmp_path / "job.yaml").write_text(text + line)
 
     found = api.validate("job.yaml")
 
