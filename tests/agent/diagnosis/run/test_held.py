@@ -71,6 +71,13 @@ def test_one_rank_alone_is_to_blame_for_what_it_has_raised() -> None:
     assert verdict.sentence.startswith("rank 1 raised ValueError: vocabulary of 32001 (model.py:9), and")
 
 
+def test_a_rank_in_its_own_code_may_have_led_to_it() -> None:
+    verdict = only(held(leaving(0), rank(1, in_evaluate(), called=16), leaving(2)))
+
+    assert ([0, 2], 0.7) == (verdict.ranks, verdict.confidence)
+    assert "rank 1 is in evaluate (eval.py:140)" in verdict.facts
+
+
 def test_different_failures_are_all_told() -> None:
     verdict = only(held(flushing(0), flushing(1, in_flight=[failure("KeyError", "'token'")])))
 

@@ -43,15 +43,17 @@ def exception_held(view: JobView) -> Optional[Verdict]:
     first = found[ranks[0]]
     raised = "; ".join([_raised(view, its, found[its[0]].raised) for its in same.values()][:3])
     site = stacks.user_frame(first.raised.frames)
+    others = [rank for rank in view.stragglers if rank not in found]
     return view.verdict(
         code="rank-failed",
         sentence=f"{raised}, and `{first.kind}` holds it back: {'; '.join(view.whereabouts(ranks)[:3])}",
         ranks=sorted(found),
         victims=view.victims_of(sorted(found)),
-        confidence=sure.RAISED_AND_HELD,
+        confidence=sure.RAISED_BESIDE_ANOTHER if others else sure.RAISED_AND_HELD,
         facts=[
             f"rank {ranks[0]} raised it in {stacks.chain(first.raised.frames)}",
             f"rank {ranks[0]} is in the `{first.kind}` around it, at {phrases.place(first.line)}",
+            *view.whereabouts(others)[:2],
             *holder_facts(view, ranks[:1]),
         ],
         hint=f"Mend {phrases.place(site) if site else 'what the traceback names'}. So that a failure ends "
