@@ -45,6 +45,7 @@ def test_a_healthy_job_passes_soon(start: Start) -> None:
     assert release.at - events[0].at < BUSY * 6, "\n".join(event.text for event in events)
 
 
+@pytest.mark.whole
 def test_a_bridge_of_containers_disturbs_nobody(cluster: Cluster, start: Start) -> None:
     """docker0 has the same address on every node, and leads nowhere."""
     for node in cluster.nodes:
@@ -84,11 +85,7 @@ def test_a_dropped_port(cluster: Cluster, start: Start) -> None:
 @pytest.mark.fault("port-rejected")
 @pytest.mark.parametrize(
     "answer",
-    [
-        "tcp reset",
-        pytest.param("icmpx type port-unreachable", marks=pytest.mark.whole),
-        pytest.param("icmpx type admin-prohibited", marks=pytest.mark.whole),
-    ],
+    ["tcp reset", "icmpx type port-unreachable", "icmpx type admin-prohibited"],
 )
 def test_a_rejected_port(cluster: Cluster, start: Start, answer: str) -> None:
     """A firewall that answers, in whatever way, is told from one that is silent, and from a missing route."""
@@ -291,10 +288,9 @@ def test_a_name_that_one_node_does_not_know(cluster: Cluster, start: Start) -> N
             "127.0.1.1",
             "node 2 (n3) resolves n1 to 127.0.1.1, which is itself; it reaches node 0 at 10.99.0.11",
         ),
-        pytest.param(
+        (
             "10.99.0.12",
             "node 2 (n3) resolves n1 to 10.99.0.12, which is not node 0; it reaches node 0 at 10.99.0.11",
-            marks=pytest.mark.whole,
         ),
     ],
 )
@@ -329,6 +325,7 @@ def test_a_node_that_loses_power_at_the_gate(cluster: Cluster, start: Start) -> 
     assert "n3\n" == faulty.read_text()
 
 
+@pytest.mark.whole
 @pytest.mark.fault("node-missing")
 def test_a_node_on_which_slurm_does_not_start_the_step(
     cluster: Cluster, start: Start, task_prolog: TaskProlog

@@ -67,6 +67,7 @@ def _gpus(cluster: Cluster) -> Iterator[Callable[[], None]]:
         cluster.run(node, ["umount", "--lazy", "/dev"])
 
 
+@pytest.mark.whole
 @pytest.mark.fault("memlock-too-small")
 @pytest.mark.usefixtures("shell_limit")
 def test_the_submitting_shell_may_lock_too_little(

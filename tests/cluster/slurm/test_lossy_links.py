@@ -23,6 +23,7 @@ def test_a_link_that_lets_little_through(cluster: Cluster, start: Start) -> None
     gate.mended(start)
 
 
+@pytest.mark.whole
 def test_a_link_that_loses_packets(cluster: Cluster, start: Start) -> None:
     """It is slow, and no firewall: the gate passes, or says what it is."""
     cluster.nft("n2", "numgen random mod 100 < 30 drop")

@@ -136,18 +136,15 @@ def no_bundle(bundle: Path) -> None:
     shutil.rmtree(bundle)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("spoil", "words", "hint"),
     [
-        pytest.param(no_bundle, "Task launch failed: No such file or directory", "a shared folder"),
-        pytest.param(
-            no_python, "executable file python3 not found", "python3 >= 3.9", marks=pytest.mark.whole
-        ),
-        pytest.param(no_tmp, "config.json does not mount /tmp", "`srun --nodelist", marks=pytest.mark.whole),
-        pytest.param(
-            no_programs, "executable file `sh` not found", "python3 >= 3.9", marks=pytest.mark.whole
-        ),
-        pytest.param(no_mount, "/data", "`srun --nodelist", marks=pytest.mark.whole),
+        (no_bundle, "Task launch failed: No such file or directory", "a shared folder"),
+        (no_python, "executable file python3 not found", "python3 >= 3.9"),
+        (no_tmp, "config.json does not mount /tmp", "`srun --nodelist"),
+        (no_programs, "executable file `sh` not found", "python3 >= 3.9"),
+        (no_mount, "/data", "`srun --nodelist"),
     ],
 )
 @pytest.mark.fault("container-unusable")

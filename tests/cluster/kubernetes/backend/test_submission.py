@@ -61,6 +61,7 @@ def test_the_same_job_is_submitted_again(
     assert before["spec"] == cluster.get("jobs", "digits", namespace=namespace)["spec"]
 
 
+@pytest.mark.whole
 def test_two_jobs_of_a_name_that_end(cli: Cli, write: Write, namespace: str) -> None:
     """The same file twice, as on Slurm and on this machine; the name alone means the second."""
     path = write("digits", "print('up')\n")
@@ -69,16 +70,6 @@ def test_two_jobs_of_a_name_that_end(cli: Cli, write: Write, namespace: str) -> 
         assert (0, f"kubernetes://{namespace}/{name}\n") == (code, out), said
     for name, meant in {"digits": "digits-2", f"kubernetes://{namespace}/digits": "digits"}.items():
         assert cli("status", name)[1].startswith(f"kubernetes://{namespace}/{meant}  succeeded")
-
-
-def test_files_that_go_with_their_pods_are_named(cli: Cli, write: Write) -> None:
-    """By each node, at its end."""
-    program = "import pathlib\npathlib.Path('ckpt').mkdir(exist_ok=True)\n"
-    program += "pathlib.Path('ckpt/last.pt').write_bytes(bytes(50_000))\nprint('up')\n"
-    code, _, said = cli("submit", write("digits", program), "--to", "kubernetes", "--wait")
-
-    assert code == 0, said
-    assert "1 file, 49 KiB, newest ckpt/last.pt, written in /ddplaunch/work, will be gone" in said
 
 
 def test_a_service_of_somebody_else(

@@ -54,6 +54,7 @@ def test_the_only_section_of_the_job_file_names_the_target(
     assert "[0/0] trained" in said
 
 
+@pytest.mark.whole
 def test_a_profile_names_it_with_all_that_is_the_clusters(
     cli: Cli, write: Write, profile: Profile, place: str, namespace: str
 ) -> None:

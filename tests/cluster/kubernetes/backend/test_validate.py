@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.cluster.kubernetes.backend.conftest import Cli, Write
+from tests.cluster.kubernetes.backend.test_submission import NEVER
 from tests.cluster.kubernetes.cluster import Cluster
 
 
@@ -29,5 +30,5 @@ def test_the_server_is_asked_and_gets_nothing(
     assert "nosuchnamespace" in refused[2]
     assert (106, True) == (without_queue[0], "queue" in without_queue[2])
     assert [] == cluster.get("jobs", namespace=namespace)
-    assert 0 == cli("submit", job, "--to", "kubernetes", "--wait")[0]
+    assert 0 == cli("submit", write("tiny", resources=NEVER), "--to", "kubernetes")[0]
     assert 0 == cli("validate", job, "--to", "kubernetes")[0]

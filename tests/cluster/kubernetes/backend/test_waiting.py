@@ -77,7 +77,7 @@ def test_a_quota_is_used_up(cluster: Cluster, backend: KubernetesBackend, job: M
     check(seen, "node-missing", "`kubectl describe resourcequota`")
 
     cluster.kubectl("delete", "quota", "small", "--namespace", namespace)
-    wait(backend, seen.handle, lambda each: each.state.ended)
+    wait(backend, seen.handle, lambda each: each.state is not State.PENDING)
 
 
 def test_pod_security_and_other_rules(cluster: Cluster, backend: KubernetesBackend, job: Make) -> None:

@@ -102,10 +102,24 @@ def test_nothing_is_imported_before_it_is_needed() -> None:
 
 @pytest.mark.timeout(20)
 def test_a_broken_record_hides_no_other(tmp_path: Path) -> None:
-    """A named pipe, or JSON that nests without end, in the place of a record is passed over."""
-    for name in ("pipe", "deep"):
-        (tmp_path / "slurm" / name).mkdir(parents=True)
-    os.mkfifo(tmp_path / "slurm" / "pipe" / "job.json")
-    (tmp_path / "slurm" / "deep" / "job.json").write_text('{"x":' + "[" * 10**6)
+    """A named pipe, one that was cut off or that a newer version wrote: each is passed over."""
+    records = Records(tmp_path)
+    good = begin(records, "a")
+    for number, text in enumerate(("", "{}", '{"name": 3}', '{"x":' + "[" * 10**6)):
+        (records.folder / f"odd-{number}").mkdir()
+        (records.folder / f"odd-{number}" / "job.json").write_text(text)
+    (records.folder / "pipe").mkdir()
+    os.mkfifo(records.folder / "pipe" / "job.json")
 
-    assert [] == Records(tmp_path).all()
+    assert [good] == records.all()
+
+
+def test_old_submissions_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With their scripts, which hold the agent."""
+    records = Records(tmp_path)
+    begin(records, "first")
+    monkeypatch.setattr("ddplaunch.backends.slurm.record.KEPT", -1.0)
+    second = begin(records, "second")
+
+    assert [second] == records.all()
+    assert ["second.sbatch"] == [each.name for each in records.folder.rglob("*.sbatch")]
