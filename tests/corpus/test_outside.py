@@ -168,10 +168,9 @@ def test_ranks_of_mp_spawn(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.whole
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can hide py-spy")
-@pytest.mark.parametrize(
-    ("name", "ranks"), [("lock_deadlock", [2]), pytest.param("p2p_all_receive", [], marks=pytest.mark.whole)]
-)
+@pytest.mark.parametrize(("name", "ranks"), [("lock_deadlock", [2]), ("p2p_all_receive", [])])
 def test_without_stacks(name: str, ranks: list[int], tmp_path: Path) -> None:
     """A rank that is in no collective is told, and nobody where all wait for one another.
 
@@ -185,8 +184,9 @@ def test_without_stacks(name: str, ranks: list[int], tmp_path: Path) -> None:
     assert "stacks need py-spy" in found["hint"]
 
 
+@pytest.mark.whole
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can hide py-spy")
-@pytest.mark.parametrize("way", ["server", pytest.param("files", marks=pytest.mark.whole)])
+@pytest.mark.parametrize("way", ["server", "files"])
 def test_ranks_tell_who_may_not_trace(way: str, tmp_path: Path) -> None:
     """All wait in a collective: only the recorder of each rank shows that one has called another."""
     case = FAULT["collective_mismatch"]

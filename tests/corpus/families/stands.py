@@ -8,7 +8,7 @@ STARTED_BY_PYTHON = ("spawns", "processes")
 """Programs that start their ranks themselves."""
 
 
-def _one(program: str, how: str, code: str, rank: int, nproc: int, whole: bool = True) -> Fault:
+def _one(program: str, how: str, code: str, rank: int, nproc: int) -> Fault:
     """The other ranks are its victims."""
     others = tuple(other for other in range(nproc) if other != rank)
     return Fault(
@@ -20,7 +20,7 @@ def _one(program: str, how: str, code: str, rank: int, nproc: int, whole: bool =
         program=program,
         arguments=(how, str(rank)) if program in ("pipeline", "bars") else (how,),
         plain=program in STARTED_BY_PYTHON,
-        whole=whole,
+        whole=True,
     )
 
 
@@ -61,8 +61,8 @@ FAULTS = [
     _one("before_init", "stopped", "rank-stopped", 1, 3),
     _one("processes", "polls_early", "rank-late-to-init", 1, 4),
     _one("bars", "monitor", "rank-in-user-code", 0, 2),
-    _one("bars", "clock", "rank-in-user-code", 1, 3, whole=False),
-    _one("polled_lock", "with_filelock", "rank-in-user-code", 1, 3, whole=False),
+    _one("bars", "clock", "rank-in-user-code", 1, 3),
+    _one("polled_lock", "with_filelock", "rank-in-user-code", 1, 3),
     _one("polled_lock", "with_baton", "rank-in-user-code", 1, 3),
     Fault(
         "polled_lock_left_over",
