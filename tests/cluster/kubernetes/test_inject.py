@@ -11,13 +11,12 @@ import yaml
 from tests.cluster.kubernetes import images
 from tests.cluster.kubernetes.cluster import Cluster
 from tests.cluster.kubernetes.jobs import torch_in_pods
-from tests.cluster.kubernetes.test_join import TRAIN
+from tests.cluster.training import SIX_STEPS, TORCHRUN
 
 from ddplaunch.agent.contract import Exit
 from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
 
 PROGRAM = Path(sys.executable).with_name("ddplaunch")
-TORCHRUN = str(Path(sys.executable).with_name("torchrun"))
 SERVICE = """
 apiVersion: v1
 kind: Service
@@ -68,7 +67,7 @@ class Injected:
         volumes.append({"name": "files", "configMap": {"name": "train"}})
         text = MANIFEST.replace("MOUNTS", _flow(mounts)).replace("VOLUMES", _flow(volumes))
         self._file.write_text(text)
-        (work / "train.py").write_text(TRAIN)
+        (work / "train.py").write_text(SIX_STEPS)
         self._kubectl("create", "configmap", "train", f"--from-file={work / 'train.py'}")
 
     def make_key(self) -> None:

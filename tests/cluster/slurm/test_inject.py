@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.cluster.slurm.cluster import Cluster
-from tests.cluster.slurm.test_join import TORCHRUN, TRAIN
+from tests.cluster.training import SIX_STEPS, TORCHRUN
 
 from ddplaunch.agent.contract import Exit
 from ddplaunch.render.archive import agent_archive
@@ -34,7 +34,7 @@ class Script:
     def __init__(self, cluster: Cluster, work: Path) -> None:
         self._cluster = cluster
         self._work = work
-        (work / "train.py").write_text(TRAIN)
+        (work / "train.py").write_text(SIX_STEPS)
         (work / "agent.pyz").write_bytes(agent_archive())
         (work / "train.sbatch").write_text(SCRIPT)
 

@@ -9,22 +9,12 @@ from pathlib import Path
 
 import pytest
 from tests.cluster.slurm.cluster import Cluster
+from tests.cluster.training import SIX_STEPS, TORCHRUN
 
 from ddplaunch.agent.contract import Exit
 from ddplaunch.render.archive import agent_archive
 
-TORCHRUN = str(Path(sys.executable).with_name("torchrun"))
 PLAIN = [sys.executable, "-c", "import os; print('meet at', os.environ['MASTER_ADDR'], flush=True)"]
-TRAIN = """
-import sys, time, torch, torch.distributed as dist
-dist.init_process_group("gloo")
-for step in range(6):
-    if step == 3 and str(dist.get_rank()) in sys.argv[1:]:
-        time.sleep(1000)
-    dist.all_reduce(torch.ones(4))
-print("trained with", dist.get_world_size(), flush=True)
-"""
-
 FAILS = """
 import torch, torch.distributed as dist
 dist.init_process_group("gloo")
@@ -99,7 +89,7 @@ def _srun(cluster: Cluster, work: Path) -> Srun:
     work.chmod(0o777)
     archive = work / "agent.pyz"
     archive.write_bytes(agent_archive())
-    (work / "train.py").write_text(TRAIN)
+    (work / "train.py").write_text(SIX_STEPS)
     (work / "fails.py").write_text(FAILS)
     return Srun(cluster, work, archive)
 

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 from tests.busy import BUSY
-from tests.unit.cli.conftest import Call
+from tests.unit.cli.conftest import SCRIPT, Call
 from tests.unit.cli.ended_jobs import ended
-from tests.unit.cli.script import SCRIPT
 
 from ddplaunch.agent.contract import Exit
 from ddplaunch.agent.diagnosis.catalogue import CATALOGUE

@@ -30,6 +30,8 @@ As = Callable[[dict[str, Any] | None], "Cli"]
 
 SLEEP = "import time\nprint('training', flush=True)\ntime.sleep(600)\n"
 """A program whose ranks go on until somebody ends them."""
+NEVER = {"gpus": 64}
+"""Resources that no machine has: such a job stands, and does nothing."""
 
 
 @pytest.fixture(name="claim")

@@ -15,6 +15,7 @@ from tests.cluster.kubernetes.backend.conftest import SLEEP, Cli, Make, Write, l
 from tests.cluster.kubernetes.cluster import Cluster
 from tests.cluster.kubernetes.faults import Faults
 
+from ddplaunch.agent.contract import Exit
 from ddplaunch.backends.job import Job, Selection, State
 from ddplaunch.backends.kubernetes.backend import KubernetesBackend
 
@@ -184,3 +185,32 @@ def _up_to(text: str | None, doing: subprocess.Popen[str]) -> list[str]:
 def _has_seen_all(doing: subprocess.Popen[str], said: list[str]) -> None:
     assert 0 == doing.returncode, "".join(said)
     assert [f"[0/0] step {step}" for step in range(32)] == [line.rstrip() for line in said if "step" in line]
+
+
+STEPS = """\
+import time
+for step in range(600):
+    print('step', step, flush=True)
+    time.sleep(1)
+"""
+
+
+@pytest.mark.whole
+def test_a_deadline_ends_the_job_and_every_command_names_the_key(
+    cli: Cli, write: Write, namespace: str
+) -> None:
+    """It is no failure of the program: the ranks were told to stop, like those of a job that is cancelled."""
+    deadline = {"active_deadline": "40s"}
+    path = write("late", STEPS, nodes=1, kubernetes=deadline, watchdog={"kill_after": "20s"})
+    code, _, said = cli("submit", path, "--to", "kubernetes", "--wait")
+    handle = f"kubernetes://{namespace}/late"
+    status = json.loads(cli("status", handle, "--json")[1])
+    shown = cli("diagnose", handle)[1]
+
+    words = "Kubernetes ended it at its deadline of 40 s (`kubernetes.active_deadline`)"
+    assert 103 == code, said
+    assert words in said
+    assert ("lost", Exit.STOPPED) == (status["state"], status["exit_code"])
+    assert words in status["detail"]
+    assert words in shown
+    assert "raise `kubernetes.active_deadline`" in shown

@@ -102,6 +102,7 @@ def test_what_is_missing_is_named(cluster: Cluster, as_user: As, write: Write, n
     assert "may not list jobs.batch in namespace default" in said
 
 
+@pytest.mark.whole
 def test_credentials_that_are_no_good(as_user: As, write: Write) -> None:
     """As when they have expired: the hint says to log in again."""
     code, out, said = as_user(None)("submit", write(), "--to", "kubernetes")

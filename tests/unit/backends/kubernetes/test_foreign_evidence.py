@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.backends.kubernetes.asked_pods import ABSENT, JOB, Cluster, Pod, add, evidence
-from tests.unit.backends.kubernetes.pods_of_others import statuses
+from tests.unit.backends.kubernetes.asked_pods import ABSENT, JOB, Cluster, Pod, add, evidence, statuses
 
 from ddplaunch import api
 from ddplaunch.agent.contract import Bundle, Phase, Process

@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from tests.unit.backends.kubernetes.api_server import Server, served
-from tests.unit.backends.kubernetes.pods_of_others import pod, statuses
+from tests.unit.backends.kubernetes.asked_pods import pod, statuses
 
 from ddplaunch.agent.contract import Phase
 from ddplaunch.backends.kubernetes import foreign_pods, objects
