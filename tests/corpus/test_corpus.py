@@ -75,7 +75,9 @@ def _marks(case: Fault | Healthy) -> list[pytest.MarkDecorator]:
 @pytest.mark.parametrize(
     "fault", [pytest.param(fault, marks=_marks(fault), id=fault.name) for fault in PROVOKED]
 )
-def test_fault(fault: Fault, outcome_of: Run, record_property: Callable[[str, object], None]) -> None:
+def test_the_cause_of_a_fault_is_told(
+    fault: Fault, outcome_of: Run, record_property: Callable[[str, object], None]
+) -> None:
     """The cause, the ranks at fault and their victims are told, in time, and nothing outlives the job."""
     reason = _impossible(fault)
     if reason:
@@ -101,7 +103,7 @@ def test_fault(fault: Fault, outcome_of: Run, record_property: Callable[[str, ob
 @pytest.mark.parametrize(
     "healthy", [pytest.param(each, marks=_marks(each), id=each.name) for each in LEFT_ALONE]
 )
-def test_healthy(healthy: Healthy, outcome_of: Run) -> None:
+def test_a_job_that_takes_its_time_is_left_alone(healthy: Healthy, outcome_of: Run) -> None:
     """A job that takes its time is left alone."""
     outcome = outcome_of(healthy)
 

@@ -162,15 +162,6 @@ def test_render_returns_what_the_command_writes(call: Call, job_file: Path, tmp_
     }
 
 
-def test_an_unknown_target_is_refused_before_anything_is_sent(state: Path) -> None:
-    """With the names of those that there are."""
-    for refused in (lambda: api.render(spec(), to="moon"), lambda: api.submit(spec(), to="moon")):
-        with pytest.raises(api.UsageError, match="there is no target 'moon'"):
-            refused()
-    with pytest.raises(api.UsageError, match="there is no target 'moon'"):
-        api.jobs("moon")
-
-
 # --------------------------------------------------------------------------- submitted jobs
 
 

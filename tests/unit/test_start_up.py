@@ -13,6 +13,7 @@ import pytest
 from tests.busy import BUSY
 
 LAUNCHER = Path(__file__).resolve().parents[2] / "launcher"
+SPEC = "api.JobSpec(apiVersion='ddplaunch/v1', name='a', command=('a',))"
 JOB = "{apiVersion: ddplaunch/v1, name: digits, image: x, command: [train.py]}"
 OVERVIEW = ("argparse", "jinja2", "pydantic", "yaml", "rich")
 OVERVIEW = (*OVERVIEW, "ddplaunch.agent.contract", "ddplaunch.backends", "ddplaunch.spec")
@@ -79,8 +80,7 @@ def test_a_command_loads_only_what_it_needs(words: str, without: tuple[str, ...]
             ["ddplaunch.agent.contract", "ddplaunch.backends"],
         ),
         (
-            "from ddplaunch import api; "
-            "api.render(api.JobSpec(apiVersion='ddplaunch/v1', name='a', command=('a',)), 'slurm')",
+            f"from ddplaunch import api; api.render({SPEC}, 'slurm')",
             ["ddplaunch.agent.contract", "ddplaunch.plan", "ddplaunch.spec", "pydantic"],
         ),
     ],

@@ -176,7 +176,7 @@ def test_a_pod_that_a_quota_keeps_away(cluster: Cluster, start: Start, namespace
 
 
 @pytest.mark.whole
-def test_restricted(cluster: Cluster, tmp_path: Path) -> None:
+def test_under_pod_security_restricted_the_gate_speaks_as_anybody(cluster: Cluster, tmp_path: Path) -> None:
     """Where Pod Security `restricted` is enforced the job runs, as a user that the image does not know."""
     with cluster.namespace(**{"pod-security.kubernetes.io/enforce": "restricted"}) as namespace:
         keys: dict[str, Any] = {

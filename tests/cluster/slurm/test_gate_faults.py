@@ -69,7 +69,7 @@ def test_a_bridge_of_containers_disturbs_nobody(cluster: Cluster, start: Start) 
 
 
 @pytest.mark.fault("port-filtered")
-def test_a_dropped_port(cluster: Cluster, start: Start) -> None:
+def test_a_dropped_port_is_named_with_one_that_answers(cluster: Cluster, start: Start) -> None:
     """The master's port alone is closed: its node is named, and a port that answers."""
     cluster.nft("n1", f"tcp dport {MASTER} drop")
     job = start()
@@ -89,7 +89,7 @@ def test_a_dropped_port(cluster: Cluster, start: Start) -> None:
     "answer",
     ["tcp reset", "icmpx type port-unreachable", "icmpx type admin-prohibited"],
 )
-def test_a_rejected_port(cluster: Cluster, start: Start, answer: str) -> None:
+def test_a_rejected_port_is_told_from_a_silent_one(cluster: Cluster, start: Start, answer: str) -> None:
     """A firewall that answers, in whatever way, is told from one that is silent, and from a missing route."""
     cluster.nft("n1", f"ip saddr 10.99.0.13 tcp dport {MASTER} reject with {answer}")
     job = start()
@@ -193,7 +193,7 @@ def test_large_packets_vanish_on_the_way_to_the_hub(cluster: Cluster, start: Sta
 
 @pytest.mark.whole
 @pytest.mark.fault("host-unreachable")
-def test_no_route(cluster: Cluster, start: Start) -> None:
+def test_a_route_that_is_missing_is_told(cluster: Cluster, start: Start) -> None:
     """A route that is missing on one node, to one other."""
     cluster.run("n2", ["ip", "route", "add", "unreachable", "10.99.0.13"])
     try:

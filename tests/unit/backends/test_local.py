@@ -330,16 +330,6 @@ def test_launchers_that_submit_at_once_get_different_numbers(backend: LocalBacke
     assert ["1", "2", "3", "4", "5"] == [folder.name for folder in folders]
 
 
-def test_a_claimed_number_that_another_took_meanwhile_is_passed_over(
-    backend: LocalBackend, job: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The launcher that was slower takes the next one."""
-    backend.store.claim(backend.store.begin("digits", job("").files))
-    monkeypatch.setattr(store, "_numbers", lambda _: [])
-
-    assert "2" == backend.store.claim(backend.store.begin("digits", job("").files)).name
-
-
 def test_following_ends_with_the_job(backend: LocalBackend, job: Make) -> None:
     """All that a job writes is seen, to its last line, and then following ends by itself."""
     handle = backend.submit(job(f'{RUNNING}\nfor i in 1 2 3; do say "[0/0] $i"; sleep 0.2; done', ended=0))

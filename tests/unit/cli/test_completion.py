@@ -54,7 +54,7 @@ HANDLES = {"local://digits/1", "local://digits/2"}
         ("xyzzy ", set()),
     ],
 )
-def test_what_fits(line: str, words: set[str]) -> None:
+def test_a_word_is_completed_by_what_fits(line: str, words: set[str]) -> None:
     """Verbs, options, handles, codes, targets; else the shell's own file names."""
     assert words == {word for word, _ in fitting(line.split(" "))}
 

@@ -298,11 +298,6 @@ def test_doctor_finds_out_whether_its_page_can_be_written_before_anything_else(c
     assert "an existing folder" in answer.err
 
 
-def test_doctor_takes_a_file_or_a_number(call: Call, job_file: Path) -> None:
-    """Both would contradict each other."""
-    assert 2 == call("doctor", "job.yaml", "--nodes", "3").code
-
-
 def test_doctor_needs_an_image_for_pods(call: Call) -> None:
     """Which a job file names, or a profile."""
     answer = call("doctor", "--nodes", "2", "--to", "kubernetes")

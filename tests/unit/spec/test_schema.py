@@ -51,13 +51,6 @@ def test_every_key_is_described() -> None:
     assert [] == [name for name, description in keys if not description.endswith(".")]
 
 
-def test_no_mark_of_the_model_is_left() -> None:
-    """What only messages are made of is left out."""
-    made = json.dumps(schema.json_schema())
-
-    assert [] == [mark for mark in ("x-hint", "x-slug", "x-unit", "x-wanted") if mark in made]
-
-
 def test_defaults_are_written_as_a_person_writes_them() -> None:
     """A job file of nothing but the schema's defaults is the smallest job."""
     made = schema.json_schema()

@@ -42,35 +42,6 @@ def test_the_job_owns_the_rest(
     )
 
 
-@pytest.mark.whole
-def test_the_same_job_is_submitted_again(
-    cluster: Cluster, backend: KubernetesBackend, job: Make, namespace: str
-) -> None:
-    """While it runs: it gets a number, with all its objects, and the one that stands is not touched."""
-    assert f"{namespace}/digits" == backend.submit(job(resources=NEVER)).path
-    before = cluster.get("jobs", "digits", namespace=namespace)
-    assert f"{namespace}/digits-2" == backend.submit(job(resources={"gpus": 32})).path
-
-    for kind, suffix in {"jobs": "", "configmaps": "", "services": "", "secrets": "-key"}.items():
-        labels = cluster.get(kind, f"digits-2{suffix}", namespace=namespace)["metadata"]["labels"]
-        assert ("digits", "digits-2") == (
-            labels["app.kubernetes.io/name"],
-            labels["app.kubernetes.io/instance"],
-        )
-    assert before["spec"] == cluster.get("jobs", "digits", namespace=namespace)["spec"]
-
-
-@pytest.mark.whole
-def test_two_jobs_of_a_name_that_end(cli: Cli, write: Write, namespace: str) -> None:
-    """The same file twice, as on Slurm and on this machine; the name alone means the second."""
-    path = write("digits", "print('up')\n")
-    for name in ("digits", "digits-2"):
-        code, out, said = cli("submit", path, "--to", "kubernetes", "--wait")
-        assert (0, f"kubernetes://{namespace}/{name}\n") == (code, out), said
-    for name, meant in {"digits": "digits-2", f"kubernetes://{namespace}/digits": "digits"}.items():
-        assert cli("status", name)[1].startswith(f"kubernetes://{namespace}/{meant}  succeeded")
-
-
 def test_a_service_of_somebody_else(
     cluster: Cluster, backend: KubernetesBackend, job: Make, namespace: str
 ) -> None:

@@ -173,30 +173,6 @@ def test_a_job_that_waits_is_cancelled_at_once(cluster: Cluster, backend: SlurmB
     assert not Path(f"digits-{handle.path}").exists()
 
 
-@pytest.mark.whole
-def test_cancel_leaves_a_job_that_has_ended(
-    cluster: Cluster, backend: SlurmBackend, job: Make, login: Login
-) -> None:
-    """A success stays one, and Slurm is not bothered."""
-    handle = backend.submit(job("", ended=0))
-    ended(cluster, backend, handle)
-
-    assert State.SUCCEEDED is backend.cancel(handle).state
-    assert 0 == login.count("scancel")
-
-
-@pytest.mark.whole
-def test_scancel_by_hand_is_told_as_such(cluster: Cluster, backend: SlurmBackend, job: Make) -> None:
-    """Without accounting nobody knows who it was."""
-    handle = backend.submit(job(FOREVER))
-    wait(cluster, backend, handle, lambda job: job.status)
-    cluster.login(["scancel", handle.path])
-
-    found = ended(cluster, backend, handle)
-
-    assert (State.CANCELLED, "by scancel") == (found.state, found.detail)
-
-
 def test_a_requeued_job_is_another_attempt(cluster: Cluster, backend: SlurmBackend, job: Make) -> None:
     """While it waits again, what the hub of the first attempt said does not count."""
     script = (
@@ -220,21 +196,6 @@ def test_a_requeued_job_is_another_attempt(cluster: Cluster, backend: SlurmBacke
     assert ["attempt 0", "attempt 1"] == [line for line in lines if line.startswith("attempt")]
 
 
-@pytest.mark.whole
-def test_a_node_that_dies_is_named(cluster: Cluster, backend: SlurmBackend, job: Make) -> None:
-    """Slurm's state is NODE_FAIL, the verdict says which node, and nobody has asked for that end."""
-    handle = backend.submit(job(FOREVER, "--no-requeue", "--exclusive", nodes=3))
-    wait(cluster, backend, handle, lambda job: job.status)
-    cluster.power_off("n3")
-
-    found = wait(cluster, backend, handle, lambda job: job.state.ended, 90)
-
-    assert (State.LOST, "a node of it failed") == (found.state, found.detail)
-    [verdict] = found.verdicts
-    assert ("network-lost", [2]) == (verdict.code, verdict.nodes)
-    assert "node 2 (n3) of the job failed: Slurm lost contact with it" == verdict.sentence
-
-
 def test_memory_that_ran_out_is_told(cluster: Cluster, backend: SlurmBackend, job: Make) -> None:
     """Slurm's state is OUT_OF_MEMORY; without a hub that is the verdict."""
     handle = backend.submit(job(f"{RUNNING}\nexec python3 -c 'bytearray(400 << 20)'", "--mem=40"))
@@ -243,16 +204,6 @@ def test_memory_that_ran_out_is_told(cluster: Cluster, backend: SlurmBackend, jo
 
     assert (State.FAILED, 41) == (found.state, found.exit_code)
     assert ["rank-killed-memory"] == [verdict.code for verdict in found.verdicts]
-
-
-@pytest.mark.whole
-def test_gate_only_reaches_the_script(cluster: Cluster, backend: SlurmBackend, job: Make) -> None:
-    """`doctor` sends the same file; a variable tells it to train nothing."""
-    rendered = job('printf "%s %s" "$DDPLAUNCH_GATE_ONLY" "$#" >said', ended=0)
-    handle = backend.submit(Rendered("slurm", "digits", rendered.files, (*rendered.command, "--gate-only")))
-    ended(cluster, backend, handle)
-
-    assert "1 0" == Path("said").read_text()
 
 
 def test_output_that_cannot_be_seen_is_told(cluster: Cluster, backend: SlurmBackend, job: Make) -> None:

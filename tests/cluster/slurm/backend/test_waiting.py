@@ -29,7 +29,9 @@ def take_all(cluster: Cluster, backend: SlurmBackend, job: Make) -> Handle:
     return handle
 
 
-def test_resources_and_priority(cluster: Cluster, backend: SlurmBackend, job: Make) -> None:
+def test_who_waits_for_nodes_hears_how_many_are_free(
+    cluster: Cluster, backend: SlurmBackend, job: Make
+) -> None:
     """Who waits for nodes hears how many there are; who stands behind him, that he does."""
     take_all(cluster, backend, job)
     first, second = (backend.submit(job("", "--exclusive", nodes=2)) for _ in range(2))
