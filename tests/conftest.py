@@ -67,7 +67,6 @@ _PROCESSES = (
     "tests/agent/test_pods",
     "tests/agent/local",
     "tests/architecture/test_adding.py",
-    "tests/architecture/test_every_day.py",
     "tests/architecture/test_unstable.py",
     "tests/architecture/test_wheel.py",
     "tests/chaos/test_samples.py",

@@ -22,7 +22,6 @@ from tests.cluster.slurm.gate_jobs import (
     seconds,
     verdict,
 )
-from tests.cluster.slurm.gate_jobs import _start as _start  # the fixture `start`
 from tests.cluster.slurm.jobs import Job
 
 from ddplaunch.agent.contract import Files
