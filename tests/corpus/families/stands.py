@@ -8,7 +8,7 @@ STARTED_BY_PYTHON = ("spawns", "processes")
 """Programs that start their ranks themselves."""
 
 
-def _one(program: str, how: str, code: str, rank: int, nproc: int) -> Fault:
+def _one(program: str, how: str, code: str, rank: int, nproc: int, whole: bool = True) -> Fault:
     """The other ranks are its victims."""
     others = tuple(other for other in range(nproc) if other != rank)
     return Fault(
@@ -20,7 +20,7 @@ def _one(program: str, how: str, code: str, rank: int, nproc: int) -> Fault:
         program=program,
         arguments=(how, str(rank)) if program in ("pipeline", "bars") else (how,),
         plain=program in STARTED_BY_PYTHON,
-        whole=True,
+        whole=whole,
     )
 
 
