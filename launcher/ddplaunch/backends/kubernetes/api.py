@@ -256,8 +256,7 @@ class Api:
         kind: str = "application/json",
         patience: float | None = None,
     ) -> Response:
-        """Send a request and return the answer. `what` says what it does, as in "list the pods", for error
-        messages.
+        """Send a request and return the answer. `what` it does, as in "list the pods", is for messages.
 
         A request that gets no answer is sent again for `patience` seconds, so it may arrive twice. Raises
         RefusedError for an error of the server, and SilentError if no answer comes.
