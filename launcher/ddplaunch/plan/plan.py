@@ -1,6 +1,4 @@
-"""JobSpec to Plan: one plan for all nodes of the job, for one target. `api` calls it; it must not look at
-this machine.
-"""
+"""JobSpec to Plan: one plan for all nodes of the job, for one target. `api` calls it."""
 
 from __future__ import annotations
 

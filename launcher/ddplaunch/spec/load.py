@@ -1,4 +1,4 @@
-"""Reads a job file into a `JobSpec`, or reports all its problems. Nothing else in this layer reads job files."""
+"""Reads a job file into a `JobSpec`, or reports all its problems. Nothing else in this layer reads them."""
 
 import stat
 import sys

@@ -95,7 +95,7 @@ def network_policies(plan: Plan) -> list[dict[str, Any]]:
 
 
 def _closed_ports(plan: Plan, pods: dict[str, Any]) -> dict[str, Any]:
-    """Return rules that keep the job's ports for its own pods; all others stay as open as without a policy."""
+    """Return rules that keep the job's ports for its own pods; all others stay open, as without a policy."""
     closed = sorted({port for port in (plan.job.gate.port, plan.settings(KubernetesPlan).store_port) if port})
     edges = [0, *closed, _LAST_PORT + 1]
     between = [(left + 1, right - 1) for left, right in itertools.pairwise(edges) if right - left > 1]
