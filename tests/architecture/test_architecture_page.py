@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "launcher" / "ddplaunch"
 PAGE = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
 NO_ROOMS = {"__main__", "__version__", "agent", "agent.__main__", "agent.archive"}
-"""Modules beside the rooms: the entries of the package and of the archive, and the version."""
+"""Modules beside the rooms: the entry of the archive, and the version."""
 
 
 def room(module: str) -> str:

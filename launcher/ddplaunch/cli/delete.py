@@ -82,7 +82,9 @@ def _delete(args: argparse.Namespace) -> int:
 
 
 def _doomed(args: argparse.Namespace) -> Iterator[_Doomed]:
-    """Yield the jobs that are meant, with what would go. Raises UsageError for one that is named in vain."""
+    """Yield the jobs to delete, with everything that would go. Raises UsageError for a name without such a
+    job.
+    """
     if not args.handles and not args.ended and args.older is None:
         raise UsageError(
             "name the jobs to delete",
@@ -114,14 +116,14 @@ def _named(args: argparse.Namespace) -> Iterator[Job]:
 
 
 def _chosen(args: argparse.Namespace) -> Iterator[Job]:
-    """Yield all jobs of the target that have ended, or with --cancel all, and are old enough."""
+    """Yield all jobs of the target, or with --cancel all of them, that have ended and are old enough."""
     sent = {each.handle for each in api.known()}
     others = 0
     for job in api.jobs(args.to or jobs.target_meant(args.profile)):
         if (job.state.ended or args.cancel) and _is_old(job, args.older):
             if job.handle in sent:
                 yield job
-            else:  # of a namespace that is shared, all jobs are listed
+            else:  # a shared namespace lists all jobs
                 others += 1
     if others:
         sys.stderr.write(f"{others} more were not submitted from here, and stay unless you name them\n")
@@ -132,7 +134,7 @@ def _is_old(job: Job, seconds: float | None) -> bool:
 
 
 def _shown(doomed: _Doomed) -> str:
-    """Return a line on the job, and below it what would go."""
+    """Return a line about the job, and below it everything that would go."""
     from ddplaunch.report.progress import headline
 
     job, left = doomed
@@ -163,7 +165,7 @@ def _sum(doomed: Sequence[_Doomed]) -> str:
 
 
 def _deleted(doomed: Sequence[_Doomed]) -> int:
-    """Delete the jobs, and print the handle of each that is gone; return the first error's exit code."""
+    """Delete the jobs and print the handle of each one that is gone. Returns the first error's exit code."""
     code: int = ExitCode.SUCCEEDED
     for job, _ in doomed:
         try:

@@ -57,7 +57,7 @@ def _watch(args: argparse.Namespace) -> int:
 
 
 def watch_until_end(stream: IO[str], handle: Handle) -> Job:
-    """Show the job on the stream until it has ended, and return it then. Raises as `api.watch`."""
+    """Show the job on the stream until it has ended, and then return it. Raises what `api.watch` raises."""
     from ddplaunch.cli.output import drawn
     from ddplaunch.report import screen
 

@@ -1,4 +1,4 @@
-"""Finds the training script of a folder."""
+"""Finds the training script in a folder, for `ddplaunch init`."""
 
 from __future__ import annotations
 
@@ -14,24 +14,25 @@ _TRAINS = re.compile(
     rb"\b(init_process_group|init_device_mesh|LOCAL_RANK|torchrun|Accelerator|Fabric|Trainer"
     rb"|DistributedDataParallel|FullyShardedDataParallel|fully_shard|deepspeed\.initialize)\b"
 )
-"""What a script does that is started as ranks, by itself or by a framework."""
+"""What a script does that is started as ranks, whether by itself or through a framework."""
 _IS_RUN = re.compile(rb"^if __name__ *== *['\"]__main__['\"]", re.MULTILINE)
 _MOST_BYTES = 5_000_000
 _MOST_FILES = 500
 
 
 class Found(NamedTuple):
-    """The script that is meant; where that is not clear, None and the possible ones."""
+    """The script that is meant. If that is not clear, None and the possible ones."""
 
     script: Path | None
     candidates: tuple[Path, ...] = ()
 
 
 def find(folder: Path) -> Found:
-    """Return the training script of a folder.
+    """Return the training script in a folder.
 
-    It is train.py, main.py, the only one that is called like train_x.py, the only one that starts or uses a
-    process group, or the only one that can be run; else such a one in the folders below; else the only file.
+    It is train.py, main.py, the only one with a name like train_x.py, the only one that starts or uses a
+    process group, or the only one that can be run; otherwise such a script in the folders below; otherwise
+    the only file.
     """
     here = _scripts(folder)
     below = [
@@ -70,7 +71,7 @@ def _scripts(folder: Path) -> list[Path]:
 
 
 def _below(folder: Path) -> list[Path]:
-    """Return the scripts in the folders below, two levels deep."""
+    """Return the scripts in the folders below, down to two levels."""
     found: list[Path] = []
     for pattern in ("*/", "*/*/"):
         try:

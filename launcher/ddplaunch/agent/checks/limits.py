@@ -1,14 +1,14 @@
 """Checks: how much memory a rank may lock, and how many processes and threads may be started here.
 
-RDMA pins its send buffers, which count against the first limit. Linux, drivers/infiniband/core/umem.c: beyond
-a process's soft RLIMIT_MEMLOCK pinning fails with ENOMEM, unless it has CAP_IPC_LOCK in the first user
-namespace. NCCL prints `Call to ibv_reg_mr failed with error Cannot allocate memory`, or ibv_create_cq, at its
-first connection, and the other ranks wait.
+RDMA pins its send buffers, and these count against the first limit. Linux, drivers/infiniband/core/umem.c:
+beyond a process's soft RLIMIT_MEMLOCK, pinning fails with ENOMEM, unless the process has CAP_IPC_LOCK in the
+first user namespace. At its first connection NCCL prints `Call to ibv_reg_mr failed with error Cannot
+allocate memory`, or the same for ibv_create_cq, and the other ranks wait.
 
-Linux counts processes and threads together. clone(2) fails with EAGAIN beyond RLIMIT_NPROC of the user, which
-root and the capabilities SYS_RESOURCE and SYS_ADMIN lift, and beyond pids.max of a control group or of one
-above it. Python then says `can't start new thread`, OpenBLAS `pthread_create failed`, a shell `fork: Resource
-temporarily unavailable`; and who needs that thread waits for it.
+Linux counts processes and threads together. clone(2) fails with EAGAIN beyond the user's RLIMIT_NPROC, which
+root and the capabilities SYS_RESOURCE and SYS_ADMIN lift, and beyond the pids.max of a control group or of
+one above it. Python then says `can't start new thread`, OpenBLAS `pthread_create failed`, a shell `fork:
+Resource temporarily unavailable`; and whatever needs that thread waits for it.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from ddplaunch.agent.system.phrases import count
 # --- locked memory
 
 LEAST_LOCKED = 64 << 20
-"""Bytes. A connection of NCCL has buffers of 9 MiB (4 for large messages, 5 for small ones), a ring of two
-channels has four connections, and they are pinned where the GPU's own memory cannot be. Defaults are far
-below: 64 KiB, or 8 MiB by systemd and newer kernels."""
+"""Bytes. A connection of NCCL has buffers of 9 MiB (4 for large messages, 5 for small ones), and a ring of
+two channels has four connections. They are pinned if the GPU's own memory cannot be. Defaults are far lower:
+64 KiB, or 8 MiB with systemd and newer kernels."""
 _LOCKED_HINT = (
     "`ulimit -l unlimited` where the job is started; if that is refused, `* - memlock unlimited` in "
     "/etc/security/limits.conf, or `docker run --ulimit memlock=-1`"
@@ -39,7 +39,7 @@ _LOCKED_HINT = (
 
 
 def check_memlock(context: Context, root: str = "/") -> CheckResult:
-    """FAIL where the ranks send by RDMA and cannot pin enough. They inherit the gate's limit."""
+    """FAIL if the ranks send by RDMA and cannot pin enough memory. They inherit the gate's limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     facts = {"soft": soft, "hard": hard}
     observed = f"{_limit_text(soft)} may be locked"
@@ -68,10 +68,10 @@ def _limit_text(limit: int) -> str:
 # --- processes and threads
 
 LEAST_THREADS = 5
-"""Threads of a rank with Gloo: its main thread, three that Gloo starts, and one of ddplaunch. With NCCL a
+"""Threads of a rank with Gloo: its main thread, three that Gloo starts, and one of ddplaunch's. With NCCL a
 rank has more."""
 ENOUGH_THREADS = 64
-"""Threads and processes of a rank with CUDA, NCCL, autograd and a DataLoader's workers. Many have fewer."""
+"""Threads and processes of a rank with CUDA, NCCL, autograd and DataLoader workers. Many ranks have fewer."""
 _THREAD_HINTS = {
     "ulimit -u": "`ps -LU $USER` shows what runs here: end some of it, or set `* - nproc unlimited` in "
     "/etc/security/limits.conf",
@@ -82,11 +82,11 @@ _THREAD_HINTS = {
 class Room(NamedTuple):
     left: int
     limit: int
-    name: str  # of the limit
+    name: str  # the limit's name
 
 
 def check_threads(context: Context) -> CheckResult:
-    """FAIL where not even the ranks' own threads have room, whatever their program does."""
+    """FAIL if there is no room even for the ranks' own threads, whatever their program does."""
     room = room_for_threads()
     if room is None:
         return passed("threads", "no limit is seen")
@@ -103,9 +103,10 @@ def check_threads(context: Context) -> CheckResult:
 
 
 def room_for_threads(root: str = "/") -> Optional[Room]:
-    """Return the limit that leaves the least room, the checks' own use not counted; None: none is seen.
+    """Return the limit that leaves the least room, not counting the checks' own use; None: none is visible.
 
-    Processes in other containers count against the user's limit as well, and are unseen: then there is less.
+    Processes in other containers also count against the user's limit and cannot be seen: then there is less
+    room.
     """
     statuses = {int(name): _status(name) for name in os.listdir("/proc") if name.isdigit()}
     rooms = [Room(limit - used, limit, "pids.max") for limit, used in cgroup.tasks(root)]
@@ -121,13 +122,13 @@ def room_for_threads(root: str = "/") -> Optional[Room]:
 
 
 def _is_unlimited() -> bool:
-    """Whether the user's limit does not bind us."""
+    """Whether the user's limit does not apply to us."""
     is_root = os.getuid() == 0 and processes.is_in_first_namespace()
     return is_root or processes.has_capability(processes.SYS_RESOURCE, processes.SYS_ADMIN)
 
 
 def _family(pid: int, statuses: Mapping[int, Mapping[str, int]]) -> set[int]:
-    """Return the process and all that descend from it: a check asks the user's Python in a child."""
+    """Return the process and all its descendants: a check asks the user's Python in a child."""
     family: set[int] = set()
     generation = {pid} & statuses.keys()
     while generation:
@@ -137,7 +138,9 @@ def _family(pid: int, statuses: Mapping[int, Mapping[str, int]]) -> set[int]:
 
 
 def _status(pid: str) -> dict[str, int]:
-    """Return the first number of the lines of /proc/PID/status that have one; empty where it has ended."""
+    """Return the first number of each line in /proc/PID/status that has one; empty if the process has
+    ended.
+    """
     try:
         with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
             lines = [line.partition(":") for line in file]

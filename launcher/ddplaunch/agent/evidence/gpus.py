@@ -1,6 +1,6 @@
-"""Finds the GPUs of processes, and asks nvidia-smi about them, once and from a process of its own.
+"""Finds the GPUs that processes use, and asks nvidia-smi about them, once and in a process of its own.
 
-A GPU that hangs may keep nvidia-smi waiting for ever, in the kernel, where not even SIGKILL reaches it.
+A GPU that hangs may keep nvidia-smi waiting for ever in the kernel, where not even SIGKILL reaches it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _listed(folder: str) -> list[str]:
 
 
 class Question:
-    """nvidia-smi at work, from now on. Without the program there is no answer."""
+    """nvidia-smi, working from now on. Without the program there is no answer."""
 
     def __init__(self) -> None:
         tool = shutil.which("nvidia-smi")
@@ -67,7 +67,7 @@ class Question:
             )
 
     def answer(self, meanwhile: Callable[[], None]) -> tuple[list[str], str]:
-        """Return its first lines, and why there are none. Calls `meanwhile` every 20 ms."""
+        """Return its first lines, or why there are none. Calls `meanwhile` every 20 ms."""
         if self._process is None:
             return [], "nvidia-smi: not found"
         while self._process.poll() is None and time.monotonic() < self._until:

@@ -1,9 +1,9 @@
-"""Jobs that need only some of their nodes: whom they go on without, and how newcomers are let in.
+"""Jobs that need only some of their nodes: which ones they go on without, and how they let newcomers in.
 
-A node that comes after the start waits at its gate. When the job has run for a while, and nothing is amiss,
-the hub ends the attempt in good order, with time for a checkpoint; all nodes go back to the gate, and the
-next attempt begins with the newcomers. What a newcomer can be blamed for before that, its own checks and
-what it has in common with the others, is judged first: the job must not stop for a node that cannot join.
+A node that comes after the start waits at its gate. When the job has run for a while and nothing is amiss,
+the hub ends the attempt in good order, with time for a checkpoint. All nodes go back to the gate, and the
+next attempt begins with the newcomers. Before that, the hub judges what a newcomer can be blamed for, its own
+checks and whatever must be the same on all nodes: the job must not stop for a node that cannot join.
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ if TYPE_CHECKING:
 ALL = "all nodes"
 LEFT_OUT = "the job goes on without it"
 WAITS = "waits until the job lets it in"
-"""Details of nodes that are not the job's, for people."""
+"""Details, for people, of nodes that are not part of the job."""
 
 
 def dispensable(verdicts: Sequence[Verdict], record: JobRecord) -> set[int]:
-    """Return the nodes without which no verdict would be left; none where the job cannot do without them.
+    """Return the nodes to leave out so that no verdict is left; none if the job cannot do without them.
 
-    A node that differs from node 0, or does not reach it, goes; node 0 has the hub and torchrun's store. Of
-    two nodes with a broken path between them the newcomer goes, if one is: the job ran without it.
+    A node that differs from node 0, or does not reach it, is left out: node 0 has the hub and torchrun's
+    store. If a path between two nodes is broken, the newcomer of the two is left out, if there is one,
+    because the job ran without it.
     """
     plan = record.plan
     blamed = {node for verdict in verdicts for node in verdict.nodes if node} & record.members
@@ -71,13 +72,13 @@ def describe_members(record: JobRecord) -> str:
 
 
 def too_late_answer(record: JobRecord, node: int) -> Judged:
-    """Return the answer to a node that the job goes on without."""
+    """Return the answer to a node that the job has left behind."""
     sentence = f"{record.node_name(node)} came when the job had gone on without it"
     return Judged([Verdict("node-missing", sentence, "gate", nodes=[node])], Exit.NODE_AT_FAULT)
 
 
 COMPANY = 5.0
-"""Seconds after a newcomer in which others may come, to be let in together."""
+"""Seconds to wait after a newcomer for others, so that they are let in together."""
 _REMIND_EVERY = 3.0
 """Seconds between two messages to a gate that waits."""
 
@@ -89,7 +90,9 @@ class _Newcomer(NamedTuple):
 
 
 class Newcomers:
-    """The gates that wait while the job runs. Handles no message: check-ins come from the gate's session."""
+    """The gates that wait while the job runs. This handles no message: check-ins come from the gate's
+    session.
+    """
 
     takes = ()
 
@@ -100,15 +103,15 @@ class Newcomers:
         self._run = run
         self._clock = clock
         self._waiting: dict[int, _Newcomer] = {}
-        self._unjudged: set[int] = set()  # of these; each is judged once for each check-in
+        self._unjudged: set[int] = set()  # some of these; each is judged once for each check-in
         self._back: set[Session] = set()  # gates of members that wait for the next attempt
         self._last = 0.0  # when the last newcomer came
         self._sent = 0.0
         self._gates: Optional[GateSession] = None
-        self._calm: Optional[float] = None  # since when the job runs
+        self._calm: Optional[float] = None  # since when the job has been running without trouble
 
     def make_wait(self, gates: GateSession, session: Session, check_in: CheckIn) -> bool:
-        """Take a gate that has to wait, and return True; False: it is one of those that `gates` awaits."""
+        """Make a gate wait if it has to, and return True; False: it is one of those that `gates` awaits."""
         record, node, self._gates = self._record, check_in.node, gates
         if node not in record.nodes:
             return False
@@ -133,7 +136,7 @@ class Newcomers:
         return True
 
     def _turn_away_unfit(self, now: float) -> None:
-        """Turn away newcomers that could not join. A fault that may pass is given its time."""
+        """Turn away newcomers that could not join. A fault that may pass is given time to do so."""
         if self._gates is None or not self._gates.has_released:
             return
         for node in sorted(self._unjudged):
@@ -153,7 +156,7 @@ class Newcomers:
 
     async def lost(self, session: Session) -> None:
         self._back.discard(session)
-        if self._record.exit_code is None:  # else it is the hub that hangs up
+        if self._record.exit_code is None:  # otherwise it is the hub that hangs up
             for node in [node for node, each in self._waiting.items() if each.session is session]:
                 self._turn_away(node)
 
@@ -178,17 +181,19 @@ class Newcomers:
             self._run.end(REGROUP, [], None, now)
 
     async def stop(self, why: str) -> None:
-        """Do nothing: the gates that wait end with the job."""
+        """Do nothing: the waiting gates end with the job."""
 
     def _is_time(self, now: float) -> bool:
-        """Whether the job has run for as long as it waits for nodes at its start, and no other node comes."""
+        """Whether the job has run for as long as it waits for nodes at its start, and no further node is
+        coming.
+        """
         if self._calm is None or not self._waiting:
             return False
         ready = not any(_may_pass(each.check_in) for each in self._waiting.values())
         return ready and now - self._last >= COMPANY and now - self._calm >= self._record.plan.gate.timeout
 
     def _is_calm(self) -> bool:
-        """Whether all nodes are at work, and the hub has nothing to look into."""
+        """Whether all nodes are at work and the hub has nothing to look into."""
         run, record = self._run, self._record
         busy = (
             record.verdicts or run.rounds.current or run.ending or run.eviction.has_begun or run.liveness.lost

@@ -1,7 +1,9 @@
-"""A job that is being stopped from outside: which nodes are, and the signal that ranks get before.
+"""A job that is being stopped from outside: which nodes are, and the signal that the ranks get before.
 
-A pod that is deleted, drained or preempted gets SIGTERM; the other pods get no message. A job that is
-cancelled gets SIGTERM on all nodes at nearly the same time.
+A pod that is deleted, drained or preempted gets SIGTERM, and the other pods get no message. If a job is
+cancelled, all its nodes get SIGTERM at nearly the same time.
+
+`run` calls this. It ends nothing.
 """
 
 from __future__ import annotations
@@ -18,9 +20,9 @@ from ddplaunch.agent.hub.server import NodeSessions, Session
 from ddplaunch.agent.text.ranges import some
 
 BY_ENDING = frozenset(["node-evicted", "rank-killed", "launch-failed", "network-lost", "unknown"])
-"""Verdicts on ranks and nodes that may only show that they are being ended from outside."""
+"""Verdicts on ranks and nodes that may only be the effect of an end from outside."""
 TOGETHER = 5.0
-"""Seconds in which SIGTERM reaches all nodes of a job that is ended as a whole, on busy machines too."""
+"""Seconds in which SIGTERM reaches all nodes of a job that is ended as a whole, even on busy machines."""
 
 
 class Eviction:
@@ -30,10 +32,10 @@ class Eviction:
         self._record = record
         self._stopping: dict[int, str] = {}  # node -> by what
         self._since: Optional[float] = None
-        self.noticed = False  # the others have a notice of it
+        self.noticed = False  # the others have got a notice
 
     def note_stopping(self, node: int, how: str, now: float) -> bool:
-        """Note that `node` is being stopped. Returns whether it is the first."""
+        """Note that `node` is being stopped. Returns whether it is the first one."""
         first = self._since is None
         self._since = now if self._since is None else self._since
         self._stopping.setdefault(node, how)
@@ -46,16 +48,16 @@ class Eviction:
 
     @property
     def nodes(self) -> list[int]:
-        """Return the nodes that got SIGTERM while others did not; empty when all got it, or none."""
+        """Return the nodes that got SIGTERM while others did not; empty if all got it, or none."""
         return sorted(self._stopping) if len(self._stopping) < len(self._record.members) else []
 
     @property
     def how(self) -> str:
-        """Return the signal or command that stopped the first of them."""
+        """Return the signal or command that stopped the first of these nodes."""
         return next(iter(self._stopping.values()), "")
 
     def is_settled(self, now: float) -> bool:
-        """Whether it is known by now which nodes are being stopped: all, or those noted so far."""
+        """Whether it is known by now which nodes are being stopped: all of them, or those noted so far."""
         known = self._record.members <= self._stopping.keys() | self._record.finished.keys()
         return self._since is None or known or now >= self._since + TOGETHER
 
@@ -65,17 +67,17 @@ class Eviction:
 
 
 _ANSWERS = 10.0
-"""Seconds for all nodes to say who got it: they wait for ranks that start just now."""
+"""Seconds for all nodes to say who got the signal: they wait for ranks that are just starting."""
 _THEIRS = 0.75
-"""The part of the time before the end that is the ranks' own. The rest is for what ends the job."""
+"""The part of the time before the end that belongs to the ranks. The rest is for whatever ends the job."""
 
 
 class RankSignal:
     """The job file's signal to the ranks, once per attempt: when it is due, who has it, how long they have.
 
-    The scheduler is asked for the end when the first node joins and once more when the signal is due. Under
-    Slurm that is `scontrol`, for which the whole hub waits, at most the two seconds of `platforms.slurm`: too
-    short for any node to count as silent, and rarer than a thread would be worth.
+    The scheduler is asked when the job will end, once when the first node joins and once more when the signal
+    is due. Under Slurm that is `scontrol`. The whole hub waits for it, for at most the two seconds of
+    `platforms.slurm`. That is too short for any node to count as silent, and too rare to be worth a thread.
     """
 
     def __init__(self, plan: JobPlan, record: JobRecord, sessions: NodeSessions) -> None:
@@ -87,18 +89,18 @@ class RankSignal:
         self._due: Optional[float] = None
         self._left = 0.0  # seconds from `_due` to the end
         self._sent_at: Optional[float] = None
-        self._before = ""  # what comes
+        self._before = ""  # what comes next
         self._answers: dict[int, Signalled] = {}
-        self._first: Optional[int] = None  # ranks that had it in the first sentence
+        self._first: Optional[int] = None  # ranks that had it according to the first sentence
         self._sentence = ""
 
     def expect_end(self, now: float) -> None:
-        """Note that the scheduler is about to end the job. Where it does not say when, that is now."""
+        """Note that the scheduler is about to end the job. If it does not say when, that is now."""
         if not self._look(now) and self._signal is not None and self._sent_at is None:
             self._due, self._left, self._before = now, self._signal.before, "the end"
 
     def _look(self, now: float) -> bool:
-        """Ask the scheduler for the end, which may have changed. Returns False where it does not say."""
+        """Ask the scheduler for the end, which may have changed. Returns False if it does not say."""
         if self._signal is None or self._sent_at is not None or (ends := self._platform.ends_in()) is None:
             return False
         self._due = now + max(0.0, ends.seconds - self._signal.before)
@@ -106,7 +108,7 @@ class RankSignal:
         return True
 
     def note_stopping(self, node: int, now: float) -> None:
-        """Note that a node is being stopped, and its ranks got the signal: so do those of all others."""
+        """Note that a node is being stopped and its ranks got the signal: now all the others get it too."""
         if self._signal is not None and self._sent_at is None and self._platform.stops_single_nodes:
             self._send(now, f"{self._record.node_name(node)} is being stopped")
 
@@ -120,7 +122,7 @@ class RankSignal:
                 self._report()
 
     def note_joined(self, session: Session, now: float) -> None:
-        """Have a node that joins late, or again, send the signal that the others got."""
+        """If a node joins late, or again, have it send the signal that the others got."""
         if self._sent_at is not None:
             session.send(SignalRanks())
         elif not self._has_looked:
@@ -128,11 +130,11 @@ class RankSignal:
             self._look(now)
 
     def note_answer(self, node: int, answer: Signalled) -> None:
-        """Note a node's answer, which replaces an earlier one."""
+        """Note a node's answer. It replaces an earlier one."""
         self._answers[node] = answer
 
     def has_time_left(self, gone: Set[int], now: float) -> bool:
-        """Whether ranks may still be in their handlers: nothing but their own launch commands ends them."""
+        """Whether ranks may still be in their handlers: only their own launch commands end them."""
         if (
             self._signal is None
             or self._sent_at is None
@@ -149,18 +151,18 @@ class RankSignal:
     def _is_due(self, now: float) -> bool:
         if self._due is None or now < self._due or not self._sessions.nodes:
             return False
-        self._look(now)  # the limit may have been extended
+        self._look(now)  # the time limit may have been extended
         return now + 1.0 >= self._due
 
     def _send(self, now: float, why: str) -> None:
         self._sent_at, self._before = now, why
-        # The next attempt depends on it, also when this hub is killed.
+        # The next attempt depends on it, even if this hub is killed.
         with contextlib.suppress(OSError), open(self._record.path(Files.SIGNALLED), "w") as file:
             file.write(f"{why}\n")
         self._sessions.send_to_all(SignalRanks())
 
     def _report(self) -> None:
-        """Report which ranks have the signal; again, when more have got it since."""
+        """Report which ranks have got the signal, and report it again when more have."""
         assert self._signal is not None
         sent = sum(each.sent for each in self._answers.values())
         deaf = sorted(rank for each in self._answers.values() for rank in each.deaf)

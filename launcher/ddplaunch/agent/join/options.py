@@ -8,11 +8,11 @@ from typing import Any, Callable, Optional
 from ddplaunch.agent.contract import Env, GatePlan, WatchdogPlan
 
 JOB = "run"
-"""The default of the job's name, which must be the same on all nodes."""
+"""The default for the job's name, which must be the same on all nodes."""
 
 
 def add_arguments(parser: argparse.ArgumentParser, seconds: Callable[[str], float] = float) -> None:
-    """Add the options of --join; `seconds` parses a time."""
+    """Add the options of --join. `seconds` parses a time."""
     auto = "default: as torchrun, PET_* or the scheduler says"
     options: dict[str, dict[str, Any]] = {
         "--nodes": {"type": int, "metavar": "N", "help": f"how many nodes there are ({auto})"},
@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser, seconds: Callable[[str], floa
 
 
 def add_prefix(parser: argparse.ArgumentParser) -> None:
-    """Add the options on the ranks' names before their lines."""
+    """Add the options for the ranks' names at the beginning of their lines."""
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
         "--prefix",
@@ -58,7 +58,7 @@ def add_prefix(parser: argparse.ArgumentParser) -> None:
 
 
 def add_agents_own(parser: argparse.ArgumentParser) -> None:
-    """Add the options that the launcher's `run` always has, and the agent's only with --join."""
+    """Add the options that the launcher's `run` always has, but the agent's only with --join."""
     plan = WatchdogPlan()
     seconds: dict[str, Any] = {"metavar": "SECONDS", "help": "with --join: as for `ddplaunch run`"}
     parser.add_argument("--name", default=JOB, help=f"with --join: the job's name (default: {JOB})")
@@ -69,7 +69,7 @@ def add_agents_own(parser: argparse.ArgumentParser) -> None:
 
 
 AUTO = -1.0
-"""The value of --kill-after where it is not given; None: never."""
+"""The value of --kill-after if it is not given; None: never."""
 
 
 def _or_never(text: str) -> Optional[float]:

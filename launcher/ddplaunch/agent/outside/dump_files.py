@@ -1,7 +1,7 @@
-"""Reads the flight recorders that ranks have written to files, where their environment says: TORCH_FR_DUMP_….
+"""Reads flight recorders that ranks have written to the files that their environment names: TORCH_FR_DUMP_….
 
-torch writes one when a call of NCCL takes too long; a program may at any time. A file says nothing about what
-the rank did later: it counts only if the rank's main thread has not run since it was begun.
+torch writes one when an NCCL call takes too long; a program may do so at any time. A file says nothing about
+what the rank did later, so it counts only if the rank's main thread has not run since the file was begun.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from ddplaunch.agent.system import files, proc
 _PREFIXES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 _BACKENDS = ("gloo", "nccl")
 _LARGEST = 32 << 20
-"""Bytes. Those of 2,000 calls with their stacks are a few megabytes."""
+"""Bytes. The recorders of 2,000 calls with their stacks take a few megabytes."""
 _WRITES = 0.5
-"""Seconds that torch may take to read its recorder and to write the file."""
+"""Seconds that torch may take to read its recorder and write the file."""
 
 
 def answers(ranks: Mapping[int, int], pids: Collection[int], deadline: float) -> dict[int, dict[str, Any]]:
-    """Return what is recorded by pid, as a hook would answer. `ranks`: their numbers by pid."""
+    """Return what is recorded, by pid, in the form of a hook's answer. `ranks`: their numbers by pid."""
     return dict(_answers(ranks, pids, deadline))
 
 
@@ -42,7 +42,7 @@ def _answers(
 
 
 def _load(pid: int, path: str) -> Optional[dict[str, Any]]:
-    """Return the rank's own file of the time since it last ran, in the form of torch's JSON."""
+    """Return the rank's own file from the time since it last ran, in the form of torch's JSON."""
     now, slept = time.time(), proc.off_cpu_for(pid)
     try:
         file = files.open_unchanged(path, _LARGEST, now)
@@ -59,7 +59,9 @@ def _load(pid: int, path: str) -> Optional[dict[str, Any]]:
 
 
 class _Data(pickle._Unpickler):  # noqa: SLF001 - see below
-    """Loads plain data. It is the one in Python: that in C takes gigabytes over a few bytes made for it."""
+    """Loads plain data. This is the unpickler in Python: the one in C may take gigabytes for a few crafted
+    bytes.
+    """
 
     def find_class(self, module: str, name: str) -> Any:
         raise pickle.UnpicklingError(f"a dump has no {module}.{name}")
@@ -76,9 +78,9 @@ def _as_json(dump: dict[str, Any]) -> dict[str, Any]:
 
 
 def _follows_message(entry: dict[str, Any]) -> bool:
-    """Whether its group has sends or receives of Gloo. They are counted, and not listed.
+    """Whether its group has sends or receives over Gloo. These are counted but not listed.
 
-    Then a rank that is behind the others may wait for one of them, and no stack comes with a file.
+    Then a rank that is behind the others may be waiting for one of them, and a file has no stack to show it.
     """
     is_gloo = str(entry.get("profiling_name", "")).startswith("gloo:")
     return is_gloo and entry.get("op_id") != entry.get("collective_seq_id")
@@ -86,18 +88,18 @@ def _follows_message(entry: dict[str, Any]) -> bool:
 
 _EVERYBODY = "default_pg"
 _DIGITS = 6
-"""Digits of the largest world size that is believed."""
+"""Digits in the largest world size that we accept."""
 
 
 def world_ranks(size: str) -> list[int]:
-    """Return all ranks of a world; none where its size is not known."""
+    """Return all ranks of a world; none if its size is not known."""
     return [*range(int(size))] if size.isdecimal() and len(size) <= _DIGITS else []
 
 
 def as_answer(recorded: Mapping[str, Any], everybody: list[int]) -> Optional[dict[str, Any]]:
-    """Return the answer of a rank; None where nothing is recorded. `everybody`: all ranks, where known.
+    """Return the answer of a rank; None if nothing is recorded. `everybody`: all ranks, if known.
 
-    `recorded`: dumps by backend. One that is of another form is left out: some other program's, or torch's.
+    `recorded`: dumps by backend. A dump in another form is left out: it is some other program's, or torch's.
     """
     dumps: dict[str, dict[str, Any]] = {}
     groups: dict[str, tuple[list[int], str]] = {}
@@ -116,12 +118,14 @@ def as_answer(recorded: Mapping[str, Any], everybody: list[int]) -> Optional[dic
 
 
 def _entries(dump: Mapping[str, Any], backend: str) -> list[dict[str, Any]]:
-    """Return the backend's own: the general recorder has those of others in some versions of torch."""
+    """Return the backend's own entries: in some versions of torch the general recorder has other backends'
+    too.
+    """
     return [each for each in dump.get("entries", []) if str(each.get("profiling_name")).startswith(backend)]
 
 
 def _groups(dump: dict[str, Any], everybody: list[int]) -> dict[str, tuple[list[int], str]]:
-    """Return members and description by name, where they are known: Gloo's recorder names no members."""
+    """Return members and description by name, if they are known: Gloo's recorder names no members."""
     groups = {}
     for group in dump.get("pg_config", {}).values():
         name, ranks = str(group.get("name", "")), str(group.get("ranks", "")).strip("[]")
@@ -135,7 +139,7 @@ def _groups(dump: dict[str, Any], everybody: list[int]) -> dict[str, tuple[list[
 
 
 def _of_groups(dump: dict[str, Any], groups: Collection[str]) -> dict[str, Any]:
-    """Return the dump without groups of unknown members: a rank without a call may not be a member."""
+    """Return the dump without groups whose members are unknown: a rank without a call may not be a member."""
     entries = [each for each in dump["entries"] if (*each.get("process_group", []), "")[0] in groups]
     numbers = {str(each.get("pg_id", 0)) for each in entries}
     status = {name: its for name, its in dump.get("pg_status", {}).items() if name in numbers}

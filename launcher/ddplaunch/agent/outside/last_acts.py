@@ -1,11 +1,12 @@
-"""Finds where ranks stand without their stacks: by sockets, and by Gloo's threads.
+"""Finds where ranks are without their stacks: from sockets, and from Gloo's threads.
 
-A thread of Gloo that works on a collective waits for a futex with a timeout, an idle one without. To see that
-takes the right to trace, and no tracer. A rank that has not called init_process_group has no connection to
+A Gloo thread that works on a collective waits for a futex with a timeout, an idle one without. Seeing that
+takes the right to trace, but no tracer. A rank that has not called init_process_group has no connection to
 the place where the ranks meet.
 
-A rank that calls a collective of Gloo sends its peers a message at once. So a rank whose main thread has run
-for long since its last message is in no collective. This needs no right to trace: all users see sockets.
+A rank that calls a Gloo collective sends its peers a message at once. So if a rank's main thread has run for
+long since its last message, the rank is in no collective. That needs no right to trace, because all users can
+see sockets.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from ddplaunch.agent.system import proc, tcp
 
 _WORKER = "pt_gloo_runloop"
 _OWN_PORTS = 1024
-"""From here on a port may be that of another store; web servers and storage have lower ones."""
+"""From this port on, a port may belong to another store; web servers and storage have lower ones."""
 
 
 def postures(pids: Sequence[int], port: int) -> dict[int, str]:
-    """Return the posture of each rank by its pid. `port`: where the ranks meet; 0: it is not known."""
+    """Return the posture of each rank, by pid. `port`: where the ranks meet; 0: it is not known."""
     sockets = {pid: proc.socket_inodes(pid) for pid in pids if proc.program(pid)}
     table = [each for each in tcp.table() if each.state != tcp.LISTEN and each.port != port] if port else []
     postures = {}
@@ -39,7 +40,7 @@ def postures(pids: Sequence[int], port: int) -> dict[int, str]:
 
 
 def gloo_workers(pid: int) -> list[int]:
-    """Return the threads of Gloo that work on collectives, two for each group."""
+    """Return the Gloo threads that work on collectives. There are two for each group."""
     return [tid for tid, name in proc.thread_names(pid).items() if name == _WORKER]
 
 
@@ -48,14 +49,15 @@ def _by_threads(pid: int, tids: Sequence[int]) -> str:
     if any(each is not None and each.timed for each in waits):
         return Posture.COLLECTIVE
     main = proc.thread_wait(pid, pid)
-    # Sends and receives wait in the main thread, with a timeout; so may NCCL, of which nothing is seen here.
+    # Sends and receives wait in the main thread, with a timeout. So may NCCL, of which nothing can be seen
+    # here.
     may_wait = not proc.text(pid, "syscall") or (main is not None and main.timed)
     may_wait = may_wait or proc.maps_library(pid, "libcuda")
     return "" if None in waits or may_wait else Posture.OWN
 
 
 def _by_sockets(inodes: Collection[int], table: Sequence[tcp.Tcp], port: int) -> str:
-    """Return the posture by the sockets of one rank. `table`: without those of the other ranks."""
+    """Return the posture from the sockets of one rank. `table`: without those of the other ranks."""
     own = [each for each in table if each.inode in inodes]
     others = [each for each in own if each.remote_port != port]
     if len(others) < len(own):
@@ -69,9 +71,10 @@ def _by_sockets(inodes: Collection[int], table: Sequence[tcp.Tcp], port: int) ->
 
 
 def last_acts(pids: Sequence[int], port: int) -> dict[int, LastActs]:
-    """Return the last acts by pid; empty where they say nothing. `port`: where the ranks meet.
+    """Return the last acts by pid; empty if they say nothing. `port`: where the ranks meet.
 
-    With one connection between each two ranks they have one group, so that all take part in its collectives.
+    If there is one connection between each two ranks, they have one group, so all take part in its
+    collectives.
     """
     workers = {pid: gloo_workers(pid) for pid in pids}
     if not port or not all(workers.values()) or any(proc.maps_library(pid, "libcuda") for pid in pids):
@@ -83,7 +86,7 @@ def last_acts(pids: Sequence[int], port: int) -> dict[int, LastActs]:
     owners = {inode: pid for pid in pids for inode in proc.socket_inodes(pid)}
     table = [each for each in tcp.table() if each.state != tcp.LISTEN]
     owner = {(each.local, each.remote): owners.get(each.inode) for each in table}
-    ends: Counter[frozenset[int]] = Counter()  # of connections, by the two ranks
+    ends: Counter[frozenset[int]] = Counter()  # of connections, by the two ranks they join
     sent: dict[int, float] = {}
     spoke: dict[int, float] = {}
     for each in table:
@@ -96,7 +99,7 @@ def last_acts(pids: Sequence[int], port: int) -> dict[int, LastActs]:
             ends[frozenset((pid, peer))] += 1
             sent[pid] = min(unsent, sent.get(pid, unsent))
     one_each = {frozenset(pair): 2 for pair in combinations(pids, 2)}
-    if not ends or ends != one_each:  # of one rank alone, as in a pod, no peer is seen
+    if not ends or ends != one_each:  # for a single rank, as in a pod, no peer can be seen
         return {}
     acts = {pid: _last(pid, workers[pid], sent[pid], spoke[pid]) for pid in pids}
     return {pid: its for pid, its in acts.items() if its is not None}

@@ -1,4 +1,4 @@
-"""Names the process that holds a port or a GPU, and the job that it belongs to."""
+"""Names the process that holds a port or a GPU, and the job to which it belongs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ddplaunch.agent.system import proc, tcp
 
 @dataclass(frozen=True)
 class Holder:
-    """A process that holds a port or a GPU. `pid` is None when it is another user's or container's."""
+    """A process that holds a port or a GPU. `pid` is None if it is another user's or container's."""
 
     user_id: int
     pid: Optional[int] = None
@@ -34,7 +34,9 @@ class Holder:
 
 
 def holder_of_port(port: int) -> Optional[Holder]:
-    """Return the process that holds `port`, a listener if there is one. None: no visible process does."""
+    """Return the process that holds `port`, a listener if there is one. None: no process that we can see
+    does.
+    """
     there = [each for each in tcp.table() if each.port == port]
     for each in sorted(there, key=lambda each: each.state != tcp.LISTEN):
         if each.state == tcp.LISTEN or each.inode:
@@ -44,7 +46,7 @@ def holder_of_port(port: int) -> Optional[Holder]:
 
 
 def holder_of_process(pid: int) -> Optional[Holder]:
-    """Return the process with its user and job; None when it is not visible from here."""
+    """Return the process with its user and job; None if it cannot be seen from here."""
     try:
         return _described(os.stat(f"/proc/{pid}").st_uid, pid)
     except OSError:
@@ -63,7 +65,7 @@ def _owner(inode: int) -> Optional[int]:
 
 
 def job_of(environment: Mapping[str, str]) -> str:
-    """Return the job of a process with that environment; "" without one."""
+    """Return the job of a process with this environment; "" if there is none."""
     if environment.get(Env.JOB):
         return f"ddplaunch job {environment[Env.JOB]}"
     return slurm.job_name(environment)

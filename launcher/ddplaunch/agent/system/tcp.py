@@ -1,8 +1,8 @@
 """TCP sockets of this network namespace, and the bytes through them.
 
-The sockets are read from /proc/net, their bytes from the kernel by NETLINK_SOCK_DIAG: /proc/PID/io counts
-bytes of write() but not of recv(), with which collectives and downloads read. Layouts: linux/inet_diag.h and
-linux/tcp.h.
+The sockets are read from /proc/net, and their bytes come from the kernel through NETLINK_SOCK_DIAG, because
+/proc/PID/io counts the bytes of write() but not of recv(), with which collectives and downloads read.
+Layouts: linux/inet_diag.h and linux/tcp.h.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Tcp(NamedTuple):
     state: str
     local: str  # in the form of /proc/net, like `remote`; see `address`
     remote: str
-    unconfirmed: bool  # data was resent, and is not acknowledged yet
+    unconfirmed: bool  # data was sent again and is not acknowledged yet
     user_id: int
     inode: int
 
@@ -79,7 +79,9 @@ def table() -> list[Tcp]:
 
 
 def address(text: str) -> str:
-    """Return the address in text of /proc/net: words of 32 bits in the machine's order, then a port."""
+    """Return the address in a text from /proc/net: words of 32 bits in the machine's byte order, then a
+    port.
+    """
     text = text.partition(":")[0]
     data = b"".join(struct.pack("=I", int(text[at : at + 8], 16)) for at in range(0, len(text), 8))
     return plain_address(socket.inet_ntop(socket.AF_INET if len(data) == 4 else socket.AF_INET6, data))

@@ -1,4 +1,4 @@
-"""Answers the probes of peers, which proves that packets of every size reach this node."""
+"""Answers peers' probes, which proves that packets of every size reach this node. The gate runs it."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from ddplaunch.agent.system.background import Task
 from ddplaunch.agent.transport.protocol import Channel, ProtocolError
 
 PATIENCE = 5.0
-"""Seconds a peer may take for each of its messages."""
+"""Seconds that a peer may take for each of its messages."""
 _CLOSED = (errno.EINVAL, errno.EBADF)
-"""Errors of accept(2) for a listener that was closed."""
+"""Errors from accept(2) when the listener has been closed."""
 _PAUSE = 0.1
 _AT_ONCE = 256
-"""Probes answered at the same time; more wait in the kernel's queue."""
+"""Probes to answer at the same time. More wait in the kernel's queue."""
 
 
 class Responder:
-    """Answers on each socket given to `listen`, until `close`. Each connection has a thread."""
+    """Answers on each socket that is given to `listen`, until `close`. Each connection has a thread."""
 
     def __init__(self, key: bytes, attempt: int, job: str = "") -> None:
         self._key = key
@@ -35,9 +35,11 @@ class Responder:
         self._threads: dict[socket.socket, threading.Thread] = {}
 
     def listen(self, listener: socket.socket) -> None:
-        """Take over `listener`, which listens already. Where no more threads may be started, none answers."""
+        """Take over `listener`, which is listening already. If no more threads may be started, nothing
+        answers.
+        """
         thread = threading.Thread(target=self._accept, args=(listener,), daemon=True)
-        with contextlib.suppress(RuntimeError):  # the gate's check `threads` reports that
+        with contextlib.suppress(RuntimeError):  # the gate's check `threads` will report that
             thread.start()
             self._threads[listener] = thread
 
@@ -46,7 +48,7 @@ class Responder:
         thread = self._threads.pop(listener, None)
         if thread is not None:
             with contextlib.suppress(OSError):
-                # close() alone leaves accept() waiting, and the port held.
+                # close() alone would leave accept() waiting, and the port held.
                 listener.shutdown(socket.SHUT_RDWR)
             thread.join(PATIENCE)
         listener.close()
@@ -60,7 +62,7 @@ class Responder:
             except OSError as error:
                 if error.errno in _CLOSED:
                     return
-                time.sleep(_PAUSE)  # no file descriptors, say; later there may be some
+                time.sleep(_PAUSE)  # no file descriptors, for example; later there may be some
                 continue
             self._slots.acquire()
             Task(self._answer, connection)
@@ -79,7 +81,7 @@ class Responder:
             finally:
                 channel.close()
         except (ProtocolError, OSError, ContractError):
-            pass  # the peer reports it
+            pass  # the peer will report it
         finally:
             self._slots.release()
 

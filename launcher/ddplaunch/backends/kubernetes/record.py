@@ -1,6 +1,6 @@
-"""Keeps the jobs that this user has submitted, and how they ended: a cluster forgets deleted jobs.
+"""Keeps the jobs that this user has submitted, and how they ended, because a cluster forgets deleted jobs.
 
-There is a file for each name in a namespace, and beside it a folder with what the job's attempts left.
+There is a file for each name in a namespace, and next to it a folder with what the job's attempts left.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _UNSEEN = "nothing here followed its end, and its pods took their output and evidence with them"
 _SHOWN = 100
-"""The earlier attempts that are named; the number comes from a label, which may be any."""
+"""The most earlier attempts to name: their number comes from a label, which may say anything."""
 _BUNDLE, _STATUS = Path(Files.BUNDLE).name, Path(Files.STATUS).name
 
 
@@ -37,18 +37,18 @@ class Attempts:
         self._path = path
 
     def bundle(self, number: int) -> Bundle | None:
-        """Return the bundle of that attempt; None where none was kept."""
+        """Return the bundle of this attempt; None if none was kept."""
         try:
             return files.read_bundle(self._run(number) / _BUNDLE, bundle_file.MOST_DUMPS)
         except (OSError, codec.ContractError):
             return None
 
     def end(self, number: int) -> JobStatus | None:
-        """Return how that attempt ended; None where nothing here has seen it."""
+        """Return how this attempt ended; None if nothing here has seen it."""
         return files.read_if_valid(JobStatus, self._run(number) / _STATUS)
 
     def keep(self, bundle: Bundle) -> None:
-        """Keep the last bundle of an attempt, and what it says of the attempt's end."""
+        """Keep the last bundle of an attempt, and what it says about how the attempt ended."""
         run = self._run(bundle.attempt)
         with contextlib.suppress(OSError):
             run.mkdir(parents=True, exist_ok=True)
@@ -56,7 +56,7 @@ class Attempts:
             codec.write(str(run / _STATUS), _end(bundle), mode=0o600)
 
     def note(self, status: JobStatus) -> None:
-        """Keep how an attempt ended by its hub's status, until there is its bundle."""
+        """Keep how an attempt ended according to its hub's status, until its bundle is there."""
         run = self._run(status.attempt)
         if not (run / _STATUS).exists():
             with contextlib.suppress(OSError):
@@ -64,13 +64,15 @@ class Attempts:
                 codec.write(str(run / _STATUS), status, mode=0o600)
 
     def earlier(self, present: int) -> tuple[Earlier, ...]:
-        """Return the attempts before the `present` one, the oldest first, also those that left nothing."""
+        """Return the attempts before the `present` one, the oldest first, including those that left
+        nothing.
+        """
         kept = {each.number: each for each in folder.earlier(self._path, present)} if present else {}
         return tuple(kept.get(each.number, each) for each in unseen(present))
 
     @property
     def last(self) -> int:
-        """Return the number of the last attempt that is known by what was kept; 0 where nothing was."""
+        """Return the number of the last attempt that is known from what was kept; 0 if nothing was kept."""
         runs = [path.name.rpartition("-")[2] for path in folder.attempts(self._path)]
         last = max((int(name) for name in runs if name.isdecimal()), default=0)
         end = self.end(last)
@@ -85,14 +87,14 @@ class Attempts:
 
 
 def unseen(present: int) -> tuple[Earlier, ...]:
-    """Return the attempts before the `present` one, as those of which nothing was kept."""
+    """Return the attempts before the `present` one as attempts of which nothing was kept."""
     return tuple(
         Earlier(number, None, None, why_none=_UNSEEN) for number in range(max(0, present - _SHOWN), present)
     )
 
 
 def _end(bundle: Bundle) -> JobStatus:
-    """Return the last status of the attempt, as far as its bundle has it."""
+    """Return the attempt's last status, as far as its bundle has it."""
     words = [
         NodeStatus(each.node, phase=Phase.ENDED, detail=each.text, exit_code=bundle.exit_code)
         for each in bundle.events
@@ -114,7 +116,7 @@ def _end(bundle: Bundle) -> JobStatus:
 
 
 _PATIENCE = 2.0
-"""Seconds to wait for another process that writes a record, which takes milliseconds."""
+"""Seconds to wait for another process that is writing a record, which takes milliseconds."""
 
 
 @dataclass(frozen=True)
@@ -127,45 +129,45 @@ class Submission(EndRecord):
     uid: str  # of the Job or JobSet
     at: float
     cancelled: bool = False
-    attempt: int = 0  # the last one, once the job has ended
-    named: str = ""  # in the job file, where the job's own name has a number behind it
+    attempt: int = 0  # the last one, if the job has ended
+    named: str = ""  # in the job file, if the job's own name has a number at the end
 
     @property
     def family(self) -> str:
-        """Return its name in the job file, which all its submissions have in common."""
+        """Return its name in the job file, which all its submissions share."""
         return self.named or self.name
 
     def with_end(self, job: Job) -> Self:
-        """Return this record with the end of `job`, and the number of its last attempt."""
+        """Return this record with the end of `job` in it, and with the number of its last attempt."""
         return dataclasses.replace(super().with_end(job), attempt=job.attempt)
 
 
 class Records:
-    """Jobs that this user submitted from machines that share this state folder."""
+    """Jobs that this user submitted, from machines that share this state folder."""
 
     def __init__(self, root: Path) -> None:
         self._root = root / "kubernetes"
 
     def save(self, submission: Submission) -> None:
-        """Write the record, in place of an earlier one of that name. An OSError is ignored."""
+        """Write the record in place of an earlier one with that name. An OSError is ignored."""
         path = self._path(submission.server, submission.namespace, submission.name)
         with contextlib.suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
             codec.write(str(path), submission)
 
     def begin(self, submission: Submission) -> None:
-        """Write the record of a new job, and forget an earlier job of that name."""
+        """Write the record of a new job, and forget an earlier job with that name."""
         self._sweep()
         self.attempts(submission).forget()
         self.save(submission)
 
     def attempts(self, submission: Submission) -> Attempts:
-        """Return what the job's attempts left, as far as it was kept."""
+        """Return what was kept of the job's attempts."""
         path = self._path(submission.server, submission.namespace, submission.name)
         return Attempts(path.with_suffix(".attempts"))
 
     def paths(self, submission: Submission) -> list[Path]:
-        """Return all that is kept of the job: its attempts' folder, then its record."""
+        """Return everything that is kept of the job: its attempts' folder, then its record."""
         path = self._path(submission.server, submission.namespace, submission.name)
         return [path.with_suffix(".attempts"), path]
 
@@ -186,11 +188,11 @@ class Records:
         return known
 
     def bundle(self, submission: Submission, attempt: int) -> Bundle | None:
-        """Return the bundle that was kept of an attempt; None where none was."""
+        """Return the bundle that was kept of an attempt; None if none was kept."""
         return self.attempts(submission).bundle(attempt)
 
     def find(self, server: str, namespace: str, name: str) -> Submission | None:
-        """Return the newest submission of that name; None: there is none."""
+        """Return the newest submission with that name; None: there is none."""
         return files.read_if_valid(Submission, self._path(server, namespace, name))
 
     def all(self, server: str = "*") -> list[Submission]:
@@ -200,7 +202,7 @@ class Records:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """Lock the folder for one process and one thread, where its file system has locks."""
+        """Lock the folder for one process and one thread, if its file system has locks."""
         try:
             lock = (self._root / "lock").open("a")
         except OSError:  # then no record can be written either
@@ -209,7 +211,7 @@ class Records:
         with lock:
             deadline = time.monotonic() + _PATIENCE
             while not _locked(lock.fileno()) and time.monotonic() < deadline:
-                time.sleep(0.01)  # flock(2) itself has no bound
+                time.sleep(0.01)  # flock(2) itself has no time limit
             yield
 
     def _path(self, server: str, namespace: str, name: str) -> Path:
@@ -222,7 +224,7 @@ class Records:
 
 
 def _locked(file: int) -> bool:
-    """Lock the file; return False while another process or thread holds the lock."""
+    """Lock the file. Returns False while another process or thread holds the lock."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -25,11 +25,11 @@ def line(value: object) -> None:
 
 
 def written(work: str, since: int) -> Iterator[tuple[str, str, os.stat_result]]:
-    """Yield what is no folder and was no part of the source: path below `work`, full path, status."""
+    """Yield what is no folder and was not part of the source: path below `work`, full path, status."""
     try:
         mark = os.lstat(os.path.join(work, ".ddplaunch-source")).st_mtime
     except OSError:
-        mark = float("-inf")  # then nothing tells the source, and what is named too much loses nothing
+        mark = float("-inf")  # then nothing shows what the source was, and to list too much loses nothing
     for above, folders, names in os.walk(work):
         links = [name for name in folders if os.path.islink(os.path.join(above, name))]
         folders[:] = sorted(name for name in folders if name not in LEFT_OUT)
@@ -63,7 +63,7 @@ def content(path: str) -> None:
 
 
 def main(verb: str, folder: str, most: int, since: int) -> None:
-    """List or read."""
+    """List or read the files."""
     names = os.listdir(folder) if os.path.isdir(folder) else []
     line({"nodes": sorted(int(name[5:]) for name in names if name[:5] == "node-" and name[5:].isdigit())})
     complete = True

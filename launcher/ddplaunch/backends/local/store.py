@@ -25,13 +25,13 @@ HOST = "host.json"
 HOST_LOG = "run/host.log"
 """The log of that process; the ranks' output is in Files.OUTPUT."""
 SWEEP = "sweep.json"
-"""The file with the job's own values in a sweep, as text by key; other jobs have none."""
+"""The file with the job's own values in a sweep, as text by key. Other jobs have none."""
 CANCELLED = "cancelled"
-"""Exists once the job's user has asked for its end."""
+"""Exists once the job's user has asked for the job to end."""
 
 _BEGUN = ".new-"
 _ABANDONED_AFTER = 3600.0
-"""Seconds after which a folder that is not yet a job is removed; writing one takes less."""
+"""Seconds after which a folder that has not become a job is removed. Writing one takes less."""
 
 
 class Store:
@@ -39,7 +39,9 @@ class Store:
         self.jobs = root / "jobs"
 
     def begin(self, name: str, files: Mapping[str, RenderedFile]) -> Path:
-        """Return a folder with all `files`, not yet a job. Raises ClusterError when it cannot be written."""
+        """Return a folder with all `files` that is not a job yet. Raises ClusterError if it cannot be
+        written.
+        """
         home = self.jobs / name
         with new_folder(home, _BEGUN) as folder:
             for leftover in old(home.glob(f"{_BEGUN}*"), _ABANDONED_AFTER):
@@ -53,23 +55,25 @@ class Store:
         return folder
 
     def claim(self, folder: Path) -> Path:
-        """Give a folder of `begin` the next number of its name, which makes it a job; return its new path.
+        """Give a folder from `begin` the next number of its name, which makes it a job. Returns its new path.
 
-        Raises OSError when it cannot be renamed.
+        Raises OSError if it cannot be renamed.
         """
         home = folder.parent
         number = max(_numbers(home), default=0)
         while True:
             number += 1
             try:
-                # A folder of that number is never empty, so rename fails where another launcher was faster.
+                # A folder with that number is never empty, so rename fails if another launcher was faster.
                 return folder.rename(home / str(number))
             except OSError:
                 if not (home / str(number)).exists():
                     raise
 
     def find(self, path: str) -> Path:
-        """Return the folder of `name/n`, or of the newest of `name`. Raises NotFoundError, UsageError."""
+        """Return the folder of `name/n`, or of the newest job called `name`. Raises NotFoundError and
+        UsageError.
+        """
         name, _, number = path.partition("/")
         if name in ("", ".", "..") or (number and not number.isdecimal()) or path.endswith("/"):
             raise UsageError(
@@ -110,12 +114,12 @@ def _numbers(home: Path) -> list[int]:
 
 
 def lines(folder: Path, wanted: Selection, *, follow: bool, alive: Callable[[], bool]) -> Iterator[str]:
-    """Yield the wanted lines that are there, then, with `follow`, those that come while `alive`."""
+    """Yield the wanted lines that are there; with `follow`, then also those that come while `alive`."""
     return log_lines.lines(_AttemptLogs(folder), wanted, follow=follow, alive=alive)
 
 
 class _AttemptLogs:
-    """A `LogSource` of the output.log of each attempt, from where the last read ended."""
+    """A `LogSource` of each attempt's output.log, from where the last read ended."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -128,7 +132,7 @@ class _AttemptLogs:
             try:
                 with files.opened(runs[self.attempt] / Path(Files.OUTPUT).name) as file:
                     if len(attempts(self.folder)) != len(runs):
-                        continue  # renamed meanwhile: this may be the next attempt's file
+                        continue  # it was renamed meanwhile: this may be the next attempt's file
                     yield from self.file.read(file)
             except (FileNotFoundError, files.NotPlainError):
                 pass

@@ -1,6 +1,6 @@
 """Finds jobs that can never start, before they are sent: Slurm would accept them and keep them pending. Pure.
 
-It reports only what is certain: nodes that are down come back, and limits of accounts are for Slurm to judge.
+It reports only what is certain: nodes that are down come back, and Slurm judges the limits of accounts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ddplaunch.backends.slurm.pending import node_limit, span
 
 @dataclass(frozen=True)
 class Requested:
-    """Options of a batch script that decide whether it can start; empty for those that it does not give."""
+    """Options of a batch script that decide whether it can start; empty if the script does not set them."""
 
     partition: str = ""
     nodes: str = ""
@@ -36,7 +36,7 @@ _VARIABLES = {
 
 
 def requested(script: str, environment: Mapping[str, str]) -> Requested:
-    """Return the options in the script's directives; sbatch's environment variables override them."""
+    """Return the options in the script's directives. sbatch's environment variables override them."""
     found = dict(_options(directives(script)))
     found |= {
         name: environment[variable] for name, variable in _VARIABLES.items() if environment.get(variable)
@@ -62,7 +62,9 @@ def _options(words: Iterable[str]) -> Iterable[tuple[str, str]]:
 
 
 def problems(wanted: Requested, partitions: Sequence[Partition]) -> list[str]:
-    """Return a sentence for each limit that forbids the job; one of several partitions may allow it."""
+    """Return a sentence for each limit that forbids the job. If it names several partitions, one may allow
+    it.
+    """
     known = {each.name: each for each in partitions}
     if not known:
         return []

@@ -1,4 +1,4 @@
-"""Queries Slurm for the state of jobs, many in one query: as text, or as JSON if that cannot be read."""
+"""Asks Slurm for the state of jobs, many in one query: as text, or as JSON if the text cannot be read."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _REMEMBERED = 5.0
 
 
 class Queries:
-    """Queries to one cluster. All raise ClusterError when it does not answer, or its output is garbled."""
+    """Queries to one cluster. All raise ClusterError if it does not answer, or if its output is garbled."""
 
     def __init__(self, commands: Commands) -> None:
         self.commands = commands
         self._partition_facts: dict[str, tuple[float, PartitionFacts]] = {}
 
     def job(self, job_id: int, patience: float | None = None) -> SlurmJob | None:
-        """Return one job; None when Slurm does not know it (any more)."""
+        """Return one job; None if Slurm does not know it, or no longer does."""
         return self._squeue(f"--jobs={job_id}", patience=patience).get(job_id)
 
     def mine(self) -> dict[int, SlurmJob]:
@@ -53,7 +53,7 @@ class Queries:
         return {each.job_id: each for each in found}
 
     def accounted(self, job_ids: Iterable[int]) -> dict[int, SlurmJob]:
-        """Return what accounting knows of these jobs, in one query; nothing where there is no accounting."""
+        """Return what accounting knows about these jobs, in one query; nothing if there is no accounting."""
         wanted = ",".join(map(str, job_ids))
         if not wanted:
             return {}
@@ -62,17 +62,17 @@ class Queries:
             answer = self.commands.ask("sacct", *words, f"--jobs={wanted}", patience=0)
             found = parse.sacct(answer.out) if answer.code == 0 else []
         except (ClusterError, NonsenseError):
-            return {}  # accounting has its own daemon, and nothing depends on it
+            return {}  # accounting has a daemon of its own, and nothing depends on it
         return {each.job_id: each for each in found}
 
     def output_file(self, job: SlurmJob) -> Path | None:
-        """Return the file into which the job's batch script prints; None where Slurm does not say."""
+        """Return the file to which the job's batch script prints; None if Slurm does not say."""
         number, node = job.job_id, slurm.first_node(job.node_list)
         answer = self.commands.ask("scontrol", "show", "job", str(number), patience=0)
         path = parse.output_file(answer.out, number, node) if answer.code == 0 else ""
         if not path:
             words = ["--noheader", "--parsable2", "--allocations", "--expand-patterns", "--format=StdOut"]
-            try:  # accounting, which knows it since Slurm 24.05
+            try:  # accounting has known it since Slurm 24.05
                 answer = self.commands.ask("sacct", *words, f"--jobs={number}", patience=0)
             except ClusterError:
                 return None
@@ -80,12 +80,12 @@ class Queries:
         return Path(job.workdir, path) if path else None
 
     def partitions(self) -> list[Partition]:
-        """Return all partitions, hidden ones too."""
+        """Return all partitions, including hidden ones."""
         answer = self.commands.ask("scontrol", "--all", "--oneliner", "show", "partition")
         return parse.partitions(answer.out)
 
     def partition_facts(self, partition: str) -> PartitionFacts:
-        """Return what is known about `partition`, at most some seconds old."""
+        """Return what is known about `partition`, a few seconds old at most."""
         at, known = self._partition_facts.get(partition, (0.0, PartitionFacts()))
         if at and time.monotonic() - at < _REMEMBERED:
             return known

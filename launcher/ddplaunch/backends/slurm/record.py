@@ -1,7 +1,7 @@
-"""Keeps the submissions of this user, one folder each: the file that was sent, and what became of the job.
+"""Keeps this user's submissions, one folder each: the file that was sent, and what became of the job.
 
-Slurm forgets a job minutes after its end. The record keeps its id and the folder that it was submitted from,
-and, once it is known, how it ended.
+Slurm forgets a job minutes after its end. The record keeps its id, the folder from which it was submitted
+and, once it is known, how the job ended.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ class Submission(EndRecord):
 
     @property
     def cancelled(self) -> bool:
-        """Whether `ddplaunch cancel` has asked for its end."""
+        """Whether `ddplaunch cancel` has asked for the job to end."""
         return Path(self.script).with_name(_CANCELLED).exists()
 
     def mark_cancelled(self) -> None:
-        """Note that its user has asked for its end."""
+        """Note that its user has asked for the job to end."""
         with contextlib.suppress(OSError):  # only a later sentence depends on it
             Path(self.script).with_name(_CANCELLED).touch()
 
 
 class Records:
-    """Submissions of this user from all machines that share this state folder."""
+    """This user's submissions, from all machines that share this state folder."""
 
     def __init__(self, root: Path) -> None:
         self.folder = root / "slurm"
@@ -56,7 +56,7 @@ class Records:
     def begin(
         self, job: str, name: str, file: RenderedFile, workdir: str, sweep: Mapping[str, str]
     ) -> Submission:
-        """Write the file that will be sent. Raises ClusterError when that fails."""
+        """Write the file that will be sent. Raises ClusterError if that fails."""
         with new_folder(self.folder, f"{job}-") as folder:
             for path in old(self.folder.glob(f"*/{_RECORD}"), KEPT):
                 shutil.rmtree(path.parent, ignore_errors=True)
@@ -66,7 +66,7 @@ class Records:
         return submission
 
     def save(self, submission: Submission) -> None:
-        """Replace the record. An OSError is ignored: Slurm has the job all the same."""
+        """Replace the record. An OSError is ignored, because Slurm has the job all the same."""
         with contextlib.suppress(OSError):
             self._write(submission)
 
@@ -82,7 +82,7 @@ class Records:
         return newest_first(Submission, self.folder.glob(f"*/{_RECORD}"))
 
     def find(self, job_id: int, cluster: str = "") -> Submission | None:
-        """Return the newest submission of that id: a cluster that is set up again counts from 1 again."""
+        """Return the newest submission with that id: a cluster that is set up again counts from 1 again."""
         for each in self.all():
             if each.job_id == job_id and cluster in ("", each.cluster):
                 return each

@@ -1,6 +1,6 @@
 """One manifest: the job's files, its names, and an Indexed Job (or a JobSet) of equal pods.
 
-It needs no operator and no API access from the pods, and says the same for 2 nodes and for 2000.
+It needs no operator, and its pods need no API access. It has the same form for 2 nodes and for 2000.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ddplaunch.render.kubernetes import objects, overlay, pod, text
 from ddplaunch.render.rendered import Rendered, RenderedFile
 
 _ROOM = 50
-"""Characters of a job's name, as in a job file: Kubernetes makes longer ones of it."""
+"""Characters in a job's name, as in a job file. Kubernetes makes longer names from it."""
 _KEY = (
     "no file holds the job's key: `submit` makes one, in the Secret {job}-key. By hand, before the job is "
     "applied: `head -c 32 /dev/urandom | base64 | kubectl create secret generic {job}-key{namespace} "
@@ -43,7 +43,8 @@ def render(plan: Plan, *, gate_only: bool = False) -> Rendered:
     ]
     name = f"{plan.job.job}.yaml"
     content = text.documents(made).encode()
-    # kubectl's own way keeps a second copy of each object in it, which for archives is more than fits.
+    # kubectl's own way would keep a second copy of each object in the object, and archives leave no room for
+    # that.
     command = ("kubectl", "apply", "--server-side", "--filename", name)
     namespace = f" --namespace {options.namespace}" if options.namespace else ""
     by_hand = _KEY.format(job=plan.job.job, namespace=namespace)

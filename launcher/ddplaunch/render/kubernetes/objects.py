@@ -23,22 +23,22 @@ from ddplaunch.render.kubernetes.pod import (
 )
 
 _NODES = "node"
-"""The one replicated job of a JobSet; its pods are NAME-node-0-INDEX."""
+"""The only replicated job of a JobSet. Its pods are NAME-node-0-INDEX."""
 
 _CONFIG_MAP = 1 << 20
-"""Bytes of all its files together."""
+"""Bytes of all its files together, at the most."""
 
 _LAST_PORT = 65535
 
 _FINAL = ["PodFailurePolicy", "DeadlineExceeded"]
-"""Reasons for the failure of a Job after which a JobSet does not start it again."""
+"""Reasons for a Job's failure after which a JobSet does not start it again."""
 
 _LEAVES = {"containerName": GATE, "operator": "In", "values": [GATE_LEAVES]}
 _DISRUPTED = [{"type": "DisruptionTarget", "status": "True"}]  # before 1.35 the status must be given
 
 
 def config_map(plan: Plan) -> dict[str, Any]:
-    """The files that travel with the job. Nobody can change them under a job that runs."""
+    """Return the files that travel with the job. Nobody can change them while the job runs."""
     archives = {Files.AGENT: agent_archive()}
     if plan.source:
         archives[Files.SOURCE] = source_archive(plan.source)
@@ -60,7 +60,9 @@ def config_map(plan: Plan) -> dict[str, Any]:
 
 
 def service(plan: Plan) -> dict[str, Any]:
-    """The pods' names, from the moment they have addresses: the gate runs before any of them is ready."""
+    """Return the Service with the pods' names from the moment they have addresses: the gate runs before any
+    is ready.
+    """
     known = {"hub": plan.job.gate.port, "store": plan.settings(KubernetesPlan).store_port}
     spec: dict[str, Any] = {
         "clusterIP": "None",
@@ -74,7 +76,9 @@ def service(plan: Plan) -> dict[str, Any]:
 
 
 def network_policies(plan: Plan) -> list[dict[str, Any]]:
-    """Return at most one policy on who reaches the job's pods; none for hostNetwork, where none is heeded."""
+    """Return at most one policy on who reaches the job's pods; none for hostNetwork, which ignores
+    policies.
+    """
     options = plan.settings(KubernetesPlan).options
     if options.network_policy == "none" or options.host_network:
         return []
@@ -91,7 +95,7 @@ def network_policies(plan: Plan) -> list[dict[str, Any]]:
 
 
 def _closed_ports(plan: Plan, pods: dict[str, Any]) -> dict[str, Any]:
-    """The job's own ports for its own pods; all others stay as open as they are without a policy."""
+    """Return rules that keep the job's ports for its own pods; all others stay open, as without a policy."""
     closed = sorted({port for port in (plan.job.gate.port, plan.settings(KubernetesPlan).store_port) if port})
     edges = [0, *closed, _LAST_PORT + 1]
     between = [(left + 1, right - 1) for left, right in itertools.pairwise(edges) if right - left > 1]
@@ -101,7 +105,7 @@ def _closed_ports(plan: Plan, pods: dict[str, Any]) -> dict[str, Any]:
 
 
 def _closed_pods(_: Plan, pods: dict[str, Any]) -> dict[str, Any]:
-    """Return all ports between the job's pods, for NCCL and Gloo take any; and names."""
+    """Return rules that open all ports between the job's pods, as NCCL and Gloo take any, and open DNS."""
     names = [{"port": 53, "protocol": protocol} for protocol in ("UDP", "TCP")]
     return {
         "policyTypes": ["Ingress", "Egress"],
@@ -117,14 +121,14 @@ def job(plan: Plan, template: dict[str, Any]) -> dict[str, Any]:
 
 
 def jobset(plan: Plan, template: dict[str, Any]) -> dict[str, Any]:
-    """A Job that is started again as a whole when a node or the network was at fault."""
+    """Return a Job that is started again as a whole if a node or the network was at fault."""
     spec = {
         **_waiting_and_going(plan),
         # The Service is ours: the pods need it before they are ready.
         "network": {"enableDNSHostnames": False},
         "failurePolicy": {
             "maxRestarts": plan.job.retries,
-            # No pod of a new attempt before the last of the old one is gone.
+            # No pod of a new attempt starts before the last pod of the old one is gone.
             "restartStrategy": "BlockingRecreate",
             "rules": [
                 {"action": "FailJobSet", "onJobFailureReasons": ["PodFailurePolicy", "DeadlineExceeded"]}
@@ -168,7 +172,7 @@ def _queued(plan: Plan) -> dict[str, Any]:
 
 
 def _waiting_and_going(plan: Plan) -> dict[str, Any]:
-    """Return what Job and JobSet say alike: whether a queue lets it in, and when it goes."""
+    """Return what Job and JobSet have in common: whether a queue lets the job in, and when it is removed."""
     options = plan.settings(KubernetesPlan).options
     suspend = {"suspend": True} if options.queue else {}
     return suspend if options.ttl is None else {**suspend, "ttlSecondsAfterFinished": math.ceil(options.ttl)}
@@ -184,7 +188,7 @@ def _job_spec(plan: Plan, template: dict[str, Any]) -> dict[str, Any]:
         "backoffLimit": 0,
         **({} if deadline is None else {"activeDeadlineSeconds": math.ceil(deadline)}),
         "podReplacementPolicy": "Failed",
-        # Its pod succeeds when those of all nodes that have started have ended; the others may never come.
+        # Its pod succeeds when those of all nodes that started have ended. The other pods may never come.
         **({"successPolicy": {"rules": [{"succeededIndexes": "0"}]}} if plan.job.min_nodes else {}),
         "podFailurePolicy": {
             "rules": [
@@ -199,7 +203,7 @@ def _job_spec(plan: Plan, template: dict[str, Any]) -> dict[str, Any]:
 def _passed(plan: Plan) -> list[int]:
     """Return the exit codes of pods that do not fail the Job for good.
 
-    Where one pod is evicted, or a queue preempts the job, the other pods get SIGTERM as well, and may fail
+    If one pod is evicted, or a queue preempts the job, the other pods get SIGTERM as well, and may fail
     first.
     """
     options = plan.settings(KubernetesPlan).options
@@ -209,9 +213,10 @@ def _passed(plan: Plan) -> list[int]:
 
 
 def _failures(passed: list[int], *, may_return: bool) -> list[dict[str, Any]]:
-    """Any failed pod fails the Job. `may_return`: a JobSet starts it again after some of the `passed` codes.
+    """Return the rules by which any failed pod fails the Job.
 
-    What is only counted fails the Job by its backoffLimit, a reason on which the JobSet starts it again.
+    `may_return`: a JobSet starts it again after some of the `passed` codes. A code that is only counted fails
+    the Job through its backoffLimit, and for that reason the JobSet starts it again.
     """
     counted = "Count" if may_return else "FailJob"
     rules: list[dict[str, Any]] = [{"action": counted, "onPodConditions": _DISRUPTED}]
