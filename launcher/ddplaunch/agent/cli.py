@@ -183,9 +183,9 @@ def _without_plan(arguments: argparse.Namespace, folder: str) -> int:
 
         return query.main(folder, arguments.what, arguments.why)
     if arguments.verb == "look":
-        from ddplaunch.agent.outside import command as look
+        from ddplaunch.agent.outside import look
 
-        return look.main(arguments.of or "")
+        return look.print_evidence(arguments.of or "")
     if arguments.verb == "interfaces":
         from ddplaunch.agent.interfaces import command
 

@@ -357,7 +357,7 @@ def _run_plan(
 
 def _exec(command: Sequence[str]) -> int:
     """Become the command. Returns a shell's exit code where that cannot be."""
-    from ddplaunch.agent.system import programs, signals
+    from ddplaunch.agent.system import processes, signals
 
     signals.unblock()
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
@@ -366,7 +366,7 @@ def _exec(command: Sequence[str]) -> int:
         os.execvp(command[0], list(command))  # noqa: S606 - the user's own words
     except OSError as error:
         _say(f"{command[0]} cannot be started: {error.strerror}")
-        return programs.refused(command[0], os.environ.get("PATH", os.defpath)) or programs.UNEXECUTABLE
+        return processes.refused(command[0], os.environ.get("PATH", os.defpath)) or processes.UNEXECUTABLE
 
 
 def _own_code(backend: LocalBackend, handle: Handle, plan: Plan, node: int, code: int) -> int | None:

@@ -12,8 +12,8 @@ import pytest
 from tests.agent.checks.make import make_context
 from tests.few_threads import group_of
 
-from ddplaunch.agent.checks import limits
-from ddplaunch.agent.checks.limits import ENOUGH_THREADS, LEAST_THREADS, Room
+from ddplaunch.agent.checks import machine
+from ddplaunch.agent.checks.machine import ENOUGH_THREADS, LEAST_THREADS, Room
 from ddplaunch.agent.contract import Status
 
 ROOT = Path(__file__).parents[3]
@@ -71,7 +71,7 @@ def test_what_a_control_group_may_start() -> None:
 
 def room_for(monkeypatch: pytest.MonkeyPatch, left: int, name: str = "ulimit -u") -> None:
     """Make the node one with so much room by that limit."""
-    monkeypatch.setattr(limits, "room_for_threads", lambda: Room(left, 50, name))
+    monkeypatch.setattr(machine, "room_for_threads", lambda: Room(left, 50, name))
 
 
 @pytest.mark.parametrize("ranks", [1, 8])
@@ -94,7 +94,7 @@ def test_how_many_are_enough(
 ) -> None:
     """What no rank can do without is wanted; where others have more, the user is warned."""
     room_for(monkeypatch, each * ranks + more)
-    result = limits.check_threads(make_context(tmp_path, nproc_per_node=ranks))
+    result = machine.check_threads(make_context(tmp_path, nproc_per_node=ranks))
 
     assert expected == (result.status, result.code)
 
@@ -114,7 +114,7 @@ def test_where_the_limit_is_set(
 ) -> None:
     """The hint names it on this platform."""
     room_for(monkeypatch, 3, name)
-    result = limits.check_threads(make_context(tmp_path, platform=platform))
+    result = machine.check_threads(make_context(tmp_path, platform=platform))
 
     assert f"room for 3 more threads ({name} is 50)" == result.observed
     assert advice in result.hint
@@ -124,4 +124,4 @@ def test_no_limit_is_seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     """Then nothing is known to be wrong."""
     monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
-    assert limits.room_for_threads(str(tmp_path)) is None
+    assert machine.room_for_threads(str(tmp_path)) is None

@@ -13,7 +13,7 @@ import pytest
 from tests.agent.checks.infiniband import EFA, HALF_DOWN, HOST_GIDS, POD_GIDS, ROCE, sysfs
 from tests.agent.checks.make import make_context
 
-from ddplaunch.agent.checks import limits, rdma
+from ddplaunch.agent.checks import machine, rdma
 from ddplaunch.agent.checks.context import Context
 from ddplaunch.agent.contract import CheckResult, Status
 from ddplaunch.agent.system import processes
@@ -224,8 +224,8 @@ def test_memory_that_may_be_locked(
 @pytest.mark.parametrize(
     ("soft", "status"),
     [
-        (limits.LEAST_LOCKED - 1, Status.FAIL),
-        (limits.LEAST_LOCKED, Status.UNKNOWN),
+        (machine.LEAST_LOCKED - 1, Status.FAIL),
+        (machine.LEAST_LOCKED, Status.UNKNOWN),
         (resource.RLIM_INFINITY, Status.PASS),
     ],
 )
@@ -234,7 +234,7 @@ def test_how_much_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sof
     monkeypatch.setattr(processes, "has_capability", lambda *_: False)
     monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, resource.RLIM_INFINITY))
 
-    assert status == limits.check_memlock(context(tmp_path, 1)).status
+    assert status == machine.check_memlock(context(tmp_path, 1)).status
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ def test_where_the_limit_comes_from(
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1 << 16, 1 << 16))
     job = make_context(tmp_path, resources={"rdma": 1}, platform=platform)
 
-    assert word in limits.check_memlock(job).hint
+    assert word in machine.check_memlock(job).hint
 
 
 def test_real_pinning_fails_beyond_the_limit() -> None:

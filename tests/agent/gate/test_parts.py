@@ -17,9 +17,9 @@ from tests.ports import own_port
 
 from ddplaunch.agent.contract import CheckResult, MeshTask, Status
 from ddplaunch.agent.gate import probe, table
+from ddplaunch.agent.gate.probe import Responder
 from ddplaunch.agent.system import ports
 from ddplaunch.agent.transport import strangers
-from ddplaunch.agent.transport.responder import Responder
 
 KEY = b"key"
 

@@ -12,8 +12,8 @@ from tests.agent.gate.long_way import long_way
 
 from ddplaunch.agent.contract import Exit, MeshTask
 from ddplaunch.agent.gate import probe
+from ddplaunch.agent.gate.probe import Responder
 from ddplaunch.agent.system import ports
-from ddplaunch.agent.transport.responder import Responder
 from ddplaunch.report import gate_results
 
 DELAY = 0.03

@@ -9,8 +9,8 @@ from tests.ports import own_port
 
 from ddplaunch.agent.contract import MeshTask
 from ddplaunch.agent.gate import probe
+from ddplaunch.agent.gate.probe import Responder
 from ddplaunch.agent.system import ports
-from ddplaunch.agent.transport.responder import Responder
 
 
 def test_a_path_is_tried_when_it_is_its_turn() -> None:

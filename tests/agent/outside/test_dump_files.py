@@ -15,7 +15,7 @@ import pytest
 from tests.agent.outside.torch_job import hanging
 
 from ddplaunch.agent.evidence import flight
-from ddplaunch.agent.outside import dump_files
+from ddplaunch.agent.outside import debug_server
 from ddplaunch.agent.system import proc
 
 TRAINS = """
@@ -43,7 +43,7 @@ TIMES_ARE_TOLD = pytest.mark.skipif(
 
 def answers(ranks: dict[int, int]) -> dict[int, dict[str, Any]]:
     """Return what is found in twenty seconds."""
-    return dump_files.answers(ranks, ranks, time.monotonic() + 20)
+    return debug_server.answers(ranks, ranks, time.monotonic() + 20)
 
 
 @pytest.mark.slow

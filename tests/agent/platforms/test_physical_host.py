@@ -9,7 +9,7 @@ import pytest
 
 from ddplaunch.agent.contract import Env, NodeStatus, Verdict
 from ddplaunch.agent.diagnosis import verdict_text
-from ddplaunch.agent.platforms import physical_host
+from ddplaunch.agent.platforms import places
 from ddplaunch.agent.system.subjects import node, nodes
 
 D = ["d-0", "d-1", "d-2", "d-3"]
@@ -38,12 +38,12 @@ def test_a_machine_is_named_where_its_node_is_named_first(said: str, shown: str)
 def test_a_host_is_a_pod_on_a_machine(machine: str, added: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Elsewhere it is the machine itself, as for a pod that has its machine's network."""
     monkeypatch.setenv(Env.MACHINE, machine)
-    assert socket.gethostname() + added == physical_host.host()
+    assert socket.gethostname() + added == places.host()
 
 
 def test_only_who_was_heard_of_is_known_to_be_somewhere() -> None:
     """A node's status begins with its name alone."""
-    assert {1: "w1"} == physical_host.known_machines(
+    assert {1: "w1"} == places.known_machines(
         [NodeStatus(0, "d-0"), NodeStatus(1, "d-1 on w1"), NodeStatus(2)]
     )
 
@@ -52,8 +52,8 @@ def test_ranks_are_on_machines_too() -> None:
     """Their verdicts speak of ranks, and a line below says where these are."""
     names = [f"d-{node}.d.lab.svc.cluster.local" for node in range(2)]
     verdict = Verdict("rank-failed", "rank 1 raised", "run", nodes=[1], ranks=[1])
-    lines = verdict_text.block([verdict], True, physical_host.names_with_machines(names, {1: "w1"}))
+    lines = verdict_text.block([verdict], True, places.names_with_machines(names, {1: "w1"}))
     assert "    rank 1: on node 1 (d-1 on w1)" in lines
     assert "    rank 1: on node 1 (d-1)" in verdict_text.block(
-        [verdict], True, physical_host.names_with_machines(names, {})
+        [verdict], True, places.names_with_machines(names, {})
     )

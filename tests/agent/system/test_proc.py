@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from tests.busy import BUSY
 
-from ddplaunch.agent.system import proc, tcp
+from ddplaunch.agent.system import ports, proc
 
 PROGRAM = "import sys, time; sys.stdout.write('up\\n'); sys.stdout.flush(); time.sleep(60)"
 
@@ -128,12 +128,12 @@ def test_bytes_through_a_real_connection() -> None:
     with left, right:
         inodes = {os.fstat(left.fileno()).st_ino, os.fstat(right.fileno()).st_ino}
         assert inodes <= proc.socket_inodes(os.getpid())
-        before = tcp.traffic_by_inode()
+        before = ports.traffic_by_inode()
         left.sendall(b"x" * 100_000)
         received = 0
         while received < 100_000:
             received += len(right.recv(1 << 16))
-        after = tcp.traffic_by_inode()
+        after = ports.traffic_by_inode()
 
     assert [after[inode].moved - before[inode].moved for inode in inodes] == [100_000, 100_000]
     assert all(0 <= after[inode].idle < BUSY * 5 for inode in inodes)
@@ -148,7 +148,7 @@ def test_how_long_a_socket_has_been_idle() -> None:
         left.sendall(b"x")
         right.recv(1)
         time.sleep(0.5)
-        idle = tcp.traffic_by_inode()[os.fstat(right.fileno()).st_ino].idle
+        idle = ports.traffic_by_inode()[os.fstat(right.fileno()).st_ino].idle
 
     assert 0.4 <= idle < BUSY * 5
 

@@ -6,16 +6,7 @@ import time
 from dataclasses import replace
 from typing import Callable, Optional
 
-from ddplaunch.agent.checks import (
-    configuration,
-    gpus,
-    interpreter,
-    limits,
-    machine,
-    network,
-    port,
-    rdma,
-)
+from ddplaunch.agent.checks import configuration, gpus, interpreter, machine, network, port, rdma
 from ddplaunch.agent.checks.context import Context, unknown
 from ddplaunch.agent.contract import CheckResult, Status
 from ddplaunch.agent.system.background import Task
@@ -33,10 +24,10 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("gpus", gpus.check_gpus),
     ("backend", gpus.check_backend),
     ("rdma", rdma.check_rdma),
-    ("memlock", limits.check_memlock),
+    ("memlock", machine.check_memlock),
     ("shm", machine.check_shm),
     ("memory", machine.check_memory),
-    ("threads", limits.check_threads),
+    ("threads", machine.check_threads),
     ("cpu", machine.check_cpu),
     ("disk", machine.check_disk),
     ("clock", machine.check_clock),

@@ -57,14 +57,14 @@ from ddplaunch.agent.diagnosis import catalogue, verdict_text
 from ddplaunch.agent.diagnosis.gate import paths
 from ddplaunch.agent.gate import probe, table
 from ddplaunch.agent.gate.hub_connection import HubConnection, HubUnreachedError
-from ddplaunch.agent.platforms import physical_host, scheduler_log, termination
+from ddplaunch.agent.gate.probe import Responder
+from ddplaunch.agent.platforms import places, scheduler_log, termination
 from ddplaunch.agent.system import phrases, ports, secrets, signals
 from ddplaunch.agent.system.background import Task
 from ddplaunch.agent.system.processes import STOPPING
 from ddplaunch.agent.text.printable import printable
 from ddplaunch.agent.transport.endpoints import Endpoint, address_of
 from ddplaunch.agent.transport.protocol import Channel, LostError
-from ddplaunch.agent.transport.responder import Responder
 
 if TYPE_CHECKING:
     from ddplaunch.agent.gate.smoke import Smoke
@@ -267,14 +267,14 @@ class Gate:
         }
         check_in = CheckIn(
             node=self._node,
-            host=physical_host.host(),
+            host=places.host(),
             nodes=self._plan.nodes,
             nproc_per_node=self._plan.nproc_per_node,
             address=self._address(),
             ports=listening,
             at=time.time(),
-            machine=physical_host.boot_id(),
-            netns=physical_host.network_namespace(),
+            machine=places.boot_id(),
+            netns=places.network_namespace(),
             pid=os.getpid(),
             facts=facts,
             # `facts` above has the facts of all checks; a failure also keeps its own.

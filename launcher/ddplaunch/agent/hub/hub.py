@@ -37,7 +37,7 @@ from ddplaunch.agent.hub.notify import Notifier
 from ddplaunch.agent.hub.process import StopSignals, reap_children
 from ddplaunch.agent.hub.run import RunSession, RunState
 from ddplaunch.agent.hub.server import TICK, MessageHandler, Server, Session
-from ddplaunch.agent.platforms import physical_host, termination
+from ddplaunch.agent.platforms import places, termination
 from ddplaunch.agent.platforms.holder import holder_of_port
 from ddplaunch.agent.platforms.places import handle
 from ddplaunch.agent.system import phrases, ports
@@ -337,9 +337,7 @@ def _print_result(record: JobRecord, notifier: Notifier) -> int:
         notifier.send(Occasion.END)
         termination.write(record.exit_code or Exit.OK, record.verdicts)
     if record.verdicts:
-        names = physical_host.names_with_machines(
-            record.plan.names, physical_host.known_machines(record.nodes.values())
-        )
+        names = places.names_with_machines(record.plan.names, places.known_machines(record.nodes.values()))
         record.log("\n".join(verdict_text.block(record.verdicts, True, names)))
     what = "attempt" if record.exit_code == REGROUP else "job"
     record.add_event("end", f"the {what} {phrases.ended(record.exit_code)}")

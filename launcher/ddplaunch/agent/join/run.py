@@ -36,7 +36,7 @@ from ddplaunch.agent.join.spot import CannotJoinError
 from ddplaunch.agent.local import host
 from ddplaunch.agent.local.carrier import UserStreams
 from ddplaunch.agent.platforms import places, scheduler_variables
-from ddplaunch.agent.system import programs
+from ddplaunch.agent.system import processes
 from ddplaunch.agent.system.signals import BySignal
 from ddplaunch.agent.text.printable import error_text, printable
 from ddplaunch.agent.transport.endpoints import Endpoint, parse
@@ -130,11 +130,11 @@ def _unstarted(command: Sequence[str]) -> Optional[int]:
     path = os.environ.get("PATH", os.defpath)
     outer = ""
     for start in starts(command):
-        if start.kind == PROGRAM and (refused := programs.refused(start.word, path)):
+        if start.kind == PROGRAM and (refused := processes.refused(start.word, path)):
             return refused
         if start.kind not in (PROGRAM, MODULE) and not os.path.exists(start.word):
             if start.kind == SHELL_SCRIPT:
-                return programs.ABSENT
+                return processes.ABSENT
             return 2 if os.path.basename(outer).startswith("python") else 1  # of its ranks
         outer = start.word
     return None

@@ -17,7 +17,7 @@ from ddplaunch.agent.evidence import cgroup, flight, gpus, kernel, py_spy, ras, 
 from ddplaunch.agent.evidence.source_lines import SourceLines
 from ddplaunch.agent.evidence.waits import Thread, ThreadWaits
 from ddplaunch.agent.interfaces import read
-from ddplaunch.agent.platforms import physical_host
+from ddplaunch.agent.platforms import places
 from ddplaunch.agent.supervisor import rank_evidence
 from ddplaunch.agent.supervisor.hooks import Hooks, Line
 from ddplaunch.agent.supervisor.ranks import Rank
@@ -120,7 +120,7 @@ class Collector:
         answer = self._of_nccl(alive) if stalled and look.why == "deadline" and self._node == 0 else None
         return NodeEvidence(
             node=self._node,
-            host=physical_host.host(),
+            host=places.host(),
             at=time.time(),
             phase=phase,
             ranks=evidence,
@@ -136,7 +136,7 @@ class Collector:
             launch_exit=launch_exit,
             launch_output=launch_output,
             missing=self._missing,
-            machine=f"{physical_host.boot_id()} {physical_host.network_namespace()}",
+            machine=f"{places.boot_id()} {places.network_namespace()}",
             addresses=_addresses(),
             xids=self._kernel.xids(self._pids, self._gpus),
             gpus=lines,
