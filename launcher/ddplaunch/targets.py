@@ -85,7 +85,7 @@ KUBERNETES: Final = Target(
     render="ddplaunch.render.kubernetes:render",
     connect="ddplaunch.backends.kubernetes.backend:connect",
     check_up="ddplaunch.backends.kubernetes.submission:check_up",
-    reach="ddplaunch.backends.kubernetes.kubeconfig:destination",
+    reach="ddplaunch.backends.kubernetes:destination",
     without_order="no Job of Kubernetes can wait for another, with or without Kueue (a JobSet's dependsOn "
     "orders the parts of one job)",
     gate_timeout=POD_GATE_TIMEOUT,

@@ -58,8 +58,8 @@ if TYPE_CHECKING:
     from ddplaunch.backends.job import Handle, Job, Known, Remains, State
     from ddplaunch.backends.slurm.submission import UncertainError
     from ddplaunch.plan.plan import Plan
-    from ddplaunch.render.rendered import Rendered
-    from ddplaunch.report.diagnosis import Diagnosis
+    from ddplaunch.render import Rendered
+    from ddplaunch.report import Diagnosis
     from ddplaunch.spec.models import (
         Gate,
         JobSpec,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ddplaunch.backends.job import Handle
     from ddplaunch.plan.plan import Plan
     from ddplaunch.plan.source import Source
-    from ddplaunch.render.rendered import Rendered
+    from ddplaunch.render import Rendered
     from ddplaunch.spec.changes import Change
     from ddplaunch.spec.config import Config, Profile
     from ddplaunch.spec.models import JobSpec

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ddplaunch.backends import Backend, Deletes
     from ddplaunch.backends.job import Handle, Job, Known, Remains
     from ddplaunch.backends.outputs import Outputs
-    from ddplaunch.report.diagnosis import Diagnosis
+    from ddplaunch.report import Diagnosis
 
 
 def parsed(handle: Handle | str) -> Handle:
@@ -218,7 +218,7 @@ def diagnose(
     that has left nothing, and for `debug_image` without such pods.
     """
     from ddplaunch.backends import foreign_jobs, saved
-    from ddplaunch.report.diagnosis import diagnose
+    from ddplaunch.report import diagnose
 
     pid, pods = foreign_jobs.process_named(str(job)), foreign_jobs.pods_named(str(job))
     if debug_image and pods is None:

@@ -12,7 +12,7 @@ from ddplaunch.errors import NeverStartsError, NotFinishedError
 
 if TYPE_CHECKING:
     from ddplaunch.backends.job import Handle, Job
-    from ddplaunch.report.diagnosis import Diagnosis
+    from ddplaunch.report import Diagnosis
 
 GIVEN_UP_AFTER: Final = 10.0
 """Seconds for which a job must have been one that never starts: a scheduler may think again."""
@@ -84,7 +84,7 @@ def wait_all(handles: Sequence[Handle | str]) -> Iterator[Diagnosis]:
     A job that has been pending for 10 s for a reason that no waiting cures comes too: its `never_starts` is
     true. Each scheduler is asked for all its jobs at once. Raises as `status`.
     """
-    from ddplaunch.report.diagnosis import diagnose
+    from ddplaunch.report import diagnose
 
     waits = {parsed(handle): Wait() for handle in handles}
     with ExitStack() as stack:
@@ -114,7 +114,7 @@ def follow(handle: Handle | str) -> Iterator[str | Job | Diagnosis]:
     `Diagnosis` comes last. Raises as `watch`.
     """
     from ddplaunch.backends.job import EVERYTHING
-    from ddplaunch.report.diagnosis import diagnose
+    from ddplaunch.report import diagnose
 
     with connected_to(handle) as (backend, found):
         wait = Wait()

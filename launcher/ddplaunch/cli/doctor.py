@@ -14,7 +14,7 @@ from ddplaunch.cli.parser import Command, as_json
 from ddplaunch.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from ddplaunch.report.diagnosis import Diagnosis
+    from ddplaunch.report import Diagnosis
     from ddplaunch.spec.config import Profile
     from ddplaunch.spec.models import JobSpec
 

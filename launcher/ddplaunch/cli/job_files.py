@@ -21,7 +21,7 @@ from ddplaunch.errors import ClusterError, DdplaunchError, ExitCode, UsageError
 if TYPE_CHECKING:
     from ddplaunch.plan.imports import Kept, Needs
     from ddplaunch.plan.plan import Plan
-    from ddplaunch.render.rendered import Rendered, RenderedFile
+    from ddplaunch.render import Rendered, RenderedFile
 
 _SCRIPT: Final = "train.py"
 _SHOWN_NAMES: Final = 8

@@ -79,6 +79,7 @@ _MODULES: Final = {
     "status": "jobs",
     "list": "jobs",
     "logs": "jobs",
+    "watch": "jobs",
     "cancel": "jobs",
     "explain": "diagnose",
     "interfaces": "doctor",

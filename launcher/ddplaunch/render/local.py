@@ -7,8 +7,8 @@ import json
 from ddplaunch.agent.contract import Files, JobPlan, codec
 from ddplaunch.plan.plan import Plan
 from ddplaunch.plan.source import LOCAL_LIMIT
+from ddplaunch.render import Rendered, RenderedFile
 from ddplaunch.render.archive import agent_archive, source_archive
-from ddplaunch.render.rendered import Rendered, RenderedFile
 
 SCRIPT = "run.sh"
 

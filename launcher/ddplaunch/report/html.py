@@ -14,9 +14,8 @@ from markupsafe import Markup
 
 from ddplaunch.agent.system import phrases
 from ddplaunch.agent.text.printable import printable
-from ddplaunch.report import fact_sources, gate_results, rank_table, sentence, sources, words
-from ddplaunch.report.diagnosis import Diagnosis
-from ddplaunch.report.scene import Scene, make_pictures
+from ddplaunch.report import Diagnosis, fact_sources, gate_results, rank_table, sentence, sources, words
+from ddplaunch.report.pictures import Scene, make_pictures
 from ddplaunch.report.verdict import culprits, node_names
 
 _STACKS = 64

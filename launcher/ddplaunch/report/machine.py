@@ -12,8 +12,7 @@ from ddplaunch.agent.contract import JobStatus, Status, Verdict, codec
 from ddplaunch.agent.contract.words import Where
 from ddplaunch.agent.diagnosis.run import pace
 from ddplaunch.backends.job import Earlier, Job, State
-from ddplaunch.report import gate_results, verdict
-from ddplaunch.report.diagnosis import Diagnosis, known_verdicts
+from ddplaunch.report import Diagnosis, gate_results, known_verdicts, verdict
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 ID: Final = "urn:ddplaunch:diagnosis:v1"

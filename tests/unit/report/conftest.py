@@ -25,7 +25,7 @@ from ddplaunch.agent.contract import (
     Verdict,
 )
 from ddplaunch.backends.job import Handle, Job, State
-from ddplaunch.report.diagnosis import Diagnosis
+from ddplaunch.report import Diagnosis
 
 AT = 1_700_000_000.0
 VERDICT = Verdict(

@@ -9,7 +9,7 @@ from tests.unit.report import conftest as given
 from ddplaunch.agent.contract import Exit, Verdict
 from ddplaunch.agent.diagnosis.run import decide
 from ddplaunch.backends.job import State
-from ddplaunch.report.diagnosis import diagnose, known_verdicts
+from ddplaunch.report import diagnose, known_verdicts
 
 
 def test_the_jobs_own_verdicts_count() -> None:

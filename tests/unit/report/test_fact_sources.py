@@ -11,8 +11,7 @@ from tests.unit.report.pictures import stuck
 
 from ddplaunch.agent.contract import Ras, Verdict
 from ddplaunch.agent.diagnosis.run import decide, devices
-from ddplaunch.report import fact_sources, html
-from ddplaunch.report.diagnosis import Diagnosis
+from ddplaunch.report import Diagnosis, fact_sources, html
 
 
 def found(verdict: Verdict) -> dict[str, str]:

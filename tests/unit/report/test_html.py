@@ -11,8 +11,7 @@ from tests.unit.report.pages import read
 
 from ddplaunch.agent.contract import CheckResult
 from ddplaunch.backends.job import State
-from ddplaunch.report import html
-from ddplaunch.report.diagnosis import Diagnosis, diagnose
+from ddplaunch.report import Diagnosis, diagnose, html
 
 
 def test_it_fetches_nothing(diagnosis: Diagnosis) -> None:

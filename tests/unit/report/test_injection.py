@@ -11,8 +11,7 @@ from tests.unit.report.pages import read
 from ddplaunch.agent.contract import JobStatus, NodeStatus
 from ddplaunch.backends.job import State
 from ddplaunch.cli.jobs import table as jobs_table
-from ddplaunch.report import board, gate_results, html, verdict
-from ddplaunch.report.diagnosis import Diagnosis
+from ddplaunch.report import Diagnosis, board, gate_results, html, verdict
 
 EVIL = (
     "</title></style><script>alert(1)</script><a href=\"javascript:x\" onload='y'>"

@@ -14,8 +14,8 @@ from tests.unit.report import conftest as given
 from ddplaunch.agent.contract import Exit, RankPace, Verdict
 from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
 from ddplaunch.backends.job import State
+from ddplaunch.report import Diagnosis, diagnose
 from ddplaunch.report import machine as shapes
-from ddplaunch.report.diagnosis import Diagnosis, diagnose
 from ddplaunch.report.machine import diagnosis_data, doctor_data, job_data
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "reference" / "diagnose.md").read_text("utf-8")

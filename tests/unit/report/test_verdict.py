@@ -19,8 +19,7 @@ from ddplaunch.agent.contract import (
     Verdict,
 )
 from ddplaunch.backends.job import State
-from ddplaunch.report import verdict
-from ddplaunch.report.diagnosis import Diagnosis, diagnose
+from ddplaunch.report import Diagnosis, diagnose, verdict
 from ddplaunch.report.paint import Paint
 
 WHOLE = """\

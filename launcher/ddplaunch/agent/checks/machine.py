@@ -4,8 +4,8 @@ Free space and load are of this moment: what another process takes later is not 
 
 RDMA pins its send buffers, which count against the memory that a process may lock. Linux,
 drivers/infiniband/core/umem.c: beyond a process's soft RLIMIT_MEMLOCK pinning fails with ENOMEM, unless it
-has CAP_IPC_LOCK in the first user namespace. NCCL prints `Call to ibv_reg_mr failed with error Cannot allocate
-memory`, or ibv_create_cq, at its first connection, and the other ranks wait.
+has CAP_IPC_LOCK in the first user namespace. NCCL prints `Call to ibv_reg_mr failed with error Cannot
+allocate memory`, or ibv_create_cq, at its first connection, and the other ranks wait.
 
 Linux counts processes and threads together. clone(2) fails with EAGAIN beyond RLIMIT_NPROC of the user, which
 root and the capabilities SYS_RESOURCE and SYS_ADMIN lift, and beyond pids.max of a control group or of one

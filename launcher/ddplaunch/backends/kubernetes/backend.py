@@ -46,7 +46,7 @@ from ddplaunch.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
     from ddplaunch.backends.outputs import Outputs
-    from ddplaunch.render.rendered import Rendered
+    from ddplaunch.render import Rendered
 
 _POLL = 0.1
 _STUCK = (

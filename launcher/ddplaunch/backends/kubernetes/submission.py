@@ -24,7 +24,7 @@ from ddplaunch.errors import ClusterError, UsageError
 
 if TYPE_CHECKING:
     from ddplaunch.backends.kubernetes.record import Submission
-    from ddplaunch.render.rendered import Rendered
+    from ddplaunch.render import Rendered
     from ddplaunch.spec.models import JobSpec
 
 _TTL = 600.0

@@ -10,8 +10,8 @@ from dataclasses import replace
 from ddplaunch.agent.job_file import kubernetes
 from ddplaunch.plan.kubernetes import KubernetesPlan
 from ddplaunch.plan.plan import Plan
+from ddplaunch.render import Rendered, RenderedFile
 from ddplaunch.render.kubernetes import objects, overlay, pod, text
-from ddplaunch.render.rendered import Rendered, RenderedFile
 
 _ROOM = 50
 """Characters of a job's name, as in a job file: Kubernetes makes longer ones of it."""

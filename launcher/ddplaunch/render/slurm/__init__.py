@@ -16,8 +16,8 @@ from pathlib import Path
 from ddplaunch.agent.contract import Files, JobPlan, codec
 from ddplaunch.plan.plan import Plan
 from ddplaunch.plan.slurm import SlurmPlan
+from ddplaunch.render import Rendered, RenderedFile
 from ddplaunch.render.archive import agent_archive, source_archive
-from ddplaunch.render.rendered import Rendered, RenderedFile
 
 _COLUMNS = 120
 _ENTER = """\

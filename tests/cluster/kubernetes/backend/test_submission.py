@@ -12,7 +12,7 @@ from tests.cluster.kubernetes.cluster import Cluster
 
 from ddplaunch.backends.kubernetes.backend import KubernetesBackend
 from ddplaunch.errors import ClusterError
-from ddplaunch.render.rendered import Rendered, RenderedFile
+from ddplaunch.render import Rendered, RenderedFile
 
 NEVER = {"gpus": 64}
 """What no machine has: such a job stands, and does nothing."""

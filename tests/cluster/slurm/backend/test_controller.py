@@ -231,7 +231,7 @@ def test_old_submissions_are_forgotten(
 ) -> None:
     """With their scripts, which hold the agent."""
     first = backend.submit(job("", "--hold", name="first"))
-    monkeypatch.setattr("ddplaunch.backends.slurm.record.KEPT", -1.0)
+    monkeypatch.setattr("ddplaunch.backends.slurm.submission.KEPT", -1.0)
     second = backend.submit(job("", "--hold", name="second"))
 
     assert [second] == [each.handle for each in backend.known()]

@@ -102,7 +102,7 @@ def test_what_slurm_takes_though_it_can_never_start(
 ) -> None:
     """Sent by hand, it waits for ever, and the hint says so."""
     cluster.configure(SHORT)
-    monkeypatch.setattr("ddplaunch.backends.slurm.limits.problems", lambda *_: [])
+    monkeypatch.setattr("ddplaunch.backends.slurm.pending.problems", lambda *_: [])
     handle = backend.submit(job("", *options, nodes=nodes))
 
     found = told(cluster, backend, handle, begin)

@@ -13,9 +13,9 @@ from tests.disks import fill, small_disk
 
 from ddplaunch.backends.job import Handle
 from ddplaunch.backends.slurm.backend import SlurmBackend, parse_handle
-from ddplaunch.backends.slurm.record import Records, Submission
+from ddplaunch.backends.slurm.submission import Records, Submission
 from ddplaunch.errors import ClusterError, UsageError
-from ddplaunch.render.rendered import RenderedFile
+from ddplaunch.render import RenderedFile
 
 
 def begin(records: Records, name: str, **changes: object) -> Submission:
