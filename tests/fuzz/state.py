@@ -18,7 +18,7 @@ from tests.fuzz import evidence, mutate
 from tests.fuzz.target import Target
 
 from ddplaunch.agent.contract import Files, JobPlan, JobStatus, NodeStatus, Phase, codec
-from ddplaunch.backends.kubernetes import record as of_kubernetes
+from ddplaunch.backends.kubernetes import submission as of_kubernetes
 from ddplaunch.backends.local import backend, host
 from ddplaunch.backends.slurm import submission as of_slurm
 from ddplaunch.cli.main import main

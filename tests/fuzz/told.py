@@ -10,7 +10,7 @@ from ddplaunch.backends.job import Job
 from ddplaunch.cli import exits
 from ddplaunch.cli import jobs as listing
 from ddplaunch.report import board, diagnose, html, machine, verdict
-from ddplaunch.report.paint import Paint
+from ddplaunch.report.words import Paint
 
 _WIDTH = 100
 

@@ -33,6 +33,7 @@ from ddplaunch.api.submitted import (
     delete,
     diagnose,
     find,
+    follow,
     jobs,
     known,
     last,
@@ -40,8 +41,10 @@ from ddplaunch.api.submitted import (
     outputs,
     remains,
     status,
+    wait,
+    wait_all,
+    watch,
 )
-from ddplaunch.api.waiting import follow, wait, wait_all, watch
 from ddplaunch.errors import (
     ClusterError,
     DdplaunchError,

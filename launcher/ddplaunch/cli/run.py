@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from ddplaunch.agent import join
 from ddplaunch.agent.contract import OUTPUT_LOST, Exit, StopRequest
-from ddplaunch.agent.join import options
 from ddplaunch.agent.system import signals
 from ddplaunch.agent.system.processes import STOPPING
 from ddplaunch.agent.text import shell
@@ -163,7 +163,7 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--name",
         type=arguments.job_name,
-        default=options.JOB,
+        default=join.JOB,
         metavar="NAME",
         help="the job's name in `list` and in its handle (default: run)",
     )
@@ -187,13 +187,13 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="let processes that the command has started in the background go on after its end",
     )
-    options.add_prefix(parser)
+    join.add_prefix(parser)
     parser.add_argument(
         "--raw",
         action="store_true",
         help="give the command stdin, stdout and stderr as they are: nothing of its output is kept",
     )
-    options.add_arguments(parser, arguments.seconds)
+    join.add_arguments(parser, arguments.seconds)
     parser.add_argument(
         "command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the training command"
     )

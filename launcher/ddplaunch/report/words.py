@@ -1,10 +1,11 @@
-"""Formats numbers and times for people, and escapes text for HTML."""
+"""Formats numbers and times for people, colours words, and escapes text for HTML."""
 
 from __future__ import annotations
 
 import html
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from ddplaunch.agent.text.printable import printable
 from ddplaunch.agent.text.ranges import some as some
@@ -59,3 +60,28 @@ def clock(at: float) -> str:
         return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
     except (OverflowError, ValueError, OSError):
         return "at no known time"  # a record is broken, and the others are shown all the same
+
+
+# --- colours: every text must read the same without them
+
+
+@dataclass(frozen=True)
+class Paint:
+    """Adds terminal escapes to words if `on`."""
+
+    on: bool = False
+
+    def bad(self, text: str) -> str:
+        return self._around("1;31", text)
+
+    def good(self, text: str) -> str:
+        return self._around("32", text)
+
+    def odd(self, text: str) -> str:
+        return self._around("33", text)
+
+    def _around(self, code: str, text: str) -> str:
+        return f"\x1b[{code}m{text}\x1b[0m" if self.on and text else text
+
+
+PLAIN = Paint()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ddplaunch.agent.evidence import gpus
+from ddplaunch.agent.evidence import kernel
 
 INFORMATION = """Model:           GeForce GTX TITAN X
 IRQ:             64
@@ -57,22 +57,22 @@ def test_gpus_that_a_process_holds_open(tmp_path: Path) -> None:
         for number, name in enumerate(names):
             (tmp_path / pid / "fd" / str(number)).symlink_to(f"/dev/{name}")
 
-    assert {"0000:65:00", "0000:af:00"} == gpus.gpus_in_use([812, 813, 4199999], str(tmp_path))
-    assert set() == gpus.gpus_in_use([812], str(tmp_path / "absent"))
+    assert {"0000:65:00", "0000:af:00"} == kernel.gpus_in_use([812, 813, 4199999], str(tmp_path))
+    assert set() == kernel.gpus_in_use([812], str(tmp_path / "absent"))
 
 
 def test_what_nvidia_smi_says(tool: Tool) -> None:
     """Its lines are kept, also where it fails."""
     tool(f"echo '{LOST}' >&2; exit 15")
 
-    assert ([LOST], "") == gpus.Question().answer(lambda: None)
+    assert ([LOST], "") == kernel.Question().answer(lambda: None)
 
 
 def test_an_nvidia_smi_that_hangs(tool: Tool) -> None:
     """It gets two seconds, in which others are looked after."""
     tool("exec sleep 60")
     looks: list[None] = []
-    question = gpus.Question()
+    question = kernel.Question()
 
     assert ([], "nvidia-smi did not answer in 2 s") == question.answer(lambda: looks.append(None))
     assert looks
@@ -82,4 +82,4 @@ def test_no_nvidia_smi(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A missing program is no answer."""
     monkeypatch.setenv("PATH", str(tmp_path))
 
-    assert ([], "nvidia-smi: not found") == gpus.Question().answer(lambda: None)
+    assert ([], "nvidia-smi: not found") == kernel.Question().answer(lambda: None)

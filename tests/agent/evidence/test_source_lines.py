@@ -11,8 +11,8 @@ import pytest
 from tests.few_threads import refuse_threads
 
 from ddplaunch.agent.contract import Frame, RankEvidence, Stack
-from ddplaunch.agent.evidence import source_lines
-from ddplaunch.agent.evidence.source_lines import SourceLines, line
+from ddplaunch.agent.evidence import stacks
+from ddplaunch.agent.evidence.stacks import SourceLines, line
 from ddplaunch.agent.supervisor.collector import named_frames
 
 NOW = time.time()
@@ -152,7 +152,7 @@ def test_each_loop_has_its_lines(tmp_path: Path) -> None:
     path = tmp_path / "train.py"
     path.write_text(PROGRAM)
 
-    assert [[2, 8], [3, 6], [11, 12]] == source_lines.read_loops(str(path), time.time() + 1)
+    assert [[2, 8], [3, 6], [11, 12]] == stacks.read_loops(str(path), time.time() + 1)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_what_is_no_program_is_unknown(text: str, tmp_path: Path) -> None:
     path = tmp_path / "train.py"
     path.write_text(text)
 
-    assert source_lines.read_loops(str(path), time.time() + 1) is None
+    assert stacks.read_loops(str(path), time.time() + 1) is None
 
 
 def test_a_file_that_was_changed_since_is_not_what_runs(tmp_path: Path) -> None:
@@ -175,9 +175,9 @@ def test_a_file_that_was_changed_since_is_not_what_runs(tmp_path: Path) -> None:
     os.utime(path, (1000, 1000))
 
     assert (True, None, None) == (
-        bool(source_lines.read_loops(str(path), 1001)),
-        source_lines.read_loops(str(path), 999),
-        source_lines.read_loops(str(tmp_path / "none.py"), 1001),
+        bool(stacks.read_loops(str(path), 1001)),
+        stacks.read_loops(str(path), 999),
+        stacks.read_loops(str(tmp_path / "none.py"), 1001),
     )
 
 
@@ -186,4 +186,4 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "train.py"
     os.mkfifo(path)
 
-    assert source_lines.read_loops(str(path), time.time() + 1) is None
+    assert stacks.read_loops(str(path), time.time() + 1) is None

@@ -16,7 +16,7 @@ from tests.agent.hub.sessions import BUSY, Hub, Wire, beat
 from ddplaunch.agent.contract import Beat, Env, Exit, Files, NodeEvidence, SignalPlan, codec
 from ddplaunch.agent.contract.messages import Ending
 from ddplaunch.agent.hub.attempts import SETTLE
-from ddplaunch.agent.hub.stopping import TOGETHER
+from ddplaunch.agent.hub.closing import TOGETHER
 
 
 def told(hub: Hub, node: int) -> None:

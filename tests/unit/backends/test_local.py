@@ -18,7 +18,7 @@ from ddplaunch.agent.contract import StopRequest, codec
 from ddplaunch.backends.folder import state_folder
 from ddplaunch.backends.job import EVERYTHING, Handle, State
 from ddplaunch.backends.local import host
-from ddplaunch.backends.local.backend import LocalBackend
+from ddplaunch.backends.local.backend import CANCELLED, LocalBackend
 from ddplaunch.errors import ClusterError, NotFoundError, UsageError
 from ddplaunch.render import Rendered, RenderedFile
 

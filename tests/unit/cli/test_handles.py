@@ -11,8 +11,8 @@ from tests.unit.cli.ended_jobs import ended
 
 from ddplaunch.agent.contract import Exit, codec
 from ddplaunch.backends.folder import state_folder
-from ddplaunch.backends.kubernetes.record import Records as ClusterRecords
-from ddplaunch.backends.kubernetes.record import Submission as ClusterJob
+from ddplaunch.backends.kubernetes.submission import Records as ClusterRecords
+from ddplaunch.backends.kubernetes.submission import Submission as ClusterJob
 from ddplaunch.backends.local import backend, host
 from ddplaunch.backends.slurm.submission import Records as SlurmRecords
 from ddplaunch.backends.slurm.submission import Submission as SlurmJob

@@ -20,7 +20,7 @@ from ddplaunch.agent.contract import (
 )
 from ddplaunch.backends.job import State
 from ddplaunch.report import Diagnosis, diagnose, verdict
-from ddplaunch.report.paint import Paint
+from ddplaunch.report.words import Paint
 
 WHOLE = """\
 rank 0 is in evaluate() (train.py:140) for 96 s, the others wait in barrier

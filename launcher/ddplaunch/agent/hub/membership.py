@@ -16,8 +16,8 @@ from ddplaunch.agent.contract import CheckIn, CheckResult, Files, JobPlan, Statu
 from ddplaunch.agent.contract.messages import Waiting
 from ddplaunch.agent.diagnosis.gate import arrivals, decide, hub_unreached
 from ddplaunch.agent.diagnosis.gate.view import GateView
+from ddplaunch.agent.hub.closing import TOGETHER
 from ddplaunch.agent.hub.job_record import JobRecord
-from ddplaunch.agent.hub.stopping import TOGETHER
 from ddplaunch.agent.platforms import scheduler_log
 from ddplaunch.agent.platforms.scheduler_log import SchedulerLog, UnreachedReport
 from ddplaunch.agent.system import phrases

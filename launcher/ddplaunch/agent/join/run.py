@@ -18,6 +18,7 @@ from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from typing import Callable, NamedTuple, Optional
 
+from ddplaunch.agent import join
 from ddplaunch.agent.contract import (
     OUTPUT_LOST,
     Env,
@@ -31,7 +32,7 @@ from ddplaunch.agent.contract import (
 )
 from ddplaunch.agent.diagnosis import verdict_text
 from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
-from ddplaunch.agent.join import key, options, spot
+from ddplaunch.agent.join import key, spot
 from ddplaunch.agent.join.spot import CannotJoinError
 from ddplaunch.agent.local import host
 from ddplaunch.agent.local.carrier import UserStreams
@@ -147,7 +148,7 @@ def main(arguments: argparse.Namespace) -> int:
     """
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     watchdog = WatchdogPlan(arguments.notice_after, patient=True)
-    if arguments.kill_after != options.AUTO:
+    if arguments.kill_after != join.AUTO:
         watchdog = WatchdogPlan(arguments.notice_after, arguments.kill_after)
     try:
         if not command:

@@ -40,8 +40,8 @@ from ddplaunch.backends.kubernetes import (
 from ddplaunch.backends.kubernetes.api import Api, RefusedError
 from ddplaunch.backends.kubernetes.output import Output
 from ddplaunch.backends.kubernetes.queries import ApiState, Queries
-from ddplaunch.backends.kubernetes.record import Records, Submission, unseen
 from ddplaunch.backends.kubernetes.snapshot import Snapshot, Snapshots
+from ddplaunch.backends.kubernetes.submission import Records, Submission, unseen
 from ddplaunch.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:

@@ -1,6 +1,7 @@
 """The local backend: a job is a folder, `jobs/<name>/<n>/`, and one host process.
 
-The folder has the rendered files, output and evidence of one submission. It gets its number only when it is complete, so a launcher that dies on the way leaves no half job.
+The folder has the rendered files, output and evidence of one submission. It gets its number only when it is
+complete, so a launcher that dies on the way leaves no half job.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ that talk to Slurm: `submission` sends a file once, says why sbatch refused it, 
 sent; `snapshot` limits how often Slurm is asked, and `evidence` fetches the bundle, or looks at a job from
 outside. `backend` is the Backend.
 
-The job's hub writes its status into the job's folder. Slurm's state completes it, and stands alone where
-this machine cannot see the folder.
+The job's hub writes its status into the job's folder. Slurm's state completes it, and stands alone where this
+machine cannot see the folder.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ from ddplaunch.backends import saved
 from ddplaunch.backends.job import Handle, Job, Known, State
 from ddplaunch.backends.kubernetes.backend import KubernetesBackend
 from ddplaunch.backends.kubernetes.queries import ApiState
-from ddplaunch.backends.kubernetes.record import Attempts, Records, Submission
 from ddplaunch.backends.kubernetes.snapshot import Snapshot
+from ddplaunch.backends.kubernetes.submission import Attempts, Records, Submission
 from ddplaunch.errors import UsageError
 from ddplaunch.report import progress
 
