@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ddplaunch.agent.contract import Env
+from ddplaunch.agent.plan import Env
 from ddplaunch.errors import UsageError
 from ddplaunch.inject import Settings, document, pod, sbatch
 from ddplaunch.inject.document import Value

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, TypeVar
 
-from ddplaunch.agent.contract import JobPlan, NotifyPlan, WatchdogPlan
 from ddplaunch.agent.job_file import plan as job_file
+from ddplaunch.agent.plan import JobPlan, NotifyPlan, WatchdogPlan
 from ddplaunch.errors import SourceTooLargeError, UsageError
 from ddplaunch.plan import local, source
 from ddplaunch.plan.source import SourceFile
@@ -184,7 +184,7 @@ def _starter_words(spec: JobSpec, starter: Sequence[str]) -> list[str]:
     """Return the words before the user's command that start ranks with keepers: mpirun's or srun's.
 
     They run on node 0 alone, put `nproc_per_node` ranks on every node, in the order of the nodes, and have
-    placeholders of `contract.JobPlan`. Only here mpirun's flags are known. `starter` is what a target starts
+    placeholders of `JobPlan`. Only here mpirun's flags are known. `starter` is what a target starts
     the ranks with in place of mpirun.
 
     How many ranks, and no more: mappings, bindings and transports are spelled differently by every MPI, and

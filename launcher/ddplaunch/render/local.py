@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from ddplaunch.agent.contract import Files, JobPlan, codec
+from ddplaunch.agent.plan import Files, JobPlan, codec
 from ddplaunch.plan.plan import Plan
 from ddplaunch.plan.source import LOCAL_LIMIT
 from ddplaunch.render import Rendered, RenderedFile

@@ -14,8 +14,8 @@ from pydantic import ConfigDict, Field, PrivateAttr, ValidationError, create_mod
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from ddplaunch import targets
-from ddplaunch.agent.contract import CHECKS, Occasion
 from ddplaunch.agent.job_file import rules
+from ddplaunch.agent.plan import CHECKS, Occasion
 from ddplaunch.errors import UsageError
 from ddplaunch.spec.fields import (
     AbsolutePath,

@@ -31,7 +31,7 @@ from ddplaunch.agent.contract import (
     codec,
 )
 from ddplaunch.agent.contract.bundle_file import TEXT, dump_of
-from ddplaunch.agent.contract.codec import ContractError
+from ddplaunch.agent.plan.codec import ContractError
 
 RECORDED = Path(__file__).parents[1] / "diagnosis/run/recorded"
 FRAMES = [Frame(f"step_{depth}", "/home/user/train.py", depth) for depth in range(12)]

@@ -28,7 +28,7 @@ from ddplaunch.agent.contract import (
     Stack,
     codec,
 )
-from ddplaunch.agent.contract.codec import ContractError, dump
+from ddplaunch.agent.plan.codec import ContractError, dump
 from ddplaunch.agent.platforms import scheduler_log
 from ddplaunch.backends import files, folder, hub, lines
 from ddplaunch.backends.job import Selection

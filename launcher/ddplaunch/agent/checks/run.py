@@ -32,7 +32,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("disk", machine.check_disk),
     ("clock", machine.check_clock),
 )
-"""All checks of one node, in the order of their output, by the names in `contract.CHECKS`."""
+"""All checks of one node, in the order of their output, by the names in `plan.CHECKS`."""
 
 SECONDS = 15.0
 """Seconds for all of them: a Python environment on a busy network file system is slow."""

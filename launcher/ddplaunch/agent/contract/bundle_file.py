@@ -34,7 +34,7 @@ from ddplaunch.agent.contract import (
     Stack,
     codec,
 )
-from ddplaunch.agent.contract.codec import ContractError
+from ddplaunch.agent.plan.codec import ContractError
 from ddplaunch.agent.text.printable import printable
 
 T = TypeVar("T")

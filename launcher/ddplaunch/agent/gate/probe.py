@@ -15,8 +15,8 @@ import time
 from typing import Callable, NamedTuple, TypeVar
 
 from ddplaunch.agent.contract import MeshResult, MeshTask, Outcome, messages
-from ddplaunch.agent.contract.codec import ContractError
 from ddplaunch.agent.contract.messages import Digest, Payload, Way
+from ddplaunch.agent.plan.codec import ContractError
 from ddplaunch.agent.system.background import Task
 from ddplaunch.agent.transport.protocol import (
     Channel,

@@ -7,7 +7,7 @@ import itertools
 import math
 from typing import Any
 
-from ddplaunch.agent.contract import GATE_LEAVES, Exit, Files
+from ddplaunch.agent.plan import GATE_LEAVES, Exit, Files
 from ddplaunch.errors import SourceTooLargeError
 from ddplaunch.plan.kubernetes import KubernetesPlan
 from ddplaunch.plan.plan import Plan
