@@ -1,13 +1,17 @@
 """What travels with a job: its plan, and the names that launcher and agent share.
 
 This is the part of `contract` that is known before a job runs: spec, plan, render and inject need no more of
-the agent. `codec` turns the dataclasses into JSON and back, and alone does I/O.
+the agent. `codec` turns the dataclasses into JSON and back, `work_folder` tells what ranks wrote; they
+alone do I/O.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Final, Optional
+
+from ddplaunch.agent.plan.work_folder import SOURCE_MARK as SOURCE_MARK
+from ddplaunch.agent.plan.work_folder import SOURCE_TIME as SOURCE_TIME
 
 VERSION = 1
 """Raised when a message or a file of an older agent would be misread. Both sides refuse another version."""
@@ -104,12 +108,6 @@ class Files:
     LAUNCH_END = "launch.json"  # LaunchEnd, once the launch command has ended
     OWN = "bundle.zip"  # Bundle, by `bundle_file`, of this node's view alone, where it ended without a hub
 
-
-SOURCE_TIME = 315_619_200
-"""Seconds since the epoch (2 January 1980) at which all files of a job's source seem to be written, so that
-the same source makes the same archive. Zip knows no earlier year."""
-SOURCE_MARK = ".ddplaunch-source"
-"""Name of a file in Files.WORK, written when the source is unpacked: see `contract.work_folder`."""
 
 MESH = "mesh"
 """The check that nodes make together: each tries paths to the others."""

@@ -21,8 +21,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple, Optional, cast
 
 from ddplaunch.agent import hook
-from ddplaunch.agent.contract import SOURCE_MARK, Env, Files, JobPlan, RendezvousSettings, codec, work_folder
+from ddplaunch.agent.contract import SOURCE_MARK, Env, Files, JobPlan, RendezvousSettings, codec
 from ddplaunch.agent.interfaces import predict, read
+from ddplaunch.agent.plan import work_folder
 from ddplaunch.agent.supervisor import launch_options
 from ddplaunch.agent.system import ports, processes, secrets
 from ddplaunch.agent.text.printable import HintedError
