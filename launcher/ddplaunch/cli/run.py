@@ -176,7 +176,7 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--kill-after",
-        type=arguments.seconds_or_never,
+        type=join.or_never(arguments.seconds),
         default=None,
         metavar="TIME",
         help="end the command when no rank has done anything for this time, or `never` (default: after the "
@@ -220,7 +220,7 @@ def _run_supervised(args: argparse.Namespace, stops: Stops) -> int:
 
     command = args.command[1:] if args.command[:1] == ["--"] else args.command
     _refuse_file(command)
-    plan = adhoc(command, args.name, _watchdog(args))
+    plan = adhoc(command, args.name, join.watchdog(args.notice_after, args.kill_after))
     if args.keep_background:
         plan = dataclasses.replace(plan, job=dataclasses.replace(plan.job, keep_background=True))
     words = [] if args.prefix is None else ["--prefix" if args.prefix else "--no-prefix"]
@@ -408,17 +408,6 @@ def _note_other_nodes(command: list[str]) -> None:
 
 def _say(text: str) -> None:
     sys.stderr.write(f"ddplaunch: {text}\n")
-
-
-def _watchdog(args: argparse.Namespace) -> WatchdogPlan:
-    from ddplaunch.agent.contract import WatchdogPlan
-
-    chosen = {name: getattr(args, name) for name in ("notice_after", "kill_after")}
-    never = {"kill_after": None} if args.kill_after == arguments.NEVER else {}
-    patient = {"patient": True} if args.kill_after is None else {}
-    return WatchdogPlan(
-        **{name: value for name, value in chosen.items() if value is not None} | never | patient
-    )
 
 
 def _exit_code(code: int, bundle: Bundle | None, *, gate_passed: bool) -> int:

@@ -57,7 +57,7 @@ def check_cpu(context: Context) -> CheckResult:
         return _scarce_cpus(f"{observed} for {ranks} ranks", "ranks will take turns", facts)
     threads = context.variable("OMP_NUM_THREADS")  # torchrun sets it to 1 where there are several ranks
     if threads.isdigit() and cpus < ranks * int(threads):
-        many = f"{ranks} rank{'s' * (ranks > 1)} of {threads} threads"
+        many = f"{count(ranks, 'rank')} of {threads} threads"
         return _scarce_cpus(f"{observed} for {many}", "threads will take turns: lower OMP_NUM_THREADS", facts)
     if busy > _BUSY and load > _BUSY * cpus:
         return _scarce_cpus(

@@ -186,7 +186,7 @@ class Serving(NamedTuple):
         port = ports.number(self.listener)
         where = [Endpoint(each, port) for each in _own_places(self.place)]
         shown = where[0].host
-        size = f"{plan.nodes} node{'s' * (plan.nodes > 1)}"
+        size = phrases.count(plan.nodes, "node")
         if left is not None:
             recovery.restore(record, left)
             gates.resume()

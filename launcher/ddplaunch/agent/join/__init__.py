@@ -10,6 +10,7 @@ Slurm through MUNGE. `prepare` makes a plan of all this, which `agent.local` run
 from __future__ import annotations
 
 import argparse
+import math
 from typing import Any, Callable, Optional
 
 from ddplaunch.agent.contract import Env, GatePlan, WatchdogPlan
@@ -66,18 +67,26 @@ def add_prefix(parser: argparse.ArgumentParser) -> None:
 
 def add_agents_own(parser: argparse.ArgumentParser) -> None:
     """Add the options that the launcher's `run` always has, and the agent's only with --join."""
-    plan = WatchdogPlan()
     seconds: dict[str, Any] = {"metavar": "SECONDS", "help": "with --join: as for `ddplaunch run`"}
     parser.add_argument("--name", default=JOB, help=f"with --join: the job's name (default: {JOB})")
-    parser.add_argument("--notice-after", type=float, default=plan.notice_after, **seconds)
-    parser.add_argument("--kill-after", type=_or_never, default=AUTO, **seconds)
+    parser.add_argument("--notice-after", type=float, **seconds)
+    parser.add_argument("--kill-after", type=or_never(float), **seconds)
     add_prefix(parser)
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="with --join")
 
 
-AUTO = -1.0
-"""The value of --kill-after where it is not given; None: never."""
+NEVER = math.inf
+"""The value of `--kill-after never`."""
 
 
-def _or_never(text: str) -> Optional[float]:
-    return None if text == "never" else float(text)
+def or_never(seconds: Callable[[str], float]) -> Callable[[str], float]:
+    """Return what parses the value of --kill-after, where `seconds` parses a time."""
+    return lambda text: NEVER if text == "never" else seconds(text)
+
+
+def watchdog(notice_after: Optional[float], kill_after: Optional[float]) -> WatchdogPlan:
+    """Return what these options say; None: it is not given."""
+    notice = WatchdogPlan.notice_after if notice_after is None else notice_after
+    if kill_after is None:
+        return WatchdogPlan(notice, patient=True)
+    return WatchdogPlan(notice, None if kill_after == NEVER else kill_after)

@@ -147,9 +147,7 @@ def main(arguments: argparse.Namespace) -> int:
     Leaves a folder behind only on node 0 of a job that did not succeed: it has the evidence.
     """
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
-    watchdog = WatchdogPlan(arguments.notice_after, patient=True)
-    if arguments.kill_after != join.AUTO:
-        watchdog = WatchdogPlan(arguments.notice_after, arguments.kill_after)
+    watchdog = join.watchdog(arguments.notice_after, arguments.kill_after)
     try:
         if not command:
             raise CannotJoinError("nothing to run", "give a command: run --join -- torchrun train.py")

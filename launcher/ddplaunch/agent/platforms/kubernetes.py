@@ -52,8 +52,8 @@ def files_gone(folder: str, since: float, table: str = "/proc/self/mountinfo") -
     if not count:
         return ""
     return (
-        f"{phrases.count(count, 'file')}, {phrases.size(size)}, newest {newest}, written in {folder}, will be "
-        "gone with this pod: to keep what ranks write, name a volume under `outputs`"
+        f"{phrases.count(count, 'file')}, {phrases.size(size)}, newest {newest}, written in {folder}, will "
+        "be gone with this pod: to keep what ranks write, name a volume under `outputs`"
     )
 
 
