@@ -11,7 +11,6 @@ import pytest
 from tests.busy import BUSY
 from tests.disks import fill, small_disk
 
-from ddplaunch.agent.supervisor import output
 from ddplaunch.agent.supervisor.output import Console, Tail
 from ddplaunch.agent.text.lines import LINE_LIMIT, LineSplitter
 
@@ -178,7 +177,7 @@ def test_a_bar_leaves_its_newest_state_while_it_moves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A line now and then, none twice, and the end of the bar once."""
-    monkeypatch.setattr(output, "PARTIAL_EVERY", 0.0)
+    monkeypatch.setattr("ddplaunch.agent.text.lines.PARTIAL_EVERY", 0.0)
     log = tmp_path / "stderr.log"
     shown: list[bytes] = []
     tail = Tail(str(log))
