@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from ddplaunch.agent.job_file.rules import POD_GATE_TIMEOUT
+from ddplaunch.agent.plan import GatePlan
 from ddplaunch.errors import UsageError
 
 GROUP: Final = "ddplaunch.targets"
@@ -45,7 +46,7 @@ class Target:
     reach: str = ""
     """`(JobSpec) -> str`: where jobs go from this machine, for people, without a query; there "" is that they
     cannot be sent. A target without it is never meant unless it is named."""
-    gate_timeout: float = 120.0
+    gate_timeout: float = GatePlan.timeout
     """Seconds of wall clock for the gate, where the job file does not set them."""
 
     def __post_init__(self) -> None:

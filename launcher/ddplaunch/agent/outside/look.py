@@ -39,6 +39,7 @@ from ddplaunch.agent.contract import (
     Rendezvous,
     Setting,
     Stack,
+    WatchdogPlan,
     codec,
 )
 from ddplaunch.agent.diagnosis.run import slow
@@ -55,7 +56,7 @@ from ddplaunch.agent.supervisor.ranks import Rank
 from ddplaunch.agent.supervisor.sampling import Sampler
 from ddplaunch.agent.system import ports, proc
 
-NOTICE_AFTER = 10.0
+NOTICE_AFTER = WatchdogPlan.notice_after
 """Seconds without progress from which on a job may hang, as by default for a supervised one."""
 SHORTEST, LONGEST = 4.0, NOTICE_AFTER + 1.0
 """Seconds of the watch: longer where the kernel does not tell since when the ranks have been still."""
