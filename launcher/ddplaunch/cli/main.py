@@ -64,7 +64,6 @@ VERBS: Final = {
     "diagnose": "explain what is wrong with a job, where, and what to do",
     "doctor": "check the nodes: run the gate alone, without training",
     "inject": "put gate and supervisor into a manifest or batch script of another controller",
-    "interfaces": "show which network interfaces NCCL and Gloo use on this machine, and why",
     "explain": "print the page on a verdict code",
     "schema": "print the JSON Schema of the job file, or of what `diagnose --json` prints",
     "completion": "print the completion script of a shell",
@@ -82,7 +81,6 @@ _MODULES: Final = {
     "watch": "jobs",
     "cancel": "jobs",
     "explain": "diagnose",
-    "interfaces": "doctor",
 }
 """The module of a command, whose `COMMANDS` has it; one that is not listed has a module of its own name."""
 
