@@ -81,6 +81,7 @@ _MODULES: Final = {
     "watch": "jobs",
     "cancel": "jobs",
     "explain": "diagnose",
+    "delete": "outputs",
 }
 """The module of a command, whose `COMMANDS` has it; one that is not listed has a module of its own name."""
 

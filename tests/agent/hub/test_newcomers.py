@@ -29,12 +29,11 @@ from ddplaunch.agent.contract.messages import (
 )
 from ddplaunch.agent.diagnosis.gate import decide
 from ddplaunch.agent.diagnosis.gate.view import GateView
-from ddplaunch.agent.hub import elastic, recovery
+from ddplaunch.agent.hub import membership, recovery
 from ddplaunch.agent.hub.closing import CHECKPOINT, FAREWELL
-from ddplaunch.agent.hub.elastic import COMPANY
 from ddplaunch.agent.hub.gate import GateState
 from ddplaunch.agent.hub.job_record import JobRecord
-from ddplaunch.agent.hub.membership import NEWCOMER
+from ddplaunch.agent.hub.membership import COMPANY, NEWCOMER
 
 FULL = CheckResult("disk", Status.FAIL, "/tmp is full", code="disk-full")
 NAMELESS = CheckResult("names", Status.FAIL, "it has no name yet", code="dns-not-found", patience=30.0)
@@ -89,7 +88,7 @@ def test_the_job_does_not_stop_for_a_newcomer_that_cannot_join(
 
     assert "disk-full" in job.turned_away(2)
     assert ([], None) == (job.ended_by, job.record.exit_code)
-    assert elastic.LEFT_OUT == job.record.nodes[2].detail
+    assert membership.LEFT_OUT == job.record.nodes[2].detail
 
 
 def test_a_newcomer_is_judged_once_for_each_check_in(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:

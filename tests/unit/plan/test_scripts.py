@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ddplaunch.plan import scripts
+from ddplaunch.plan import imports
 
 GROUP = "import torch.distributed as dist\ndist.init_process_group()\n"
 RUN = 'if __name__ == "__main__":\n    main()\n'
@@ -40,7 +40,7 @@ def test_the_script_that_is_meant_is_found(tmp_path: Path, files: dict[str, str]
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
 
-    found = scripts.find(tmp_path)
+    found = imports.find_script(tmp_path)
 
     assert script == ("" if found.script is None else found.script.relative_to(tmp_path).as_posix())
 
@@ -50,4 +50,4 @@ def test_those_among_which_it_is_not_clear_are_named(tmp_path: Path) -> None:
     for name, text in {"a.py": GROUP + RUN, "b.py": GROUP + RUN, "net.py": GROUP}.items():
         (tmp_path / name).write_text(text)
 
-    assert ["a.py", "b.py"] == [each.name for each in scripts.find(tmp_path).candidates]
+    assert ["a.py", "b.py"] == [each.name for each in imports.find_script(tmp_path).candidates]

@@ -39,10 +39,9 @@ from ddplaunch.agent.contract.messages import (
 from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
 from ddplaunch.agent.diagnosis.gate import decide, interfaces, names, paths, smoke_test
 from ddplaunch.agent.diagnosis.gate.view import GateView
-from ddplaunch.agent.hub import elastic, mesh_plan
-from ddplaunch.agent.hub.elastic import Newcomers
+from ddplaunch.agent.hub import membership, mesh_plan
 from ddplaunch.agent.hub.job_record import JobRecord
-from ddplaunch.agent.hub.membership import NAMED, Membership
+from ddplaunch.agent.hub.membership import NAMED, Membership, Newcomers
 from ddplaunch.agent.hub.server import Session, send_all
 from ddplaunch.agent.system import phrases
 from ddplaunch.agent.system.resolve import is_loopback
@@ -194,7 +193,7 @@ class GateSession:
         if self._newcomers and self._newcomers.make_wait(self, session, check_in):
             return
         if node in self._record.nodes and node not in self._record.members:
-            session.send(elastic.too_late_answer(self._record, node))
+            session.send(membership.too_late_answer(self._record, node))
             return
         if self._membership.is_stray(check_in, self._gates.get(node) not in (None, session)):
             self._membership.note_stray(check_in)
@@ -279,8 +278,8 @@ class GateSession:
             return
         tasks = mesh_plan.tasks(self._plan, check_ins, self._addresses())
         number = sum(map(len, tasks.values()))
-        who = elastic.describe_members(self._record)
-        here = "all nodes are here" if who == elastic.ALL else f"here: {who}"
+        who = membership.describe_members(self._record)
+        here = "all nodes are here" if who == membership.ALL else f"here: {who}"
         self._record.add_event("mesh", f"{here}; they try {phrases.count(number, 'path')} to each other")
         for node, session in self._gates.items():
             more = interfaces.tasks(tasks[node], check_ins)
@@ -367,7 +366,7 @@ class GateSession:
             self._record.gate_passed = not self._gate_only
             self._record.enter(Phase.RENDEZVOUS)
             seconds = self._record.gate_seconds = self._clock() - self._membership.opened
-            who = elastic.describe_members(self._record)
+            who = membership.describe_members(self._record)
             self._record.add_event("release", f"{who} may start after {seconds:.1f} s")
             self._notes = self._known_notes()
             self._record.save()  # before it is sent: a later hub must know of it
@@ -375,14 +374,14 @@ class GateSession:
 
     def _end_unless_enough(self, verdicts: list[Verdict]) -> None:
         """End the job by the verdicts, or go on without the nodes that they blame, if it needs fewer."""
-        out = elastic.dispensable(verdicts, self._record)
+        out = membership.dispensable(verdicts, self._record)
         if not out:
             self._end_with(verdicts)
             return
         gates = [self._gates.pop(node) for node in out if node in self._gates]
         send_all(gates, messages.Judged(verdicts, CATALOGUE[verdicts[0].code].exit_code))
         self._audience.difference_update(gates)
-        elastic.leave_out(self._record, out, verdicts)
+        membership.leave_out(self._record, out, verdicts)
         for node in out:
             self._membership.leave_out(node)
         self._library = [each for each in self._library if out.isdisjoint((each.node, each.peer))]

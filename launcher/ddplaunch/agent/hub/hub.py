@@ -29,9 +29,9 @@ from ddplaunch.agent.contract.messages import AskStatus, Message, StatusAnswer, 
 from ddplaunch.agent.diagnosis import catalogue, verdict_text
 from ddplaunch.agent.diagnosis.gate.hub_unreached import ANOTHER_GATE_PORT
 from ddplaunch.agent.hub import process, recovery
-from ddplaunch.agent.hub.elastic import Newcomers
 from ddplaunch.agent.hub.gate import GateSession
 from ddplaunch.agent.hub.job_record import JobRecord
+from ddplaunch.agent.hub.membership import Newcomers
 from ddplaunch.agent.hub.metrics import Exporter
 from ddplaunch.agent.hub.notify import Notifier
 from ddplaunch.agent.hub.process import StopSignals, reap_children
