@@ -228,7 +228,7 @@ def inject(text: str, file: str, settings: Settings) -> Changed:
     changes = [
         edit
         for value in found
-        for pods in _kind(value)(value, settings)
+        for pods in KINDS[_key(value)](value, settings)
         for edit in pod.additions(text, pods, _name(value), settings)
     ]
     return _changed(document.apply(text, changes), found)
@@ -272,10 +272,6 @@ def _instead(value: Value) -> str:
 def _key(value: Value) -> tuple[str, str]:
     version, kind = value.get("apiVersion"), value.get("kind")
     return (version.text() if version else "", kind.text() if kind else "")
-
-
-def _kind(value: Value) -> Callable[[Value, Settings], list[Pods]]:
-    return KINDS[_key(value)]
 
 
 def _name(value: Value) -> str:

@@ -15,8 +15,9 @@ import pytest
 from tests.busy import BUSY
 from tests.ports import own_port
 
+from ddplaunch.agent.checks import run
 from ddplaunch.agent.contract import CheckResult, MeshTask, Status
-from ddplaunch.agent.gate import probe, table
+from ddplaunch.agent.gate import probe
 from ddplaunch.agent.gate.probe import Responder
 from ddplaunch.agent.system import ports
 from ddplaunch.agent.transport import strangers
@@ -32,14 +33,14 @@ def test_the_table() -> None:
         CheckResult("interpreter", Status.UNKNOWN, "did not answer"),
     ]
 
-    assert table.rows(results, colour=False) == [
+    assert run.rows(results, colour=False) == [
         "  ok    names        n0 -> 10.0.0.5",
         "  FAIL  shm          64 MiB",
         "                     wanted: 1.0 GiB",
         "                     hint: make it larger",
         "  ?     interpreter  did not answer",
     ]
-    assert "\033[31;1mFAIL\033[0m" in table.rows(results, colour=True)[1]
+    assert "\033[31;1mFAIL\033[0m" in run.rows(results, colour=True)[1]
 
 
 @pytest.fixture(name="responder")

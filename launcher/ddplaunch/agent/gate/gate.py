@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Callable, Optional, Union
 
 from ddplaunch.agent import platforms
-from ddplaunch.agent.checks import port
+from ddplaunch.agent.checks import port, run
 from ddplaunch.agent.checks import run as checks
 from ddplaunch.agent.checks.context import Context
 from ddplaunch.agent.contract import (
@@ -55,7 +55,7 @@ from ddplaunch.agent.contract.messages import (
 )
 from ddplaunch.agent.diagnosis import catalogue, verdict_text
 from ddplaunch.agent.diagnosis.gate import paths
-from ddplaunch.agent.gate import probe, table
+from ddplaunch.agent.gate import probe
 from ddplaunch.agent.gate.hub_connection import HubConnection, HubUnreachedError
 from ddplaunch.agent.gate.probe import Responder
 from ddplaunch.agent.platforms import places, scheduler_log, termination
@@ -363,7 +363,7 @@ class Gate:
         self._send(MeshResults(*paths.parted(results)))
         self._show(
             "paths to the peers",
-            [table.summary([r for r in results if r.what not in paths.BESIDE], self._plan.names)],
+            [run.summary([r for r in results if r.what not in paths.BESIDE], self._plan.names)],
         )
 
     def _begin_smoke(self, begin: SmokeBegin) -> None:
@@ -436,7 +436,7 @@ class Gate:
     def _show(self, title: str, results: list[CheckResult]) -> None:
         if results:
             self._log(title)
-            self._print("\n".join(table.rows(results, sys.stdout.isatty())))
+            self._print("\n".join(run.rows(results, sys.stdout.isatty())))
 
 
 def refuse(node: int, verdicts: Sequence[Verdict]) -> int:

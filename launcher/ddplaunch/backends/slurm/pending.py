@@ -381,17 +381,13 @@ def _where(job: SlurmJob) -> str:
 
 def _free(facts: PartitionFacts) -> str:
     """`; 1 of its 3 is idle, 1 is down`."""
-    states = dict(_by_state(facts))
+    states = dict(Counter({name: state for name, state, _ in facts.nodes}.values()))
     if not states:
         return ""
     total = sum(states.values())
     idle = states.pop("idle", 0)
     bad = [f"{number} {state}" for state, number in states.items() if state not in ("allocated", "mixed")]
     return f"; {idle} of {total} {'is' if idle == 1 else 'are'} idle" + (f", {', '.join(bad)}" if bad else "")
-
-
-def _by_state(facts: PartitionFacts) -> Counter[str]:
-    return Counter({name: state for name, state, _ in facts.nodes}.values())
 
 
 def _unusable(facts: PartitionFacts) -> str:
