@@ -111,10 +111,9 @@ def _diagnose(args: argparse.Namespace) -> int:
 
 
 def _write_pictures(found: Diagnosis, folder: Path) -> None:
-    from ddplaunch.report import pictures
-    from ddplaunch.report.pictures import Scene, svg
+    from ddplaunch.report.pictures import Scene, make_pictures, svg
 
-    pictures = pictures.make_pictures(Scene(found))
+    pictures = make_pictures(Scene(found))
     for picture in pictures:
         output.write_file(folder / f"{picture.name}.svg", svg.alone(picture.svg))
     if not pictures:

@@ -18,7 +18,7 @@ from ddplaunch.agent.contract import StopRequest, codec
 from ddplaunch.backends.folder import state_folder
 from ddplaunch.backends.job import EVERYTHING, Handle, State
 from ddplaunch.backends.local import host
-from ddplaunch.backends.local.backend import CANCELLED, LocalBackend
+from ddplaunch.backends.local.backend import CANCELLED, HOST, LocalBackend
 from ddplaunch.errors import ClusterError, NotFoundError, UsageError
 from ddplaunch.render import Rendered, RenderedFile
 
@@ -33,7 +33,7 @@ def eventually(holds: Callable[[], bool]) -> None:
 
 def carrier(backend: LocalBackend, handle: Handle) -> host.Host:
     """The process of a job."""
-    found = host.read(backend.store.find(handle.path) / backend.HOST)
+    found = host.read(backend.store.find(handle.path) / HOST)
     assert found is not None
     return found
 
@@ -189,7 +189,7 @@ def test_a_recycled_pid_is_not_ours(backend: LocalBackend, job: Make) -> None:
     with subprocess.Popen(["sleep", "60"]) as stranger:
         found = carrier(backend, handle)
         eventually(lambda: not found.alive())
-        codec.write(str(folder / backend.HOST), host.Host(stranger.pid, found.started, found.boot, found.at))
+        codec.write(str(folder / HOST), host.Host(stranger.pid, found.started, found.boot, found.at))
 
         assert State.FAILED is backend.cancel(handle).state
         assert None is stranger.poll()
@@ -201,9 +201,9 @@ def test_a_host_of_an_earlier_boot_is_gone(backend: LocalBackend, job: Make) -> 
     handle = backend.submit(job(FOREVER))
     folder = backend.store.find(handle.path)
     found = carrier(backend, handle)
-    codec.write(str(folder / backend.HOST), host.Host(found.pid, found.started, "another", found.at))
+    codec.write(str(folder / HOST), host.Host(found.pid, found.started, "another", found.at))
     lost = backend.job(handle)
-    codec.write(str(folder / backend.HOST), found)
+    codec.write(str(folder / HOST), found)
 
     assert State.LOST is lost.state
     assert "the machine was rebooted" in lost.detail
