@@ -171,8 +171,8 @@ _MODULES: Final = {
     "backends.job": ("Handle", "Job", "Known", "Remains", "State"),
     "backends.slurm.submission": ("UncertainError",),
     "plan.plan": ("Plan",),
-    "render.rendered": ("Rendered",),
-    "report.diagnosis": ("Diagnosis",),
+    "render": ("Rendered",),
+    "report": ("Diagnosis",),
     "spec.models": (
         "Gate",
         "Metrics",

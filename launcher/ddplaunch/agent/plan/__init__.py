@@ -62,7 +62,7 @@ class Env:
     HUB = "DDPLAUNCH_HUB"  # host:port of the hub, or several with commas, to be tried in order; see `places`
     NAMES = "DDPLAUNCH_NAMES"  # the nodes' names in node order, or their pattern, where the plan has none
     NAMESPACE = "DDPLAUNCH_NAMESPACE"  # of the pod, for the two above
-    MACHINE = "DDPLAUNCH_MACHINE"  # the pod's machine, see `physical_host`
+    MACHINE = "DDPLAUNCH_MACHINE"  # the pod's machine, see `platforms.places`
     TERMINATION = "DDPLAUNCH_TERMINATION"  # in a container: the file for its message, see `termination`
     JOB = "DDPLAUNCH_JOB"  # the job's name, for the trainer's own use
     SOURCE = "DDPLAUNCH_SOURCE"  # folder where the job's source was unpacked
