@@ -45,6 +45,9 @@ from ddplaunch.agent.contract.status import LaunchAttempt as LaunchAttempt
 from ddplaunch.agent.contract.status import NodeStatus as NodeStatus
 from ddplaunch.agent.contract.status import NodeWait as NodeWait
 from ddplaunch.agent.contract.status import RankBeat as RankBeat
+from ddplaunch.agent.contract.verdict import AnyFact as AnyFact
+from ddplaunch.agent.contract.verdict import Fact as Fact
+from ddplaunch.agent.contract.verdict import Source as Source
 from ddplaunch.agent.contract.verdict import Verdict as Verdict
 from ddplaunch.agent.contract.words import VERSION as VERSION
 from ddplaunch.agent.contract.words import Marks as Marks

@@ -73,7 +73,7 @@ def describe_members(record: JobRecord) -> str:
 def too_late_answer(record: JobRecord, node: int) -> Judged:
     """Return the answer to a node that the job goes on without."""
     sentence = f"{record.node_name(node)} came when the job had gone on without it"
-    return Judged([Verdict("node-missing", sentence, "gate", nodes=[node])], Exit.NODE_AT_FAULT)
+    return Judged([Verdict.of("node-missing", sentence, "gate", nodes=[node])], Exit.NODE_AT_FAULT)
 
 
 COMPANY = 5.0

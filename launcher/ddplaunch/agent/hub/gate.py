@@ -405,7 +405,7 @@ class GateSession:
 
     def _send_verdict(self, sessions: Iterable[Session]) -> None:
         assert self._end is not None
-        verdicts = [dataclasses.replace(v, facts=v.facts[:NAMED]) for v in self._record.verdicts]
+        verdicts = [dataclasses.replace(v, because=v.because[:NAMED]) for v in self._record.verdicts]
         send_all(sessions, messages.Judged(verdicts, self._end[1]))
 
     def _send_release(self, sessions: Iterable[Session]) -> None:

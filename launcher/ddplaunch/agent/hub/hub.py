@@ -319,7 +319,7 @@ def _judge_cannot_write_address(record: JobRecord, error: OSError) -> None:
 
 def _give_up(record: JobRecord, code: str, sentence: str, hint: str, facts: Sequence[str] = ()) -> None:
     """End the job with one verdict on node 0."""
-    _end(record, [Verdict(code, f"node 0: {sentence}", "gate", nodes=[0], facts=list(facts), hint=hint)])
+    _end(record, [Verdict.of(code, f"node 0: {sentence}", "gate", nodes=[0], facts=list(facts), hint=hint)])
 
 
 def _end(record: JobRecord, verdicts: Sequence[Verdict]) -> None:

@@ -221,7 +221,7 @@ class Membership:
         if missing and newcomers.issuperset(missing) and now - self._arrived > NEWCOMER:
             who = phrases.nodes(missing, self._plan.names)
             sentence = f"{who} went away before the job was ready"
-            return CheckIns([Verdict("node-missing", sentence, "gate", nodes=missing)], missing, {})
+            return CheckIns([Verdict.of("node-missing", sentence, "gate", nodes=missing)], missing, {})
         if missing and now - self._arrived <= SETTLE:
             return CheckIns([], missing, held)
         if stalled or self._known is None or held.keys() != self._held.keys():

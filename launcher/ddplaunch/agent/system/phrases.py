@@ -7,7 +7,6 @@ from typing import Optional
 
 from ddplaunch.agent.contract import REGROUP, Exit, Exited, Frame
 from ddplaunch.agent.system import subjects
-from ddplaunch.agent.text.mentions import filled
 
 _SIGNALS = {
     1: "SIGHUP",
@@ -42,17 +41,17 @@ _ENDS = {
 
 def ranks(numbers: Iterable[int]) -> str:
     """'rank 3', 'ranks 2 and 5', 'ranks 0-3 and 7'."""
-    return filled(subjects.ranks(numbers))
+    return str(subjects.ranks(numbers))
 
 
 def node(number: int, names: Sequence[str] = (), address: str = "") -> str:
-    """'node 2 (n3, 10.0.0.5)': what `subjects.node` mentions, spelled out."""
-    return filled(subjects.node(number, names, address))
+    """'node 2 (n3, 10.0.0.5)'."""
+    return str(subjects.node(number, names, address))
 
 
 def nodes(numbers: Iterable[int], names: Sequence[str] = ()) -> str:
-    """'nodes 2 (n3) and 5 (n6)': what `subjects.nodes` mentions, spelled out."""
-    return filled(subjects.nodes(numbers, names))
+    """'nodes 2 (n3) and 5 (n6)'."""
+    return str(subjects.nodes(numbers, names))
 
 
 def one_or(numbers: Sequence[object], one: str, many: str) -> str:
