@@ -16,6 +16,7 @@ from ddplaunch.agent.contract import CheckResult, Files, Status
 from ddplaunch.agent.evidence import cgroup
 from ddplaunch.agent.system.phrases import size
 from ddplaunch.agent.system.processes import TMP
+from ddplaunch.agent.text.quantities import count
 
 # --- CPUs: how many the ranks may use, and whether other processes use them. It only warns
 
@@ -42,7 +43,7 @@ def check_cpu(context: Context) -> CheckResult:
         return _scarce_cpus(f"{observed} for {ranks} ranks", "ranks will take turns", facts)
     threads = context.variable("OMP_NUM_THREADS")  # torchrun sets it to 1 where there are several ranks
     if threads.isdigit() and cpus < ranks * int(threads):
-        many = f"{ranks} rank{'s' * (ranks > 1)} of {threads} threads"
+        many = f"{count(ranks, 'rank')} of {threads} threads"
         return _scarce_cpus(f"{observed} for {many}", "threads will take turns: lower OMP_NUM_THREADS", facts)
     if busy > _BUSY and load > _BUSY * cpus:
         return _scarce_cpus(

@@ -31,9 +31,6 @@ class Fact:
     text: str
     source: Optional[Source] = None
 
-    def __str__(self) -> str:
-        return self.text
-
 
 _NUMBER = re.compile(r"[0-9]{1,9}")
 AnyFact = Union[str, Fact]

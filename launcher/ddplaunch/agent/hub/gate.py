@@ -45,6 +45,7 @@ from ddplaunch.agent.hub.job_record import JobRecord
 from ddplaunch.agent.hub.membership import NAMED, Membership
 from ddplaunch.agent.hub.server import Session, send_all
 from ddplaunch.agent.system.resolve import is_loopback
+from ddplaunch.agent.text.quantities import count
 
 
 class GateState(enum.Enum):
@@ -280,8 +281,7 @@ class GateSession:
         number = sum(map(len, tasks.values()))
         who = elastic.describe_members(self._record)
         here = "all nodes are here" if who == elastic.ALL else f"here: {who}"
-        many = f"{number} path{'s' * (number != 1)}"
-        self._record.add_event("mesh", f"{here}; they try {many} to each other")
+        self._record.add_event("mesh", f"{here}; they try {count(number, 'path')} to each other")
         for node, session in self._gates.items():
             more = interfaces.tasks(tasks[node], check_ins)
             more += names.tasks(tasks[node], check_ins[node])

@@ -42,6 +42,7 @@ from ddplaunch.agent.platforms.holder import holder_of_port
 from ddplaunch.agent.platforms.places import handle
 from ddplaunch.agent.system import phrases, ports
 from ddplaunch.agent.system.resolve import UnansweredNameError, UnknownNameError, resolve
+from ddplaunch.agent.text.quantities import count
 from ddplaunch.agent.transport import endpoints
 from ddplaunch.agent.transport.endpoints import Endpoint
 
@@ -186,7 +187,7 @@ class Serving(NamedTuple):
         port = ports.number(self.listener)
         where = [Endpoint(each, port) for each in _own_places(self.place)]
         shown = where[0].host
-        size = f"{plan.nodes} node{'s' * (plan.nodes > 1)}"
+        size = count(plan.nodes, "node")
         if left is not None:
             recovery.restore(record, left)
             gates.resume()

@@ -18,6 +18,7 @@ from ddplaunch.agent.contract import SOURCE_MARK, Env, Exit, Occasion, work_fold
 from ddplaunch.agent.platforms.platform import Platform
 from ddplaunch.agent.system import files, phrases
 from ddplaunch.agent.system.delivery import UndeliveredError, post, reason
+from ddplaunch.agent.text import quantities
 from ddplaunch.agent.text.printable import printable
 from ddplaunch.agent.transport.endpoints import Endpoint
 
@@ -49,10 +50,9 @@ def files_gone(folder: str, since: float, table: str = "/proc/self/mountinfo") -
             newest, newest_at = os.path.relpath(path, folder), status.st_mtime
     if not count:
         return ""
-    many = "1 file" if count == 1 else f"{count} files"
     return (
-        f"{many}, {phrases.size(size)}, newest {newest}, written in {folder}, will be gone with this pod: "
-        "to keep what ranks write, name a volume under `outputs`"
+        f"{quantities.count(count, 'file')}, {phrases.size(size)}, newest {newest}, written in {folder}, "
+        "will be gone with this pod: to keep what ranks write, name a volume under `outputs`"
     )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from ddplaunch.agent.text.quantities import plural
+
 
 def rows(numbers: Iterable[int], shortest: int = 2) -> list[tuple[int, int]]:
     """Return (0, 3) and (7, 7) of 0 1 2 3 7. Fewer than `shortest` numbers in a row stand one by one."""
@@ -26,8 +28,8 @@ def spans(numbers: Iterable[int], shortest: int = 2) -> list[str]:
 
 def some(noun: str, numbers: Iterable[int]) -> str:
     """Return 'rank 5', or 'ranks 0-2, 5': short, for a table."""
-    parts = spans(numbers)
-    return f"{noun} {parts[0]}" if len(parts) == 1 and "-" not in parts[0] else f"{noun}s {', '.join(parts)}"
+    every = set(numbers)
+    return f"{plural(len(every), noun)} {', '.join(spans(every))}"
 
 
 def listing(items: Sequence[str], word: str = "and") -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Optional, Union
 
 from ddplaunch.agent.text.printable import printable
+from ddplaunch.agent.text.quantities import plural
 from ddplaunch.agent.text.ranges import listing
 
 _NOUNS = ("node", "rank")
@@ -87,8 +88,8 @@ def _spelled(subject: Subject, machines: Mapping[int, str], shown: set[int]) -> 
     noun, parts = subject.noun, subject.parts
     if not parts:
         return f"no {noun}"
-    several = len(parts) > 1 or parts[0].first != parts[0].last
-    return f"{noun}{'s' * several} {listing([_spelled_part(each, machines, shown) for each in parts])}"
+    shown_parts = [_spelled_part(each, machines, shown) for each in parts]
+    return f"{plural(subject.count, noun)} {listing(shown_parts)}"
 
 
 def _spelled_part(part: Part, machines: Mapping[int, str], shown: set[int]) -> str:

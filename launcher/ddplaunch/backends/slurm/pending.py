@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from ddplaunch.agent.text.quantities import count
 from ddplaunch.backends.slurm.parse import Partition, SlurmJob
 
 _EVENTS: Final = {
@@ -175,7 +176,7 @@ def _explain(job: SlurmJob, facts: PartitionFacts) -> Why:
 
 def _resources(job: SlurmJob, facts: PartitionFacts) -> Why:
     return Why(
-        f"it waits for {_nodes(job.nodes)} to become free{_where(job)}{_free(facts)}{_expected(job)}",
+        f"it waits for {count(job.nodes, 'node')} to become free{_where(job)}{_free(facts)}{_expected(job)}",
         "nothing is wrong; fewer `nodes` or a shorter `slurm.time` start sooner",
     )
 
@@ -200,10 +201,10 @@ def node_limit(nodes: int, partition: Partition) -> str:
 def _node_limit(job: SlurmJob, facts: PartitionFacts) -> Why:
     limit = node_limit(job.nodes, facts.partition) if facts.partition is not None else ""
     if limit:
-        text = f"it asks for {_nodes(job.nodes)}, and {limit}"
+        text = f"it asks for {count(job.nodes, 'node')}, and {limit}"
         return never_starts(text, "change `nodes` or take another `slurm.partition`", job)
     return Why(
-        f"it asks for {_nodes(job.nodes)}, more than are available{_where(job)} now{_unusable(facts)}",
+        f"it asks for {count(job.nodes, 'node')}, more than are available{_where(job)} now{_unusable(facts)}",
         "it starts when those nodes come back; or cancel it and lower `nodes`",
     )
 
@@ -368,10 +369,6 @@ _BY_STATE: Mapping[str, Callable[[SlurmJob, PartitionFacts], Why]] = {
 # --- words
 
 _DOWN = ("down", "drain", "fail", "maint", "reserved", "unknown")
-
-
-def _nodes(number: int) -> str:
-    return "1 node" if number == 1 else f"{number} nodes"
 
 
 def _where(job: SlurmJob) -> str:

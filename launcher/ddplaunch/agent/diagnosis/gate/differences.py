@@ -11,6 +11,7 @@ from ddplaunch.agent.contract import CheckIn, Verdict
 from ddplaunch.agent.diagnosis.gate.view import GateView, odd_ones
 from ddplaunch.agent.system import phrases
 from ddplaunch.agent.text import ranges
+from ddplaunch.agent.text.quantities import count
 from ddplaunch.agent.text.saying import Sayable, joined, say
 
 
@@ -47,9 +48,9 @@ def differing_sizes(view: GateView) -> Iterator[Verdict]:
             "world-size-differs",
             say(
                 view.nodes(who),
-                f" {phrases.one_or(who, 'was', 'were')} started for {_count(size[0])}{ranks}, ",
+                f" {phrases.one_or(who, 'was', 'were')} started for {count(size[0], 'node')}{ranks}, ",
                 view.rest(sizes, [n for who in odd.values() for n in who]),
-                f" for {_count(right[0])}{right_ranks}",
+                f" for {count(right[0], 'node')}{right_ranks}",
             ),
             "gate",
             nodes=who,
@@ -58,10 +59,6 @@ def differing_sizes(view: GateView) -> Iterator[Verdict]:
             ],
             hint="start all nodes from the same job file",
         )
-
-
-def _count(number: int) -> str:
-    return "1 node" if number == 1 else f"{number} nodes"
 
 
 # --- versions of Python, torch, CUDA and NCCL

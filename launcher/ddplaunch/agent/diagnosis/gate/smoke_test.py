@@ -16,6 +16,7 @@ from ddplaunch.agent.diagnosis import confidence as sure
 from ddplaunch.agent.diagnosis.gate import failed_paths
 from ddplaunch.agent.diagnosis.gate.view import GateView
 from ddplaunch.agent.system import phrases, subjects
+from ddplaunch.agent.text.quantities import count
 from ddplaunch.agent.text.saying import Sayable, say
 
 _STAGES = {
@@ -81,7 +82,7 @@ def summary(nodes: int, ranks: Sequence[SmokeRank], backend: str) -> str:
     world = len(own) // len({rank.node for rank in own}) * nodes
     seconds, rate = max(rank.seconds for rank in own), min(rank.rate for rank in own)
     span = f"4 B to {phrases.size(max(rank.size for rank in own))} in {phrases.span(seconds)}"
-    return f"{backend} all_reduce of {world} rank{'s' * (world > 1)}: {span}, {rate / 1e6:.0f} MB/s"
+    return f"{backend} all_reduce of {count(world, 'rank')}: {span}, {rate / 1e6:.0f} MB/s"
 
 
 def _failed(ranks: Sequence[SmokeRank], backend: str) -> list[SmokeRank]:

@@ -65,7 +65,7 @@ class Mismatch:
         which = f"collective {self.number}" if self.number else "the call in which they wait"
         by = "torch's flight recorder and the hook's ring"
         return [
-            view.fact(say(subjects.ranks(ranks), f": {which} is {call}"), by, ranks, "collectives, calls")
+            view.fact(f"{subjects.ranks(ranks)}: {which} is {call}", by, ranks, "collectives, calls")
             for call, ranks in self.camps.items()
         ]
 
@@ -477,7 +477,7 @@ def _skip_verdict(
     has, they = phrases.one_or(ranks, "has", "have"), phrases.one_or(ranks, "it", "they")
     is_, count = phrases.one_or(ranks, "is", "are"), phrases.count(abs(step.ahead), "call")
     if step.left_out is not None and step.now is not None:
-        more = f" and {phrases.count(step.ahead - 1, 'more')}" if step.ahead > 1 else ""
+        more = f" and {step.ahead - 1} more" if step.ahead > 1 else ""
         sentence = say(
             subjects.ranks(ranks),
             f" {has} left out {_described(step.left_out)}{more}: at that place {they} called "

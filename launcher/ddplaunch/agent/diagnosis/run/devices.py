@@ -16,7 +16,6 @@ from ddplaunch.agent.diagnosis.run import nccl_ras, stacks
 from ddplaunch.agent.diagnosis.run.causes import Cause, first_ends
 from ddplaunch.agent.diagnosis.run.view import JobView, plain
 from ddplaunch.agent.system import phrases, subjects
-from ddplaunch.agent.text.ranges import some
 from ddplaunch.agent.text.saying import say
 
 _TWICE = re.compile(r"Duplicate GPU detected : rank \d+ and rank \d+ both on CUDA device ([0-9a-f]+)")
@@ -60,16 +59,13 @@ def device_shared(view: JobView) -> Optional[Verdict]:
     facts += [f"rank {rank}'s process groups are bound to GPU {device}" for rank, device in bound.items()][:4]
     raised = causes[0].raised
     site = phrases.at(stacks.user_frame(raised.frames)) if raised else ""
-    who = (
-        subjects.ranks(ranks)
-        if ranks
-        else say("some of ", subjects.ranks(refused), ", which NCCL does not name,")
-    )
-    where = say(" of ", view.named(view.nodes_of(ranks))) if ranks else ""
+    who = say("some of ", subjects.ranks(refused), ", which NCCL does not name,")
+    if ranks:
+        who = say(subjects.ranks(ranks), " of ", view.named(view.nodes_of(ranks)))
     shared = "one GPU" if len(devices) < 2 else "GPUs with one another"
     return view.verdict(
         code="device-shared",
-        sentence=say(who, where, f" share {shared}, and NCCL refuses that{site}"),
+        sentence=say(who, f" share {shared}, and NCCL refuses that{site}"),
         ranks=ranks,
         victims=view.victims_of(ranks),
         confidence=sure.DEVICE_NAMED if ranks else sure.DEVICE_UNNAMED,
@@ -224,7 +220,7 @@ def gpu_facts(view: JobView, nodes: Iterable[int]) -> list[Fact]:
         node, place = view.nodes[number], f"xids, gpus of node {number} in bundle.json"
         texts = [f"{view.node(number)}'s kernel: {phrases.clipped(xid.text)}" for xid in node.xids[-2:]]
         texts += [f"{view.node(number)}'s nvidia-smi: {phrases.clipped(line)}" for line in node.gpus[:8]]
-        source = Source("the kernel's log and nvidia-smi", some("node", [number]), place)
+        source = Source("the kernel's log and nvidia-smi", f"node {number}", place)
         facts += [Fact(text, source) for text in texts]
     return facts[:16]
 

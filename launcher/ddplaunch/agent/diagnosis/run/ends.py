@@ -23,8 +23,7 @@ from ddplaunch.agent.diagnosis.run.causes import (
 )
 from ddplaunch.agent.diagnosis.run.view import JobView
 from ddplaunch.agent.system import phrases, subjects
-from ddplaunch.agent.text.ranges import some
-from ddplaunch.agent.text.saying import Sayable, Text, joined, say, spelled
+from ddplaunch.agent.text.saying import Sayable, Text, joined, say
 
 _CHECKPOINTS = "Have the job write checkpoints, and go on from the last."
 _SOMEBODY = (
@@ -184,7 +183,7 @@ def launch_failed(view: JobView) -> Optional[Verdict]:
         sentence=say(
             view.node(number),
             f"'s launch command ended with {how} {when}{': ' if said else ''}"
-            f"{(phrases.clipped(said[-1]) if said else '')}",
+            f"{phrases.clipped(said[-1]) if said else ''}",
         ),
         where="launch",
         nodes=[number],
@@ -346,13 +345,9 @@ def shared_memory(view: JobView, number: int) -> list[Fact]:
     held = f"{phrases.size(node.shm_used)} of {phrases.size(node.shm_size)}"
     most = max(node.shm_peak or 0, node.shm_used)
     more = f", and held {phrases.size(most)} at most" if most > node.shm_used else ""
-    text = say(view.node(node.node), f": /dev/shm holds {held}{more}")
-    source = Source(
-        "the size of shared memory",
-        some("node", [node.node]),
-        f"shm_size, shm_used of {some('node', [node.node])} in bundle.json",
-    )
-    return [Fact(spelled(text), source)]
+    where = f"shm_size, shm_used of node {node.node} in bundle.json"
+    source = Source("the size of shared memory", f"node {node.node}", where)
+    return [Fact(f"{view.node(node.node)}: /dev/shm holds {held}{more}", source)]
 
 
 # --- SIGBUS: a mapped page with no memory or file behind it, often as /dev/shm ran full

@@ -296,11 +296,13 @@ def _found_lock(view: JobView, ranks: list[int], code: str) -> Optional[Found]:
         cause.ranks,
         say(never, cause.sentence, others(view, cause.ranks)),
         [
-            f"rank {rank}: process {view.ranks[rank].pid} waits for the lock of pid {lock.wait.holder}"
-            for rank in lock.ranks[:4]
-            if lock.wait.holder
-        ]
-        + holder_facts(view, [rank for rank in cause.ranks if rank not in view.waiting]),
+            *(
+                f"rank {rank}: process {view.ranks[rank].pid} waits for the lock of pid {lock.wait.holder}"
+                for rank in lock.ranks[:4]
+                if lock.wait.holder
+            ),
+            *holder_facts(view, [rank for rank in cause.ranks if rank not in view.waiting]),
+        ],
         cause.hint,
         confidence_in(view, lock.ranks),
     )

@@ -17,6 +17,7 @@ from ddplaunch.agent.diagnosis import confidence as sure
 from ddplaunch.agent.diagnosis.run.call_records import ADDRESS, PORT, Call, line
 from ddplaunch.agent.diagnosis.run.view import JobView
 from ddplaunch.agent.system import phrases, subjects
+from ddplaunch.agent.text.quantities import count
 from ddplaunch.agent.text.saying import Sayable, Subject, listed, say
 
 _DELETE = "Delete the line: the launcher sets {}, and init_process_group reads it."
@@ -381,7 +382,7 @@ def too_few(view: JobView) -> Optional[Verdict]:
         "world-size-differs",
         waiting,
         f"{line(waiting[0].made.frame)} calls init_process_group with world size {size}; the job has "
-        f"{len(seen)} rank{'s' * (len(seen) > 1)}, and all of them wait there",
+        f"{count(len(seen), 'rank')}, and all of them wait there",
         "Leave world_size out, or take it from WORLD_SIZE, which the launcher sets.",
         sure.LIKELY,
     )

@@ -88,7 +88,7 @@ def exception_swallowed(view: JobView) -> Optional[Verdict]:
         "exception-swallowed",
         ranks,
         joined("; ", parts[:3]),
-        facts + holder_facts(view, [rank for rank in ranks if rank in view.stragglers]),
+        [*facts, *holder_facts(view, [rank for rank in ranks if rank in view.stragglers])],
         _SKIP_TOGETHER,
         sure.CAUGHT_BEFORE,
     )
@@ -226,7 +226,7 @@ def waiting_facts(view: JobView, victims: list[int]) -> list[Fact]:
     locations = view.groups_of_ranks(victims).items()
     return [
         view.of_stacks(
-            say(subjects.ranks(group), f" {phrases.one_or(group, 'waits', 'wait')} in {location}"), group
+            f"{subjects.ranks(group)} {phrases.one_or(group, 'waits', 'wait')} in {location}", group
         )
         for location, group in locations
     ][:4]

@@ -312,20 +312,20 @@ class JobView:
     def whereabouts(self, numbers: list[int]) -> list[Fact]:
         """Return `places` as facts."""
         groups = self.groups_of_ranks(numbers).values()
-        return [self.of_stacks(place, group) for place, group in zip(self.places(numbers), groups)]
+        return [self.of_stacks(spelled(place), group) for place, group in zip(self.places(numbers), groups)]
 
     def standing(self, groups: Mapping[str, list[int]]) -> list[Fact]:
         """'ranks 0-2: all_reduce 17 (train.py:92)', for each of these places."""
         return [
-            self.of_stacks(say(subjects.ranks(group), f": {location}"), group)
+            self.of_stacks(f"{subjects.ranks(group)}: {location}", group)
             for location, group in groups.items()
         ]
 
-    def of_stacks(self, text: Sayable, ranks: list[int]) -> Fact:
+    def of_stacks(self, text: str, ranks: list[int]) -> Fact:
         """Return a fact that the stacks of these ranks show; without a source where they have none."""
         kinds = sorted({self.ranks[rank].stack_source for rank in ranks} - {""})
         by = f"stacks by {' and '.join(kinds)}"
-        return self.fact(text, by, ranks, "stacks") if kinds else Fact(spelled(say(text)))
+        return self.fact(text, by, ranks, "stacks") if kinds else Fact(text)
 
     def of_rank(self, text: str, rank: int) -> Fact:
         """Return a fact that a rank's stack and /proc show; without a source where it has no stack."""
@@ -333,10 +333,10 @@ class JobView:
         by = f"the stack by {its.stack_source}{' and /proc' if its.process is not None else ''}"
         return self.fact(text, by, [rank], "ranks") if its.stack_source else Fact(text)
 
-    def fact(self, text: Sayable, collector: str, ranks: list[int], keys: str) -> Fact:
+    def fact(self, text: str, collector: str, ranks: list[int], keys: str) -> Fact:
         """Return a fact with its source: what `collector` has of these ranks, by keys of bundle.json."""
         place = f"{keys} of {some('node', self.nodes_of(ranks))} in bundle.json"
-        return Fact(spelled(say(text)), Source(collector, some("rank", ranks), place))
+        return Fact(text, Source(collector, some("rank", ranks), place))
 
     def line_of(self, rank: int, frame: Frame) -> str:
         """Return the text of a line at which a thread of this rank stands; "" where it is not known."""
@@ -360,7 +360,8 @@ class JobView:
 
         A rank that has only sent and received has no such count: its last operation is given instead.
         """
-        return [self.fact(text, "torch's process groups", ranks, "groups") for text, ranks in self.counted()]
+        by = "torch's process groups"
+        return [self.fact(spelled(text), by, ranks, "groups") for text, ranks in self.counted()]
 
     def counted(self) -> list[tuple[Text, list[int]]]:
         """Return the text of each count, and its ranks."""
