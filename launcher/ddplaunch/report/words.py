@@ -8,9 +8,10 @@ from collections.abc import Mapping
 
 from ddplaunch.agent.text.printable import printable
 from ddplaunch.agent.text.quantities import duration as duration
-from ddplaunch.agent.text.quantities import exact_size as size  # noqa: F401 - for reports
-from ddplaunch.agent.text.quantities import plural
+from ddplaunch.agent.text.quantities import exact_size, plural
 from ddplaunch.agent.text.ranges import some as some
+
+size = exact_size
 
 
 def escape(text: str) -> str:
