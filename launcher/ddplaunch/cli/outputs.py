@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ddplaunch import api
 from ddplaunch.agent.text.printable import printable
+from ddplaunch.agent.text.quantities import count
 from ddplaunch.cli import jobs, output
 from ddplaunch.cli import parser as arguments
 from ddplaunch.cli.parser import Command
@@ -135,7 +136,7 @@ def _copy(found: Sequence[Outputs], to: Path) -> None:
             f"{error.filename or to} cannot be copied: {error.strerror}",
             hint="files copied so far were kept; make room, or name another folder",
         ) from error
-    sys.stderr.write(f"copied {len(files)} file{'s' if len(files) != 1 else ''} to {to}\n")
+    sys.stderr.write(f"copied {count(len(files), 'file')} to {to}\n")
 
 
 def _data(outputs: Outputs) -> dict[str, object]:

@@ -164,7 +164,8 @@ def _failed_attempts(status: JobStatus | None) -> list[dict[str, Any]]:
 
 def verdicts_data(verdicts: Sequence[Verdict]) -> list[VerdictData]:
     """The verdicts as people read them: what their sentences were made of is left out."""
-    return [codec.dump(replace(each, template=None, machines=None)) for each in verdicts]
+    bare = (replace(each.written(), text=None, sources=None, machines=None) for each in verdicts)
+    return [codec.dump(each) for each in bare]
 
 
 def doctor_data(diagnosis: Diagnosis) -> dict[str, Any]:

@@ -63,7 +63,7 @@ def bundle(count: int = 2, dumps: list[Dump] | None = None) -> Bundle:
     """Of a job on one node."""
     nodes = [NodeEvidence(0, "n0", 1.0, "running", ranks(count), dumps=dumps or [])]
     evidence = JobEvidence("digits", 1, count, "deadline", 1.0, nodes)
-    verdict = Verdict("rank-failed", "rank 1 raised ValueError", "run", ranks=[1])
+    verdict = Verdict.of("rank-failed", "rank 1 raised ValueError", "run", ranks=[1])
     return Bundle("digits", 0, 1, count, 1.0, 1795520754.0, evidence=evidence, verdicts=[verdict])
 
 

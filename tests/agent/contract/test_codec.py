@@ -34,7 +34,7 @@ BUNDLE = Bundle(
     evidence=JobEvidence(
         "digits", 2, 8, "still", 2.0, [NodeEvidence(0, "n0", 2.0, "running", [RankEvidence(0, 0, 17, True)])]
     ),
-    verdicts=[Verdict("unknown", "grüße 🎉", "run", ranks=[3])],
+    verdicts=[Verdict.of("unknown", "grüße 🎉", "run", ranks=[3])],
 )
 
 
@@ -52,9 +52,9 @@ def test_none_survives_where_the_default_is_another() -> None:
 
 def test_a_newer_agents_extra_keys_are_ignored() -> None:
     """A key that this version does not know does no harm."""
-    data = {**codec.dump(Verdict("unknown", "x", "run")), "colour": "blue"}
+    data = {**codec.dump(Verdict.of("unknown", "x", "run")), "colour": "blue"}
 
-    assert codec.load(Verdict, data) == Verdict("unknown", "x", "run")
+    assert codec.load(Verdict, data) == Verdict.of("unknown", "x", "run")
 
 
 VERDICT = {"code": "x", "sentence": "y", "where": "run"}
@@ -91,7 +91,7 @@ def test_a_file_that_is_no_json_is_named(tmp_path: Path) -> None:
 def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:
     """A file that is written again and again is whole at every read."""
     path = str(tmp_path / "status.json")
-    small, large = (Verdict("unknown", "x" * size, "run") for size in (1, 300_000))
+    small, large = (Verdict.of("unknown", "x" * size, "run") for size in (1, 300_000))
     codec.write(path, small)
     done = threading.Event()
 
@@ -111,7 +111,7 @@ def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:
 
 def test_a_written_file_can_be_private(tmp_path: Path) -> None:
     """The mode asked for is the file's from its first byte on."""
-    codec.write(str(tmp_path / "key.json"), Verdict("unknown", "x", "run"), mode=0o600)
+    codec.write(str(tmp_path / "key.json"), Verdict.of("unknown", "x", "run"), mode=0o600)
 
     assert (tmp_path / "key.json").stat().st_mode & 0o777 == 0o600
 

@@ -7,7 +7,7 @@ import pytest
 from ddplaunch.agent.contract import Verdict, codec, messages
 from ddplaunch.agent.contract.messages import Alive, AskStatus, Collect, End, StatusAnswer, Way, load
 
-END = End(40, [Verdict("rank-failed", "rank 1 raised ValueError", "run", ranks=[1])], 5.0)
+END = End(40, [Verdict.of("rank-failed", "rank 1 raised ValueError", "run", ranks=[1])], 5.0)
 
 
 @pytest.mark.parametrize("message", [END, Collect(3, "death", 3.0), Alive()])

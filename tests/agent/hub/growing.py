@@ -34,7 +34,7 @@ from ddplaunch.agent.hub.membership import Newcomers
 from ddplaunch.agent.hub.run import RunSession
 
 TIMEOUT = 40.0
-MISSING = [Verdict("node-missing", "it never came", "gate")]
+MISSING = [Verdict.of("node-missing", "it never came", "gate")]
 
 
 class Job:

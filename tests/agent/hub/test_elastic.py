@@ -163,7 +163,9 @@ def test_a_node_that_comes_when_the_others_have_gone_on_is_turned_away(job: Job)
 def test_a_hub_that_is_started_again_knows_who_was_left_out(job: Job) -> None:
     """The status says so: the node has ended, without an exit code."""
     job.record.enter(Phase.RENDEZVOUS)
-    membership.leave_out(job.record, {1}, [Verdict("node-missing", "node 1 never came", "gate", nodes=[1])])
+    membership.leave_out(
+        job.record, {1}, [Verdict.of("node-missing", "node 1 never came", "gate", nodes=[1])]
+    )
     job.record.save()
     later = JobRecord(job.plan, str(job.folder / "later"), 0)
     left = recovery.read_left(job.plan, str(job.folder), 0)

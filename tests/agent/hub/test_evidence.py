@@ -26,7 +26,7 @@ def test_the_nodes_of_blamed_ranks_come_first() -> None:
     """And that of the first victim: what the culprit has not called, it has."""
     nodes = [NodeEvidence(n, f"n{n}", 1.0, "running", [RankEvidence(n, 0, 9, True)]) for n in range(512)]
     evidence = JobEvidence("digits", 512, 512, "still", 1.0, nodes)
-    verdict = Verdict("rank-in-user-code", "x", "run", ranks=[500], victims=[400, 401])
+    verdict = Verdict.of("rank-in-user-code", "x", "run", ranks=[500], victims=[400, 401])
     room = dump_room(range(512), [verdict], evidence)
 
     assert [True, True, False] == [room[node] > 0 for node in (500, 400, 401)]

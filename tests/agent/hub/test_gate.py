@@ -13,6 +13,7 @@ from ddplaunch.agent.hub import gate
 from ddplaunch.agent.hub.gate import ENDS, GateSession, GateState, PreliminaryVerdicts
 from ddplaunch.agent.hub.job_record import JobRecord
 from ddplaunch.agent.system import subjects
+from ddplaunch.agent.text.saying import say
 
 
 @pytest.fixture(name="gate")
@@ -51,7 +52,7 @@ def fixture_record(tmp_path: Path) -> Iterator[JobRecord]:
 
 def unreached(*nodes: int) -> Verdict:
     """Nodes that do not reach the hub."""
-    return Verdict("port-filtered", f"{len(nodes)} in vain", "gate", nodes=[*nodes])
+    return Verdict.of("port-filtered", f"{len(nodes)} in vain", "gate", nodes=[*nodes])
 
 
 def told(record: JobRecord) -> list[str]:
@@ -84,7 +85,7 @@ def test_a_preliminary_verdict_is_logged_again_for_another_node_or_after_it_had_
 def test_a_preliminary_verdict_names_the_machine_of_a_pod(record: JobRecord) -> None:
     record.update_node(1, host="d-1 on worker2")
     one, zero = (subjects.node(node, ["d-0", "d-1"]) for node in (1, 0))
-    verdict = Verdict("port-filtered", f"{one} -> {zero}: no answer", "gate", nodes=[1])
+    verdict = Verdict.of("port-filtered", say(one, " -> ", zero, ": no answer"), "gate", nodes=[1])
     PreliminaryVerdicts(record).publish([verdict])
 
     sentence = "node 1 (d-1 on worker2) -> node 0 (d-0): no answer"

@@ -203,7 +203,7 @@ def test_node_zero_that_vanishes_before_it_frees_the_master_port_is_missing(job:
 
 def report(job: Job, node: int, seconds: float, nodes: list[int]) -> None:
     """A gate that cannot reach the hub says so in its output, which srun labels and brings here."""
-    verdict = Verdict("port-filtered", f"node {node} -> the hub: no answer", "gate", nodes=nodes)
+    verdict = Verdict.of("port-filtered", f"node {node} -> the hub: no answer", "gate", nodes=nodes)
     with (job.folder("hub") / Files.GATES).open("a") as file:
         line = report_line(UnreachedReport(node, seconds, verdict))
         file.write(f"{node}: 10:00:00 waiting for the hub\n{node}: {line}\n")

@@ -161,7 +161,7 @@ def test_the_first_end_counts(record: JobRecord) -> None:
 def test_a_verdict_writes_the_bundle(record: JobRecord) -> None:
     """The bundle is on disk as soon as there is a verdict, with the events up to then."""
     record.add_event("check-in", "node 0 checked in", 0)
-    record.set_verdicts([Verdict("node-missing", "node 1 never came", "gate", nodes=[1])])
+    record.set_verdicts([Verdict.of("node-missing", "node 1 never came", "gate", nodes=[1])])
     bundle = bundle_file.read(record.path(Files.BUNDLE))
 
     assert ["node-missing"] == [verdict.code for verdict in bundle.verdicts]
@@ -211,7 +211,7 @@ def test_a_folder_that_vanishes_does_not_end_the_job_and_is_complained_about_onc
         record.add_event("phase", f"now {phase}")
         record.enter(phase)
         record.flush()
-    record.set_verdicts([Verdict("node-missing", "node 1 never came", "gate", nodes=[1])])
+    record.set_verdicts([Verdict.of("node-missing", "node 1 never came", "gate", nodes=[1])])
     said = capsys.readouterr().out
     assert 1 == said.count(f"cannot write {record.path(Files.STATUS)}: No such file or directory")
     (tmp_path / Files.RUN).mkdir(parents=True)
@@ -255,7 +255,7 @@ def test_the_result_is_written_on_a_full_disk(tmp_path: Path, monkeypatch: pytes
         fill(disk)
         monkeypatch.setattr(record, "_blame", lambda: fill(disk))  # between the room and the writing
 
-        record.set_verdicts([Verdict("node-missing", "node 1 never came", "gate", nodes=[1])])
+        record.set_verdicts([Verdict.of("node-missing", "node 1 never came", "gate", nodes=[1])])
         record.end(Exit.NODE_AT_FAULT)
         record.close()
 
@@ -271,7 +271,7 @@ def test_a_quota_that_even_the_result_exceeds(tmp_path: Path, capsys: pytest.Cap
         record = JobRecord(PLAN, str(disk), attempt=0)
         fill(disk)
 
-        record.set_verdicts([Verdict("node-missing", "node 1 never came", "gate", nodes=[1])])
+        record.set_verdicts([Verdict.of("node-missing", "node 1 never came", "gate", nodes=[1])])
         record.end(Exit.NODE_AT_FAULT)
         record.close()
 

@@ -47,7 +47,7 @@ def test_the_figures_of_a_running_job(record: JobRecord) -> None:
     record.enter(Phase.RUNNING)
     record.gate_seconds = 2.25
     record.paces[0] = (float("inf"), [RankPace(rank, step) for rank, step in enumerate((0.5, 0.25, 4.0))])
-    record.verdicts = [Verdict("rank-missing", 'it is "so"', "run")]
+    record.verdicts = [Verdict.of("rank-missing", 'it is "so"', "run")]
 
     assert EXPECTED == metrics.text(record, [7.0, 3.5])
 

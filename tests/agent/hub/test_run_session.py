@@ -482,7 +482,7 @@ def test_what_has_ended_without_an_explanation_has_not_hung(hub: Hub) -> None:
 
 
 def test_a_launch_command_that_cannot_start_is_the_verdict_of_its_node(hub: Hub) -> None:
-    missing = Verdict("secret-missing", "node 1: the secret TOKEN is not there", "launch", nodes=[1])
+    missing = Verdict.of("secret-missing", "node 1: the secret TOKEN is not there", "launch", nodes=[1])
     body = {"node": 1, "exit_code": Exit.MISCONFIGURED, "verdicts": codec.dump([missing])}
 
     hub.says(1, "finished", body)

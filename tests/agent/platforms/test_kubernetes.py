@@ -31,7 +31,7 @@ from ddplaunch.agent.hub.notify import Notifier
 from ddplaunch.agent.platforms import kubernetes
 
 PLAN = JobPlan("digits", 2, 4, [], ["train.py"], platform="kubernetes", notify=[NotifyPlan(events=True)])
-HANG = Verdict("rank-missing", "rank 3 is not in all_reduce", "run", nodes=[0], ranks=[3])
+HANG = Verdict.of("rank-missing", "rank 3 is not in all_reduce", "run", nodes=[0], ranks=[3])
 POD = {
     Env.NAMESPACE: "lab",
     Env.NAMES: "digits-{node}.digits.$(DDPLAUNCH_NAMESPACE).svc.{domain}",
@@ -100,7 +100,7 @@ def test_only_what_is_wrong_is_a_warning(
 
 def test_a_long_sentence_is_cut_and_a_strange_one_escaped() -> None:
     """The API server refuses more than 1024 bytes."""
-    long = made(Occasion.NOTICE, Verdict("rank-failed", "é\x1b[2J" + "é" * 900, "run"))
+    long = made(Occasion.NOTICE, Verdict.of("rank-failed", "é\x1b[2J" + "é" * 900, "run"))
 
     note = kubernetes.event(long, POD)["note"]
     assert 990 < len(note.encode()) <= 1000

@@ -105,7 +105,7 @@ def test_a_gate_that_has_said_itself_why_it_ends(trial: Overhearing) -> None:
     """Its own verdict stands, and nobody waits longer for it."""
     trial.comes(0)
     trial.comes(1)
-    own = Verdict("port-filtered", "node 2 (n3) -> the hub: in vain", "gate", nodes=[2])
+    own = Verdict.of("port-filtered", "node 2 (n3) -> the hub: in vain", "gate", nodes=[2])
     trial.write(f"2: {report_line(UnreachedReport(2, 5.0, own))}\n")
     assert [] == trial.told(5.0)
     trial.ended(2)

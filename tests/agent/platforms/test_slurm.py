@@ -37,7 +37,7 @@ def test_the_state_of_a_job_says_who_ends_it(
 
 
 PLAN = JobPlan("digits", 2, 4, [], ["train.py"], platform="slurm")
-HANG = Verdict("rank-missing", "rank 3 is not in all_reduce", "run", nodes=[0], ranks=[3])
+HANG = Verdict.of("rank-missing", "rank 3 is not in all_reduce", "run", nodes=[0], ranks=[3])
 
 
 def made(occasion: str, *verdicts: Verdict) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def test_a_comment_says_what_holds_now() -> None:
 
 def test_a_long_sentence_is_cut_and_a_strange_one_escaped() -> None:
     """squeue prints a comment as it is."""
-    long = notice_comment(made(Occasion.NOTICE, Verdict("rank-failed", "é\x1b[2J" + "é" * 900, "run")))
+    long = notice_comment(made(Occasion.NOTICE, Verdict.of("rank-failed", "é\x1b[2J" + "é" * 900, "run")))
 
     assert 200 == len(long)
     assert long.startswith("ddplaunch: notice: rank-failed: é\\x1b[2J")

@@ -13,7 +13,7 @@ from ddplaunch.agent.platforms import termination
 
 def verdict(code: str, facts: int = 0, length: int = 40) -> Verdict:
     """One with so many long facts."""
-    return Verdict(code, "s" * length, "run", [3], [7], [1, 2], facts=["f" * 200] * facts, hint="h" * 100)
+    return Verdict.of(code, "s" * length, "run", [3], [7], [1, 2], facts=["f" * 200] * facts, hint="h" * 100)
 
 
 def test_what_fits_is_told_as_it_is() -> None:
@@ -30,7 +30,9 @@ def test_what_fits_is_told_as_it_is() -> None:
 @pytest.mark.parametrize("letter", ["s", "ü", "\n", '"'])
 def test_it_is_never_cut_in_the_middle(facts: int, count: int, letter: str) -> None:
     """Valid JSON of at most 4096 bytes, and the culprits of the first verdict are still in it."""
-    long = Verdict("a", letter * 3000, "run", list(range(2000)), [7], list(range(4000)), hint=letter * 3000)
+    long = Verdict.of(
+        "a", letter * 3000, "run", list(range(2000)), [7], list(range(4000)), hint=letter * 3000
+    )
     text = termination.text(50, [verdict("collective-mismatch", facts)] * count + [long])
 
     assert len(text.encode()) <= termination.LIMIT
@@ -42,7 +44,9 @@ def test_it_is_never_cut_in_the_middle(facts: int, count: int, letter: str) -> N
 @pytest.mark.parametrize("letter", ["s", "ü", "\n"])
 def test_one_verdict_of_any_size_is_told(letter: str) -> None:
     """Its code is there, whatever else has to go."""
-    huge = Verdict("unknown", letter * 9000, "run", list(range(5000)), list(range(9000)), hint=letter * 9000)
+    huge = Verdict.of(
+        "unknown", letter * 9000, "run", list(range(5000)), list(range(9000)), hint=letter * 9000
+    )
     text = termination.text(50, [huge])
 
     assert len(text.encode()) <= termination.LIMIT

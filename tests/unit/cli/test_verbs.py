@@ -134,7 +134,7 @@ def test_schema_is_the_models(call: Call) -> None:
 
 # --------------------------------------------------------------------------- jobs that have ended
 
-VERDICT = Verdict("rank-failed", "rank 1 raised ValueError", "run", ranks=[1], victims=[0], hint="mend it")
+VERDICT = Verdict.of("rank-failed", "rank 1 raised ValueError", "run", ranks=[1], victims=[0], hint="mend it")
 
 
 @pytest.fixture(name="folders")

@@ -41,7 +41,7 @@ def test_without_a_bundle_the_status_speaks() -> None:
 
 def test_what_the_backend_knows_counts_where_the_job_could_not_speak() -> None:
     """A scheduler's word for an end is no match for the job's own."""
-    evicted = Verdict("node-evicted", "Slurm ended the job at its time limit", "run")
+    evicted = Verdict.of("node-evicted", "Slurm ended the job at its time limit", "run")
     job = given.job(State.LOST, verdicts=(evicted,))
     spoken = dataclasses.replace(job, status=given.status(verdicts=[given.VERDICT]))
 

@@ -10,7 +10,7 @@ from ddplaunch.agent.checks.context import Context, failed, passed, unknown
 from ddplaunch.agent.contract import CheckResult, Env
 from ddplaunch.agent.interfaces import predict, read
 from ddplaunch.agent.system import secrets
-from ddplaunch.agent.system.phrases import count
+from ddplaunch.agent.text.quantities import count
 
 _COMPARED = ("NCCL_", "GLOO_", "TORCH_", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
 _RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")

@@ -29,8 +29,8 @@ from ddplaunch.agent.checks.context import Context, failed, passed, unknown
 from ddplaunch.agent.contract import CheckResult, Files, Status
 from ddplaunch.agent.evidence import cgroup
 from ddplaunch.agent.system import phrases, processes
-from ddplaunch.agent.system.phrases import count, size
 from ddplaunch.agent.system.processes import TMP
+from ddplaunch.agent.text.quantities import count, size
 
 # --- CPUs: how many the ranks may use, and whether other processes use them. It only warns
 

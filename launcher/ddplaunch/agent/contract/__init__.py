@@ -39,6 +39,9 @@ from ddplaunch.agent.contract.evidence import Stack as Stack
 from ddplaunch.agent.contract.evidence import Stand as Stand
 from ddplaunch.agent.contract.evidence import Wait as Wait
 from ddplaunch.agent.contract.evidence import Xid as Xid
+from ddplaunch.agent.contract.verdict import AnyFact as AnyFact
+from ddplaunch.agent.contract.verdict import Fact as Fact
+from ddplaunch.agent.contract.verdict import Source as Source
 from ddplaunch.agent.contract.verdict import Verdict as Verdict
 from ddplaunch.agent.contract.words import Marks as Marks
 from ddplaunch.agent.contract.words import Outcome as Outcome

@@ -390,7 +390,7 @@ class Gate:
         except OSError as error:
             here = phrases.node(self._node, self._plan.names)
             sentence = f"{here}: cannot write to {self._folder}: {error.strerror}"
-            return self.fail([Verdict("disk-full", sentence, "gate", nodes=[self._node])])
+            return self.fail([Verdict.of("disk-full", sentence, "gate", nodes=[self._node])])
         for note in release.notes:
             self._log(f"note: {note}")
         self._log(

@@ -16,6 +16,7 @@ from ddplaunch.agent.contract.messages import END_GRACE, End, Noted, Signalled, 
 from ddplaunch.agent.diagnosis import catalogue
 from ddplaunch.agent.hub.job_record import JobRecord
 from ddplaunch.agent.hub.server import NodeSessions, Session
+from ddplaunch.agent.text.quantities import count
 from ddplaunch.agent.text.ranges import some
 
 BY_ENDING = frozenset(["node-evicted", "rank-killed", "launch-failed", "network-lost", "unknown"])
@@ -167,7 +168,7 @@ class RankSignal:
         deaf = sorted(rank for each in self._answers.values() for rank in each.deaf)
         if self._first is None:
             self._first = sent
-        text = f"sent {self._signal.name[3:]} to {sent} rank{'s' * (sent != 1)}: {self._before}"
+        text = f"sent {self._signal.name[3:]} to {count(sent, 'rank')}: {self._before}"
         if sent > self._first:
             text += f", to {sent - self._first} of them later"
         if deaf:

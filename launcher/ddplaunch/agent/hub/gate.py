@@ -43,8 +43,8 @@ from ddplaunch.agent.hub import membership, mesh_plan
 from ddplaunch.agent.hub.job_record import JobRecord
 from ddplaunch.agent.hub.membership import NAMED, Membership, Newcomers
 from ddplaunch.agent.hub.server import Session, send_all
-from ddplaunch.agent.system import phrases
 from ddplaunch.agent.system.resolve import is_loopback
+from ddplaunch.agent.text.quantities import count
 
 
 class GateState(enum.Enum):
@@ -280,7 +280,7 @@ class GateSession:
         number = sum(map(len, tasks.values()))
         who = membership.describe_members(self._record)
         here = "all nodes are here" if who == membership.ALL else f"here: {who}"
-        tested = f", testing {phrases.count(number, 'connection')} between them" if number else ""
+        tested = f", testing {count(number, 'connection')} between them" if number else ""
         self._record.add_event("mesh", f"{here}{tested}")
         for node, session in self._gates.items():
             more = interfaces.tasks(tasks[node], check_ins)
@@ -406,7 +406,7 @@ class GateSession:
 
     def _send_verdict(self, sessions: Iterable[Session]) -> None:
         assert self._end is not None
-        verdicts = [dataclasses.replace(v, facts=v.facts[:NAMED]) for v in self._record.verdicts]
+        verdicts = [dataclasses.replace(v, because=v.because[:NAMED]) for v in self._record.verdicts]
         send_all(sessions, messages.Judged(verdicts, self._end[1]))
 
     def _send_release(self, sessions: Iterable[Session]) -> None:

@@ -42,6 +42,7 @@ from ddplaunch.agent.platforms.holder import holder_of_port
 from ddplaunch.agent.platforms.places import handle
 from ddplaunch.agent.system import phrases, ports
 from ddplaunch.agent.system.resolve import UnansweredNameError, UnknownNameError, resolve
+from ddplaunch.agent.text.quantities import count
 from ddplaunch.agent.transport import endpoints
 from ddplaunch.agent.transport.endpoints import Endpoint
 
@@ -186,7 +187,7 @@ class Serving(NamedTuple):
         port = ports.number(self.listener)
         where = [Endpoint(each, port) for each in _own_places(self.place)]
         shown = where[0].host
-        size = phrases.count(plan.nodes, "node")
+        size = count(plan.nodes, "node")
         if left is not None:
             recovery.restore(record, left)
             gates.resume()
@@ -319,7 +320,7 @@ def _judge_cannot_write_address(record: JobRecord, error: OSError) -> None:
 
 def _give_up(record: JobRecord, code: str, sentence: str, hint: str, facts: Sequence[str] = ()) -> None:
     """End the job with one verdict on node 0."""
-    _end(record, [Verdict(code, f"node 0: {sentence}", "gate", nodes=[0], facts=list(facts), hint=hint)])
+    _end(record, [Verdict.of(code, f"node 0: {sentence}", "gate", nodes=[0], facts=list(facts), hint=hint)])
 
 
 def _end(record: JobRecord, verdicts: Sequence[Verdict]) -> None:

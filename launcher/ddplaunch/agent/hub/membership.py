@@ -246,7 +246,7 @@ class Membership:
         if missing and newcomers.issuperset(missing) and now - self._arrived > NEWCOMER:
             who = phrases.nodes(missing, self._plan.names)
             sentence = f"{who} went away before the job was ready"
-            return CheckIns([Verdict("node-missing", sentence, "gate", nodes=missing)], missing, {})
+            return CheckIns([Verdict.of("node-missing", sentence, "gate", nodes=missing)], missing, {})
         if missing and now - self._arrived <= SETTLE:
             return CheckIns([], missing, held)
         if stalled or self._known is None or held.keys() != self._held.keys():
@@ -389,7 +389,7 @@ def describe_members(record: JobRecord) -> str:
 def too_late_answer(record: JobRecord, node: int) -> Judged:
     """Return the answer to a node that the job goes on without."""
     sentence = f"{record.node_name(node)} came when the job had gone on without it"
-    return Judged([Verdict("node-missing", sentence, "gate", nodes=[node])], Exit.NODE_AT_FAULT)
+    return Judged([Verdict.of("node-missing", sentence, "gate", nodes=[node])], Exit.NODE_AT_FAULT)
 
 
 COMPANY = 5.0

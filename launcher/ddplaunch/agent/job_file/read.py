@@ -70,4 +70,4 @@ def _problem(finding: rules.Finding) -> Problem:
 
 def _verdict(problem: Problem) -> Verdict:
     sentence = "the job file cannot be used: {}: found {}, wanted {}".format(*problem)
-    return Verdict("job-file-wrong", sentence, "gate", hint=problem[-1])
+    return Verdict.of("job-file-wrong", sentence, "gate", hint=problem[-1])

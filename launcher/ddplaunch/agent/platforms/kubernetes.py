@@ -18,6 +18,7 @@ from ddplaunch.agent.plan import work_folder
 from ddplaunch.agent.platforms.platform import Platform
 from ddplaunch.agent.system import files, phrases
 from ddplaunch.agent.system.delivery import UndeliveredError, post, reason
+from ddplaunch.agent.text import quantities
 from ddplaunch.agent.text.printable import printable
 from ddplaunch.agent.transport.endpoints import Endpoint
 
@@ -52,8 +53,8 @@ def files_gone(folder: str, since: float, table: str = "/proc/self/mountinfo") -
     if not count:
         return ""
     return (
-        f"{phrases.count(count, 'file')}, {phrases.size(size)}, newest {newest}, written in {folder}, will "
-        "be gone with this pod: to keep what ranks write, name a volume under `outputs`"
+        f"{quantities.count(count, 'file')}, {phrases.size(size)}, newest {newest}, written in {folder}, "
+        "will be gone with this pod: to keep what ranks write, name a volume under `outputs`"
     )
 
 

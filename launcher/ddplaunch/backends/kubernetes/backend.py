@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddplaunch.agent.contract import Bundle, Phase, Verdict
-from ddplaunch.agent.system.phrases import count
+from ddplaunch.agent.text.quantities import count
 from ddplaunch.backends import folder, lines, outputs
 from ddplaunch.backends.job import (
     BY_CANCEL,

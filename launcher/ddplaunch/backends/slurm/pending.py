@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Final, NamedTuple
 
-from ddplaunch.agent.system.phrases import count
+from ddplaunch.agent.text.quantities import count
 from ddplaunch.backends.slurm.parse import Partition, SlurmJob, directives, seconds
 
 _EVENTS: Final = {
