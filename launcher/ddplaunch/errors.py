@@ -25,7 +25,7 @@ from typing import ClassVar
 
 
 class ExitCode(IntEnum):
-    """Every code `ddplaunch` can end with; scripts rely on them."""
+    """Every code with which `ddplaunch` can end. Scripts rely on them."""
 
     SUCCEEDED = 0
     UNEXPECTED = 1
@@ -67,19 +67,19 @@ class SourceTooLargeError(UsageError):
 
 
 class NotFoundError(DdplaunchError):
-    """No job, file of a job, or verdict code of that name."""
+    """There is no job, file of a job, or verdict code with that name."""
 
     exit_code = ExitCode.NOT_FOUND
 
 
 class NotFinishedError(DdplaunchError):
-    """The job still runs at the end of a wait. It goes on."""
+    """The job is still running at the end of a wait. It goes on."""
 
     exit_code = ExitCode.NOT_FINISHED
 
 
 class NeverStartsError(DdplaunchError):
-    """The job is pending for a reason that no waiting cures. It stays in the queue."""
+    """The job is pending for a reason that waiting never cures. It stays in the queue."""
 
     exit_code = ExitCode.GATE
 

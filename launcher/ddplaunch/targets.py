@@ -1,8 +1,8 @@
-"""The schedulers to which a job can be sent: a `Target` for each, ours and those of other packages.
+"""The schedulers to which a job can be sent: one `Target` for each, ours and those of other packages.
 
-A package adds one by an entry point of the group `ddplaunch.targets`: its name is the value of `--to`, its
-object a `Target`. pyproject.toml lists ours in the same way. A target names its parts as `module:attribute`,
-and each is imported when it is first needed.
+A package adds one through an entry point in the group `ddplaunch.targets`: the entry point's name is the
+value of `--to`, and its object is a `Target`. pyproject.toml lists ours in the same way. A target names its
+parts as `module:attribute`, and each is imported when it is first needed.
 """
 
 from __future__ import annotations
@@ -21,26 +21,29 @@ GROUP: Final = "ddplaunch.targets"
 
 @dataclass(frozen=True)
 class Target:
-    """One scheduler, and its part in each layer. Raises ValueError for a name that begins no handle."""
+    """One scheduler, and its part in each layer. Raises ValueError for a name with which no handle can
+    begin.
+    """
 
     name: str
     """The value of `--to`, the beginning of every handle, and the key of the section in the job file."""
     section: str
-    """A `spec.fields.Section` whose keys all have defaults: the settings of this target in a job file."""
+    """A `spec.fields.Section` whose keys all have defaults: this target's settings in a job file."""
     problems: str
     """`(JobSpec) -> list[Problem]`: what this target cannot do of a valid job file."""
     plan: str
     """`(JobSpec) -> plan.target.TargetPlan`, for a job file without such problems."""
     render: str
-    """`(Plan, *, gate_only: bool) -> Rendered`; with `gate_only` the job ends with its gate."""
+    """`(Plan, *, gate_only: bool) -> Rendered`. With `gate_only` the job ends after its gate."""
     connect: str
     """`() -> Backend`."""
     check_up: str = ""
-    """`(JobSpec) -> JobSpec`: what `doctor` runs, by the job file, else by a job with the profile's defaults
-    (its `job_file` is ""); may raise UsageError. "": that job as it is, kept under the name `doctor`."""
+    """`(JobSpec) -> JobSpec`: what `doctor` runs, made from the job file, or else from a job with the
+    profile's defaults (its `job_file` is ""). May raise UsageError. "": it runs that job unchanged and keeps
+    it under the name `doctor`."""
     after: str = ""
-    """`(Sequence[JobSpec], Sequence[Handle]) -> list[JobSpec]`: jobs that start when those have succeeded;
-    may raise any DdplaunchError. "": no job there waits for another, and `submit --after` is refused."""
+    """`(Sequence[JobSpec], Sequence[Handle]) -> list[JobSpec]`: jobs that start when those have succeeded.
+    May raise any DdplaunchError. "": no job there waits for another, and `submit --after` is refused."""
     without_order: str = ""
     """The reason why no job there waits for another, for people."""
     reach: str = ""
@@ -93,11 +96,11 @@ KUBERNETES: Final = Target(
 )
 
 _OURS: Final = {target.name: target for target in (LOCAL, SLURM, KUBERNETES)}
-"""By name: `status` and `logs` find them without the time that reading entry points takes."""
+"""By name: `status` and `logs` find them without spending the time to read entry points."""
 
 
 def find(name: str) -> Target:
-    """Return the target `name`. Raises UsageError when there is none, or when its package is broken."""
+    """Return the target `name`. Raises UsageError if there is none, or if its package is broken."""
     if name in _OURS:
         return _OURS[name]
     for target in others():
@@ -107,13 +110,13 @@ def find(name: str) -> Target:
 
 
 def names() -> list[str]:
-    """Return the names of all targets, ours first. Raises UsageError when another package's is broken."""
+    """Return the names of all targets, ours first. Raises UsageError if another package's is broken."""
     return [*_OURS, *(target.name for target in others())]
 
 
 def others() -> list[Target]:
-    """Return the targets of other packages. Raises UsageError when one cannot be loaded."""
-    from importlib.metadata import entry_points  # its import takes a tenth of `--help`
+    """Return the targets of other packages. Raises UsageError if one cannot be loaded."""
+    from importlib.metadata import entry_points  # importing it takes a tenth of `--help`
 
     found = []
     for point in sorted(entry_points(group=GROUP)):

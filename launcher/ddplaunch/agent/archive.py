@@ -1,7 +1,7 @@
-"""Imports the agent's modules from `agent.pyz`, where this file lies beside the entry, which alone uses it.
+"""Imports the agent's modules from `agent.pyz`, where this file is next to the entry. Only the entry uses it.
 
-Python reads modules from a zip file by itself, but compressed one by one they take 1.8 times the room, and
-the agent has to fit into a ConfigMap and, twice, into a Helm release. So they are compressed together, and
+Python can read modules from a zip file by itself, but compressed one by one they take 1.8 times the space,
+and the agent has to fit into a ConfigMap and, twice, into a Helm release. So they are compressed together and
 unpacked into memory.
 """
 
@@ -15,7 +15,7 @@ from importlib.util import spec_from_file_location
 from typing import Any, Optional
 
 MEMBER = "modules.json.xz"
-"""A JSON object: the text of each module by its path. `render/agent_archive.py` writes it."""
+"""A JSON object with the text of each module, by its path. `render/agent_archive.py` writes it."""
 
 
 class Module(SourceFileLoader):
@@ -26,7 +26,7 @@ class Module(SourceFileLoader):
 
     @classmethod
     def find_spec(cls, name: str, *_: Any) -> Optional[ModuleSpec]:
-        """Return the module's spec, by Python's protocol of finders."""
+        """Return the module's spec, as Python's protocol of finders requires."""
         base = os.path.join(cls.archive, *name.split("."))
         for path in (f"{base}.py", os.path.join(base, "__init__.py")):
             if path in cls.sources:
@@ -42,7 +42,9 @@ class Module(SourceFileLoader):
 
 
 def read(archive: str, member: bytes) -> None:
-    """Let `Module` find what the member of this archive holds. Raises OSError without lzma and xz."""
+    """Let `Module` find what this member of the archive holds. Raises OSError if there is neither lzma nor
+    xz.
+    """
     try:
         from lzma import decompress
     except ImportError:  # this Python was built without liblzma's headers; few machines have no xz

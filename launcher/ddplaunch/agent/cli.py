@@ -1,4 +1,4 @@
-"""The agent's command line: turns arguments and environment into one call. Imports are late."""
+"""The agent's command line: turns arguments and environment into one call. It imports late."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 _WITHOUT_PLAN = {"ask", "interfaces", "keys", "look", *slurm.VERBS}
 _SIGNALLED = {"gate", "run", "local"}
-"""They read their signals when they are ready to: their parent may block those until then."""
+"""These read their signals when they are ready to. Until then their parent may block the signals."""
 
 
 class UnusableError(HintedError):
-    """The agent's arguments or environment cannot work; the message names the fault."""
+    """The agent's arguments or environment cannot work. The message says what is wrong."""
 
 
 def main(argv: Optional[list[str]] = None) -> int:
@@ -127,7 +127,7 @@ def _supervise(
     where: Sequence[Endpoint],
     streams: Optional[LaunchStreams],
 ) -> int:
-    """Run the ranks of this node; again, beyond its gate, as often as the hub lets newcomers in."""
+    """Run this node's ranks, and again, after another gate, as often as the hub lets newcomers in."""
     agreed = os.path.join(folder, Files.NODE.format(node=node), Files.AGREED)
     while True:
         if plan.min_nodes and termination.wanted() and not os.path.exists(agreed):
@@ -142,7 +142,7 @@ def _supervise(
         place.set_aside(attempt + place.regroups)
         from ddplaunch.agent.gate import gate
 
-        # In a process of its own: it has threads, and the supervisor forks.
+        # It has a process of its own, because it has threads and the supervisor forks.
         code = reaper.guard(
             lambda _: gate.main(plan, folder, node, attempt, key, where, ran=True), by_pipe=False
         )
@@ -271,7 +271,7 @@ def _part(arguments: argparse.Namespace) -> host.Part:
 
 
 def _plan(folder: str) -> tuple[contract.JobPlan, list[contract.Verdict]]:
-    """Return the plan, and the verdicts on the job file it follows from. Raises UnusableError."""
+    """Return the plan, and the verdicts on the job file that it comes from. Raises UnusableError."""
     from ddplaunch.agent.hub import plan_file
 
     path = plan_file.find(folder)

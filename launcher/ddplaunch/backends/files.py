@@ -1,4 +1,7 @@
-"""Reads a job's files, with bounds: on a shared disk they may be broken, or made to harm their reader."""
+"""Reads a job's files within bounds: on a shared disk they may be broken, or made to harm their reader.
+
+All backends read through this.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +21,12 @@ from ddplaunch.agent.contract import Bundle, Marks, bundle_file, codec
 T = TypeVar("T")
 
 MAX_BYTES: Final = 24 << 20
-"""The largest bundle that is parsed: the evidence of thousands of ranks, in less than 200 MB of memory."""
+"""The largest bundle that is parsed: it holds the evidence of thousands of ranks, in less than 200 MB of
+memory."""
 MAX_SMALL: Final = 4 << 20
-"""The largest of all other files: the status of thousands of nodes."""
+"""The largest of all other files: it holds the status of thousands of nodes."""
 _MAX_WEIGHT: Final = 3_700_000
-_WEIGHTS: Final = {"{": 3, "[": 2, ",": 1}  # of an object, a list, and a value in either
+_WEIGHTS: Final = {"{": 3, "[": 2, ",": 1}  # of an object, a list, and a value in either of them
 _MAX_KEYS: Final = 1_200_000
 
 _COUNTS: Final = (
@@ -43,12 +47,12 @@ _NUMBERS: Final = {**dict.fromkeys(_COUNTS, float(_MOST)), **dict.fromkeys(_TIME
 
 
 class NotPlainError(OSError):
-    """A folder, a named pipe, a device or a loop of links stands where a file is read."""
+    """A folder, a named pipe, a device or a loop of links is in the place of the file to read."""
 
 
 def opened(path: Path) -> BinaryIO:
-    """Return the plain file at `path`, open to be read. Raises OSError, which NotPlainError is."""
-    # Without O_NONBLOCK, opening a named pipe blocks until it has a writer.
+    """Return the plain file at `path`, opened for reading. Raises OSError, of which NotPlainError is one."""
+    # Without O_NONBLOCK, opening a named pipe blocks until somebody writes to it.
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
@@ -62,7 +66,7 @@ def opened(path: Path) -> BinaryIO:
 
 
 def contents(path: Path, most: int = MAX_SMALL) -> bytes:
-    """Return all of a plain file. Raises OSError, or ContractError for what is no plain file or too large."""
+    """Return all of a plain file. Raises OSError, or ContractError if it is no plain file or too large."""
     try:
         with opened(path) as file:
             data = file.read(most + 1)
@@ -74,14 +78,14 @@ def contents(path: Path, most: int = MAX_SMALL) -> bytes:
 
 
 def tail(path: Path, most: int) -> bytes:
-    """Return the last bytes of a plain file, at most so many. Raises OSError."""
+    """Return the last bytes of a plain file, `most` of them at the most. Raises OSError."""
     with opened(path) as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - most))
         return file.read(most)
 
 
 def read(cls: type[T], path: Path) -> T:
-    """Return the `cls` in the JSON file at `path`, no bundle. Raises OSError or ContractError."""
+    """Return the `cls` in the JSON file at `path`, which is no bundle. Raises OSError or ContractError."""
     try:
         return load(cls, contents(path))
     except codec.ContractError as error:
@@ -89,7 +93,7 @@ def read(cls: type[T], path: Path) -> T:
 
 
 def read_if_valid(cls: type[T], path: Path) -> T | None:
-    """Return the `cls` in the JSON file at `path`; None where there is none that can be read."""
+    """Return the `cls` in the JSON file at `path`; None if there is none that can be read."""
     try:
         return read(cls, path)
     except (OSError, codec.ContractError):
@@ -99,7 +103,7 @@ def read_if_valid(cls: type[T], path: Path) -> T | None:
 def read_bundle(path: Path, dumps: int = 0) -> Bundle:
     """Return the bundle in a file of either format. Raises OSError or ContractError.
 
-    `dumps`: bytes of flight recorders to take along.
+    `dumps`: how many bytes of flight recorders to include.
     """
     try:
         with opened(path) as file:
@@ -119,7 +123,7 @@ def bundle(text: bytes | str) -> Bundle:
         data = base64.b64decode(text, validate=True)
     except ValueError as error:
         raise codec.ContractError(f"neither JSON nor base64: {error}") from error
-    if data[:2] != b"PK":  # as agents printed it before there was an archive
+    if data[:2] != b"PK":  # agents printed it in this form before there was an archive
         data = inflate(data)
     return bundle_file.load(io.BytesIO(data), _bundle_values, MAX_BYTES, bundle_file.MOST_DUMPS)
 
@@ -138,9 +142,9 @@ def parse(text: bytes | str, most: int = MAX_SMALL) -> Any:
     if len(text) > most:
         raise codec.ContractError(f"more than {most:,} bytes")
     try:
-        # Agents write ASCII alone, and one wide letter makes four bytes of each.
+        # Agents write only ASCII, and one wide letter would make each letter take four bytes.
         text = text.decode("ascii") if isinstance(text, bytes) else text
-        # A byte of text can make thirty of values, so they are counted first.
+        # One byte of text can become thirty bytes of values, so they are counted first.
         weight = sum(text.count(mark) * each for mark, each in _WEIGHTS.items())
         if weight > _MAX_WEIGHT or text.count(":") > _MAX_KEYS:
             raise codec.ContractError("it holds more values than any job has")
@@ -154,7 +158,7 @@ def parse(text: bytes | str, most: int = MAX_SMALL) -> Any:
 
 
 def inflate(data: bytes) -> bytes:
-    """Return what zlib has packed. Raises ContractError for broken data, and for more than MAX_BYTES."""
+    """Return what zlib has packed. Raises ContractError for broken data, and if it is more than MAX_BYTES."""
     unpacker = zlib.decompressobj()
     try:
         text = unpacker.decompress(data, MAX_BYTES + 1)
@@ -166,7 +170,7 @@ def inflate(data: bytes) -> bytes:
 
 
 def _within_bounds(found: dict[str, Any]) -> dict[str, Any]:
-    """Return the object. Raises ContractError for a count or a time that cannot be."""
+    """Return the object. Raises ContractError for a count or a time that is impossible."""
     for key in found.keys() & _NUMBERS.keys():
         value, most = found[key], _NUMBERS[key]
         for number in value if isinstance(value, list) else (value,):
@@ -176,7 +180,7 @@ def _within_bounds(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def printed_bundle(lines: Iterable[str]) -> Bundle | None:
-    """Return the last whole bundle in these lines; None: there is none."""
+    """Return the last whole bundle in these lines; None if there is none."""
     return next(reversed(list(printed_bundles(lines))), None)
 
 

@@ -1,4 +1,4 @@
-"""The state folder of this user, and the folder of one job: its attempts, its hub's status, its evidence."""
+"""This user's state folder, and the folder of one job: its attempts, its hub's status, its evidence."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from ddplaunch.backends.job import Earlier, Job, Outcome, State
 from ddplaunch.errors import ClusterError, UsageError
 
 _FORMAT_1 = "bundle.json"
-"""The name of the bundle before it was an archive."""
+"""The bundle's name before it was an archive."""
 
 
 def state_folder() -> Path:
-    """Return `$XDG_STATE_HOME/ddplaunch`, which only this user can read; make it where it is missing.
+    """Return `$XDG_STATE_HOME/ddplaunch`, which only this user can read. Make it if it is missing.
 
-    A relative value counts as none, by the XDG rules. Raises UsageError when the folder belongs to another
-    user, whose files a job would run, and when a file stands in its place.
+    A relative value is ignored, as the XDG rules say. Raises UsageError if the folder belongs to another
+    user, because a job would run that user's files, and if a file is in its place.
     """
     state = os.environ.get("XDG_STATE_HOME", "")
     base = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
     folder = base / "ddplaunch"
-    with contextlib.suppress(OSError):  # whatever writes there reports it
+    with contextlib.suppress(OSError):  # whatever writes there will report it
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         owner = folder.stat().st_uid
-        # Under `sudo`, HOME may still be that of the user who called it.
+        # Under `sudo`, HOME may still be the home of the user who called it.
         if owner not in (os.geteuid(), 0, Path.home().stat().st_uid):
             raise UsageError(
                 f"the folder {folder} belongs to another user (uid {owner})",
@@ -48,12 +48,12 @@ def state_folder() -> Path:
 
 
 def _refuse_files(folder: Path) -> None:
-    """Raise UsageError when a file stands in the place of the folder, or of one above it.
+    """Raise UsageError if a file is in the place of the folder or of one above it.
 
-    Without the error, it would look as if this user had no jobs.
+    Without this error, it would look as if this user had no jobs.
     """
     for path in (folder, *folder.parents):
-        with contextlib.suppress(OSError):  # "not a directory" of what lies below a file
+        with contextlib.suppress(OSError):  # "not a directory", for what is below a file
             if not stat.S_ISDIR(path.stat().st_mode):
                 raise UsageError(
                     f"the state folder {folder} cannot be used: found a file at {path}, wanted a folder",
@@ -62,11 +62,11 @@ def _refuse_files(folder: Path) -> None:
 
 
 ROOM = 16 << 20
-"""Bytes that the records of a job take at its start, and some more."""
+"""Bytes that a job's records take when it starts, and some more."""
 
 
 def private_folder() -> Path | None:
-    """Make a state folder for one job of a user who has none, on a disk with room; None: there is no such.
+    """Make a state folder for one job of a user who has none, on a disk with room; None: no disk has room.
 
     It is for `XDG_STATE_HOME`.
     """
@@ -78,7 +78,7 @@ def private_folder() -> Path | None:
 
 
 def has_room(folder: Path) -> bool:
-    """Whether the disk has room for the records of a job, and `ulimit -f` lets them. Raises OSError."""
+    """Whether the disk has room for a job's records and `ulimit -f` allows them. Raises OSError."""
     limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
     if limit != resource.RLIM_INFINITY and limit < ROOM:
         return False
@@ -88,7 +88,7 @@ def has_room(folder: Path) -> bool:
 
 @contextlib.contextmanager
 def new_folder(parent: Path, prefix: str) -> Iterator[Path]:
-    """Make a folder in `parent`, which is removed if filling it fails. Raises ClusterError for an OSError."""
+    """Make a folder in `parent`. It is removed if filling it fails. Raises ClusterError for an OSError."""
     folder: Path | None = None
     try:
         parent.mkdir(parents=True, exist_ok=True)
@@ -105,18 +105,19 @@ def new_folder(parent: Path, prefix: str) -> Iterator[Path]:
 
 
 def attempts(folder: Path) -> list[Path]:
-    """Return the `run` folders of a job, the oldest attempt first; all but the last have been renamed."""
+    """Return a job's `run` folders, the oldest attempt first. All but the last have been renamed."""
     earlier = [path for path in folder.glob(f"{Files.RUN}-*") if path.name.rpartition("-")[2].isdecimal()]
     return [*sorted(earlier, key=lambda path: int(path.name.rpartition("-")[2])), folder / Files.RUN]
 
 
 def earlier(folder: Path, attempt: int | None) -> tuple[Earlier, ...]:
-    """Return the attempts that left a folder, the oldest first, up to the present `attempt`, if it is known.
+    """Return the attempts that left a folder, the oldest first, up to the present `attempt` if that is known.
 
-    A scheduler may start an attempt that makes no folder: what a hub says goes before the folder's name.
+    A scheduler may start an attempt that makes no folder, so what a hub says counts more than the folder's
+    name.
     """
     if attempt == 0:
-        return ()  # without a look at its files: a list of a thousand jobs is mostly such
+        return ()  # no look at its files: most jobs in a list of a thousand are like this
     found = []
     for run in attempts(folder):
         status = files.read_if_valid(JobStatus, run / Path(Files.STATUS).name)
@@ -128,12 +129,12 @@ def earlier(folder: Path, attempt: int | None) -> tuple[Earlier, ...]:
 
 
 def status(folder: Path) -> JobStatus | None:
-    """Return the status that the hub of the last attempt wrote; None before the hub is up."""
+    """Return the status that the last attempt's hub wrote; None before the hub is up."""
     return files.read_if_valid(JobStatus, folder / Files.STATUS)
 
 
 def starts_again(folder: Path, status: JobStatus) -> bool:
-    """Whether the job's plan has another attempt follow the one that has ended so."""
+    """Whether, by the job's plan, another attempt follows one that ended like this."""
     plan = files.read_if_valid(JobPlan, folder / Files.PLAN)
     return plan is not None and status.exit_code in plan.retried and status.attempt < plan.retries
 
@@ -141,7 +142,7 @@ def starts_again(folder: Path, status: JobStatus) -> bool:
 def newest_bundle(folder: Path) -> Bundle | None:
     """Return the bundle of the last attempt that left one; None: none did.
 
-    Raises UsageError when every bundle is broken.
+    Raises UsageError if every bundle is broken.
     """
     return bundle_in(*reversed(attempts(folder)))
 
@@ -149,7 +150,7 @@ def newest_bundle(folder: Path) -> Bundle | None:
 def bundle_in(*runs: Path) -> Bundle | None:
     """Return the bundle of the first of these attempts that left one; None: none did.
 
-    Raises UsageError when every bundle is broken.
+    Raises UsageError if every bundle is broken.
     """
     broken: codec.ContractError | None = None
     for run in runs:
@@ -174,7 +175,7 @@ KEPT = 90 * 86400.0
 
 @dataclass(frozen=True, kw_only=True)
 class EndRecord:
-    """The end of a job, as its record keeps it. `state` "": it has not ended."""
+    """How a job ended, as its record keeps it. `state` "": it has not ended."""
 
     state: str = ""
     exit_code: int | None = None
@@ -183,7 +184,7 @@ class EndRecord:
     verdicts: list[Verdict] = field(default_factory=list)
 
     def with_end(self, job: Job) -> Self:
-        """Return this record with the end of `job`."""
+        """Return this record with the end of `job` in it."""
         return dataclasses.replace(
             self,
             state=str(job.state),
@@ -194,7 +195,7 @@ class EndRecord:
         )
 
     def without_end(self) -> Self:
-        """Return this record as that of a job that goes on."""
+        """Return this record as that of a job that is still going on."""
         return dataclasses.replace(self, **vars(EndRecord()))
 
     @property
@@ -206,13 +207,15 @@ R = TypeVar("R", bound=EndRecord)
 
 
 def newest_first(kind: type[R], paths: Iterable[Path]) -> list[R]:
-    """Return the records in these files by their field `at`, without those that cannot be read."""
+    """Return the records in these files, ordered by their field `at`. Files that cannot be read are
+    left out.
+    """
     records = [record for path in paths if (record := files.read_if_valid(kind, path)) is not None]
     return sorted(records, key=attrgetter("at"), reverse=True)
 
 
 def old(paths: Iterable[Path], seconds: float) -> Iterator[Path]:
-    """Yield the paths that nothing has changed for so long."""
+    """Yield the paths that have not changed for so many seconds."""
     for path in paths:
         try:
             if time.time() - path.stat().st_mtime > seconds:

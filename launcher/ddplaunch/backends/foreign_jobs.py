@@ -1,4 +1,7 @@
-"""Programs in Python that run the agent on another machine from memory: no file is written there."""
+"""Python programs that run the agent from memory on another machine: no file is written there.
+
+The backends use them to look at jobs that ddplaunch did not start. They must not change such a job.
+"""
 
 from __future__ import annotations
 
@@ -42,18 +45,18 @@ def in_memory(data):
         file.write(data)
     return f"/proc/{os.getpid()}/fd/{number}"
 """
-"""Where memory runs out meanwhile, the kernel ends this process and no rank, unless it ends whole containers.
+"""If memory runs out meanwhile, the kernel ends this process and no rank, unless it ends whole containers.
 
-A Python that was built for a C library before 2.27, as conda's are, has no memfd_create.
+A Python that was built for a C library older than 2.27, such as conda's, has no memfd_create.
 """
 _END: Final = """
 agent = in_memory(sys.stdin.buffer.read(int(sys.argv.pop(1))))
 os.execv(sys.executable, [sys.executable, "-I", "-S", agent, *sys.argv[1:]])
 """
 AGENT: Final = _BEGIN + _END
-"""A program that reads the agent from stdin and runs it. Its first argument: the agent's size in bytes."""
+"""A program that reads the agent from stdin and runs it. Its first argument is the agent's size in bytes."""
 READY: Final = "ready."
-"""Begins the line for which the agent is held back: it is no base64."""
+"""Begins the line for which the agent is held back. It is not valid base64."""
 WANTED: Final = "py-spy"
 _PY_SPY: Final = f"""
 import shutil, zlib
@@ -64,30 +67,30 @@ if is_wanted:
     os.environ[{Env.PY_SPY!r}] = in_memory(zlib.decompress(sys.stdin.buffer.read(size)))
 """
 AGENT_WITH_PY_SPY: Final = _BEGIN + _PY_SPY + _END
-"""Takes the words of a `PySpy` before those of AGENT. Prints READY, and WANTED if it reads py-spy first."""
+"""Takes the words of a `PySpy` before AGENT's own. Prints READY, and WANTED if it reads py-spy first."""
 _MACHINES: Final = {62: "x86_64", 183: "aarch64"}
-"""The name that uname has for a machine, by its number in the header of an ELF file (elf.h)."""
+"""uname's name for a machine, by the machine's number in the header of an ELF file (elf.h)."""
 
 
 class PySpy(NamedTuple):
-    """Compressed program, and the kind of machine that can run it, "" for none."""
+    """A compressed program, and the kind of machine that can run it; "" for none."""
 
     packed: bytes
     machine: str
 
     @property
     def words(self) -> list[str]:
-        """Return what stands for it among the arguments of AGENT_WITH_PY_SPY."""
+        """Return its words among the arguments of AGENT_WITH_PY_SPY."""
         return [str(len(self.packed)), self.machine]
 
 
 def own_py_spy() -> str | None:
-    """Return the path of the py-spy on this machine; None without one."""
+    """Return the path of py-spy on this machine; None if there is none."""
     return py_spy.find(sys.executable)
 
 
 def packed_py_spy() -> PySpy:
-    """Return this machine's py-spy, as it travels; empty without one for Linux."""
+    """Return this machine's py-spy in the form in which it travels; empty if there is none for Linux."""
     path = own_py_spy()
     if path is None:
         return PySpy(b"", "")
@@ -98,13 +101,13 @@ def packed_py_spy() -> PySpy:
 
 
 def environment_with_py_spy() -> dict[str, str]:
-    """Return this process' environment, with the path of its py-spy for machines that see the same files."""
+    """Return this process's environment with the path of its py-spy, for machines that see the same files."""
     return {**os.environ, Env.PY_SPY: own_py_spy() or ""}
 
 
 _PID: Final = re.compile(r"pid:(?://)?(\d{1,10})")
 _LONGEST: Final = 80
-"""Characters of a job's name."""
+"""Characters in a job's name, at the most."""
 _BLIND: Final = (
     "stacks need py-spy on the machine of the ranks (`pip install py-spy`) and the right to trace: run this "
     "as root there, or have root set the sysctl kernel.yama.ptrace_scope to 0. A program that calls "
@@ -130,24 +133,24 @@ _UNCOUNTED: Final = (
 
 
 def process_named(text: str) -> int | None:
-    """Return the process that the argument of a command names, `pid:1234`; None: it names a job."""
+    """Return the process that a command's argument names, as in `pid:1234`; None: it names a job."""
     match = _PID.fullmatch(text)
     return int(match[1]) if match else None
 
 
 def pods_named(text: str) -> str | None:
-    """Return what stands after kubernetes:// where that names pods of anybody's; None: it names a job.
+    """Return what comes after kubernetes:// if that names anybody's pods; None: it names a job.
 
-    An object that owns them, as in kubernetes://NAMESPACE/KIND/NAME, or labels behind a `?`.
+    That is an object that owns them, as in kubernetes://NAMESPACE/KIND/NAME, or labels after a `?`.
     """
     scheme, _, path = text.partition("://")
     return path if scheme == "kubernetes" and ("?" in path or path.count("/") > 1) else None
 
 
 def diagnose(pid: int) -> tuple[Job, Bundle]:
-    """Return the job to which a process of this machine belongs, and the evidence of its ranks here.
+    """Return the job to which a process on this machine belongs, and the evidence of its ranks here.
 
-    Raises NotFoundError without that process, and UsageError when it belongs to no job with ranks.
+    Raises NotFoundError if there is no such process, and UsageError if it belongs to no job with ranks.
     """
     from ddplaunch.agent.outside import find_ranks
     from ddplaunch.agent.outside.look import evidence_of
@@ -176,14 +179,14 @@ def diagnose(pid: int) -> tuple[Job, Bundle]:
 
 
 def short_name(command: str) -> str:
-    """Return 'python train.py' of a command line, without its arguments: they may hold what is secret."""
+    """Return 'python train.py' from a command line, without its arguments, because they may hold a secret."""
     program, *words = command.split() or [""]
     script = next((word for word in words if word.endswith(".py") and not word.startswith("-")), "")
     return " ".join(filter(None, [program.rpartition("/")[2], script.rpartition("/")[2]]))[:_LONGEST]
 
 
 def unpacked(text: str, node: int) -> NodeEvidence | None:
-    """Return the evidence that `agent.pyz look` has printed; None where it is not whole."""
+    """Return the evidence that `agent.pyz look` has printed; None if it is not whole."""
     try:
         data = files.inflate(base64.b64decode("".join(text.split()), validate=True))
         return replace(files.load(NodeEvidence, data), node=node)
@@ -198,9 +201,9 @@ def bundle(
     silent: Sequence[int] = (),
     names: Sequence[str] = (),
 ) -> Bundle:
-    """Return the evidence of the nodes, judged. `silent`: those that gave none.
+    """Return the evidence of the nodes, with the verdicts on it. `silent`: the nodes that gave none.
 
-    `names`: of all nodes, in order; without them, the hosts' names where all have answered.
+    `names`: the names of all nodes, in order; without them, the hosts' names if all have answered.
     """
     from ddplaunch.agent.outside.look import NOTICE_AFTER
 
@@ -208,7 +211,7 @@ def bundle(
     evidence = JobEvidence(
         job=name,
         nodes=len(answered.union(silent)),
-        world_size=None,  # ranks that were not found may run on other machines
+        world_size=None,  # ranks that were not found may be running on other machines
         why="asked",
         at=time.time(),
         evidence=list(nodes),
@@ -229,9 +232,9 @@ def bundle(
 
 
 def explained(job: Job, bundle: Bundle | None, in_debug_container: bool = False) -> Job:
-    """Return a job that was looked at from outside with what that has shown, and what would show more.
+    """Return a job that was looked at from outside, with what that has shown and what would show more.
 
-    Any other job is returned as it is: its hub has left a status, and events.
+    Any other job is returned unchanged: its hub has left a status and events.
     """
     evidence = bundle.evidence if bundle else None
     if bundle is None or evidence is None or bundle.events or job.status is not None or job.state.ended:
@@ -244,7 +247,7 @@ def explained(job: Job, bundle: Bundle | None, in_debug_container: bool = False)
     elif all(rank.stacks for rank in ranks):
         in_mpi = any(stacks.mpi_function(stacks.main(rank.stacks)) for rank in ranks)
         counted = bool(ranks) and all(rank.groups for rank in ranks)
-        hint = "" if in_mpi or counted else _UNCOUNTED  # MPI's calls are counted nowhere
+        hint = "" if in_mpi or counted else _UNCOUNTED  # nothing counts MPI's calls
     elif in_pods:
         hint = _BLIND_IN_PODS
     else:

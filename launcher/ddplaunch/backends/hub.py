@@ -1,4 +1,4 @@
-"""Asks the hub of a running job for evidence, by the address and the key in the job's folder."""
+"""Asks the hub of a running job for evidence, with the address and the key in the job's folder."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from ddplaunch.agent.transport.protocol import Channel, ProtocolError
 from ddplaunch.backends import files
 
 ANSWER = 30.0
-"""Seconds for new evidence of all ranks; the hub itself waits less for them."""
+"""Seconds for new evidence of all ranks. The hub itself waits less for them."""
 _REACH = 5.0
-"""Seconds to connect to one of several addresses: outside a cluster's network most cannot be reached."""
+"""Seconds to connect to one of several addresses: from outside a cluster's network most cannot be reached."""
 
 _SHORT = 1 << 16
-"""The most bytes of a file with a key or with addresses, of which a machine has a few."""
+"""The most bytes in a file with a key, or with a machine's addresses, of which there are few."""
 
 Address = tuple[str, int]
 
 
 def diagnose(folder: Path, attempt: int) -> Bundle | None:
-    """Return new evidence of all ranks; None when the hub does not answer or has ended."""
+    """Return new evidence of all ranks; None if the hub does not answer or has ended."""
     try:
         key = files.contents(folder / Files.KEY, _SHORT).strip()
     except (OSError, ValueError):
@@ -46,7 +46,7 @@ def diagnose(folder: Path, attempt: int) -> Bundle | None:
 
 
 def _connect(addresses: Iterable[Address], key: bytes, attempt: int, deadline: float) -> Channel | None:
-    """Return a connection to the first address at which this job's hub answers; None: it answers at none."""
+    """Return a connection to the first address at which this job's hub answers; None if there is none."""
     for host, port in addresses:
         try:
             return Channel.connect(host, port, key, attempt, min(deadline, time.monotonic() + _REACH))
@@ -56,7 +56,7 @@ def _connect(addresses: Iterable[Address], key: bytes, attempt: int, deadline: f
 
 
 def _addresses(folder: Path) -> list[Address]:
-    """Return the hub's addresses: on a cluster it writes a list of them, on one machine a single one."""
+    """Return the hub's addresses. On a cluster the hub writes a list of them, on one machine a single one."""
     try:
         text = files.contents(folder / Files.HUB_ADDRESS, _SHORT).decode("ascii")
         parts = [each.rpartition(":") for each in text.split(",")]

@@ -1,4 +1,6 @@
-"""Ctrl-C while a job is submitted: it interrupts long waits only, so no job is left without a handle."""
+"""Ctrl-C while a job is being submitted: it interrupts only long waits, so that no job is left without a
+handle.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from collections.abc import Iterator
 
 
 class Kept:
-    """SIGINT handler that only remembers. `came`: a Ctrl-C has come."""
+    """A SIGINT handler that only remembers. `came`: whether a Ctrl-C has come."""
 
     def __init__(self) -> None:
         self.came = False
@@ -20,9 +22,9 @@ class Kept:
 
 @contextlib.contextmanager
 def kept() -> Iterator[Kept]:
-    """Remember a SIGINT inside instead of raising KeyboardInterrupt, except within `let_through`.
+    """Inside, remember a SIGINT instead of raising KeyboardInterrupt, except within `let_through`.
 
-    After such a SIGINT the caller only cleans up, in bounded time, so SIGINT is ignored from then on.
+    After such a SIGINT the caller only cleans up, in bounded time, so from then on SIGINT is ignored.
     """
     note = Kept()
     before = signal.getsignal(signal.SIGINT)
@@ -38,7 +40,7 @@ def kept() -> Iterator[Kept]:
 
 @contextlib.contextmanager
 def let_through() -> Iterator[None]:
-    """Let SIGINT raise KeyboardInterrupt inside, also within `kept`: for waits that may take long."""
+    """Inside, let SIGINT raise KeyboardInterrupt, even within `kept`: for waits that may take long."""
     note = signal.getsignal(signal.SIGINT)
     if not isinstance(note, Kept) or threading.current_thread() is not threading.main_thread():
         yield
@@ -60,7 +62,7 @@ def let_through() -> Iterator[None]:
 
 @contextlib.contextmanager
 def held_off() -> Iterator[None]:
-    """Ignore SIGINT inside, where all waits are bounded. Only the main thread receives it at all."""
+    """Inside, ignore SIGINT: all waits there are bounded. Only the main thread receives it at all."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -16,7 +16,7 @@ from ddplaunch.errors import UsageError
 
 @dataclass(frozen=True)
 class Handle:
-    """`target://path`: what `submit` prints, and what every other command takes."""
+    """`target://path`: what `submit` prints and every other command takes."""
 
     target: str
     path: str
@@ -39,20 +39,22 @@ class Handle:
 
 
 PROCESS: Final = "pid"
-"""The target of a handle that names a process of this machine, and a job that ddplaunch did not start."""
+"""The target of a handle that names a process of this machine, for a job that ddplaunch did not start."""
 
 
 class Known(NamedTuple):
-    """A job that is known here without a query of its scheduler."""
+    """A job that is known here without asking its scheduler."""
 
     handle: Handle
     about: str | Callable[[], str]  # for completion: its state, or its name; a function where it reads files
-    name: str  # of the job file; empty when it is not known
+    name: str  # in the job file; empty if it is not known
     at: float  # when it was submitted, in seconds since the epoch
 
 
 class State(StrEnum):
-    """States of a job. CANCELLED: by its user. LOST: it is gone, and `ddplaunch cancel` was not the cause."""
+    """The states of a job. CANCELLED: by its user. LOST: it is gone, but not because of `ddplaunch
+    cancel`.
+    """
 
     PENDING = "pending"
     RUNNING = "running"
@@ -71,28 +73,28 @@ class Earlier(NamedTuple):
 
     number: int
     run: Path | None  # the folder that it left; None: it left none
-    status: JobStatus | None  # the last of its hub; None: it left none
+    status: JobStatus | None  # the last one of its hub; None: it left none
     why_none: str = "it left no result"  # why there is no status, in one sentence
 
 
 @dataclass(frozen=True)
 class Job:
-    """One submission, as its backend sees it now. Times are wall-clock seconds since the epoch."""
+    """One submission as its backend sees it now. Times are wall-clock seconds since the epoch."""
 
     handle: Handle
     state: State
     submitted: float
-    name: str  # of the job file, or as its scheduler calls it; empty when neither is known
+    name: str  # in the job file, or as its scheduler calls it; empty if neither is known
     ended: float | None = None
-    exit_code: int | None = None  # of contract.Exit; None while it runs, or when it left none
+    exit_code: int | None = None  # of contract.Exit; None while it runs, or if it left none
     detail: str = ""  # why it is pending or lost, in one sentence
     hint: str = ""  # what to do about that
-    never_starts: bool = False  # it is pending, and no waiting cures the reason
+    never_starts: bool = False  # it is pending, and waiting will never cure the reason
     status: JobStatus | None = None  # from its hub; None before the hub is up
-    lingers: str = ""  # what its scheduler still holds after its end, in one sentence
-    verdicts: tuple[Verdict, ...] = ()  # from its backend, for a job whose hub left none
+    lingers: str = ""  # what its scheduler still holds after it has ended, in one sentence
+    verdicts: tuple[Verdict, ...] = ()  # from its backend, if the job's hub left none
     sweep: Mapping[str, str] = field(default_factory=dict)  # its own values in a sweep, as text by key
-    restarts: int = 0  # the attempts before this one that its scheduler counts
+    restarts: int = 0  # the attempts before this one, as its scheduler counts them
     earlier: tuple[Earlier, ...] = ()  # the attempts before this one that are known, the oldest first
 
     @property
@@ -104,7 +106,9 @@ class Job:
 
     @property
     def gate_passed(self) -> bool:
-        """Whether its ranks were started, by its hub's status or because a verdict is about the run."""
+        """Whether its ranks were started, because its hub's status says so or because a verdict is about the
+        run.
+        """
         status = self.status
         verdicts = [*(status.verdicts if status else ()), *self.verdicts]
         return (status is not None and status.gate_passed) or any(each.where == "run" for each in verdicts)
@@ -114,13 +118,14 @@ SILENT_AFTER_HERE, SILENT_AFTER_AFAR = 25.0, 90.0
 """Seconds without a new status after which a hub counts as silent; it writes one every ten seconds. On a
 cluster, a shared file system may show old files for a minute, and clocks may differ."""
 LINGER = 4.0
-"""Seconds after the hub's exit code in which a scheduler ends most jobs, and knows more of some."""
+"""Seconds after the hub's exit code within which a scheduler ends most jobs, and knows more about some of
+them."""
 BY_CANCEL = "by `ddplaunch cancel`"
 STOPPED_OUTSIDE = "stopped from outside, not by `ddplaunch cancel`"
 
 
 def with_silence(job: Job, patience: float, now: float) -> Job:
-    """Return the job; its detail says so when its hub has been silent for longer than `patience` seconds."""
+    """Return the job. If its hub has been silent for longer than `patience` seconds, its detail says so."""
     status = job.status
     if job.state is not State.RUNNING or status is None or status.exit_code is not None:
         return job
@@ -132,13 +137,13 @@ def with_silence(job: Job, patience: float, now: float) -> Job:
         "this may pass, as on a busy machine: until the hub speaks again, each node watches its own ranks, "
         "and ends them when they make no progress for `watchdog.kill_after`"
     )
-    if job.detail:  # the scheduler knows why: in a suspended job no node watches
+    if job.detail:  # the scheduler knows why: no node watches a suspended job
         return replace(job, detail=f"{job.detail}; {silence}")
     return replace(job, detail=silence, hint=job.hint or hint)
 
 
 class Outcome(NamedTuple):
-    """The end of a job. `ended`: seconds since the epoch, None where the scheduler does not say."""
+    """How a job ended. `ended`: seconds since the epoch, or None if the scheduler does not say."""
 
     state: State
     exit_code: int | None
@@ -148,14 +153,14 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True)
 class Remains:
-    """The paths or objects that a job has left, and `delete` removes; files and bytes in them."""
+    """The paths or objects that a job has left and that `delete` removes; the files and bytes in them."""
 
     parts: tuple[str, ...] = ()
     files: int = 0
     size: int = 0
-    outputs: int = 0  # of the files, those that the ranks have written into the job's folder
+    outputs: int = 0  # of the files, how many the ranks have written into the job's folder
     outputs_size: int = 0
-    stays: tuple[str, ...] = ()  # what was left and is not removed, one sentence each
+    stays: tuple[str, ...] = ()  # what is left but is not removed, one sentence each
 
     def __add__(self, other: Remains) -> Remains:
         return Remains(
@@ -170,11 +175,11 @@ class Remains:
 
 @dataclass(frozen=True)
 class Selection:
-    """Choice of lines of a job's output. A field that is None selects all."""
+    """A choice of lines from a job's output. A field that is None selects all."""
 
     nodes: frozenset[int] | None = None
     ranks: frozenset[int] | None = None
-    tail: int | None = None  # only the last so many, before following
+    tail: int | None = None  # only the last so many lines, before following
 
 
 EVERYTHING = Selection()

@@ -1,4 +1,4 @@
-"""Selects lines of a job's output, and follows output that grows."""
+"""Selects lines from a job's output, and follows output that grows. The backends call it for `logs`."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from ddplaunch.backends.job import Selection
 _PREFIX = re.compile(rb"\[(\d+)(?:/(\w+))?\]")
 """`[node/rank]`, or `[node/ddplaunch]` for a line of the node's supervisor."""
 _REMARK = b"[ddplaunch] "
-"""Begins a remark on the output as a whole."""
+"""Begins a remark about the output as a whole."""
 _CHUNK = 1 << 20
 _LONGEST = 1 << 20
-"""Bytes of a line; a longer one is shown in pieces."""
+"""Bytes in a line; a longer one is shown in pieces."""
 _POLL = 0.1
 
 
@@ -27,25 +27,25 @@ class LogSource(Protocol):
     """Output that grows."""
 
     def present(self) -> Iterator[bytes]:
-        """Yield the whole lines that came since the last call."""
+        """Yield the whole lines that have come since the last call."""
 
     def rest(self) -> Iterator[bytes]:
-        """Yield a last line without its newline."""
+        """Yield a last line that has no newline."""
 
 
 def lines(
     source: LogSource, wanted: Selection, *, follow: bool, alive: Callable[[], bool], poll: float = _POLL
 ) -> Iterator[str]:
-    """Yield the wanted lines that are there, then, with `follow`, those that come while `alive`.
+    """Yield the wanted lines that are there; with `follow`, then also those that come while `alive`.
 
-    Yields "" after each pause of `poll` seconds without any.
+    Yields "" after each pause of `poll` seconds without a line.
     """
     present: Iterator[bytes] = (line for line in source.present() if is_wanted(line, wanted))
     if wanted.tail is not None:
         present = iter(deque(present, maxlen=wanted.tail))
     yield from map(text, present)
     while follow:
-        ended = not alive()  # asked before the read, which then sees all that was written before the end
+        ended = not alive()  # asked before the read, so that this sees all that was written before the end
         fresh = [line for line in source.present() if is_wanted(line, wanted)]
         yield from map(text, fresh)
         if ended:
@@ -57,7 +57,7 @@ def lines(
 
 
 class GrowingFile:
-    """A file that others append to. Each read opens it again: on NFS, only that shows what was appended."""
+    """A file to which others append. Each read opens it again: on NFS, only that shows what was appended."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -72,7 +72,9 @@ class GrowingFile:
             pass
 
     def read(self, file: BinaryIO) -> Iterator[bytes]:
-        """Yield the new whole lines of `file`, which is this one, opened; a very long line in pieces."""
+        """Yield the new whole lines of `file`, which is this file, opened. A very long line comes in
+        pieces.
+        """
         file.seek(self._offset)
         while data := file.read(_CHUNK):
             self._offset += len(data)
@@ -88,7 +90,9 @@ class GrowingFile:
 
 
 def is_wanted(line: bytes, wanted: Selection) -> bool:
-    """Whether the prefix of `line` names a wanted node and rank, or it is a remark on all of them."""
+    """Whether the prefix of `line` names a wanted node and rank, or the line is a remark about all of
+    them.
+    """
     if (wanted.nodes is None and wanted.ranks is None) or line.startswith(_REMARK):
         return True
     match = _PREFIX.match(line)
@@ -101,12 +105,12 @@ def is_wanted(line: bytes, wanted: Selection) -> bool:
 
 
 def text(line: bytes) -> str:
-    """Return the line as text, with a replacement character for each broken byte."""
+    """Return the line as text. Each broken byte becomes a replacement character."""
     return line.decode("utf-8", errors="replace")
 
 
 def last_lines(path: Path, count: int) -> list[str]:
-    """Return the last lines of a file, at most `count`, without empty ones; none when it is not there."""
+    """Return the last lines of a file, `count` at most, without empty ones; none if the file is not there."""
     try:
         last = files.tail(path, 8192).splitlines()
     except OSError:

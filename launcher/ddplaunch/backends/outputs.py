@@ -1,4 +1,4 @@
-"""Lists what the ranks of a job wrote below their working directory, from what lies on a file system.
+"""Lists what a job's ranks wrote below their working directory, from what is on a file system.
 
 Called by the backends; reads folders only. In the job's own folder an output is what
 `agent.plan.work_folder` says; in a folder of the user's own, what was written since the job was
@@ -25,9 +25,9 @@ from ddplaunch.errors import ClusterError
 BROUGHT = "outputs"
 """Folder, in the job's own, of what nodes wrote that do not see it: `outputs/node-1`."""
 _MOST = 200_000
-"""Entries of a folder that are looked at. The folder may be anybody's home."""
+"""Entries of a folder to look at. The folder may be anybody's home."""
 _CLOCKS = 2.0
-"""Seconds by which the clock of a file server may be behind ours."""
+"""Seconds by which a file server's clock may be behind ours."""
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,9 @@ class OutputFile:
 
 @dataclass(frozen=True)
 class Outputs:
-    """The files that ranks wrote below one folder. `node`: of this node alone; None: of all that see it.
+    """The files that ranks wrote below one folder. `node`: of this node only; None: of all that see it.
 
-    `complete` False: the folder holds more entries than are looked at. `own` False: others may write there.
+    `complete` False: the folder holds more entries than we look at. `own` False: others may write there.
     """
 
     folder: Path
@@ -51,13 +51,13 @@ class Outputs:
     node: int | None = None
     complete: bool = True
     own: bool = True
-    where: str = ""  # the folder in words, where this machine does not see it
+    where: str = ""  # the folder in words, if this machine does not see it
     listed: bool = True  # False: nobody has looked, and `files` says nothing
-    copy: Path | None = None  # the folder of this machine to which its files were brought
+    copy: Path | None = None  # the folder on this machine to which its files were brought
 
     @property
     def name(self) -> str:
-        """Return what tells it from the others of a job: `node-1`, `resume` of all attempts, or ""."""
+        """Return what tells it from the job's other folders: `node-1`, `resume` of all attempts, or ""."""
         if self.node is not None:
             return f"node-{self.node}"
         return Files.RESUME if self.own and self.folder.name == Files.RESUME else ""
@@ -74,9 +74,9 @@ class Outputs:
 
 
 def of_job(folder: Path, submitted: float, besides: Collection[Path] = ()) -> list[Outputs]:
-    """Return what a job wrote whose own folder this is, `besides` the files of ddplaunch itself.
+    """Return what the job wrote whose own folder this is. `besides`: the files of ddplaunch itself.
 
-    Empty where its plan is not there, or it stood in a folder that no plan names.
+    Empty if its plan is not there, or if it ran in a folder that no plan names.
     """
     plan = files.read_if_valid(JobPlan, folder / Files.PLAN)
     if plan is None:
@@ -96,17 +96,17 @@ def of_job(folder: Path, submitted: float, besides: Collection[Path] = ()) -> li
 
 
 def is_output(path: Path, status: os.stat_result, mark: float) -> bool:
-    """Return whether what lies at `path`, below a job's own folder, is an output, not part of the job itself.
+    """Return whether what is at `path`, below a job's own folder, is an output, not part of the job itself.
 
     `mark`: when the source was complete, as `work_folder.read_source_mark` returns it.
     """
     if path.parts[0] == Files.WORK:
         return path.name != SOURCE_MARK and work_folder.is_written(status, mark)
-    return path.parts[0] in (BROUGHT, Files.RESUME)  # into which only ranks write
+    return path.parts[0] in (BROUGHT, Files.RESUME)  # only ranks write there
 
 
 def _below(folder: Path, since: float | None = None, besides: Collection[Path] = ()) -> Outputs:
-    """Return what ranks have written below a folder; with `since`, what was written there from then on."""
+    """Return what ranks have written below a folder; with `since`, only what was written from then on."""
     found, entries = [], 0
     mark = work_folder.read_source_mark(str(folder))
     for path, status in work_folder.entries(str(folder), lambda path: Path(path) in besides):
@@ -122,9 +122,10 @@ def _below(folder: Path, since: float | None = None, besides: Collection[Path] =
 
 
 def counted(*paths: Path) -> Remains:
-    """Return what `remove` would take of these files and folders; those that are not there are left out.
+    """Return what `remove` would remove of these files and folders. Those that are not there are left out.
 
-    Raises ClusterError for what is not this user's own, is a link, or has another file system mounted in it.
+    Raises ClusterError for anything that is not this user's own, is a link, or has another file system
+    mounted in it.
     """
     found = Remains()
     for path in paths:
@@ -145,13 +146,13 @@ def counted(*paths: Path) -> Remains:
 
 
 def remove(*paths: Path) -> None:
-    """Remove these files and folders, as far as they are there. Raises ClusterError as `counted` does."""
+    """Remove these files and folders if they are there. Raises ClusterError as `counted` does."""
     counted(*paths)
     for path in paths:
         own = _own(path)
         try:
             if own is not None and stat.S_ISDIR(own.st_mode):
-                shutil.rmtree(path)  # it follows no link, also not one that takes a folder's place meanwhile
+                shutil.rmtree(path)  # it follows no link, not even one that takes a folder's place meanwhile
             elif own is not None:
                 path.unlink()
         except FileNotFoundError:
@@ -164,7 +165,7 @@ def remove(*paths: Path) -> None:
 
 
 def _own(path: Path) -> os.stat_result | None:
-    """Return the status of a file or folder; None where there is none. Raises as `counted`."""
+    """Return the status of a file or folder; None if there is none. Raises as `counted` does."""
     try:
         found = path.lstat()
     except (FileNotFoundError, NotADirectoryError):
@@ -182,7 +183,7 @@ _BY_HAND: Final = "it stays as it is; if it is to go, remove it by hand"
 
 
 def _entries(folder: Path, device: int) -> Iterator[tuple[Path, os.stat_result]]:
-    """Yield all that is no folder below `folder`, by its path there. Raises as `counted`."""
+    """Yield everything below `folder` that is no folder, by its path there. Raises as `counted` does."""
 
     def refuse(error: OSError) -> None:
         raise ClusterError(

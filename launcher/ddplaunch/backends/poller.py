@@ -1,4 +1,4 @@
-"""Keeps what is known of a job up to date: its scheduler, which may be slow, is queried in a thread."""
+"""Keeps what is known about a job up to date. Its scheduler may be slow, so a thread asks it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _GROWTH = 1.25
 
 
 class Poller(ABC):
-    """Queries a scheduler, with pauses that grow from `first` to `longest` seconds while nothing changes."""
+    """Asks a scheduler, with pauses that grow from `first` to `longest` seconds while nothing changes."""
 
     def __init__(self, first: float, longest: float) -> None:
         self._first = first
@@ -24,23 +24,23 @@ class Poller(ABC):
 
     @abstractmethod
     def query(self) -> None:
-        """Query the scheduler and keep the result, or set `error`. One thread at a time calls this."""
+        """Ask the scheduler and keep the result, or set `error`. Only one thread at a time calls this."""
 
     def poll_soon(self) -> None:
-        """Return to the shortest pause: something has changed."""
+        """Go back to the shortest pause, because something has changed."""
         self._pause = self._first
 
     def poll_later(self) -> None:
-        """Lengthen the pause: nothing has changed."""
+        """Make the pause longer, because nothing has changed."""
         self._pause = min(_GROWTH * self._pause, self._longest)
 
     def wake(self) -> None:
-        """Let the next `refresh` query the scheduler, however long the pause."""
+        """Let the next `refresh` ask the scheduler, however long the pause is."""
         self._next = min(self._next, time.monotonic())
         self.poll_soon()
 
     def refresh(self, *, fresh: bool, ended: bool) -> None:
-        """Start a query when the pause is over; with `fresh`, query now and wait. Raises ClusterError."""
+        """Start a query if the pause is over; with `fresh`, ask now and wait. Raises ClusterError."""
         if fresh or (self._thread is not None and not self._thread.is_alive()):
             self.join()
         if fresh:
@@ -49,7 +49,7 @@ class Poller(ABC):
             thread = threading.Thread(target=self._query, daemon=True)
             try:
                 thread.start()
-            except RuntimeError:  # the user may start no more (ulimit -u)
+            except RuntimeError:  # the user may start no more threads (ulimit -u)
                 self._query()
             else:
                 self._thread = thread
@@ -57,7 +57,7 @@ class Poller(ABC):
             raise self.error
 
     def join(self) -> None:
-        """Wait for the query that is under way, if there is one."""
+        """Wait for the query that is under way, if any."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None

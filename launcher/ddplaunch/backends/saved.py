@@ -1,4 +1,4 @@
-"""A job of which there is its bundle alone: a file, on any machine, at any time."""
+"""A job of which only the bundle is left: a file, on any machine, at any time."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _STATES = {
 
 
 def names_file(text: str) -> bool:
-    """Whether the argument of a command names a bundle, and no job."""
+    """Whether a command's argument names a bundle and not a job."""
     return "://" not in text and (text.endswith(_SUFFIXES) or Path(text).is_file())
 
 
 def open_bundle(path: Path, again: bool = False) -> tuple[Job, Bundle]:
     """Return the job of a bundle, and the bundle. Raises UsageError for any other file.
 
-    `again`: with the verdicts of this version's rules, as a bundle without verdicts of a job that went wrong
-    has them anyway.
+    `again`: let this version's rules give the verdicts. A bundle of a job that went wrong without verdicts
+    gets them in any case.
     """
     try:
         bundle = files.read_bundle(path, bundle_file.MOST_DUMPS)
@@ -52,7 +52,9 @@ def open_bundle(path: Path, again: bool = False) -> tuple[Job, Bundle]:
 
 
 def open_attempt(job: Job, number: int) -> tuple[Job, Bundle]:
-    """Return the job as it was in an earlier attempt, and its bundle. Raises UsageError without a bundle."""
+    """Return the job as it was in an earlier attempt, and its bundle. Raises UsageError if there is no
+    bundle.
+    """
     earlier = {each.number: each for each in job.earlier}
     run = earlier[number].run if number in earlier else None
     bundle = bundle_in(run) if run is not None else None
@@ -68,9 +70,9 @@ def open_attempt(job: Job, number: int) -> tuple[Job, Bundle]:
 
 
 def open_launch_attempt(job: Job, bundle: Bundle | None, number: int) -> tuple[Job, Bundle]:
-    """Return the job as it was in a failed attempt within its launch command, and the bundle of that.
+    """Return the job as it was in a failed attempt within its launch command, and the bundle of that attempt.
 
-    Raises UsageError where the bundle has no such attempt.
+    Raises UsageError if the bundle has no such attempt.
     """
     kept = {each.number: each for each in bundle.failed_attempts} if bundle else {}
     if bundle is None or number not in kept:

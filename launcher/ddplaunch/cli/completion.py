@@ -1,6 +1,6 @@
-"""`ddplaunch completion`: prints the completion script of a shell, and the words that the script asks for.
+"""`ddplaunch completion`: prints a shell's completion script, and the words that this script asks for.
 
-Why without a library: docs/decisions/0018-completion-and-folders.md.
+docs/decisions/0018-completion-and-folders.md says why we use no library for this.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _add_completion_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "shell", nargs="?", choices=("bash", "zsh", "fish"), metavar="SHELL", help="bash, zsh or fish"
     )
-    # For the scripts: the words of the command line so far, of which the last is to be completed.
+    # This is for the scripts: the words of the command line so far. The last one is to be completed.
     parser.add_argument("--words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
 
 
@@ -48,7 +48,7 @@ def _completion(args: argparse.Namespace) -> int:
 
 
 def fitting(words: list[str]) -> list[Word]:
-    """Return the possible completions of the last of `words`."""
+    """Return the possible completions of the last word in `words`."""
     from ddplaunch.cli.main import VERBS, verb_parser
 
     current = words[-1]

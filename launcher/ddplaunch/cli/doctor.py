@@ -72,7 +72,7 @@ def _doctor(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         sys.stderr.write(f"\nstopping {handle} …\n")
         with interrupts.held_off():
-            api.cancel(handle)  # its results would not be shown
+            api.cancel(handle)  # nobody would see its results
             found = api.diagnose(handle)
 
     if args.html is not None:
@@ -89,7 +89,9 @@ def _doctor(args: argparse.Namespace) -> int:
 
 
 def _job(args: argparse.Namespace) -> tuple[JobSpec | None, Profile | None]:
-    """Return the job of the job file; without one, None and the profile. Raises SpecError, UsageError."""
+    """Return the job in the job file; without a file, None and the profile. Raises SpecError and
+    UsageError.
+    """
     if args.file is None:
         if args.changes:
             raise UsageError(

@@ -1,4 +1,4 @@
-"""Shows a job while a user waits for it: its phase, its ranks' output, its end."""
+"""Shows a job while its user waits for it: its phase, its ranks' output, its end."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def detach(handle: Handle) -> None:
 
 
 def conclude(found: Diagnosis) -> None:
-    """Print on stderr how the job ended, and why; or why it never starts, and what to do."""
+    """Print on stderr how the job ended and why; or why it will never start, and what to do."""
     job = found.job
     paint, width = output.paint(sys.stderr), output.width(sys.stderr)
     line = progress.headline(job, time.time(), verdicts_below=True)
@@ -68,8 +68,8 @@ def conclude(found: Diagnosis) -> None:
 
 
 def _name_outputs(job: Job) -> None:
-    """Print on stderr how many files the ranks left, and where."""
-    with contextlib.suppress(DdplaunchError):  # how the job ended stands above
+    """Print on stderr how many files the ranks have left, and where."""
+    with contextlib.suppress(DdplaunchError):  # how the job ended is printed already
         for each in api.outputs(job.handle, listed=False):
             newest = each.newest
             if not each.listed:
@@ -89,20 +89,20 @@ _CONTINUED = " " * 8
 
 
 class Frames:
-    """Passes a job's lines on: of a notice one sentence, once; of a verdict nothing, since the end shows it.
+    """Passes a job's lines on, but a notice as one sentence, once, and no verdict: the end shows that.
 
-    A verdict after which the job goes on, in its next attempt, is had from `released`.
+    If the job goes on in its next attempt after a verdict, `released` returns that verdict.
     """
 
     def __init__(self, handle: Handle) -> None:
         self._handle = handle
-        self._open: dict[str, list[str]] = {}  # the lines of a frame by the speaker who is printing it
+        self._open: dict[str, list[str]] = {}  # the lines of a frame, by the speaker who is printing it
         self._printed: Counter[tuple[str, str]] = Counter()  # frames, by speaker and text
         self._shown: Counter[str] = Counter()  # frames, by text
         self._kept: list[str] = []
 
     def shown(self, line: str) -> list[str]:
-        """Return the lines to show for one of the job's output."""
+        """Return the lines to show for one line of the job's output."""
         match = _SPEAKER.fullmatch(line)
         if match is None:
             return [line]
@@ -121,7 +121,9 @@ class Frames:
         return self._of_frame(who, frame)
 
     def released(self) -> list[str]:
-        """Return the verdict that was kept back, also one that breaks off, and forget it; [] for none."""
+        """Return the verdict that was kept back, even one that breaks off, and forget it; [] if there is
+        none.
+        """
         broken_off = max(self._open.values(), key=len, default=[])
         kept, self._kept = self._kept or broken_off, []
         self._open.clear()
@@ -131,7 +133,7 @@ class Frames:
         text = "\n".join(frame)
         self._printed[who, text] += 1
         if self._printed[who, text] <= self._shown[text]:
-            return []  # another speaker has printed it
+            return []  # another speaker has already printed it
         self._shown[text] += 1
         head = frame[0].strip("- ").removeprefix("ddplaunch ")
         kind, _, what = head.partition(": ")

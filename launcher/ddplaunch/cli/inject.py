@@ -90,7 +90,7 @@ def _inject(args: argparse.Namespace) -> int:
 
 
 def _read(path: str, name: str) -> str:
-    """Return the text with its line ends as they are. Raises UsageError."""
+    """Return the text with its line ends unchanged. Raises UsageError."""
     try:
         if path == "-":
             data = sys.stdin.buffer.read(_MAX_BYTES + 1)
@@ -110,14 +110,14 @@ def _read(path: str, name: str) -> str:
 
 
 def _diff(before: str, after: str, name: str) -> Iterator[str]:
-    """Yield the lines of a diff that patch(1) applies."""
+    """Yield the lines of a diff that patch(1) can apply."""
     old, new = (re.findall(r"[^\n]*\n|[^\n]+", text) for text in (before, after))
     for line in difflib.unified_diff(old, new, name, name):
         yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
 
 
 def _notes(changed: Changed, settings: Settings) -> Iterator[str]:
-    """Yield what is to be known, and to be done once in each namespace."""
+    """Yield what the user needs to know, and what has to be done once in each namespace."""
     yield f"note: gate and supervisor are in {', '.join(changed.objects)}\n"
     for namespace in changed.namespaces:
         where = f" --namespace {namespace}" if namespace else ""

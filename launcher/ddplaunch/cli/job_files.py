@@ -89,7 +89,7 @@ def _job_file_text(file: Path, needs: Needs) -> str:
 
 
 def _name(file: Path) -> str:
-    """Return a name for the job: its folder's, else its file's."""
+    """Return a name for the job: the name of its folder, otherwise of its file."""
     from ddplaunch.spec import template
 
     return template.name_of(file.absolute().parent.name) or template.name_of(file.stem) or "job"
@@ -124,7 +124,7 @@ def _without_script(file: Path, candidates: Sequence[Path]) -> str:
 
 
 def _example(file: Path) -> int:
-    """Write the job file and its script, or neither. Raises UsageError."""
+    """Write the job file and its script, or neither of them. Raises UsageError."""
     from ddplaunch.spec import template
 
     script = file.parent / _SCRIPT
@@ -180,7 +180,7 @@ def _add_validate_arguments(parser: argparse.ArgumentParser) -> None:
 class _Checked(NamedTuple):
     file: str
     found: api.Validation
-    answer: str = ""  # of the scheduler
+    answer: str = ""  # the scheduler's
     refused: ClusterError | None = None
 
     @property
@@ -206,7 +206,7 @@ def _validate(args: argparse.Namespace) -> int:
 
 
 def _asked(checked: _Checked) -> _Checked:
-    """Return it with the scheduler's answer, where there is nothing else to mend."""
+    """Return it with the scheduler's answer, if nothing else has to be corrected."""
     if not checked.found.plans:
         return checked
     try:
@@ -244,7 +244,7 @@ def _checked_data(checked: _Checked) -> dict[str, object]:
 
 
 _PACKED = 5
-"""Packed files that the message names."""
+"""Packed files to name in the message."""
 
 _RENDER_HELP = """
 Without -o, prints text files, and the size and SHA-256 of other files. A job that is one text file is printed
@@ -295,7 +295,9 @@ def _render(args: argparse.Namespace) -> int:
 
 
 def shown(rendered: Rendered) -> str:
-    """Return all files as text, and the command that starts the job; a single text file as it is."""
+    """Return all files as text, and the command that starts the job. A single text file is returned
+    unchanged.
+    """
     texts = {name: _file_text(file) for name, file in rendered.files.items()}
     if len(texts) == 1:
         (only,) = texts.values()
@@ -346,7 +348,7 @@ def _write_files(rendered: Rendered, folder: Path, *, force: bool) -> None:
 
 
 def _write_source(plan: Plan, path: str) -> None:
-    """Write the archive of a rendered job in base64, since Helm's values are text. Raises UsageError."""
+    """Write the archive of a rendered job as base64, because Helm's values are text. Raises UsageError."""
     import base64
 
     from ddplaunch.render.archive import source_archive

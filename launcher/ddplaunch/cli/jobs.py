@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 def job_or_last(text: str | None) -> str:
-    """Return the handle of the job that `text` names; None: of the job submitted last, and say which.
+    """Return the handle of the job that `text` names; for None, that of the last job, and say which it is.
 
-    Raises as `api.find` and `api.last`.
+    Raises what `api.find` and `api.last` raise.
     """
     if text is not None:
         return str(api.find(text))
@@ -32,7 +32,7 @@ def job_or_last(text: str | None) -> str:
 
 
 def job_or_evidence(text: str | None) -> str:
-    """Return the path of a bundle, a process, or anybody's pods, as it is, and else what `meant` returns."""
+    """Return the path of a bundle, a process or anybody's pods unchanged; otherwise what `meant` returns."""
     from ddplaunch.backends import foreign_jobs, saved
 
     if text is None:
@@ -44,7 +44,7 @@ def job_or_evidence(text: str | None) -> str:
 def named_job(text: str | None) -> str:
     """Return the handle of the job that `text` names, for commands that never guess.
 
-    Raises UsageError, with the last job in its hint, for None, and else as `api.find`.
+    For None, raises UsageError with the last job in its hint; otherwise raises what `api.find` raises.
     """
     if text is None:
         handle = api.last()
@@ -73,7 +73,7 @@ def _add_list_arguments(parser: argparse.ArgumentParser) -> None:
 def _list(args: argparse.Namespace) -> int:
     named = args.to is not None
     if named and args.profile:
-        api.profile(args.profile, args.to)  # refuses a profile of another target
+        api.profile(args.profile, args.to)  # this refuses a profile of another target
     args.to = args.to or target_meant(args.profile)
     found = api.jobs(args.to)
     kept = [job for index, job in enumerate(found) if args.all or index < _LISTED or not job.state.ended]
@@ -93,9 +93,9 @@ def _list(args: argparse.Namespace) -> int:
 
 
 def target_meant(profile: str | None) -> str:
-    """Return the target of the profile, else that of the last job, with a line on stderr, else this machine.
+    """Return the profile's target, else the last job's, with a line on stderr, else this machine.
 
-    Raises UsageError, SpecError for a profile that is named, and broken.
+    Raises UsageError, and SpecError for a profile that is named but broken.
     """
     try:
         chosen = api.profile(profile)
@@ -118,7 +118,7 @@ def target_meant(profile: str | None) -> str:
 
 
 def table(jobs: list[Job], now: float) -> str:
-    """Return a line of headings, and a line for each job."""
+    """Return a line of headings, and then a line for each job."""
     from ddplaunch.report.words import clock, duration, sweep_text
 
     rows = [["HANDLE", "NAME", "SWEEP", "STATE", "SUBMITTED", "TOOK", "WHAT"]]

@@ -1,4 +1,4 @@
-"""Loads the job files of a command, and prints notes on them on stderr."""
+"""Loads a command's job files, and prints notes about them on stderr."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 def load(args: argparse.Namespace) -> list[JobSpec]:
-    """Return the jobs in the file that is named, and print notes once. Raises SpecError, UsageError.
+    """Return the jobs in the file that is named, and print each note once. Raises SpecError and UsageError.
 
-    Where no target is named, one is chosen and stands in `args.to`, and a note says which, and why.
+    If no target is named, this chooses one, puts it into `args.to`, and prints which one and why.
     """
     from ddplaunch.spec import load
 
@@ -34,7 +34,9 @@ def load(args: argparse.Namespace) -> list[JobSpec]:
 
 
 def profile(args: argparse.Namespace) -> Profile | None:
-    """Return the profile that holds, and print which; None: none holds. Raises SpecError, UsageError."""
+    """Return the profile that applies, and print which one it is; None: none applies. Raises SpecError and
+    UsageError.
+    """
     found = api.profile(args.profile, args.to)
     if found is not None:
         sys.stderr.write(f"profile {found.name} of {printable(found.file)}\n")
@@ -42,7 +44,7 @@ def profile(args: argparse.Namespace) -> Profile | None:
 
 
 def choose(args: argparse.Namespace, jobs: Sequence[JobSpec], its: Profile | None) -> None:
-    """Set `args.to` where no target is named, and print which it is, and why. `its`: the profile."""
+    """If no target is named, set `args.to`, and print which target it is and why. `its`: the profile."""
     if args.to is None:
         args.to, why = api.choose(jobs, its)
         if why:
@@ -50,12 +52,14 @@ def choose(args: argparse.Namespace, jobs: Sequence[JobSpec], its: Profile | Non
 
 
 def plan(args: argparse.Namespace, after: Sequence[str] = ()) -> list[Plan]:
-    """Return the plan of each job in the file, and print notes once, as `load`. Raises as `api.plan`."""
+    """Return the plan of each job in the file, and print each note once, as `load` does. Raises as
+    `api.plan`.
+    """
     return planned(load(args), args, after)
 
 
 def planned(specs: Sequence[JobSpec], args: argparse.Namespace, after: Sequence[str] = ()) -> list[Plan]:
-    """Return the plans of these jobs, and print notes on their source once. Raises as `api.plan`."""
+    """Return the plans of these jobs, and print each note about their source once. Raises as `api.plan`."""
     plans = api.plan_all(specs, args.to, after=after)
     for names in dict.fromkeys(each.left_out for each in plans if each.left_out):
         sys.stderr.write(f"note: {left_out(names)}\n")
@@ -63,7 +67,9 @@ def planned(specs: Sequence[JobSpec], args: argparse.Namespace, after: Sequence[
 
 
 def only(plans: Sequence[Plan], path: str) -> Plan:
-    """Return the plan of a file with one job. Raises UsageError for a sweep, which is not printed."""
+    """Return the plan of a file with one job. Raises UsageError for a sweep, which this command cannot
+    print.
+    """
     from ddplaunch.errors import UsageError
 
     if plans[0].sweep:

@@ -37,12 +37,12 @@ def _prepare_streams() -> None:
 
 
 def _discard_output() -> None:
-    """Discard further output: Python would report what it cannot write when it closes stdout."""
+    """Discard further output: otherwise Python reports what it cannot write when it closes stdout."""
     sys.stdout = _null_stream("w")
 
 
 def _null_stream(mode: str) -> io.TextIOWrapper:
-    """Return a stream of os.devnull, which is open as long as the process runs."""
+    """Return a stream to os.devnull that stays open as long as the process runs."""
     stream = open(os.devnull, mode, encoding="utf-8")  # noqa: SIM115, PTH123 - open for life
     assert isinstance(stream, io.TextIOWrapper)
     return stream
@@ -83,7 +83,8 @@ _MODULES: Final = {
     "explain": "diagnose",
     "delete": "outputs",
 }
-"""The module of a command, whose `COMMANDS` has it; one that is not listed has a module of its own name."""
+"""The module that has a command in its `COMMANDS`. A command that is not listed has a module with its own
+name."""
 
 EXIT_CODES: Final = {
     ExitCode.SUCCEEDED: "succeeded",
@@ -100,14 +101,14 @@ EXIT_CODES: Final = {
 
 _OPTIONS = ("--help", "--version", "--debug")
 _COLLECT_AFTER = 20_000
-"""New objects until Python collects garbage; with its default, 700, a tenth of `render` is spent on that."""
+"""New objects before Python collects garbage. With its default, 700, a tenth of `render` goes into that."""
 _BY_SIGNAL = 128
 _INTERRUPTED = 130
 _PIPE_CLOSED = 141
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point of `ddplaunch`. Returns the exit code."""
+    """The entry point of `ddplaunch`. Returns the exit code."""
     gc.set_threshold(_COLLECT_AFTER)
     words = list(sys.argv[1:] if argv is None else argv)
     debug = words[:1] == ["--debug"]
@@ -125,7 +126,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write("\n")
         return _INTERRUPTED
     finally:
-        if argv is None:  # a Ctrl-C while the interpreter ends would change the exit code
+        if argv is None:  # a Ctrl-C while the interpreter shuts down would change the exit code
             signal.signal(signal.SIGINT, signal.SIG_IGN)
     if argv is None and code > _BY_SIGNAL:
         from ddplaunch.agent.system.signals import BySignal
@@ -137,7 +138,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _interrupt(*_: object) -> None:
-    """Raise KeyboardInterrupt for the first Ctrl-C, and ignore later ones: all waits after it are bounded."""
+    """Raise KeyboardInterrupt for the first Ctrl-C and ignore later ones: all waits after it are bounded."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     raise KeyboardInterrupt
 
@@ -171,7 +172,7 @@ def _run(words: list[str], debug: bool) -> int:
             raise
         sys.stderr.write(f"{_unexpected(error)}\n")
         if isinstance(error, OSError) and error.filename is None:
-            _discard_output()  # else Python tries to write the rest at its end
+            _discard_output()  # otherwise Python tries to write the rest when it ends
         return ExitCode.UNEXPECTED
 
 
@@ -189,7 +190,7 @@ def _unexpected(error: Exception) -> DdplaunchError:
 
 
 def command(verb: str) -> Command:
-    """Return the command of that name; only its module is imported."""
+    """Return the command with this name. Only its module is imported."""
     module = import_module(f"ddplaunch.cli.{_MODULES.get(verb, verb)}")
     found: Command = module.COMMANDS[verb]
     return found
@@ -260,8 +261,8 @@ _NO_ROOM: Final = (
 
 
 def explained_os_error(error: OSError) -> tuple[str, str] | None:
-    """Return message and hint; None for an error that is more likely a bug of ddplaunch."""
-    if error.errno == errno.EAGAIN:  # of fork(2); files here do not answer so
+    """Return message and hint; None for an error that is more likely a bug in ddplaunch."""
+    if error.errno == errno.EAGAIN:  # from fork(2); files here do not give it
         return _NO_ROOM
     hint = _OS_HINTS.get(error.errno or 0)
     if hint is None:
@@ -277,7 +278,7 @@ def _user() -> str:
 
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # a number without a name, as in a container
+    except (KeyError, OSError):  # a number that has no name, as in a container
         import os
 
         return f"user {os.getuid()}"

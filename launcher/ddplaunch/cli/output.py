@@ -1,4 +1,4 @@
-"""What commands print and write: colours and width of a terminal, rendered files, reports, JSON."""
+"""What commands print and write: a terminal's colours and width, rendered files, reports, JSON."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def paint(stream: IO[str]) -> Paint:
 
 
 def width(stream: IO[str]) -> int | None:
-    """Return the columns to fold text at; None: the stream is no terminal, and lines stay whole."""
+    """Return the number of columns to fold text to; None: the stream is no terminal, and lines stay whole."""
     return shutil.get_terminal_size().columns if stream.isatty() else None
 
 
@@ -43,11 +43,11 @@ _ARCHIVE: Final = re.compile(
     re.MULTILINE,
 )
 _SHOWN: Final = 60
-"""Characters of an archive that are still shown: enough to recognize it."""
+"""Characters of an archive that are still shown: enough to recognise it."""
 
 
 def write_abridged(text: str) -> None:
-    """Print the text on stdout; on a terminal without archives, and say on stderr how to get the whole."""
+    """Print the text on stdout. On a terminal, leave archives out and say on stderr how to get all of it."""
     if not sys.stdout.isatty():
         sys.stdout.write(text)
         return
@@ -62,7 +62,7 @@ def write_abridged(text: str) -> None:
 
 
 def abridged(text: str) -> tuple[str, int]:
-    """Return the text with the beginning of each archive alone, and how many characters that left out."""
+    """Return the text with only the beginning of each archive, and how many characters that left out."""
     left_out = 0
 
     def cut(match: re.Match[str]) -> str:
@@ -76,7 +76,7 @@ def abridged(text: str) -> tuple[str, int]:
 
 
 def check_file(path: Path) -> None:
-    """Raise UsageError if `write` would, before minutes of work whose result would be lost."""
+    """Raise UsageError if `write` would do so, before minutes of work whose result would be lost."""
     temporary = _beside(path)
     try:
         if path.is_dir():
@@ -88,7 +88,7 @@ def check_file(path: Path) -> None:
 
 
 def check_folder(path: Path) -> None:
-    """Make the folder if it is not there. Raises UsageError if no file can be written into it."""
+    """Make the folder if it is not there. Raises UsageError if no file can be written to it."""
     try:
         path.mkdir(exist_ok=True)
     except OSError as error:
@@ -97,7 +97,7 @@ def check_folder(path: Path) -> None:
 
 
 def write_file(path: Path, content: str | bytes) -> None:
-    """Write the file, whole or not at all: an old one may be open. Raises UsageError."""
+    """Write the file whole or not at all, because somebody may have an old one open. Raises UsageError."""
     temporary = _beside(path)
     try:
         temporary.write_bytes(content.encode() if isinstance(content, str) else content)
@@ -129,7 +129,7 @@ class _EndedError(BaseException):
 
 @contextlib.contextmanager
 def drawn(view: StateView) -> Iterator[None]:
-    """Show the view inside, and nothing of it while the command is suspended by Ctrl-Z.
+    """Inside, show the view, but hide it while the command is suspended by Ctrl-Z.
 
     SIGTERM and SIGHUP end the command as if it did not handle them, once the terminal is as it was before.
     Signals that the caller ignores stay ignored, and those that it handles stay handled.
@@ -143,7 +143,7 @@ def drawn(view: StateView) -> Iterator[None]:
     def suspend(number: int, _: FrameType | None) -> None:
         view.__exit__(None, None, None)
         signal.signal(number, signal.SIG_DFL)
-        os.kill(os.getpid(), number)  # returns when the command goes on
+        os.kill(os.getpid(), number)  # this returns when the command goes on
         signal.signal(number, suspend)
         view.__enter__()
 

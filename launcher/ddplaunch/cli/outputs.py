@@ -36,7 +36,7 @@ examples:
   ddplaunch outputs digits --copy results
 """
 _LISTED = 20
-"""Files that are listed of each folder, the newest first."""
+"""Files to list for each folder, the newest first."""
 
 
 def _add_outputs_arguments(parser: argparse.ArgumentParser) -> None:
@@ -82,7 +82,7 @@ def _print(outputs: Outputs) -> None:
 
 
 def _copied(handle: str, to: Path) -> list[Outputs]:
-    """Copy all files and return them. Raises UsageError, before anything is copied."""
+    """Copy all files and return them. Raises UsageError before anything is copied."""
     try:
         to.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".ddplaunch-", dir=to) as brought:
@@ -100,7 +100,7 @@ def _copied(handle: str, to: Path) -> list[Outputs]:
 
 
 def _targets(found: Sequence[Outputs], to: Path) -> list[tuple[Path, Path]]:
-    """Return where each file lies here, and where it is to be: each kind below its name."""
+    """Return where each file is here, and where it will go: each kind goes below its name."""
     return [
         ((each.copy or each.folder) / file.path, to / each.name / file.path)
         for each in found
@@ -123,10 +123,11 @@ def _copy(found: Sequence[Outputs], to: Path) -> None:
     try:
         for source, target in files:
             target.parent.mkdir(parents=True, exist_ok=True)
-            if source.is_symlink():  # such as last.pt, which names the newest of several
+            if source.is_symlink():  # such as last.pt, which points to the newest of several files
                 target.symlink_to(source.readlink())
                 continue
-            # Under another name until it is whole, so that a copy that is cut off is not taken for the file.
+            # It has another name until it is whole, so that nobody takes a copy that was cut off for the
+            # file.
             descriptor, partial = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
             os.close(descriptor)
             shutil.copy2(source, partial)

@@ -19,11 +19,11 @@ from ddplaunch.report.live import Changes
 
 HOST = "127.0.0.1"
 _FAREWELL = 3.0
-"""Seconds for a browser to fetch the end of the job; its page asks once a second."""
+"""Seconds for a browser to fetch the end of the job. Its page asks once a second."""
 _REQUEST = 10.0
-"""Seconds in which a request must have been sent."""
+"""Seconds within which a request must have been sent."""
 _KEPT = 50
-"""Changes that the page lists."""
+"""Changes that the page lists, at the most."""
 _PAGE, _PART = "", "board"
 _HEADERS = {
     "Content-Security-Policy": live_page.security_policy(),
@@ -36,9 +36,9 @@ _HEADERS = {
 
 
 class WebView:
-    """The page, and lines on a stream that have its address and each change.
+    """The page, and lines on a stream with its address and each change.
 
-    `port` 0: the kernel picks one. Raises UsageError when the port cannot be had.
+    `port` 0: the kernel picks one. Raises UsageError if the port is not available.
     """
 
     def __init__(self, stream: IO[str], port: int = 0) -> None:
@@ -84,7 +84,7 @@ class WebView:
 
 
 class _Server(ThreadingHTTPServer):
-    """Server with what its requests need. `job`: as it is now; None: not known yet."""
+    """The server, with what its requests need. `job`: as it is now; None: not known yet."""
 
     daemon_threads = True  # a client that sends nothing must not delay the end
 
@@ -107,7 +107,9 @@ class _Request(BaseHTTPRequestHandler):
     timeout = _REQUEST
 
     def do_GET(self) -> None:
-        """Answer with the page or the part of it that changes; 404 to those who do not know the address."""
+        """Answer with the page, or with the part of it that changes; 404 for anybody who does not know the
+        address.
+        """
         token, _, name = self.path.removeprefix("/").partition("/")
         job = self.server.job
         known = secrets.compare_digest(token.encode("utf-8", "replace"), self.server.token.encode())
@@ -118,7 +120,7 @@ class _Request(BaseHTTPRequestHandler):
         else:
             render = live_page.page if name == _PAGE else live_page.part
             text = render(board.make_board(job, time.time()), list(self.server.changes))
-            self.server.was_read = True  # at once: the job may end while this is sent
+            self.server.was_read = True  # set at once: the job may end while this is being sent
             self._answer(HTTPStatus.OK, text, "text/html")
             if job.state.ended:
                 self.server.end_was_read.set()
@@ -137,7 +139,7 @@ class _Request(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as in its base class
-        """Print nothing: the log would have the address."""
+        """Print nothing, because the log would contain the address."""
 
 
 def _listen(port: int) -> _Server:

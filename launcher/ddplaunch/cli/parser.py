@@ -11,7 +11,9 @@ from ddplaunch.errors import UsageError
 
 
 class Command(NamedTuple):
-    """A command: its help below the first line, its arguments, and what runs it and returns the exit code."""
+    """A command: its help below the first line, its arguments, and the function that runs it and returns the
+    exit code.
+    """
 
     help: str
     add_arguments: Callable[[Parser], None]
@@ -19,7 +21,7 @@ class Command(NamedTuple):
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
-    """Folds paragraphs to the terminal's width, but not examples and tables, which are indented."""
+    """Folds paragraphs to the terminal's width, but leaves examples and tables alone, which are indented."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         import textwrap
@@ -35,19 +37,21 @@ class _Help(argparse.RawDescriptionHelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """Parser that raises UsageError where argparse would print and exit."""
+    """A parser that raises UsageError when argparse would print and exit."""
 
     def __init__(self, prog: str, description: str) -> None:
         super().__init__(
             prog=prog,
             description=description,
             formatter_class=_Help,
-            allow_abbrev=False,  # an abbreviation that works today is ambiguous after the next release
+            allow_abbrev=False,  # an abbreviation that works today may be ambiguous after the next release
         )
         self.after_dashes = ""
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Return the arguments; with `after_dashes`, words after the first `--` are kept under that name."""
+        """Return the arguments. With `after_dashes`, the words after the first `--` are kept under that
+        name.
+        """
         words = list(args or [])
         if not self.after_dashes or "--" not in words:
             found = super().parse_args(words, namespace)
@@ -63,7 +67,7 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(message, hint=self._meant(message) or f"`{self.prog} --help` shows the usage")
 
     def _meant(self, message: str) -> str:
-        """Return a hint with an option similar to the first unknown one; empty when there is none."""
+        """Return a hint with an option that is similar to the first unknown one; empty if there is none."""
         match = re.match(r"unrecognized arguments: (-[^\s=]+)", message)
         if match is None:
             return ""
@@ -75,7 +79,7 @@ class Parser(argparse.ArgumentParser):
         return f"did you mean {near[0]}?" if near else ""
 
     def _get_nargs_pattern(self, action: argparse.Action) -> str:
-        """Let a REMAINDER take the whole rest of the line; argparse would lose a `--` after an option."""
+        """Let a REMAINDER take all the rest of the line; argparse would lose a `--` after an option."""
         return "([-AO]*)" if action.nargs == argparse.REMAINDER else super()._get_nargs_pattern(action)
 
     def options(self) -> list[argparse.Action]:
@@ -87,11 +91,11 @@ class Parser(argparse.ArgumentParser):
         return [each for each in self._actions if not each.option_strings]
 
     def option(self, word: str) -> argparse.Action | None:
-        """Return the option of that name; None: there is none."""
+        """Return the option with this name; None: there is none."""
         return next((each for each in self.options() if word in each.option_strings), None)
 
     def positional(self, before: Sequence[str]) -> argparse.Action | None:
-        """Return the positional argument that follows the words `before`; None: there is none left."""
+        """Return the positional argument that comes after the words `before`; None: none is left."""
         places = self.positionals()
         taken = 0
         value_follows = False
@@ -106,7 +110,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def handle(parser: argparse.ArgumentParser, more: str = "; by default the last job") -> None:
-    """Add the argument HANDLE, which completion recognises by its name. `more`: what else it may be."""
+    """Add the argument HANDLE. Completion recognises it by its name. `more`: what else it may be."""
     parser.add_argument(
         "handle",
         nargs="?",
@@ -171,14 +175,14 @@ def numbers(text: str) -> frozenset[int]:
 
 
 def job_name(text: str) -> str:
-    """Return `text` if a job file could have it as its name. Raises ArgumentTypeError."""
+    """Return `text` if a job file could use it as its name. Raises ArgumentTypeError."""
     if not re.fullmatch(r"[a-z]([-a-z0-9]{0,48}[a-z0-9])?", text):
         raise argparse.ArgumentTypeError(f"{text!r}: wanted lower-case letters, digits and -, a letter first")
     return text
 
 
 def at_least(least: int) -> Callable[[str], int]:
-    """Return the type of a whole number that is at least `least`."""
+    """Return the type of a whole number that is `least` or more."""
 
     def convert(text: str) -> int:
         if not text.isdecimal() or int(text) < least:
@@ -189,7 +193,7 @@ def at_least(least: int) -> Callable[[str], int]:
 
 
 def attempt(text: str) -> tuple[int, int | None]:
-    """Return the numbers in "1", or in "1.2", which is an attempt within the launch command of attempt 1.
+    """Return the numbers in "1", or in "1.2", which is a launch attempt within attempt 1.
 
     Raises ArgumentTypeError.
     """

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _KEYS = {int(signal.SIGINT): "Ctrl-C", int(signal.SIGQUIT): "Ctrl-\\"}
 _PAUSE = 6.5
-"""Seconds for a job to stop at Ctrl-Z, if its command has a handler that does something before."""
+"""Seconds for a job to stop on Ctrl-Z, if its command has a handler that does something first."""
 _POLL = 0.01
 
 
@@ -52,8 +52,9 @@ class StopRequested(BaseException):
 class Stops:
     """Takes signals for a job.
 
-    Before there is a job, those that ask for the end raise StopRequested, and the others have their usual
-    effect; what the caller ignores has none. From `hold` on all are kept, and `attend` passes them on.
+    Before there is a job, signals that ask for the end raise StopRequested, and the others have their usual
+    effect; those that the caller ignores have none. From `hold` on, all signals are kept, and `attend` passes
+    them on.
     """
 
     def __init__(self) -> None:
@@ -63,13 +64,13 @@ class Stops:
                 signal.signal(number, self._stop)
 
     def hold(self) -> None:
-        """Keep signals from now on until there is a job: its start must not be interrupted."""
+        """From now on, keep signals until there is a job: its start must not be interrupted."""
         self._reader = signals.SignalReader()
 
     def attend(self, child: Child, pass_on: Callable[[StopRequest], None], *, raw: bool = False) -> int:
-        """Wait for the end of the job's host process, and pass on signals. Returns its exit code.
+        """Wait for the job's host process to end, and pass signals on. Returns its exit code.
 
-        `raw`: the command is in our process group, and has got what the keyboard sends by itself.
+        `raw`: the command is in our process group, so it gets by itself what the keyboard sends.
         """
         assert self._reader is not None
         poll = select.poll()
@@ -91,13 +92,13 @@ class Stops:
                     pausing = 0.0
                     self._pause(pass_on)
                 elif time.monotonic() > pausing:
-                    pausing = 0.0  # it has a handler, and goes on
+                    pausing = 0.0  # it has a handler and goes on
             return code
         finally:
             os.close(descriptor)
 
     def end(self) -> None:
-        """Ignore further signals after the job's end, which would change the exit code."""
+        """After the job's end, ignore further signals, which would change the exit code."""
         for number in STOPPING:
             signal.signal(number, signal.SIG_IGN)
 
@@ -105,7 +106,7 @@ class Stops:
         raise StopRequested(number)
 
     def _pause(self, pass_on: Callable[[StopRequest], None]) -> None:
-        """Stop as the job has, so that the shell gets the terminal back, until `fg` or `bg`."""
+        """Stop as the job has stopped, so that the shell gets the terminal back, until `fg` or `bg`."""
         assert self._reader is not None
         stop = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTSTP)
@@ -115,12 +116,12 @@ class Stops:
         for received in self._reader.read():
             if received.number != signal.SIGCONT:
                 pass_on(_request(received))
-        # Also where we did not stop, because no shell is there to continue us.
+        # We get here even if we did not stop, because no shell is there to continue us.
         pass_on(StopRequest(signal.SIGCONT, ""))
 
 
 def _request(received: Received) -> StopRequest:
-    """Return who has sent it."""
+    """Return who sent it."""
     key = _KEYS.get(received.number) if received.by_terminal else None
     who = key or f"{signals.name(received.number)}{signals.sender(received)}"
     return StopRequest(received.number, who, received.to_group)
@@ -242,7 +243,9 @@ def _run_supervised(args: argparse.Namespace, stops: Stops) -> int:
 
 @contextlib.contextmanager
 def _place(*, passing: bool = False) -> Iterator[_Place]:
-    """Give the place of the job's record; a private one, removed after a success, where there is no other."""
+    """Give the place for the job's record. If there is no other, it is a private one that is removed after a
+    success.
+    """
     from ddplaunch.backends import folder
     from ddplaunch.backends.local import backend as local
 
@@ -275,22 +278,22 @@ def _unusable_state() -> str:
             return "" if folder.has_room(state) else f"there is no room for a job in {state}"
     except OSError as error:
         return f"no job can be kept in {state}: {error.strerror}"
-    except (DdplaunchError, RuntimeError) as error:  # the latter: there is no home
+    except (DdplaunchError, RuntimeError) as error:  # RuntimeError: there is no home folder
         return error.message if isinstance(error, DdplaunchError) else str(error)
 
 
 @dataclasses.dataclass
 class _Place:
-    """The place of a job's record. `state`: a private state folder, if it is one."""
+    """The place for a job's record. `state`: a private state folder, if the place is one."""
 
     backend: LocalBackend | None
-    why: str = ""  # there is none
+    why: str = ""  # why there is none
     state: str = ""
-    keeps: bool = False  # after the job's end
+    keeps: bool = False  # whether it stays after the job's end
 
 
 def _refuse_file(command: Sequence[str]) -> None:
-    """Raise UsageError where a job file, or a script that is no program, stands for the command."""
+    """Raise UsageError if a job file, or a script that is no program, is in the command's place."""
     name = command[0] if command else ""
     if not Path(name).is_file() or shutil.which(name):
         return
@@ -324,7 +327,7 @@ def _run_plan(
     rendered = dataclasses.replace(rendered, command=(*rendered.command, *arguments_of_host))
     stops.hold()
     handle, child = backend.start_here(rendered, raw=raw, kept=processes.inherited())
-    # Without `raw` the command runs in a session of its own, where no signal of the terminal reaches it.
+    # Without `raw` the command runs in a session of its own, which no signal from the terminal reaches.
 
     ending: list[int] = []
 
@@ -337,7 +340,7 @@ def _run_plan(
             child.host.send(request.number)
 
     code = stops.attend(child, pass_on, raw=raw)
-    # The record may lack the end, if the disk is full, or be gone; the exit code is always there.
+    # If the disk is full, the record may lack the end, or be gone. The exit code is always there.
     try:
         bundle, gate_passed = backend.collect(handle), backend.job(handle).gate_passed
     except NotFoundError:
@@ -350,7 +353,7 @@ def _run_plan(
         _say("node 0 has the evidence")
     own = _own_code(backend, handle, plan, node, code)
     if own is None and ending and code == Exit.STOPPED and not gate_passed:
-        return signals.BySignal(ending[0])  # as the command would have, which was not started yet
+        return signals.BySignal(ending[0])  # as the command would have ended, which had not been started yet
     if own is None and plan.job.nodes == 1:
         return _exit_code(code, bundle, gate_passed=gate_passed)
     return exits.of_agent(code, gate_passed=gate_passed) if own is None else own
@@ -361,7 +364,7 @@ def _exec(command: Sequence[str]) -> int:
     from ddplaunch.agent.system import processes, signals
 
     signals.unblock()
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these
         signal.signal(number, signal.SIG_DFL)
     try:
         os.execvp(command[0], list(command))  # noqa: S606 - the user's own words
@@ -381,7 +384,7 @@ def _own_code(backend: LocalBackend, handle: Handle, plan: Plan, node: int, code
 
 
 def _prepare(args: argparse.Namespace, command: list[str], watchdog: WatchdogPlan) -> JoinedJob | None:
-    """Return this node's part of the job; None, with a message, when the key cannot reach the others."""
+    """Return this node's part of the job; None, after a message, if the key cannot reach the others."""
     from ddplaunch.agent.diagnosis import verdict_text
     from ddplaunch.agent.join import key
     from ddplaunch.agent.join.run import prepare
@@ -412,7 +415,7 @@ def _say(text: str) -> None:
 
 
 def _exit_code(code: int, bundle: Bundle | None, *, gate_passed: bool) -> int:
-    """Return the exit code of this command for one of the agent: the training's own, if that failed."""
+    """Return this command's exit code for the agent's: the training's own, if the training failed."""
     from ddplaunch.cli import exits
 
     if code in (Exit.WORKER_FAILED, Exit.OUT_OF_MEMORY):

@@ -93,7 +93,7 @@ def _submit(args: argparse.Namespace) -> int:
 
 
 def _plans(args: argparse.Namespace) -> list[Plan]:
-    """Return the plan of each job. Raises UsageError for a file and a command, or for neither."""
+    """Return the plan of each job. Raises UsageError if there are both a file and a command, or neither."""
     if args.command is not None and args.file is not None:
         raise UsageError(
             f"both a job file, {args.file}, and a command after --",
@@ -117,7 +117,7 @@ def _plans(args: argparse.Namespace) -> list[Plan]:
 
 
 def _one(plan: Plan, args: argparse.Namespace) -> int:
-    """Submit a job, and return the exit code."""
+    """Submit a job and return the exit code."""
     from ddplaunch.backends import interrupts
 
     handle = None
@@ -125,7 +125,8 @@ def _one(plan: Plan, args: argparse.Namespace) -> int:
         with interrupts.kept() as interrupt:
             handle = api.submit(plan)
             if not args.json:
-                # Flushed at once: a script that is killed while it waits still has the handle.
+                # This is flushed at once, so that a script which is killed while it waits still has the
+                # handle.
                 print(handle, flush=True)
             elif not args.wait:
                 output.print_job(api.status(handle))
@@ -154,7 +155,7 @@ def _one(plan: Plan, args: argparse.Namespace) -> int:
 
 
 def _wait_for(handle: Handle, *, as_json: bool) -> int:
-    """Show the job until its end, and return its exit code. Raises NeverStartsError."""
+    """Show the job until it ends, and return its exit code. Raises NeverStartsError."""
     from ddplaunch.cli import exits, follow
 
     try:
@@ -170,7 +171,7 @@ def _wait_for(handle: Handle, *, as_json: bool) -> int:
 
 
 def _sweep(plans: list[Plan], args: argparse.Namespace) -> int:
-    """Submit all jobs of a sweep, and return the exit code."""
+    """Submit all jobs of a sweep and return the exit code."""
 
     handles = _submit_all(plans, printed=not args.json)
     code = _wait_for_all(handles) if args.wait else ExitCode.SUCCEEDED
@@ -186,9 +187,10 @@ def _sweep(plans: list[Plan], args: argparse.Namespace) -> int:
 
 
 def _submit_all(plans: Sequence[Plan], *, printed: bool) -> list[Handle]:
-    """Submit all jobs, and return their handles; with `printed` each is printed when its job was taken.
+    """Submit all jobs and return their handles. With `printed`, print each one once its job is accepted.
 
-    After an error or a Ctrl-C the jobs that were taken are cancelled. Raises what `api.submit_all` raises.
+    After an error or a Ctrl-C, the jobs that were accepted are cancelled. Raises what `api.submit_all`
+    raises.
     """
     from ddplaunch.backends import interrupts
 
@@ -213,7 +215,7 @@ def _submit_all(plans: Sequence[Plan], *, printed: bool) -> list[Handle]:
 
 
 def _wait_for_all(handles: Sequence[Handle]) -> int:
-    """Print the end of each job, and return the exit code of the first, in their order, that did not succeed.
+    """Print how each job ended. Returns the exit code of the first one, in their order, that did not succeed.
 
     A Ctrl-C leaves all jobs alone.
     """
@@ -238,7 +240,7 @@ def _wait_for_all(handles: Sequence[Handle]) -> int:
 
 
 _LIMITS: Final = {"slurm": "time", "kubernetes": "active_deadline", "local": "time"}
-"""The key of each target's section for the time that a job may take."""
+"""For each target, the key in its section for the time that a job may take."""
 _OPTIONS: Final = {
     "name": "name",
     "nodes": "nodes",
@@ -247,17 +249,19 @@ _OPTIONS: Final = {
     "image": "image",
     "time": "slurm.time",
 }
-"""Options, and the keys of a job file that they stand for."""
+"""Options, and the keys of a job file that they set."""
 
 
 class Commanded(NamedTuple):
-    """The jobs of a command line, and the job file that would give the same."""
+    """The jobs of a command line, and the job file that would give the same jobs."""
 
     specs: list[JobSpec]
     text: str
 
     def save(self, path: str) -> None:
-        """Write the job file. Raises UsageError for one that exists, and for another folder than this one."""
+        """Write the job file. Raises UsageError if it exists, or if it is for a folder other than this
+        one.
+        """
         from ddplaunch.spec import template
 
         file = Path(path)
@@ -303,7 +307,7 @@ def _add_options_without_file(parser: argparse.ArgumentParser) -> None:
 
 
 def _refuse_options(args: argparse.Namespace) -> None:
-    """Raise UsageError for an option that stands for a key of the job file that is given."""
+    """Raise UsageError for an option that sets a key of the job file that is given."""
     for option, key in _OPTIONS.items():
         value = getattr(args, option)
         if value is not None:
@@ -316,9 +320,9 @@ def _refuse_options(args: argparse.Namespace) -> None:
 
 
 def load_command(args: argparse.Namespace) -> Commanded:
-    """Return the jobs of a command line. Where no target is named, one is chosen and stands in `args.to`.
+    """Return the jobs of a command line. If no target is named, this chooses one and puts it into `args.to`.
 
-    Raises SpecError, UsageError.
+    Raises SpecError and UsageError.
     """
     from ddplaunch.spec import load, template
     from ddplaunch.spec.load import COMMAND_LINE, changed, load_text
@@ -344,7 +348,7 @@ def load_command(args: argparse.Namespace) -> Commanded:
 
 
 def _values(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the keys of the job file, without what depends on the target."""
+    """Return the keys of the job file that do not depend on the target."""
     from ddplaunch.spec import template
 
     nodes = args.nodes
@@ -363,7 +367,7 @@ def _values(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _limit(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the section with the time limit. Raises UsageError for a target without one."""
+    """Return the section with the time limit. Raises UsageError if the target has none."""
     if args.time is None:
         return {}
     if args.to not in _LIMITS:
@@ -375,7 +379,7 @@ def _limit(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _source(args: argparse.Namespace, named: Collection[str | int]) -> dict[str, Any]:
-    """Return what travels to where this folder is not to be seen: what a script that lies here needs."""
+    """Return what travels to nodes that do not see this folder: whatever a script in it needs."""
     from ddplaunch.plan import imports
 
     if args.to != "kubernetes":

@@ -1,7 +1,9 @@
 """Finds a folder's training script, and what one runs: modules that it imports, and files that it names.
 
-A module is looked for as Python would: in the script's folder, then where a job can have it looked for by
-PYTHONPATH. Nothing is imported or run. What is installed on the nodes is not of interest.
+A module is looked for as Python would do it: in the script's folder, then where a job can add folders with
+PYTHONPATH. Nothing is imported or run. What is installed on the nodes does not matter.
+
+`ddplaunch init` and `submit` call it, to propose what has to be under `source`.
 """
 
 from __future__ import annotations
@@ -19,26 +21,28 @@ from ddplaunch.errors import UsageError
 from ddplaunch.plan.source import LIMIT, LeftOut
 
 SMALL: Final = 100_000
-"""Bytes of a folder of configurations that is proposed as a whole."""
+"""Bytes of a folder of configurations up to which the whole folder is proposed."""
 _SETTINGS: Final = (".cfg", ".conf", ".gin", ".ini", ".json", ".toml", ".yaml", ".yml")
 _TABLES: Final = (".csv", ".tsv", ".txt")
 _CONVENTIONAL: Final = ("conf", "config", "configs")
 _MOST_MODULES = 5000
 _MOST_FILES = 5000
 _MOST_BYTES = 5_000_000
-"""Of one module: a larger one is generated, and imports nothing of interest."""
+"""Bytes in one module: a larger one is generated, and imports nothing of interest."""
 _PATH = re.compile(r"(?:\.{1,2}/)*\w[\w ./-]{0,200}")
 
 
 class Kept(NamedTuple):
-    """A path that the code names and that is not proposed, and the bytes there, or at least so many."""
+    """A path that the code names but that is not proposed, and how many bytes are there, or at least how
+    many.
+    """
 
     path: str
     size: int
 
 
 class Needs(NamedTuple):
-    """Command and needs of a script. Paths are POSIX paths relative to the job file's folder."""
+    """A script's command and needs. Paths are POSIX paths relative to the job file's folder."""
 
     command: tuple[str, ...]
     paths: tuple[str, ...]
@@ -47,15 +51,15 @@ class Needs(NamedTuple):
 
 
 class _Imports(NamedTuple):
-    names: list[tuple[int, tuple[str, ...], tuple[str, ...]]]  # level, module, names that are taken from it
+    names: list[tuple[int, tuple[str, ...], tuple[str, ...]]]  # level, module, and the names taken from it
     texts: list[str]
-    computed: bool  # some module is imported whose name is not in the text
+    computed: bool  # it imports some module whose name is not in the text
 
 
 def find(script: Path, base: Path) -> Needs:
-    """Return what `script` needs, which lies in `base`, the job file's folder, or below it.
+    """Return what `script` needs. It must be in `base`, the job file's folder, or below it.
 
-    Raises UsageError for a script that lies elsewhere, or that is none.
+    Raises UsageError for a script that is elsewhere, or that does not exist.
     """
     if not script.is_file():
         raise UsageError(f"there is no script {script}", hint="name one that is there, by --script")
@@ -131,7 +135,7 @@ class _Search:
             self._whole(files[-1])
 
     def _name(self, text: str, beside: Path) -> None:
-        """Keep what is there by the name of a text in the code; a program is read as the script is."""
+        """Keep the file or folder that a text in the code names. A program is read like the script."""
         for folder in (self.base, beside):
             path = _plain(folder / text)
             if path.is_relative_to(self.base) and path != self.base and _exists(path):
@@ -140,7 +144,7 @@ class _Search:
                     self.modules.setdefault(path, path.parent)
 
     def _whole(self, file: Path) -> None:
-        """Add all modules of the package of a module that imports others by names it computes."""
+        """Add all modules of the package of a module that imports others by computed names."""
         top = self._top(file)
         if top is not None:
             for each in _bounded(top):
@@ -148,7 +152,7 @@ class _Search:
                     self.modules.setdefault(each, self.modules[file])
 
     def _top(self, file: Path) -> Path | None:
-        """Return the folder of the outermost package that has the module; None: it is in none."""
+        """Return the folder of the outermost package that contains the module; None: no package does."""
         top, root = None, self.modules[file]
         for folder in file.parents:
             if folder == root or not (folder / "__init__.py").is_file():
@@ -187,7 +191,7 @@ class _Search:
             if path in chosen or any(up in chosen for up in path.parents) or not _exists(path):
                 continue
             if any(each.is_relative_to(path) for each in self.modules):
-                continue  # a folder of code: what of it is imported is known
+                continue  # a folder of code: what is imported from it is known
             files = _bounded(path) if path.is_dir() else [path]
             size = sum(each.lstat().st_size for each in files)
             kinds = (*_SETTINGS, ".py") if path.is_dir() else (*_SETTINGS, *_TABLES)
@@ -206,7 +210,7 @@ def _level(found: _Imports) -> int:
 
 
 def _imports(file: Path) -> _Imports:
-    """Return what a file imports, and its short texts; nothing for one that is no Python of this version."""
+    """Return what a file imports, and its short texts; nothing if it is not Python of this version."""
     found = _Imports([], [], computed=False)
     try:
         if file.stat().st_size > _MOST_BYTES:
@@ -231,7 +235,7 @@ def _imports(file: Path) -> _Imports:
 
 
 def _called(call: ast.Call, found: _Imports) -> bool:
-    """Add the module that a call of `import_module` names; return whether it computes the name."""
+    """Add the module that a call of `import_module` names. Returns whether the name is computed."""
     function = call.func
     name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
     if name in ("iter_modules", "walk_packages"):
@@ -258,9 +262,9 @@ def _is_regular(folder: Path, name: str) -> bool:
 
 
 def _walk(folder: Path, module: tuple[str, ...], names: tuple[str, ...]) -> list[Path]:
-    """Return the files that are run when `module`, and `names` of it, are imported from a folder.
+    """Return the files that run when `module`, and `names` from it, are imported from a folder.
 
-    [] is also what a folder gives that has such a name and no module of that name: a data set, a log.
+    A folder that has such a name but no module of that name, such as a data set or a log, also gives [].
     """
     found: list[Path] = []
     for part in module:
@@ -283,7 +287,7 @@ def _walk(folder: Path, module: tuple[str, ...], names: tuple[str, ...]) -> list
 
 
 def _bounded(folder: Path) -> list[Path]:
-    """Return the files of a folder that would travel, at most `_MOST_FILES`."""
+    """Return those files of a folder that would travel, at most `_MOST_FILES`."""
     found: list[Path] = []
     with contextlib.suppress(OSError):  # another user's; `submit` says so
         found.extend(itertools.islice(_files(folder, LeftOut(folder)), _MOST_FILES))
@@ -303,7 +307,7 @@ def _files(top: Path, rules: LeftOut) -> Iterator[Path]:
 
 
 def _plain(path: Path) -> Path:
-    """Return the path without `..`, whatever is a link on the way."""
+    """Return the path without `..`, even if there are links on the way."""
     parts: list[str] = []
     for part in path.parts:
         if part == "..":

@@ -1,8 +1,8 @@
-"""Plans what a job file asks of Kubernetes, beside what every node is told; and finds what it would refuse.
+"""Plans what a job file asks of Kubernetes, beyond what every node is told, and what it would refuse.
 
-Kubernetes refuses many values late: the job stands already and its pods do not come. Each rule looks at one
-matter, and yields all that is wrong with it; what several values make wrong together, `agent.job_file` finds.
-The chart's schema refuses the same: see `render.kubernetes.chart_values`.
+Kubernetes refuses many values late, when the job is there already and its pods do not come. Each rule looks
+at one matter and yields everything that is wrong with it. What several values make wrong together is found by
+`agent.job_file`. The chart's schema refuses the same things: see `render.kubernetes.chart_values`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class KubernetesPlan:
-    """`options` are the job file's own; the rest is what other sections say and only Kubernetes reads."""
+    """`options` are the job file's own. The rest comes from other sections, and only Kubernetes reads it."""
 
     image: str
     options: Kubernetes
@@ -33,9 +33,9 @@ class KubernetesPlan:
     secrets: Mapping[str, SecretKey] = field(default_factory=dict)
     webhooks: Mapping[int, SecretKey] = field(default_factory=dict)  # by their place in `notify`
     events: bool = False  # the hub makes them
-    rdma: int = 0  # devices on every node
-    gpu_type: str | None = None  # the value of a label of machines
-    store_port: int | None = None  # torchrun's, where the job file names one
+    rdma: int = 0  # devices on each node
+    gpu_type: str | None = None  # the value of a label on machines
+    store_port: int | None = None  # torchrun's, if the job file names one
 
 
 def make(spec: JobSpec) -> TargetPlan:
@@ -45,7 +45,7 @@ def make(spec: JobSpec) -> TargetPlan:
 
 
 def problems(spec: JobSpec) -> list[Problem]:
-    """Return all that `--to kubernetes` cannot do."""
+    """Return everything that `--to kubernetes` cannot do."""
     job = spec.model_dump()
     found = [*(each for limit in _LIMITS for each in limit(spec)), *kubernetes.problems(job)]
     return [target.problem(spec, *each) for each in found]
@@ -75,10 +75,11 @@ FOLDER = "/ddplaunch"
 SHM = "/dev/shm"  # noqa: S108 - a mount point
 ACCOUNT = "service-account"
 VOLUMES = ("ddplaunch", "files", "shm", ACCOUNT)
-"""Names of the volumes that a pod has without being asked."""
+"""Names of the volumes that a pod has without asking."""
 
 OUTPUTS = "ddplaunch/outputs"
-"""Annotation of the pods, for the launcher: VOLUME/PATH of the folder in which the job gets its own."""
+"""Annotation of the pods, for the launcher: VOLUME/PATH of the folder in which the job gets its own
+folder."""
 
 QUEUED = ("queue_priority", "topology")
 AFFINITY = ("nodeAffinity", "podAffinity", "podAntiAffinity")
@@ -207,7 +208,7 @@ def _scheduling(spec: JobSpec) -> _Found:
 
 
 def _kueue(spec: JobSpec) -> _Found:
-    """Refuse what only Kueue reads, where no queue is named."""
+    """Refuse keys that only Kueue reads, if no queue is named."""
     options = spec.kubernetes
     if options.topology is not None and len(_topology(options)) != 1:
         yield "kubernetes.topology", "both or none", "one of required, preferred", ""
@@ -218,7 +219,7 @@ def _kueue(spec: JobSpec) -> _Found:
 
 
 def _topology(options: Kubernetes) -> dict[str, str]:
-    """Return the labels that are given, by `required` and `preferred`."""
+    """Return the labels that are given, those for `required` and those for `preferred`."""
     given = options.topology.model_dump() if options.topology else {}
     return {how: label for how, label in given.items() if label}
 
@@ -231,7 +232,7 @@ def _gpu_type(spec: JobSpec) -> _Found:
 
 
 def _affinity(spec: JobSpec) -> _Found:
-    """Refuse what the API server would, and terms to which ours could not be added."""
+    """Refuse what the API server would refuse, and terms to which ours could not be added."""
     for key, value in spec.kubernetes.affinity.items():
         at = f"kubernetes.affinity.{key}"
         if key not in AFFINITY:
@@ -243,7 +244,7 @@ def _affinity(spec: JobSpec) -> _Found:
 
 
 def _restricted(spec: JobSpec) -> _Found:
-    """Return what the `restricted` Pod Security Standard forbids, so that no pod would ever be made."""
+    """Yield what the `restricted` Pod Security Standard forbids, because no pod would ever be made."""
     options = spec.kubernetes
     if not options.restricted:
         return
@@ -294,35 +295,37 @@ NETWORK = rf"({_DOMAIN}/)?{_DOMAIN}(@[^/@\s]{{1,15}})?"
 
 
 def wanted_for_key(text: str) -> str | None:
-    """Return what is wanted where `text` is no key of a label, an annotation or a taint, else None."""
+    """Return what is wanted if `text` is no key of a label, an annotation or a taint; otherwise None."""
     good = _fits(KEY, text) and _is_short(text)
     return None if good else "a key such as example.com/team: letters, digits, '-', '_', '.', at most 63"
 
 
 def wanted_for_label_value(text: str) -> str | None:
-    """Return what is wanted where `text` is no value of a label or a taint, else None."""
+    """Return what is wanted if `text` is no value of a label or a taint; otherwise None."""
     good = _fits(LABEL_VALUE, text)
     return None if good else "at most 63 letters, digits, '-', '_', '.', with a letter or digit at both ends"
 
 
 def wanted_for_resource(text: str) -> str | None:
-    """Return what is wanted where `text` names no resource of a device plugin, else None."""
+    """Return what is wanted if `text` names no resource of a device plugin; otherwise None."""
     good = _fits(RESOURCE, text) and _is_short(text) and not _fits(KUBERNETES_OWN, text)
     return None if good else "a device plugin's resource, such as nvidia.com/gpu"
 
 
 def wanted_for_secret_key(text: str) -> str | None:
-    """Return what is wanted where `text` is no key inside a Secret, else None."""
+    """Return what is wanted if `text` is no key inside a Secret; otherwise None."""
     return None if _fits(SECRET_KEY, text) else "at most 253 letters, digits, '-', '_', '.'"
 
 
 def wanted_for_image(text: str) -> str | None:
-    """A reference as registries read it; a wrong one is seen only when a node shall pull it."""
+    """Return what is wanted if registries cannot read `text`: otherwise that shows only when a node
+    pulls it.
+    """
     return None if _fits(IMAGE, text) else "an image such as registry.example.com/team/trainer:1.0"
 
 
 def wanted_for_network(text: str) -> str | None:
-    """A NetworkAttachmentDefinition as Multus reads it."""
+    """Return what is wanted if Multus cannot read `text` as a NetworkAttachmentDefinition; otherwise None."""
     return None if _fits(NETWORK, text) and _is_short(text) else "NAME, NAMESPACE/NAME or NAME@INTERFACE"
 
 
@@ -331,5 +334,5 @@ def _fits(pattern: str, text: str) -> bool:
 
 
 def _is_short(text: str) -> bool:
-    """Whether each domain in `text` has a length that Kubernetes takes."""
+    """Whether each domain in `text` is short enough for Kubernetes."""
     return max(map(len, re.split("[/@]", text))) <= 253

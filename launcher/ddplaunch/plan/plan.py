@@ -1,4 +1,4 @@
-"""JobSpec to Plan: one plan for all nodes of the job, for one target."""
+"""JobSpec to Plan: one plan for all nodes of the job, for one target. `api` calls it."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ class Plan:
 
     target: str
     job: JobPlan
-    own: object = None  # what the target's renderer alone reads
+    own: object = None  # only the target's renderer reads it
     source: Mapping[str, SourceFile] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()  # files below `source` that stay at home because they look private
     sweep: Mapping[str, str] = field(default_factory=dict)  # its own values in a sweep, as text by key
-    family: str = ""  # its name in the job file, where `job` has one with a number behind it
-    keeps_no_files: bool = False  # what ranks write is gone with the job
+    family: str = ""  # its name in the job file, if `job` is that name with a number at the end
+    keeps_no_files: bool = False  # what ranks write goes with the job
     missing_script: tuple[str, str] | None = None  # an error and its hint, for whoever starts the job
 
     def settings(self, kind: type[Settings]) -> Settings:
-        """Return the target's own settings, of the type that its `plan` function makes."""
+        """Return the target's own settings, with the type that its `plan` function makes."""
         assert isinstance(self.own, kind)
         return self.own
 
     def counted(self, number: int, room: int) -> Plan:
-        """Return this plan under a name with a number behind it, in at most `room` characters."""
+        """Return this plan with a number at the end of its name, which then has at most `room` characters."""
         end = f"-{number}"
         name = self.job.job[: room - len(end)].rstrip("-") + end
         return replace(self, job=replace(self.job, job=name), family=self.family or self.job.job)
@@ -56,10 +56,10 @@ def make(
     base: Path,
     travels: source.Source | None = None,
 ) -> Plan:
-    """The plan of `spec` on `target`; `source` paths are relative to `base`, the job file's folder.
+    """Return the plan of `spec` on `target`. `source` paths are relative to `base`, the job file's folder.
 
-    `travels`: the files of `source`, where they were read already.
-    Raises SpecError for what the target cannot do, UsageError for a missing source or an unknown target.
+    `travels`: the files of `source`, if they have been read already. Raises SpecError for what the target
+    cannot do, and UsageError for a missing source or an unknown target.
     """
     there = find(target)
     data = spec.model_dump()
@@ -99,7 +99,7 @@ def make(
 
 
 def problems(spec: JobSpec, target: str) -> list[Problem]:
-    """Return all that `target` cannot do of the job file. Raises UsageError for an unknown target."""
+    """Return everything in the job file that `target` cannot do. Raises UsageError for an unknown target."""
     there = find(target)
     found = [problem(spec, *each) for each in job_file.problems(spec.model_dump())]
     if spec.sweep:
@@ -113,9 +113,9 @@ def problems(spec: JobSpec, target: str) -> list[Problem]:
 
 
 def source_errors(spec: JobSpec, target: str, base: Path) -> list[UsageError]:
-    """Return an error for each path of `source` that cannot be read. The target takes the job.
+    """Return an error for each path in `source` that cannot be read. The target must accept the job.
 
-    Whether all of them together are too large, or have one name, is for `make` to say.
+    `make` says whether all of them together are too large, or two have the same name.
     """
     there = find(target)
     made: TargetPlan = there.load(there.plan)(spec)
@@ -141,9 +141,9 @@ def missing_sources(paths: Sequence[str], base: Path, *, links_outside: bool = T
 def _missing_script(
     spec: JobSpec, made: TargetPlan, base: Path, travels: source.Source
 ) -> tuple[str, str] | None:
-    """Return an error and a hint where the script is certainly not where the ranks will stand.
+    """Return an error and a hint if the script is certainly not in the ranks' folder.
 
-    Elsewhere it may be there: in an image, in a `workdir`, or as a program of another launcher.
+    In other cases it may be there: in an image, in a `workdir`, or as a program of another launcher.
     """
     script = PurePosixPath(spec.command[0])
     if spec.launch != "torchrun" or script.suffix != ".py" or spec.workdir or script.is_absolute():
@@ -152,7 +152,7 @@ def _missing_script(
         return None
     is_here = (base / script).is_file()
     if spec.source:
-        if any(str(path) in travels.files for path in (script, *script.parents)):  # a link's, too
+        if any(str(path) in travels.files for path in (script, *script.parents)):  # also if it is a link
             return None
         names = [name for name in travels.files if PurePosixPath(name).name == script.name]
         hint = (
@@ -167,7 +167,9 @@ def _missing_script(
 
 
 def adhoc(argv: Sequence[str], name: str, watchdog: WatchdogPlan | None = None) -> Plan:
-    """The plan of `ddplaunch run -- ARGV`: one node, the user's own command line, nothing added to it."""
+    """Return the plan of `ddplaunch run -- ARGV`: one node, the user's own command line, nothing added
+    to it.
+    """
     if not argv:
         raise UsageError("nothing to run", hint="give a command: ddplaunch run -- torchrun train.py")
     job = JobPlan(
@@ -185,14 +187,15 @@ def adhoc(argv: Sequence[str], name: str, watchdog: WatchdogPlan | None = None) 
 
 
 def _starter_words(spec: JobSpec, starter: Sequence[str]) -> list[str]:
-    """Return the words before the user's command that start ranks with keepers: mpirun's or srun's.
+    """Return the words, before the user's command, that start ranks with keepers: mpirun's or srun's.
 
     They run on node 0 alone, put `nproc_per_node` ranks on every node, in the order of the nodes, and have
     placeholders of `JobPlan`. Only here mpirun's flags are known. `starter` is what a target starts
     the ranks with in place of mpirun.
 
-    How many ranks, and no more: mappings, bindings and transports are spelled differently by every MPI, and
-    are set by its variables (agent/supervisor/launch_options.py, or the job file's `env`).
+    They give the number of ranks and nothing else: every MPI spells mappings, bindings and transports
+    differently, and these are set by its variables (agent/supervisor/launch_options.py, or the job file's
+    `env`).
     """
     words = starter or ["mpirun", "-n", str(spec.nodes * spec.nproc_per_node)]
     script = spec.command[0]

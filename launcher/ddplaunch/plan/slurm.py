@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 
 WARNING = 60
-"""Seconds before the time limit at which the evidence is taken. Slurm may be 30 s early."""
+"""Seconds before the time limit at which evidence is taken. Slurm may be 30 s early."""
 
 
 @dataclass(frozen=True)
 class SlurmPlan:
-    """`options` as sbatch takes them, in order, each `--name` or `--name=value`."""
+    """`options` in the form that sbatch takes, in order, each `--name` or `--name=value`."""
 
     options: tuple[str, ...]
     least_nodes: int = 0  # of a range; 0: the number is fixed
-    exclude: str = ""  # nodes never to be used, in Slurm's notation
-    comment: str = ""  # the user's own; without one, the verdict becomes it
+    exclude: str = ""  # nodes that must never be used, in Slurm's notation
+    comment: str = ""  # the user's own; if there is none, the verdict becomes it
     runtime: str = "none"  # none | pyxis | apptainer | singularity | oci
     image: str = ""
     mounts: tuple[str, ...] = ()  # SRC:DST or SRC:DST:ro
@@ -36,14 +36,16 @@ class SlurmPlan:
 
 
 def make(spec: JobSpec) -> TargetPlan:
-    """Return sbatch's options for `spec`, those of `slurm.extra` last, and srun's for ranks with keepers."""
+    """Return sbatch's options for `spec`, with those of `slurm.extra` last, and srun's for ranks with
+    keepers.
+    """
     return TargetPlan(
         _settings(spec),
         hub_port=spec.gate.port,
         starter=tuple(_srun(spec)),
         shows_messages=spec.slurm.comment is None,
         settles_nodes=True,
-        sees_folders=spec.slurm.container.runtime == "none",  # a container has folders of its own
+        sees_folders=spec.slurm.container.runtime == "none",  # a container has its own folders
     )
 
 
@@ -65,9 +67,9 @@ def _options(spec: JobSpec) -> Iterator[str]:
     yield f"--job-name={spec.name}"
     least = f"{spec.min_nodes}-" if spec.min_nodes else ""
     yield f"--nodes={least}{spec.nodes}"
-    if not spec.min_nodes:  # for which Slurm would count the tasks of the fewest nodes, and give no more
-        yield "--ntasks-per-node=1"  # the supervisor; the ranks are its children
-    # Without any, a cluster with task affinity gives all ranks of a node one core.
+    if not spec.min_nodes:  # with one, Slurm would count the tasks of the fewest nodes and give no more
+        yield "--ntasks-per-node=1"  # the supervisor, whose children are the ranks
+    # Without any, a cluster with task affinity gives all ranks of a node a single core.
     yield f"--cpus-per-task={math.ceil(spec.resources.cpus or spec.nproc_per_node)}"
     if spec.resources.memory is not None:
         yield f"--mem={math.ceil(spec.resources.memory / (1 << 20))}M"
@@ -92,8 +94,8 @@ def _options(spec: JobSpec) -> Iterator[str]:
     if spec.slurm.exclusive:
         yield "--exclusive"
     yield "--output=%x-%j.out"
-    yield "--open-mode=append"  # a requeued job goes on in the same file
-    # Without retries a node's failure is shown, not hidden by a second start.
+    yield "--open-mode=append"  # a requeued job continues the same file
+    # Without retries, a node's failure is shown rather than hidden by a second start.
     yield "--requeue" if spec.retries else "--no-requeue"
     before = 0 if spec.signal is None else math.ceil(spec.signal.before)
     yield f"--signal=B:URG@{max(_warning(spec.slurm.time), before)}"
@@ -112,7 +114,9 @@ def _srun(spec: JobSpec) -> Iterator[str]:
 
 
 def _time(seconds: float) -> str:
-    """Slurm counts whole minutes; a fraction is rounded up, as Slurm itself does."""
+    """Return the time for Slurm, which counts whole minutes. A fraction is rounded up, as Slurm itself
+    does.
+    """
     minutes = math.ceil(seconds / 60)
     days, hours = divmod(minutes // 60, 24)
     return (f"{days}-" if days else "") + f"{hours:02}:{minutes % 60:02}:00"
@@ -130,7 +134,7 @@ _BUNDLE_MOUNTS = "Slurm's own containers mount what config.json of the bundle na
 
 
 def problems(spec: JobSpec) -> list[Problem]:
-    """Return all that `--to slurm` cannot do."""
+    """Return everything that `--to slurm` cannot do."""
     return [found for rule in _RULES for found in rule(spec)] + target.no_secrets(spec, "slurm")
 
 
@@ -141,7 +145,10 @@ def _newcomers(spec: JobSpec) -> Iterator[Problem]:
 
 
 def _volumes(spec: JobSpec) -> Iterator[Problem]:
-    """A container mounts the node's folders, and nothing else; a plain node has them already."""
+    """Yield a problem for each volume that cannot be there.
+
+    A container mounts folders of the node and nothing else. Without a container they are there already.
+    """
     for index, volume in enumerate(spec.volumes):
         if volume.host_path is None:
             hint = "Slurm knows no claims: name the folder of the node by `host_path`"
@@ -199,7 +206,7 @@ def _bundle(spec: JobSpec) -> Iterator[Problem]:
 
 
 def _resume(spec: JobSpec) -> Iterator[Problem]:
-    """A container sees what is mounted into it; a folder elsewhere goes with the container."""
+    """Yield a problem if the container does not mount the folder, which would then go with the container."""
     container, folder = spec.slurm.container, spec.resume.dir
     if container.runtime in ("none", "oci") or folder is None:  # what a bundle mounts is not known here
         return
@@ -214,7 +221,9 @@ def _resume(spec: JobSpec) -> Iterator[Problem]:
 
 
 def _extra(spec: JobSpec) -> Iterator[Problem]:
-    """Refuse many jobs in one, and a second dependency: sbatch takes the last, and the job would not wait."""
+    """Refuse several jobs in one, and a second dependency: sbatch takes the last one, and the job would not
+    wait.
+    """
     array = "not an array: `sweep` makes many jobs of one file, each with values of its own"
     refused = [(r"(--array|-a)\b|hetjob\b", "one job of equal nodes", array)]
     if spec.slurm.dependency:

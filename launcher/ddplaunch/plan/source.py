@@ -1,4 +1,4 @@
-"""The files named under `source`, measured, read, and named as they will lie beside the job."""
+"""The files named under `source`: measured, read, and named as they will be beside the job."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ if TYPE_CHECKING:
 
 
 LIMIT = 700_000
-"""Bytes of a source archive. It shares a Kubernetes ConfigMap, 1 MiB in all, with the agent and the plan; a
-job file that runs on one target should run on another."""
+"""Bytes in a source archive. It shares a Kubernetes ConfigMap, 1 MiB in all, with the agent and the plan; and
+a job file that runs on one target should run on another."""
 
 LOCAL_LIMIT = 256 << 20
-"""Bytes of source for a run on this machine, which only copies them; more is data listed by mistake."""
+"""Bytes of source for a run on this machine, where they are only copied. More than that is data listed by
+mistake."""
 
 _TAR_HEADER = 512
 
 
 class SourceFile(NamedTuple):
-    """One file of `source`, read already. `link`: it is a symbolic link, and this is where it leads.
+    """One file of `source`, already read. `link`: it is a symbolic link, and this is where it leads.
 
-    An empty folder is a file without data whose name ends with a slash.
+    An empty folder is a file without data whose name ends in a slash.
     """
 
     data: bytes
@@ -35,7 +36,9 @@ class SourceFile(NamedTuple):
 
 
 class Source(NamedTuple):
-    """Files by their POSIX path below the ranks' working directory; what looked private and stays at home."""
+    """Files by their POSIX path below the ranks' working directory, and what looked private and stays at
+    home.
+    """
 
     files: Mapping[str, SourceFile]
     left_out: tuple[str, ...] = ()
@@ -51,10 +54,10 @@ class _Found(NamedTuple):
 def read(paths: tuple[str, ...], base: Path, limit: int = LIMIT, *, links_outside: bool = False) -> Source:
     """Return the files that *paths* name, relative to *base*. They are measured first: see *limit*.
 
-    Each keeps its path relative to *base*: `source: [src]` brings `src/train.py`, for the command
-    `src/train.py`. What lies outside of *base* arrives under its own last name: `../common` as `common`.
-    `links_outside`: the nodes may see what links out of a folder lead to, so they stay links.
-    Raises UsageError for what is missing, too large, no plain file, or a link out of its folder.
+    Each file keeps its path relative to *base*: `source: [src]` brings `src/train.py`, for the command
+    `src/train.py`. What is outside *base* arrives under its own last name: `../common` as `common`.
+    `links_outside`: the nodes may see what links out of a folder lead to, so these stay links. Raises
+    UsageError for anything that is missing, too large, no plain file, or a link out of its folder.
     """
     found: list[_Found] = []
     left_out: list[Path] = []
@@ -71,7 +74,7 @@ def read(paths: tuple[str, ...], base: Path, limit: int = LIMIT, *, links_outsid
             file = SourceFile(b"", link=link)
         else:
             with path.open("rb") as stream:
-                data = stream.read(room + 1)  # it may have grown meanwhile, and files of /proc have no size
+                data = stream.read(room + 1)  # it may have grown meanwhile, and files in /proc have no size
                 executable = bool(os.fstat(stream.fileno()).st_mode & 0o100)
             room -= len(data)
             if room < 0:
@@ -85,7 +88,7 @@ def read(paths: tuple[str, ...], base: Path, limit: int = LIMIT, *, links_outsid
 
 
 def _from(base: Path, path: Path) -> Path:
-    """Return the path relative to `base`; as it is where `source` named an absolute one outside."""
+    """Return the path relative to `base`; unchanged if `source` named an absolute path outside."""
     return path.relative_to(base) if path.is_relative_to(base) else path
 
 
@@ -135,14 +138,16 @@ def _find(
 
 
 def _arrives(root: Path, base: Path) -> PurePosixPath:
-    """Return the path of what `source` names below the ranks' working directory."""
+    """Return the path, below the ranks' working directory, of something that `source` names."""
     name = os.path.relpath(os.path.normpath(root), os.path.normpath(base))
     parts = PurePosixPath(name).parts
     return PurePosixPath(root.resolve().name) if ".." in parts else PurePosixPath(name)
 
 
 def _leads(link: Path, target: str, root: Path) -> str:
-    """Return where a link leads on a node: by a relative path inside of `root`, elsewhere by the whole."""
+    """Return where a link leads on a node: a relative path if it stays inside `root`, otherwise the whole
+    path.
+    """
     there = os.path.normpath(link.parent / target)
     if not Path(target).is_absolute() and Path(there).is_relative_to(os.path.normpath(root)):
         return target
@@ -155,7 +160,7 @@ def _leads(link: Path, target: str, root: Path) -> str:
 def _exists(root: Path, given: str) -> bool:
     try:
         return root.exists()
-    except OSError as error:  # a name that is too long, a folder that is another user's
+    except OSError as error:  # a name that is too long, or a folder that is another user's
         raise UsageError(
             f"source: {given[:80]} cannot be looked at: {error.strerror}",
             hint="`ls -ld` on it and on the folders above shows whose they are",
@@ -168,7 +173,7 @@ def _walk(root: Path, left_out: list[Path], *, links_outside: bool) -> Iterator[
     inside = root.resolve()
     for folder, folders, names in os.walk(root):
         below = Path(folder).relative_to(root)
-        links = [name for name in folders if Path(folder, name).is_symlink()]  # os.walk would pass over them
+        links = [name for name in folders if Path(folder, name).is_symlink()]  # os.walk would skip them
         if not folders and not names and Path(folder) != root:
             yield Path(folder)
         folders[:] = sorted(
@@ -185,7 +190,7 @@ def _walk(root: Path, left_out: list[Path], *, links_outside: bool) -> Iterator[
 
 
 def _stays(link: Path, inside: Path, rules: LeftOut, *, links_outside: bool) -> bool:
-    """Whether a link may travel. Raises UsageError where it leads nowhere, or outside."""
+    """Whether a link may travel. Raises UsageError if it leads nowhere, or outside."""
     meant = link.resolve()
     if meant.is_relative_to(inside):
         if not meant.exists():
@@ -204,7 +209,7 @@ def _stays(link: Path, inside: Path, rules: LeftOut, *, links_outside: bool) -> 
 
 
 IGNORE_FILE = ".ddplaunchignore"
-"""Lies in a folder that `source` names; its patterns have git's syntax and come after those below."""
+"""A file in a folder that `source` names. Its patterns have git's syntax and come after those below."""
 
 _MAX_BYTES = 2**20
 
@@ -247,7 +252,7 @@ _PRIVATE = (
 
 
 class LeftOut:
-    """The rules of one folder. `noted` has the paths of what looked private, for a note to the user."""
+    """The rules of one folder. `noted` has the paths that looked private, for a note to the user."""
 
     def __init__(self, root: Path) -> None:
         # A user who names a private folder itself wants what is in it.
@@ -264,7 +269,7 @@ class LeftOut:
         self.noted: list[str] = []
 
     def has(self, name: str) -> bool:
-        """Whether *name*, a path below the folder, stays at home; a folder's name ends with a slash."""
+        """Whether *name*, a path below the folder, stays at home. A folder's name ends in a slash."""
         found = self._spec.check_file(name)
         if found.include and found.index in self._private:
             self.noted.append(name)

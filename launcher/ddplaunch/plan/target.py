@@ -16,26 +16,26 @@ if TYPE_CHECKING:
 class TargetPlan:
     """Facts about a job on one target, known before it runs there."""
 
-    settings: object = None  # what its renderer alone reads
-    names: tuple[str, ...] = ()  # name or address of every node, where they are known beforehand
-    master_addr: str | None = None  # node 0's address, likewise
-    hub_port: int | None = None  # likewise; 0: every node derives it from the job's key
-    starter: tuple[str, ...] = ()  # the words that start ranks with keepers, in place of mpirun's
+    settings: object = None  # only its renderer reads it
+    names: tuple[str, ...] = ()  # name or address of every node, if they are known beforehand
+    master_addr: str | None = None  # node 0's address, if it is known beforehand
+    hub_port: int | None = None  # if known beforehand; 0: every node derives it from the job's key
+    starter: tuple[str, ...] = ()  # the words that start ranks with keepers, instead of mpirun's
     shows_messages: bool = False  # the scheduler, without being asked
     settles_nodes: bool = False  # the scheduler decides how many nodes of a range start, and all of them come
     source_limit: int = LIMIT  # bytes of source that can travel with the job
-    keeps_no_files: bool = False  # what its ranks write is gone with the job
-    time_limit: float | None = None  # seconds of each attempt, where no scheduler counts them
-    sees_folders: bool = False  # its nodes may see this machine's folders: ranks stand in the job file's own
+    keeps_no_files: bool = False  # what its ranks write goes with the job
+    time_limit: float | None = None  # seconds for each attempt, if no scheduler counts them
+    sees_folders: bool = False  # its nodes may see this machine's folders: ranks run in the job file's own
 
 
 def problem(spec: JobSpec, path: str, found: str, wanted: str, hint: str) -> Problem:
-    """Return a problem of the value at `path` in the job file."""
+    """Return a problem about the value at `path` in the job file."""
     return Problem(**spec.place(path), path=path, found=found, wanted=wanted, hint=hint)
 
 
 def no_volume(spec: JobSpec, index: int, target: str, hint: str) -> Problem:
-    """Return the problem that volume number `index` does not exist on `target`."""
+    """Return the problem that `target` cannot have volume number `index`."""
     return problem(
         spec, f"volumes[{index}]", spec.volumes[index].name, f"no such volume for --to {target}", hint
     )
@@ -76,7 +76,7 @@ def no_secrets(spec: JobSpec, target: str) -> list[Problem]:
 
 
 def no_events(spec: JobSpec, target: str) -> list[Problem]:
-    """Return a problem for each `events`, which `target` has no place for."""
+    """Return a problem for each `events`, because `target` has no place for them."""
     wanted = f"`webhook` or `command` for --to {target}"
     hint = "no scheduler shows the job there"
     return [

@@ -1,8 +1,8 @@
-"""Packs the agent: once for a wheel, and in a checkout whenever a source of the agent has changed.
+"""Packs the agent: once for a wheel, and in a checkout whenever one of the agent's sources has changed.
 
-`agent.pyz` is a zip file of three members: the entry, which Python runs, `agent/archive.py`, which imports
-all other modules, and these, compressed together. The same sources give the same bytes: no times, owners or
-modes of the machine go in.
+`agent.pyz` is a zip file with three members: the entry, which Python runs; `agent/archive.py`, which imports
+all the other modules; and these, compressed together. The same sources give the same bytes: no times, owners
+or modes from this machine go in.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NAME: Final = "agent.pyz"
 
 _PACKAGE = Path(__file__).parents[1]
 _BESIDE = ("__main__.py", "archive.py")
-"""Modules of the agent that Python reads from the zip file by itself."""
+"""Modules of the agent that Python itself reads from the zip file."""
 _MEMBER = "modules.json.xz"  # all others, where agent/archive.py reads them
 _REGULAR_FILE = 0o100644
 _END_MARK = b"PK\5\6"
@@ -32,8 +32,8 @@ _END_SIZE = 22
 def current(package: Path = _PACKAGE) -> bytes:
     """Return the archive, for a checkout.
 
-    Packing takes longer than the rest of `render`, so the result is kept where Python keeps what it compiles,
-    and is taken from there until a source changes.
+    Packing takes longer than the rest of `render`. So the result is kept where Python keeps its compiled
+    files, and is taken from there until a source changes.
     """
     sources = _sources(package)
     head = _head(sources)
@@ -89,7 +89,7 @@ def _packed(head: bytes, sources: Mapping[str, bytes]) -> bytes:
     buffer.write(head)
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, data in members.items():
-            member = zipfile.ZipInfo(name)  # of 1980: the earliest date that there is
+            member = zipfile.ZipInfo(name)  # from 1980, the earliest date that a zip file can have
             member.create_system = 3  # Unix
             member.external_attr = _REGULAR_FILE << 16
             archive.writestr(member, data)

@@ -1,4 +1,6 @@
-"""Gathers what is to be seen of a job at one moment: for `status`, the full screen and the web page. Pure."""
+"""Gathers what there is to see of a job at one moment, for `status`, the full screen and the web page.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,9 @@ from ddplaunch.report import known_verdicts, progress
 from ddplaunch.report.words import clock, count, duration, some, sweep_text
 
 _MATTERS = 0.1
-"""Share of time from which on it is mentioned: a rank is seen once a second, for a minute."""
+"""Share of time above which it is mentioned: a rank is looked at once a second, for a minute."""
 _APART = 0.2
-"""Share by which the rank that waits least waits less than the others, to be named."""
+"""The rank that waits least is named if it waits less than the others by this share."""
 
 
 def pace_text(pace: JobPace) -> str:
@@ -29,7 +31,7 @@ def pace_text(pace: JobPace) -> str:
 
 
 def pace_lines(pace: JobPace) -> list[str]:
-    """Return `text`, and a line on how many ranks it is of, and on those that wait least for the others."""
+    """Return `text`, and a line about how many ranks it covers and which ranks wait least for the others."""
     known = pace_text(pace)
     if not known:
         return []
@@ -45,7 +47,7 @@ def pace_lines(pace: JobPace) -> list[str]:
 
 
 def _first_to_go_on(pace: JobPace) -> str:
-    """Return a text on the rank that waits least for the others; empty where none stands out."""
+    """Return a text about the rank that waits least for the others; empty if none stands out."""
     least, *others = pace.first
     known = [each.in_collectives for each in others if each.in_collectives is not None]
     mostly = pace.in_collectives if pace.ranks > len(pace.first) or not known else statistics.median(known)
@@ -62,7 +64,7 @@ def _step(seconds: float) -> str:
 
 
 def _rate(seconds: float) -> str:
-    """Return how many steps come in a second or in a minute; empty where less than one does."""
+    """Return how many steps there are in a second or in a minute; empty if there is less than one."""
     for unit, size in (("a second", 1.0), ("a minute", 60.0)):
         if 0 < seconds < size:
             each = size / seconds
@@ -71,7 +73,7 @@ def _rate(seconds: float) -> str:
 
 
 class Notice(NamedTuple):
-    """A verdict as a board has it. `sentence` is empty where the headline says it."""
+    """A verdict on the board. `sentence` is empty if the headline already has it."""
 
     code: str
     sentence: str
@@ -93,13 +95,13 @@ class Board(NamedTuple):
     pace: list[str]
     hint: str
     notices: list[Notice]
-    more: str  # the command that says more
+    more: str  # the command that tells you more
     ended: bool
     good: bool  # it has ended well, or nothing is wrong yet
 
 
 def make_board(job: Job, now: float) -> Board:
-    """Return the board of a job; `now` in seconds since the epoch."""
+    """Return the board of a job. `now` is in seconds since the epoch."""
     verdicts = known_verdicts(job)
     about = [f"submitted {clock(job.submitted)}"]
     if job.sweep:
@@ -138,7 +140,7 @@ def board_text(board: Board) -> str:
 
 
 def aligned(rows: list[tuple[str, str, str, str]]) -> list[str]:
-    """Return rows of a table as lines, with their cells below one another."""
+    """Return the rows of a table as lines, with their cells aligned."""
     widths = [max(len(row[column]) for row in rows) for column in range(3)] if rows else []
     return [
         "  ".join(f"{cell:<{width}}" for cell, width in zip(row, [*widths, 0], strict=True)).rstrip()

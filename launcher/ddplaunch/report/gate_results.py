@@ -13,16 +13,16 @@ from ddplaunch.agent.text.printable import printable
 from ddplaunch.report.words import PLAIN, Paint, and_more, count, size, some
 
 _SINGLE = 16
-"""Nodes up to which each has its own row."""
+"""Up to this many nodes, each one has its own row."""
 _FACT_OF = {"gpus": "devices", "rdma": "devices", "interfaces": "library", "service": "status"}
-"""Fact of a check that is empty or missing where the node has nothing to check."""
+"""The fact of a check that is empty or missing if the node has nothing to check."""
 
 
 _HEADS = ("NODE", "HOST", "ADDRESS", "INTERFACE", "MTU", "SPEED", "HUB ANSWERS IN", "OTHERS, WITH MTU")
 
 
 class Network(NamedTuple):
-    """Way by which peers reach nodes. `speed` in Mbit/s, `handshake` in seconds; None: not measured."""
+    """The way by which peers reach nodes. `speed` in Mbit/s, `handshake` in seconds; None: not measured."""
 
     nodes: list[int]
     host: str
@@ -30,19 +30,19 @@ class Network(NamedTuple):
     interface: str
     mtu: int | None
     speed: int | None
-    handshake: tuple[float, float] | None  # with the hub, the shortest and the longest
+    handshake: tuple[float, float] | None  # with the hub, the shortest and the longest one
     others: str  # its other interfaces
 
 
 def is_measured(check: str, facts: Mapping[str, Any]) -> bool:
-    """Whether there was something to check on a node with these facts, by check."""
+    """Whether there was something to check on a node with these facts, given by check."""
     if check == "memlock":
         return _dict(facts, "rdma").get("used", True) is not False
     return check not in _FACT_OF or check not in facts or bool(_dict(facts, check).get(_FACT_OF[check]))
 
 
 def measured_text(check: str, check_ins: Sequence[CheckIn]) -> str:
-    """Return what these nodes have measured for a check, as one text; empty where only words tell it."""
+    """Return what these nodes measured for a check, as one text; empty if only words tell it."""
     facts = [_dict(each.facts, check) for each in check_ins]
     if check == "configuration":
         sizes = {(each.nodes, each.nproc_per_node) for each in check_ins}
@@ -67,7 +67,7 @@ def measured_text(check: str, check_ins: Sequence[CheckIn]) -> str:
 
 
 def networks(bundle: Bundle) -> list[Network]:
-    """Return how each node is reached; of a large job, how nodes that are alike are, the odd ones first."""
+    """Return how each node is reached; in a large job, once for nodes that are alike, the odd ones first."""
     single = [_network(each) for each in bundle.check_ins]
     if len(single) <= _SINGLE:
         return single
@@ -79,7 +79,7 @@ def networks(bundle: Bundle) -> list[Network]:
 
 
 def network_lines(bundle: Bundle) -> list[str]:
-    """Return a table of `networks`; empty without check-ins."""
+    """Return a table of `networks`; empty if there are no check-ins."""
     rows: list[tuple[str, ...]] = [_HEADS]
     rows += [_row(each) for each in networks(bundle)]
     kept = [at for at in range(len(rows[0])) if any(row[at] for row in rows[1:])]
@@ -88,7 +88,7 @@ def network_lines(bundle: Bundle) -> list[str]:
 
 
 def between_times(seconds: Iterable[float]) -> str:
-    """Return '3 ms', or '3 to 40 ms', of these times; empty without one."""
+    """Return these times as '3 ms' or '3 to 40 ms'; empty if there are none."""
     return _between(list(seconds), _milliseconds)
 
 
@@ -126,7 +126,9 @@ def _network(check_in: CheckIn) -> Network:
 
 
 def _merged(group: Sequence[Network]) -> Network:
-    """Return nodes that are alike as one: the first and the last address, and no host unless it is one."""
+    """Return nodes that are alike as one: the first and the last address, and a host only if there is just
+    one.
+    """
     first, last = group[0], group[-1]
     times = [time for each in group for time in each.handshake or ()]
     return first._replace(
@@ -138,7 +140,9 @@ def _merged(group: Sequence[Network]) -> Network:
 
 
 def _off(check_in: CheckIn) -> float | None:
-    """Return by how many seconds the node's clock may differ from the hub's, the message's way included."""
+    """Return how many seconds the node's clock may be off from the hub's, including the time the message
+    took.
+    """
     hub = _dict(check_in.facts, "hub")
     received, way = _number(hub.get("received")), _number(hub.get("round_trip")) or 0.0
     if received is None:
@@ -147,7 +151,7 @@ def _off(check_in: CheckIn) -> float | None:
 
 
 def _taken(facts: Sequence[Mapping[str, Any]]) -> str:
-    """Return 'Gloo takes eth0' where all nodes take interfaces of the same names."""
+    """Return 'Gloo takes eth0' if all nodes take interfaces with the same names."""
     taken = {
         (str(each.get("library")), *(str(pair[0]) for pair in _list(each.get("takes")) if _list(pair)))
         for each in facts
@@ -162,7 +166,7 @@ def _free(facts: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _between(numbers: Sequence[float], shown: Any) -> str:
-    """Return '3', or '3 to 4', of the least and the greatest number; one unit is written once."""
+    """Return '3', or '3 to 4', from the smallest and the largest number. A common unit is written once."""
     if not numbers:
         return ""
     least, most = shown(min(numbers)), shown(max(numbers))
@@ -212,17 +216,17 @@ STATES = {
     REFUSED: "refused, reset, or answered by another program",
     SILENT: "no answer, or no route",
 }
-"""Meaning of each letter in `rows`, the worst last."""
+"""What each letter in `rows` means, the worst last."""
 _OUTCOMES = {"ok": OK, "stalled": PARTLY, "lossy": PARTLY, "timeout": SILENT, "unreachable": SILENT}
 _SLOW = 1.0
-"""Seconds from which a path counts as slow: a lost packet is sent again after one."""
+"""Seconds above which a path counts as slow: a lost packet is sent again after one."""
 _LETTERS = 32
 """The most nodes for which a terminal has a row each."""
 Cell = tuple[int, int]
 
 
 def tried_paths(bundle: Bundle) -> dict[Cell, list[MeshResult]]:
-    """Return all results by (from node, to node); the master's port counts as node 0."""
+    """Return all results by (from node, to node). The master's port counts as node 0's."""
     check_ins = {each.node: each for each in bundle.check_ins}
     found: dict[Cell, list[MeshResult]] = {}
     for result in [*bundle.mesh, *paths.whole(bundle.passed, check_ins, bundle.links)]:
@@ -231,17 +235,17 @@ def tried_paths(bundle: Bundle) -> dict[Cell, list[MeshResult]]:
 
 
 def path_state(results: Sequence[MeshResult]) -> str:
-    """Return the letter of STATES for the worst of the results."""
+    """Return the letter in STATES for the worst of the results."""
     return max((_path_state_of(result) for result in results), key=list(STATES).index, default=UNTRIED)
 
 
 def has_failed(results: Sequence[MeshResult]) -> bool:
-    """Whether one of the results is no way for a job: something of it is lost, or all."""
+    """Whether one of the results makes the path useless for a job: some or all of what was sent is lost."""
     return path_state(results) in (PARTLY, REFUSED, SILENT)
 
 
 def matrix_rows(bundle: Bundle) -> list[str]:
-    """Return for each node a row with one letter of STATES per node that it may have tried."""
+    """Return a row for each node, with one letter of STATES for each node that it may have tried."""
     cells = tried_paths(bundle)
     return [
         "".join(path_state(cells.get((node, peer), ())) for peer in range(bundle.nodes))
@@ -250,7 +254,9 @@ def matrix_rows(bundle: Bundle) -> list[str]:
 
 
 def map_lines(bundle: Bundle) -> list[str]:
-    """Return the matrix as text: a row for each node that tries; in a large job, for nodes that are alike."""
+    """Return the matrix as text: a row for each node that tries; in a large job, one for nodes that are
+    alike.
+    """
     matrix = matrix_rows(bundle)
     if bundle.nodes > _LETTERS:
         return _summary(matrix)
@@ -265,7 +271,7 @@ def map_lines(bundle: Bundle) -> list[str]:
 
 
 def _summary(matrix: Sequence[str]) -> list[str]:
-    """Return a line for all nodes whose paths have the same states, the worst first."""
+    """Return one line for all nodes whose paths have the same states, the worst first."""
     groups: dict[str, list[int]] = {}
     for node, row in enumerate(matrix):
         groups.setdefault("".join(each for each in STATES if each in row and each != UNTRIED), []).append(
@@ -287,9 +293,9 @@ def _path_state_of(result: MeshResult) -> str:
 
 
 _FAR, _FAR_AT_LEAST = 5.0, 1e-3
-"""Times the median, and seconds, from which a round trip is named as long."""
+"""A round trip is named as long if it is this many times the median and at least this many seconds."""
 _NAMED = 4
-"""The most paths of one kind that are named."""
+"""The most paths of one kind to name."""
 
 
 class Link(NamedTuple):
@@ -302,7 +308,9 @@ class Link(NamedTuple):
 
 
 def links(bundle: Bundle) -> list[Link]:
-    """Return the paths that pass, by their nodes, with the worst of several results between the same two."""
+    """Return the paths that pass, by their nodes. If there are several results for one path, the worst
+    counts.
+    """
     found = []
     for (node, peer), results in sorted(tried_paths(bundle).items()):
         passing = [each for each in results if each.outcome == "ok" and each.what not in paths.BESIDE]
@@ -315,9 +323,9 @@ def links(bundle: Bundle) -> list[Link]:
 
 
 def link_lines(bundle: Bundle, names: Sequence[str] = ()) -> list[str]:
-    """Return a line on round trips and one on MTUs: what most have, and the paths that differ.
+    """Return a line about round trips and one about MTUs: what most paths have, and which ones differ.
 
-    Empty where no path passes, as in a job of one node.
+    Empty if no path passes, as in a job with one node.
     """
     every = links(bundle)
     if every and not any(each.rtt or each.mtu for each in every):
@@ -326,7 +334,7 @@ def link_lines(bundle: Bundle, names: Sequence[str] = ()) -> list[str]:
 
 
 def link_text(result: MeshResult) -> str:
-    """Return ', round trip 0.2 ms, path MTU 1500' of one result; empty where nothing was known."""
+    """Return ', round trip 0.2 ms, path MTU 1500' for one result; empty if nothing is known."""
     trip = f", round trip {_time(result.rtt / 1e6)}" if result.rtt is not None else ""
     return trip + (f", path MTU {result.mtu}" if result.mtu is not None else "")
 
@@ -369,18 +377,18 @@ def _unseen(every: Sequence[Link], known: int) -> str:
 
 
 _LISTED = 20
-"""The most failed connections that are listed: without a rack there are thousands."""
+"""The most failed connections to list: if a rack is missing there are thousands."""
 _MOST_TEXTS = 8
-"""The most different texts of one check that are listed: hundreds of nodes measure hundreds of loads."""
+"""The most different texts of one check to list: hundreds of nodes measure hundreds of loads."""
 _OTHER_TEXTS = "similar, with other values"
 _MOST_PASSED = 3
-"""The same for a check that all of them passed."""
+"""The same for a check that all nodes passed."""
 _ABSENT = "n/a"
 _SHOWN = {Status.PASS: "pass", Status.FAIL: "FAIL", Status.UNKNOWN: "unknown"}
 
 
 class Finding(NamedTuple):
-    """Nodes with the same result of a check. `applies`: they had something to check."""
+    """Nodes with the same result of a check. `applies`: there was something to check."""
 
     check: str
     status: str
@@ -391,9 +399,9 @@ class Finding(NamedTuple):
 
 
 def findings(bundle: Bundle) -> list[Finding]:
-    """Return the findings in the order of the checks, few for each check, whatever the number of nodes.
+    """Return the findings in the order of the checks, only a few for each, however many nodes there are.
 
-    Of nodes that passed a check and measured different numbers, one finding has the range.
+    For nodes that passed a check and measured different numbers, one finding has the range.
     """
     kept: dict[tuple[str, str, bool], list[Finding]] = {}
     for each in all_findings(bundle):
@@ -402,7 +410,9 @@ def findings(bundle: Bundle) -> list[Finding]:
 
 
 def _few(same: list[Finding], bundle: Bundle) -> list[Finding]:
-    """Return the findings of one check and status: summed up, or the first ones and one of all others."""
+    """Return the findings of one check and status: summed up, or the first ones and one for all the
+    others.
+    """
     first, nodes = same[0], sorted({node for each in same for node in each.nodes})
     if first.status == Status.PASS and (len(same) > 1 or first.check == "clock"):
         text = measured_text(first.check, [each for each in bundle.check_ins if each.node in set(nodes)])

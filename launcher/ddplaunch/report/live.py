@@ -1,7 +1,7 @@
-"""Shows a job that a user waits for: as a table at the foot of a terminal, or as lines in a log.
+"""Shows a job that its user waits for: as a table at the bottom of a terminal, or as lines in a log.
 
-Both show the phase of every node, and the ranks' output above or between. They write to the given stream
-only.
+Both show the phase of every node, and the ranks' output above it or in between. They write only to the stream
+that they are given.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ if TYPE_CHECKING:
 FIRST_REMINDER = 5.0
 """Seconds without a change until a line repeats what the job waits for; then twice as many, and so on."""
 FIRST_PACE = 60.0
-"""Seconds from the first line on the pace of a job to the second; then twice as many, and so on."""
+"""Seconds from the first line about a job's pace to the second; then twice as many, and so on."""
 
 
 class Changes:
-    """Changes of one job: its phase, the nodes elsewhere, notices, its pace, and what it waits for.
+    """The changes of one job: its phase, nodes in other phases, notices, its pace, and what it waits for.
 
-    `with_output`: the lines stand among the job's output, which has the notices, and shows that it moves.
+    `with_output`: the lines are mixed with the job's output, which has the notices and shows that the job
+    moves.
     """
 
     def __init__(self, *, with_output: bool = False) -> None:
@@ -42,9 +43,9 @@ class Changes:
         self._pace_pause = FIRST_PACE
 
     def lines(self, job: Job, now: float) -> list[str]:
-        """Return what is new since the last call; `now` in seconds since the epoch.
+        """Return what is new since the last call. `now` is in seconds since the epoch.
 
-        Without output the end of the job is none: its whole state follows.
+        Without output, the job's end counts as no change, because its whole state follows.
         """
         if self._with_output:
             return self._phase(job, now)
@@ -105,7 +106,9 @@ def _notices(status: JobStatus | None) -> list[Verdict]:
 
 
 def _other_nodes(job: Job, now: float) -> str:
-    """Return a text on the nodes in another phase than the job, or with a detail that it does not have."""
+    """Return a text about the nodes that are in another phase than the job, or have a detail that it does not
+    have.
+    """
     if job.status is None or job.state.ended or job.status.phase == Phase.ENDED:
         return ""
     texts = [
@@ -121,25 +124,25 @@ _ROWS = 12
 
 
 class StateView(Protocol):
-    """Interface of all ways to show how a job proceeds."""
+    """The interface of all ways to show how a job proceeds."""
 
     def __enter__(self) -> Self: ...
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
     def show(self, job: Job) -> None:
-        """Show the present state of the job; called several times a second."""
+        """Show the present state of the job. This is called several times a second."""
 
 
 class View(StateView, Protocol):
-    """Interface of both ways to show a job together with its output."""
+    """The interface of both ways to show a job together with its output."""
 
     def line(self, text: str) -> None:
         """Show a line of the job's output."""
 
 
 class Lines:
-    """Prints a line for each change, and while the job waits, reminders at growing intervals."""
+    """Prints a line for each change and, while the job waits, reminders at growing intervals."""
 
     def __init__(
         self, stream: IO[str], clock: Callable[[], float] = time.time, *, with_output: bool = True
@@ -166,7 +169,7 @@ class Lines:
 
 
 class Picture:
-    """A table in the last lines of the terminal, drawn several times a second."""
+    """A table in the last lines of the terminal. It is drawn several times a second."""
 
     def __init__(self, stream: IO[str], clock: Callable[[], float] = time.time) -> None:
         from rich.console import Console
@@ -221,7 +224,7 @@ class Picture:
 
 
 def view(stream: IO[str]) -> View:
-    """Return the view for the stream: a table on a terminal that can move its cursor, else lines."""
+    """Return the view for the stream: a table on a terminal that can move its cursor, otherwise lines."""
     return Picture(stream) if can_draw(stream) else Lines(stream)
 
 

@@ -1,6 +1,6 @@
-"""Renders the page that a browser shows of a job that goes on.
+"""Renders the page that a browser shows of a job that is going on.
 
-It loads nothing from elsewhere. Its script asks once a second for the part that changes; without the script
+It loads nothing from elsewhere. Its script asks once a second for the part that changes. Without the script
 the page loads itself again every few seconds. Every value is made printable and escaped.
 """
 
@@ -21,11 +21,11 @@ from ddplaunch.report.board import Board
 REFRESH = 5
 """Seconds between two loads of the page in a browser without scripts."""
 _MOST_ROWS = 200
-"""Groups of nodes that are shown. The odd ones come first."""
+"""Groups of nodes to show. The odd ones come first."""
 
 
 def page(shown: Board, changes: Sequence[str]) -> str:
-    """Return the whole page; of `changes` the newest comes first."""
+    """Return the whole page. The newest of the `changes` comes first."""
     return _render(shown, changes, whole=True)
 
 
@@ -35,7 +35,9 @@ def part(shown: Board, changes: Sequence[str]) -> str:
 
 
 def security_policy() -> str:
-    """Return the Content-Security-Policy, which lets the page run its own script and style and no other."""
+    """Return the Content-Security-Policy, which lets the page run its own script and style and nothing
+    else.
+    """
     return (
         f"default-src 'none'; style-src '{_digest('css')}'; script-src '{_digest('js')}'; "
         "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

@@ -1,4 +1,6 @@
-"""Jobs and diagnoses as plain data for scripts, with keys as stable as the exit codes; its JSON Schema."""
+"""Jobs and diagnoses as plain data for scripts, with keys that are as stable as the exit codes; and its JSON
+Schema.
+"""
 
 from __future__ import annotations
 
@@ -113,7 +115,9 @@ def _schema_of(kind: Any) -> dict[str, Any]:
 
 
 def job_data(job: Job) -> dict[str, Any]:
-    """Return `status --json`, and an item of `list --json`. Times are seconds since the epoch, or null."""
+    """Return `status --json`, which is also an item of `list --json`. Times are seconds since the epoch, or
+    null.
+    """
     status = codec.dump(job.status) if job.status else {}
     return {
         "handle": str(job.handle),
@@ -169,10 +173,10 @@ def verdicts_data(verdicts: Sequence[Verdict]) -> list[VerdictData]:
 
 
 def doctor_data(diagnosis: Diagnosis) -> dict[str, Any]:
-    """Return `doctor --json`: `diagnosis_data`, the checks of each node, how it is reached, and by which.
+    """Return `doctor --json`: `diagnosis_data`, each node's checks, how it is reached, and from which nodes.
 
-    `rows` of the latter has a word for each node that tried, with a letter for each node that it tried;
-    `links` has round trip and MTU of each path that passes, null where they were not seen.
+    For the last of these, `rows` has a word for each node that tried, with a letter for each node that it
+    tried; `links` has the round trip and the MTU of each path that passes, or null if they were not seen.
     """
     bundle = diagnosis.bundle
     reached = bundle and {

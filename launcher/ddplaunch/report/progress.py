@@ -33,9 +33,9 @@ _ENDED_BY: dict[int | None, str] = {
     Exit.UNUSABLE: "the agent cannot run here",
 }
 _HANG_BY = {"deadline": "it hung, and was ended", "death": "a worker failed"}
-"""How a job came to Exit.HANG, by the reason for its evidence: ranks whose calls differ may crash."""
+"""How a job came to Exit.HANG, by the reason for its evidence: ranks whose calls differ may also crash."""
 _IN_PHASE = (Exit.NODE_AT_FAULT, Exit.MISCONFIGURED)
-"""Exit codes that are used at the gate and in training."""
+"""Exit codes that are used both at the gate and in training."""
 
 
 _AT = {
@@ -44,13 +44,13 @@ _AT = {
     Phase.INIT: "in init_process_group",
     Phase.FIRST: "at the first collective",
 }
-"""The phase of a node or a job, as part of a sentence; other phases read well as they are."""
+"""The phase of a node or a job, as part of a sentence. Other phases read well as they are."""
 
 
 class Row(NamedTuple):
-    """Nodes in the same phase that say the same, and since when the first of them is in it.
+    """Nodes in the same phase that say the same thing, and since when the first of them has been in it.
 
-    `waits_since`: since when ranks of all of them wait; None: none do.
+    `waits_since`: since when all of them have had ranks that wait; None: none has.
     """
 
     nodes: list[int]
@@ -63,8 +63,8 @@ class Row(NamedTuple):
 def rows(status: JobStatus) -> list[Row]:
     """Return the nodes of a job in groups, the smallest first: what is odd is done by few.
 
-    Of equal ones the earliest phase comes first, since the others wait for it. Nodes that wait for the same
-    are one group, for the time that each of them has waited.
+    Among groups of the same size the earliest phase comes first, because the others wait for it. Nodes that
+    wait for the same thing are one group, with the time for which each of them has waited.
     """
     grouped: dict[tuple[str, str], Row] = {}
     for node in status.nodes:
@@ -78,7 +78,9 @@ def rows(status: JobStatus) -> list[Row]:
 
 
 def _detail(node: NodeStatus) -> str:
-    """Return how a node has ended, or what its hub says of it, or for which of its ranks the others wait."""
+    """Return how a node has ended, or what its hub says about it, or which of its ranks the others wait
+    for.
+    """
     if node.exit_code is not None:
         return phrases.ended(node.exit_code)
     waits = _waits(node)
@@ -88,29 +90,30 @@ def _detail(node: NodeStatus) -> str:
 
 
 def _waits(node: NodeStatus) -> NodeWait | None:
-    """Return which ranks of a node wait; None where its hub says something else of it."""
+    """Return which ranks of a node wait; None if its hub says something else about it."""
     return node.waits if node.exit_code is None and not node.detail else None
 
 
 def headline(job: Job, now: float, *, verdicts_below: bool = False) -> str:
     """Return the job in one line, without its handle.
 
-    `verdicts_below`: the verdicts follow, and the line leaves out what they say.
+    `verdicts_below`: the verdicts follow, so the line leaves out what they say.
     """
     if verdicts_below and job.state.ended and job.verdicts and not (job.status and job.status.verdicts):
-        job = replace(job, detail="")  # its backend has made the verdicts of it
+        job = replace(job, detail="")  # its backend has made the verdicts from this
     return numbered(job) + _headline(job, now, preliminary=not verdicts_below)
 
 
 def is_in_headline(job: Job, verdict: Verdict) -> bool:
-    """Whether `headline` has the verdict's sentence even where the verdicts follow, within its detail."""
+    """Whether `headline` has the verdict's sentence, in its detail, even if the verdicts follow."""
     return not job.state.ended and job.detail != "" and verdict in job.verdicts
 
 
 def numbered(job: Job) -> str:
-    """Return "attempt 1: " where it is not the first, else nothing.
+    """Return "attempt 1: " if it is not the first one, otherwise nothing.
 
-    "attempt 1.2: " where its launch command has gone on after a failure, and has started its ranks again.
+    It is "attempt 1.2: " if the job's launch command has gone on after a failure and has started its ranks
+    again.
     """
     status = job.status
     if status is not None and status.failed_attempts and status.launch_attempt and not job.state.ended:
@@ -119,9 +122,9 @@ def numbered(job: Job) -> str:
 
 
 def earlier(job: Job) -> list[str]:
-    """Return a line on each earlier attempt: its number, and its end in one sentence.
+    """Return a line about each earlier attempt: its number, and in one sentence how it ended.
 
-    So too on those within a launch command that went on after their failure.
+    This includes attempts within a launch command that went on after they failed.
     """
     lines = []
     for each in job.earlier:
@@ -131,7 +134,7 @@ def earlier(job: Job) -> list[str]:
 
 
 def last_failed(job: Job) -> str:
-    """Return the number of the last attempt that `earlier` lists; "" where there is none."""
+    """Return the number of the last attempt that `earlier` lists; "" if there is none."""
     within = [each.number for each in (job.status.failed_attempts if job.status else []) if each.verdicts]
     if within:
         return f"{job.attempt}.{within[-1]}"
@@ -154,12 +157,14 @@ def _end(status: JobStatus) -> str:
 
 
 def _signal(status: JobStatus | None) -> str:
-    """Return which ranks got the signal of the job file, and why, after a semicolon."""
+    """Return, after a semicolon, which ranks got the job file's signal, and why."""
     return f"; {printable(status.signal)}" if status is not None and status.signal else ""
 
 
 def _checkpoint(status: JobStatus | None) -> str:
-    """Return what is known of the last checkpoint of a job that was ended from outside, after a semicolon."""
+    """Return, after a semicolon, what is known about the last checkpoint of a job that was ended from
+    outside.
+    """
     if status is None or status.exit_code not in (Exit.STOPPED, REGROUP):
         return ""
     ended = [node for node in status.nodes if node.exit_code == status.exit_code and node.detail]
@@ -173,7 +178,7 @@ def _headline(job: Job, now: float, *, preliminary: bool) -> str:
         if not job.detail and job.status is None and job.exit_code in _IN_PHASE and _never_began(job):
             why = "before its gate"
         if job.state is State.CANCELLED and job.exit_code == Exit.STOPPED and not job.detail:
-            why = "by `ddplaunch cancel`"  # else its backend says who it was
+            why = "by `ddplaunch cancel`"  # otherwise its backend says who it was
         left = f"; {printable(job.lingers)}" if job.lingers else ""
         return (
             f"{job.state}{took}"
@@ -197,9 +202,9 @@ def _never_began(job: Job) -> bool:
 
 
 def ended_by(code: int | None, status: JobStatus | None, *, gate_passed: bool = False) -> str:
-    """Return why the job ended, by the agent's exit code; empty for a code without a meaning.
+    """Return why the job ended, by the agent's exit code; empty if the code has no meaning.
 
-    `gate_passed`: that is known, whatever the status of the hub says.
+    `gate_passed`: this is known, whatever the hub's status says.
     """
     gate_passed = gate_passed or (status is not None and status.gate_passed)
     phase = ("in training, " if gate_passed else "at the gate, ") if code in _IN_PHASE else ""
@@ -208,41 +213,41 @@ def ended_by(code: int | None, status: JobStatus | None, *, gate_passed: bool = 
 
 
 def hint(job: Job) -> str:
-    """Return what to do about what the job waits for; empty when nothing is known."""
+    """Return what to do about what the job waits for; empty if nothing is known."""
     preliminary = _preliminary(job.status) if job.status and not job.state.ended else None
     return printable(job.hint or (preliminary.hint if preliminary else ""))
 
 
 def is_preliminary(job: Job, verdict: Verdict) -> bool:
-    """Whether the verdict is of a gate that still waits for the cause to pass."""
+    """Whether the verdict comes from a gate that still waits for the cause to pass."""
     status = job.status if not job.state.ended else None
     return status is not None and _preliminary(status) is not None and verdict in status.verdicts
 
 
 def _preliminary(status: JobStatus) -> Verdict | None:
-    """Return the first preliminary verdict at the gate, which ends the job unless its cause passes."""
+    """Return the first preliminary verdict at the gate. It ends the job unless its cause passes."""
     waits = status.exit_code is None and status.phase in (Phase.STARTING, Phase.GATE)
     return status.verdicts[0] if waits and status.verdicts else None
 
 
 def _waited_for(status: JobStatus) -> str:
-    """Return which nodes the job waits for; the phase's age tells for how long."""
+    """Return which nodes the job waits for. The age of the phase says for how long."""
     waits = status.waiting_for and status.phase != Phase.ENDED
     return f", waits for {some('node', status.waiting_for)}" if waits else ""
 
 
 def elsewhere(row: Row, phase: str, now: float) -> str:
-    """Return a text on nodes that differ from a job in `phase`: `node 0: has finished`."""
+    """Return a text about nodes that differ from a job in `phase`: `node 0: has finished`."""
     nodes, detail = some("node", row.nodes), _dated(row, now)
     if row.phase in (phase, Phase.ENDED):
         return f"{nodes}: {detail}" if detail else ""
-    released = (row.phase, phase) == (Phase.GATE, Phase.RENDEZVOUS)  # the next heartbeat will show its phase
+    released = (row.phase, phase) == (Phase.GATE, Phase.RENDEZVOUS)  # its next heartbeat will show its phase
     where = "through the gate" if released else _AT.get(row.phase, row.phase)
     return f"{nodes} {where}" + (f" ({detail})" if detail else "")
 
 
 def _dated(row: Row, now: float) -> str:
-    """Return what the nodes say, and for how long their ranks wait."""
+    """Return what the nodes say, and how long their ranks have waited."""
     waited = "" if row.waits_since is None else f", for {duration(now - row.waits_since)}"
     return f"{row.detail}{waited}"
 
@@ -265,9 +270,9 @@ def row_text(row: Row, now: float) -> tuple[str, str, str, str]:
 
 
 def place(job: Job) -> Hashable:
-    """Return a value that changes when the view must print a line; times and counts do not change it."""
+    """Return a value that changes when the view must print a line. Times and counts do not change it."""
     if job.status is None or job.state.ended:
-        return job.state, hint(job)  # each reason to wait has one
+        return job.state, hint(job)  # each reason to wait has a hint of its own
     if job.status.phase == Phase.ENDED:
         return job.status.attempt, Phase.ENDED
     nodes = tuple((node.node, node.phase) for node in job.status.nodes)

@@ -1,4 +1,4 @@
-"""Rows about ranks; those that differ in nothing but their times and their output share one. Pure."""
+"""Rows about ranks. Ranks that differ only in their times and their output share a row. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ddplaunch.report.words import duration
 
 @dataclass(frozen=True)
 class Line:
-    """A frame as a page shows it. `own`: of the user's code; `text`: its source, where it is known."""
+    """A frame as a page shows it. `own`: it is in the user's code; `text`: its source, if that is known."""
 
     place: str
     own: bool
@@ -33,17 +33,17 @@ class Trace:
 
 @dataclass(frozen=True)
 class Group:
-    """Ranks that stand in the same place; `place` is where."""
+    """Ranks that are in the same place. `place` says where."""
 
     ranks: list[int]
     culprit: bool
     place: str
-    sources: list[str]  # that their stacks come from
+    sources: list[str]  # the sources of their stacks
     traces: list[Trace] = field(default_factory=list)  # the main thread first
 
 
 def groups(view: JobView, culprits: Sequence[int]) -> list[Group]:
-    """Return the ranks with a stack, those at fault first, then the fewest."""
+    """Return the ranks that have a stack, those at fault first, then the smallest groups."""
     found: dict[tuple[bool, str, tuple[Frame, ...]], list[RankEvidence]] = {}
     for number, rank in view.ranks.items():
         if rank.stacks or rank.raised or any(child.stacks for child in rank.children):
@@ -104,7 +104,9 @@ _MOVES, _STILL = "moves", "no progress"
 
 
 class Row(NamedTuple):
-    """Ranks and what is common to them; `tone` is of their state, `call_tone` of their last call."""
+    """Ranks and what they have in common. `tone` is that of their state, `call_tone` that of their last
+    call.
+    """
 
     ranks: list[int]
     nodes: list[int]
@@ -115,7 +117,7 @@ class Row(NamedTuple):
     call: str
     call_tone: str
     where: str
-    output: str  # the last line of the first of them
+    output: str  # the last line of the first rank
 
 
 def rows(view: JobView, culprits: Sequence[int]) -> list[Row]:
@@ -124,7 +126,7 @@ def rows(view: JobView, culprits: Sequence[int]) -> list[Row]:
 
 
 def merged(view: JobView, culprits: Sequence[int]) -> list[Row]:
-    """Return a row for all ranks that are alike, culprits first, then the fewest."""
+    """Return one row for all ranks that are alike, culprits first, then the smallest groups."""
     found: dict[tuple[object, ...], list[int]] = {}
     for number, rank in view.ranks.items():
         call = last_call(rank)
@@ -178,7 +180,7 @@ def ended(end: Exited) -> str:
 def last_call(rank: RankEvidence) -> tuple[str, str]:
     """Return the newest call and its tone.
 
-    Torch's recorder and the ring each know calls that the other does not.
+    torch's recorder and the ring each know calls that the other does not.
     """
     newest = sorted((rank.collectives[-1:] + rank.calls[-1:]), key=lambda call: -call.at)
     if not newest:

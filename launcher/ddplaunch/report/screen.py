@@ -1,6 +1,6 @@
 """Fills a terminal with how a job proceeds: what is wrong, its nodes, its pace, what has changed.
 
-It is drawn once a second, in place, and fits the window as it is then. What does not fit is counted.
+It is drawn once a second, in place, and fits the window's size at that moment. What does not fit is counted.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from rich.console import Group
 
 _KEPT = 200
-"""Changes that are remembered. A window shows the last few."""
+"""Changes to remember. A window shows the last few."""
 _LEAST = 3
-"""Lines that each section has before a more important one gets more."""
+"""Lines that each section has before a more important section gets more."""
 _PLAIN, _BOLD, _QUIET, _ODD, _BAD, _GOOD = "", "bold", "dim", "yellow", "bold red", "green"
 
 
 class Line(NamedTuple):
-    """One line of the screen. `style`: of rich; the line reads the same without it."""
+    """One line on the screen. `style`: rich's; the line reads the same without it."""
 
     text: str
     style: str = _PLAIN
@@ -37,7 +37,7 @@ Section = list[Line]
 
 
 class Screen:
-    """The whole terminal. After it the terminal is as it was before."""
+    """The whole terminal. Afterwards the terminal is as it was before."""
 
     def __init__(self, stream: IO[str], clock: Callable[[], float] = time.time) -> None:
         from rich.console import Console
@@ -88,12 +88,14 @@ class Screen:
 
 
 def view(stream: IO[str]) -> live.StateView:
-    """Return the view for the stream: the full screen on a terminal that can be drawn on, else lines."""
+    """Return the view for the stream: the full screen on a terminal that can be drawn on, otherwise lines."""
     return Screen(stream) if live.can_draw(stream) else live.Lines(stream, with_output=False)
 
 
 def window(shown: Board, changes: Sequence[str], width: int, height: int) -> list[Line]:
-    """Return the lines of a window with so many columns and lines. Newer changes matter more than older."""
+    """Return the lines of a window with this many columns and lines. Newer changes matter more than older
+    ones.
+    """
     sections = [
         _head(shown, width),
         _notices(shown, width),
@@ -120,7 +122,7 @@ def fitted(lengths: Sequence[int], room: int) -> list[int]:
 
 
 def _joined(sections: Sequence[Section], height: int) -> list[Line]:
-    """Return the sections below one another, with an empty line between two where there is room for it."""
+    """Return the sections one below the other, with an empty line between two if there is room for it."""
     roomy = height >= (_LEAST + 1) * len(sections)
     gaps = len(sections) - 1 if roomy else 0
     lines: list[Line] = []
@@ -134,7 +136,7 @@ def _joined(sections: Sequence[Section], height: int) -> list[Line]:
 
 
 def _cut(section: Section, length: int) -> Section:
-    """Return so many lines of a section, the last of which counts those that are left out."""
+    """Return this many lines of a section. The last line counts those that are left out."""
     if len(section) <= length or length < 2:
         return section[:length]
     return [*section[: length - 1], Line(f"… and {len(section) - length + 1} lines more", _QUIET)]

@@ -19,7 +19,7 @@ _CULPRITS = 2
 
 
 class Spot(NamedTuple):
-    """A line of code, and who is there. `text` is empty where the line's source was not read."""
+    """A line of code, and which ranks are there. `text` is empty if the line's source was not read."""
 
     who: str
     culprit: bool
@@ -56,7 +56,7 @@ def _of_ways(view: JobView, parting: calls.Parting) -> Iterable[Spot]:
 
 
 def _of_ranks(view: JobView, ranks: Iterable[int], culprits: bool) -> Iterable[Spot]:
-    """Yield the places of these ranks, that of the most first."""
+    """Yield the places of these ranks, the one with the most ranks first."""
     found: dict[tuple[str, Frame], list[int]] = {}
     for rank in ranks:
         known = _spot_place(view, rank) if rank in view.ranks else None
@@ -67,7 +67,7 @@ def _of_ranks(view: JobView, ranks: Iterable[int], culprits: bool) -> Iterable[S
 
 
 def _spot_place(view: JobView, rank: int) -> tuple[str, Frame] | None:
-    """Return what a rank does and its line; of an ended one its exception's or last call's."""
+    """Return what a rank does and its line. If the rank has ended, that is its exception's or last call's."""
     location = view.locations[rank]
     if location.site is not None:
         if location.kind == ENDED:
@@ -86,7 +86,7 @@ def _spot(view: JobView, ranks: list[int], culprit: bool, doing: str, site: Fram
 
 
 class Source(NamedTuple):
-    """A source of evidence: what it gave, and of whom."""
+    """A source of evidence: what it gave, and about which ranks."""
 
     name: str
     gave: str
@@ -145,7 +145,7 @@ def sources(scene: Scene) -> list[Source]:
 
 
 def unseen(scene: Scene) -> list[str]:
-    """Return what could not be seen, a sentence each."""
+    """Return what could not be seen, one sentence for each."""
     diagnosis, view = scene.diagnosis, scene.view
     evidence = diagnosis.evidence
     if evidence is None or view is None:

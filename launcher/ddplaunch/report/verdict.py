@@ -1,4 +1,6 @@
-"""A diagnosis as terminal text: first what is wrong, in one sentence; then whose fault, why, what to do."""
+"""A diagnosis as terminal text: first what is wrong, in one sentence; then whose fault it is, why, what to
+do.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,9 @@ from ddplaunch.report.words import PLAIN, Paint, and_more, clock, count, duratio
 _NARROWEST = 60
 _LABEL = 12
 _MOVED = 5.0
-"""Seconds since a rank last moved up to which its job does."""
+"""A job moves if a rank has moved within this many seconds."""
 _MOST = 8
-"""Places, or ranks with their pace, that are listed."""
+"""Places, or ranks with their pace, to list at the most."""
 
 
 def diagnosis_text(diagnosis: Diagnosis, paint: Paint = PLAIN, width: int | None = None) -> str:
@@ -36,7 +38,7 @@ def diagnosis_text(diagnosis: Diagnosis, paint: Paint = PLAIN, width: int | None
 def verdict_text(
     verdict: Verdict, paint: Paint = PLAIN, width: int | None = None, names: Sequence[str] = ()
 ) -> str:
-    """Return one verdict as text, without a newline at its end. `names`: of the nodes, where they help."""
+    """Return one verdict as text, without a newline at its end. `names`: the nodes', if they help."""
     lines = [*map(paint.bad, _folded(verdict.sentence, width, "").splitlines()), ""]
     lines += _entry("culprit", [culprits(verdict, names)], width)
     lines += _entry("victims", [some("rank", verdict.victims)] if verdict.victims else [], width)
@@ -48,14 +50,14 @@ def verdict_text(
 
 
 def culprits(verdict: Verdict, names: Sequence[str] = ()) -> str:
-    """`rank 3 on node 1 (n2)`, `nodes 1 and 4`, or that nobody in particular is."""
+    """`rank 3 on node 1 (n2)`, `nodes 1 and 4`, or that nobody in particular is at fault."""
     ranks = some("rank", verdict.ranks) if verdict.ranks else ""
     nodes = phrases.nodes(verdict.nodes, names) if verdict.nodes else ""
     return f"{ranks} on {nodes}" if ranks and nodes else ranks or nodes or "not known"
 
 
 def node_names(diagnosis: Diagnosis) -> list[str]:
-    """Return the nodes' names, the scheduler's for nodes that never came; none for nodes of one host."""
+    """Return the nodes' names, the scheduler's for nodes that never came; none if all are on one host."""
     status, bundle, evidence = diagnosis.job.status, diagnosis.bundle, diagnosis.evidence
     hosts = {each.node: each.host for each in (evidence.evidence if evidence else [])}
     hosts |= {each.node: each.host for each in (status.nodes if status else []) if each.host}
@@ -84,14 +86,14 @@ def about_text(diagnosis: Diagnosis, width: int | None = None) -> str:
         lines += _entry("unseen", missing(diagnosis), width)
         if diagnosis.verdicts and job.hint and job.status is None:  # a job that ddplaunch did not start
             lines += _entry("see more", [job.hint], width)
-        if not diagnosis.verdicts:  # else the verdict has what matters of it
+        if not diagnosis.verdicts:  # otherwise the verdict has what matters of it
             lines += _entry("where", places(evidence), width)
             lines += _entry("pace", paces(evidence), width)
     return "\n".join(lines)
 
 
 def places(evidence: JobEvidence) -> list[str]:
-    """Return where the ranks were, those at one place together and most of them first; at most eight."""
+    """Return where the ranks were, in at most eight places, the place with the most ranks first."""
     nodes = [replace(node, ranks=[_before_stop(rank) for rank in node.ranks]) for node in evidence.evidence]
     view = JobView(replace(evidence, evidence=nodes))
     at = view.locations
@@ -102,12 +104,12 @@ def places(evidence: JobEvidence) -> list[str]:
 
 
 def _before_stop(rank: RankEvidence) -> RankEvidence:
-    """Return a rank that was ended with its job as it was before, when it was looked at."""
+    """Return a rank as it was before it was ended with its job, when it was looked at."""
     return replace(rank, alive=True) if rank.exit is not None and rank.exit.by_us else rank
 
 
 def paces(evidence: JobEvidence) -> list[str]:
-    """Return how fast the living ranks go, the one first that waits least for the others; at most eight."""
+    """Return how fast at most eight living ranks go, the one that waits least for the others first."""
     ranks = [rank for node in evidence.evidence for rank in node.ranks if rank.alive]
     known = [rank for rank in ranks if pace.text(rank)]
     known.sort(
@@ -121,13 +123,13 @@ def paces(evidence: JobEvidence) -> list[str]:
 
 
 def _moves(evidence: JobEvidence | None) -> bool:
-    """Whether a rank has done something, or computed, shortly before it was looked at."""
+    """Whether a rank did something, or computed, shortly before it was looked at."""
     ranks = [rank for node in (evidence.evidence if evidence else []) for rank in node.ranks if rank.alive]
     return any(rank.still_for < _MOVED for rank in ranks)
 
 
 def missing(diagnosis: Diagnosis) -> list[str]:
-    """Return what the collectors could not have, each with the nodes that it was missing on."""
+    """Return what the collectors could not get, each with the nodes on which it was missing."""
     where: dict[str, list[int]] = {}
     for node in diagnosis.evidence.evidence if diagnosis.evidence else []:
         for text in node.missing:
@@ -136,7 +138,7 @@ def missing(diagnosis: Diagnosis) -> list[str]:
 
 
 def without_verdict(diagnosis: Diagnosis) -> str:
-    """Return why there is no verdict, which is no verdict itself."""
+    """Return why there is no verdict. This text is not a verdict."""
     job = diagnosis.job
     if job.state is State.SUCCEEDED:
         return "nothing is wrong: the job succeeded"
@@ -169,7 +171,7 @@ def _folded(text: str, width: int | None, indent: str) -> str:
         text,
         max(width, _NARROWEST),
         subsequent_indent=indent,
-        break_long_words=False,  # paths and names are copied from here
+        break_long_words=False,  # people copy paths and names from here
         break_on_hyphens=False,
         drop_whitespace=True,
     )

@@ -16,7 +16,7 @@ size = exact_size
 
 
 def escape(text: str) -> str:
-    """Return the text, printable and escaped for HTML, also in `<pre>` and attributes."""
+    """Return the text, printable and escaped for HTML, including `<pre>` and attributes."""
     return html.escape(printable(text, lines=True))
 
 
@@ -31,12 +31,12 @@ def sweep_text(values: Mapping[str, str]) -> str:
 
 
 def and_more(left: int, what: str) -> list[str]:
-    """Return ['and 2 more ranks'] behind a list that was cut off; empty where nothing is left."""
+    """Return ['and 2 more ranks'] for the end of a list that was cut off; empty if nothing is left."""
     return [f"and {count(left, f'more {what}')}"] if left > 0 else []
 
 
 def clock(at: float) -> str:
-    """Return date and local time."""
+    """Return the date and the local time."""
     try:
         return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
     except (OverflowError, ValueError, OSError):

@@ -1,6 +1,6 @@
-"""Changes values of a job file's tree before it is checked: by `--set KEY=VALUE`, and by its `sweep`. Pure.
+"""Changes values in a job file's tree before it is checked: by `--set KEY=VALUE`, and by its `sweep`. Pure.
 
-`sweep` gives keys several values, and every combination is a job.
+`sweep` gives keys several values. Every combination is a job.
 """
 
 import itertools
@@ -23,7 +23,7 @@ _PLACE = ("line", "column", "option", "file")
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One `--set`: the path of a key, which the file need not have, and its value in YAML."""
+    """One `--set`: the path of a key, which need not be in the file, and its value in YAML."""
 
     path: Path
     text: str
@@ -38,7 +38,7 @@ class Change:
 
 
 def read(word: str) -> Change:
-    """Return the change that a word such as `slurm.time=1h` or `command[2]=0.1` spells. Raises ValueError."""
+    """Return the change that a word such as `slurm.time=1h` or `command[2]=0.1` means. Raises ValueError."""
     path, equals, text = _split(word)
     if not path or equals != "=":
         raise ValueError("wanted KEY=VALUE, such as nodes=4, env.LR=0.1 or command[2]=x")
@@ -46,7 +46,7 @@ def read(word: str) -> Change:
 
 
 def read_path(word: str) -> Path:
-    """Return the path that a word such as `env.LR` or `command[2]` spells. Raises ValueError."""
+    """Return the path that a word such as `env.LR` or `command[2]` means. Raises ValueError."""
     path, rest, _ = _split(word)
     if not path or rest:
         raise ValueError("wanted the path of a key, such as env.LR or command[2]")
@@ -54,7 +54,9 @@ def read_path(word: str) -> Path:
 
 
 def _split(word: str) -> tuple[Path, str, str]:
-    """Return a path, the character that ends it ("" at the word's end), and what follows; () for no path."""
+    """Return a path, the character that ends it ("" at the word's end), and what follows; () if it is no
+    path.
+    """
     path: list[str | int] = []
     at = 0
     while match := _STEP.match(word, at):
@@ -66,7 +68,9 @@ def _split(word: str) -> tuple[Path, str, str]:
 
 
 def apply(root: Node, changes: Several[Change], file: str) -> tuple[Node, list[Problem]]:
-    """Return the tree with all changes, in their order, and the problems of those that cannot be made."""
+    """Return the tree with all changes, made in their order, and the problems of those that are
+    impossible.
+    """
     problems: list[Problem] = []
     for change in changes:
         try:
@@ -77,9 +81,10 @@ def apply(root: Node, changes: Several[Change], file: str) -> tuple[Node, list[P
 
 
 def put(root: Node, path: Path, value: Node | None) -> Node:
-    """Return the tree with `value` at `path`, or, for None, without what stands there.
+    """Return the tree with `value` at `path` or, for None, without what is there.
 
-    Mappings on the way are made, and so is the item after a list's last. Raises SpecError for one beyond it.
+    Mappings on the way are made, and so is the item after a list's last one. Raises SpecError for an item
+    beyond that.
     """
     return _put(root, path, 0, value) or root
 
@@ -122,7 +127,9 @@ def _of_option(problem: Problem, change: Change, file: str) -> Problem:
 
 
 def _value(change: Change, file: str) -> Node | None:
-    """Return the value's node; None: the key is to be removed. Raises SpecError for what is no YAML."""
+    """Return the value's node; None: the key is to be removed. Raises SpecError for anything that is not
+    YAML.
+    """
     text, option = change.text, change.option
     if text == "null" and _is_known(change.path):
         return None
@@ -136,7 +143,7 @@ def _value(change: Change, file: str) -> Node | None:
 
 
 def _is_known(path: Path) -> bool:
-    """Whether the job file has such a key; a mapping of names has every key."""
+    """Whether the job file has such a key. A mapping of names has every key."""
     parts = [schema.at(path[:depth]) for depth in range(len(path))]
     return all(
         "properties" not in part or step in part["properties"] for part, step in zip(parts, path, strict=True)
@@ -144,9 +151,9 @@ def _is_known(path: Path) -> bool:
 
 
 def as_wanted(node: Node, path: Path, option: str = "") -> Node:
-    """Return the node with its text as the value wherever the key at `path` is one of text: LR=0.1, X=on.
+    """Return the node with its text as the value wherever the key at `path` takes text: LR=0.1, X=on.
 
-    With `option` the values are those of that option.
+    With `option`, the values are those of that option.
     """
     place: dict[str, Any] = {"line": 0, "column": 0, "option": option} if option else {}
     if isinstance(node, Scalar):
@@ -166,7 +173,7 @@ def as_wanted(node: Node, path: Path, option: str = "") -> Node:
 
 KEY = "sweep"
 MOST = 1000
-"""The most jobs of one sweep; each is a submission of its own."""
+"""The most jobs in one sweep. Each is a separate submission."""
 
 _WANTED = "a mapping of keys to lists, such as {env.LR: [0.1, 0.01]}"
 _NOT_SWEPT = ("apiVersion", "name", KEY)
@@ -177,9 +184,9 @@ Point = tuple[Node, Map[str, str]]
 
 
 def points(root: Mapping, file: str) -> tuple[list[Point], list[Problem]]:
-    """Return the jobs of a tree with a sweep, the last key's values changing fastest.
+    """Return the jobs of a tree with a sweep. The last key's values change fastest.
 
-    Where the sweep is none, its problems follow, and the one job is that of the file without it.
+    If the sweep is invalid, its problems are returned with one job, that of the file without the sweep.
     """
     base = put(root, (KEY,), None)
     node = root.entries[KEY].node

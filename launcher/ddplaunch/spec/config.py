@@ -1,7 +1,7 @@
 """The user's configuration: profiles, each with a target and defaults for the job file. Pure.
 
-It is read without the job file's model, so that a command that needs a target alone stays fast; `defaults`
-checks what a profile says of jobs.
+It is read without the job file's model, so that a command that only needs a target stays fast. `defaults`
+checks what a profile says about jobs.
 """
 
 import re
@@ -14,10 +14,10 @@ from ddplaunch.spec.document import Entry, Mapping, Node, Scalar
 from ddplaunch.spec.problems import Problem, SpecError
 
 NONE: Final = "none"
-"""The name by which `--profile` and `DDPLAUNCH_PROFILE` ask for no profile."""
+"""The name with which `--profile` and `DDPLAUNCH_PROFILE` ask for no profile."""
 
 NOT_DEFAULTS: Final = ("apiVersion", "name", "nodes", "min_nodes", "newcomers", "command", "source", "sweep")
-"""Keys that say what one job is: they stand in its file alone."""
+"""Keys that say what one job is. They may only be in that job's file."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][\w.-]{0,49}")
 _KEYS: Final = ("default", "profiles")
@@ -36,7 +36,7 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The configuration in one file; `default` "": it names no profile as such."""
+    """The configuration in one file. `default` "": it names no profile as the default."""
 
     file: str
     default: str = ""
@@ -44,7 +44,7 @@ class Config:
 
 
 def parse(text: str, file: str, targets: list[str]) -> Config:
-    """Return the configuration in `text`; `targets`: those that there are. Raises SpecError."""
+    """Return the configuration in `text`. `targets`: those that exist. Raises SpecError."""
     if not any(line.strip() and not line.lstrip().startswith("#") for line in text.splitlines()):
         return Config(file)
     root, problems = document.parse(text, file)
@@ -108,7 +108,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def from_file(node: Mapping, file: str) -> Mapping:
-    """Return the tree as that of `file`, which problems of its values then name."""
+    """Return the tree as one from `file`, so that problems of its values name that file."""
     from dataclasses import replace
 
     def placed(part: Node) -> Node:
@@ -129,7 +129,7 @@ def from_file(node: Mapping, file: str) -> Mapping:
 def _mapping(
     node: Node, path: tuple[str, ...], known: tuple[str, ...] | None, file: str, problems: list[Problem]
 ) -> dict[str, Entry]:
-    """Return the entries of a mapping with `known` keys (None: any); what is wrong becomes a problem."""
+    """Return the entries of a mapping with `known` keys (None: any). Whatever is wrong becomes a problem."""
     if not isinstance(node, Mapping):
         wanted = f"a mapping with some of the keys {', '.join(known)}" if known else "a mapping"
         problems.append(document.problem(file, node, path, messages.found_text(node, path), wanted))
@@ -147,7 +147,7 @@ def _mapping(
 def _word(
     entry: Entry | None, path: tuple[str, ...], known: list[str], file: str, problems: list[Problem]
 ) -> str:
-    """Return the text of an entry, one of `known`; "" where there is none, or no such."""
+    """Return the text of an entry, which must be one of `known`; "" if there is none, or if it is not."""
     if entry is None:
         return ""
     node = entry.node

@@ -1,9 +1,9 @@
 """Parses YAML text into a tree of nodes with line and column, and explains the parser's errors. Pure.
 
-The tree is built from the parser's events, since PyYAML's own composer accepts duplicate keys, follows
-aliases without a limit, and recurses as deep as the text does. It keeps the text of a value beside what YAML
-1.1 reads (`NO`, `010`, `1:30`), so that an error can show both. No message about syntax repeats the file's
-text: a line that cannot be parsed may hold a secret.
+The tree is built from the parser's events, because PyYAML's own composer accepts duplicate keys, follows
+aliases without a limit, and recurses as deep as the text does. The tree keeps the text of a value beside what
+YAML 1.1 reads (`NO`, `010`, `1:30`), so that an error can show both. No message about syntax repeats the
+file's text, because a line that cannot be parsed may hold a secret.
 """
 
 import math
@@ -73,12 +73,13 @@ _TABS = ("a tab", "spaces", "YAML does not allow tabs as indentation")
 
 
 def explain(error: yaml.YAMLError, text: str, file: str) -> Problem:
-    """Return the problem for *error*, at the line to be changed."""
+    """Return the problem for *error*, at the line that has to be changed."""
     if not isinstance(error, yaml.MarkedYAMLError):
         return _unreadable(error, text, file)
     complaint = str(error.problem or error.context or "this cannot be read")
     found, wanted, hint = _words(complaint, error, text)
-    # The parser notices at the end of the file what is never closed; the user must look at its beginning.
+    # The parser notices only at the end of the file that something is never closed; the user must look where
+    # it begins.
     begins = hint == _CLOSE or complaint == "could not find expected ':'"
     mark = error.context_mark if begins and error.context_mark else error.problem_mark
     mark = mark or error.context_mark
@@ -108,7 +109,7 @@ def _character(text: str, line: int, column: int) -> str:
 
 
 def _unreadable(error: yaml.YAMLError, text: str, file: str) -> Problem:
-    """Return the problem of a character that YAML forbids: the reader then gives no marks."""
+    """Return the problem of a character that YAML forbids. The reader gives no marks for it."""
     position = getattr(error, "position", 0)
     before = text[:position] if isinstance(position, int) else ""
     character = getattr(error, "character", 0)
@@ -124,7 +125,7 @@ def _unreadable(error: yaml.YAMLError, text: str, file: str) -> Problem:
 
 
 MAX_NODES = 20_000
-"""The most values once all aliases are followed; a job file with every key has some hundreds."""
+"""The most values once all aliases are followed. A job file with every key has some hundreds."""
 
 MAX_DEPTH = 50
 
@@ -134,15 +135,15 @@ _INT = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})")
 _FLOAT = re.compile(r"[-+]?[0-9]{1,20}\.[0-9]{0,20}([eE][-+][0-9]{1,3})?")
 
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""Class that makes plain data of YAML, and objects of no other kind: in C, where PyYAML has it so."""
+"""The class that turns YAML into plain data, and into no other kind of object: in C if PyYAML has it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Node:
-    """A value and where it begins (from 1). `size` counts the values in it, itself included.
+    """A value and where it begins (from 1). `size` counts the values in it, including itself.
 
-    `option` is the option of the command line that gave the value; line and column are 0 then. `file` is the
-    user's configuration, where the value comes from there; "": the job file.
+    `option` is the option on the command line that gave the value; line and column are then 0. `file` is the
+    user's configuration, if the value comes from there; "": the job file.
     """
 
     line: int
@@ -154,7 +155,7 @@ class Node:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scalar(Node):
-    """One value: `text` as written, `value` as YAML reads it; `reading` explains a surprising one."""
+    """One value: `text` as it is written, `value` as YAML reads it. `reading` explains a surprising value."""
 
     text: str
     value: str | int | float | bool | None
@@ -181,7 +182,7 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mapping(Node):
-    """A mapping, in the order of the file; merge keys are already merged."""
+    """A mapping, in the order of the file. Merge keys have already been merged."""
 
     entries: dict[str, Entry]
 
@@ -189,27 +190,29 @@ class Mapping(Node):
 def parse(text: str, file: str) -> tuple[Node, list[Problem]]:
     """Return the tree of *text*, and problems despite which it could be built (a duplicate key, a tag).
 
-    Raises `SpecError` when there is no tree: a syntax error, no document or several, too deep, too large.
+    Raises `SpecError` if there is no tree: a syntax error, no document or several, too deep, too large.
     """
     return _Builder(text, file).document()
 
 
 @dataclass(frozen=True, slots=True)
 class Unclear:
-    """A value that YAML reads otherwise than it looks (`010` is 8): only a free-form field accepts it."""
+    """A value that YAML reads differently from how it looks (`010` is 8). Only a free-form field
+    accepts it.
+    """
 
     value: str | int | float | bool | None
     text: str = ""
 
 
 def data(node: Node) -> Any:
-    """Return the tree as dicts, tuples and scalars, for the model; a date stays text."""
+    """Return the tree as dicts, tuples and scalars, for the model. A date stays text."""
     if isinstance(node, Mapping):
         return {key: data(entry.node) for key, entry in node.entries.items()}
     if isinstance(node, Sequence):
         return tuple(data(item) for item in node.items)
     assert isinstance(node, Scalar)
-    # `on` and `no` are fine for a switch; no other field accepts a bool.
+    # `on` and `no` are fine for a switch. No other field accepts a bool.
     clear = not node.reading or isinstance(node.value, bool)
     return node.value if clear and "\0" not in node.text else Unclear(node.value, node.text)
 
@@ -285,7 +288,7 @@ class _Builder:
         return self.mapping(event, path, depth)
 
     def alias(self, event: Any, path: Path) -> Node:
-        # The name is not repeated: what looks like an alias may be a password that begins with *.
+        # The name is not repeated, because what looks like an alias may be a password that begins with *.
         if event.anchor not in self.anchors:
             hint = "a text that begins with * needs quotes"
             self.fail(event, path, found="an alias of nothing", wanted="one of an anchor above", hint=hint)
@@ -319,7 +322,7 @@ class _Builder:
         return Mapping(line=line, column=column, size=size, entries=entries)
 
     def sources(self, merge: Entry, path: Path) -> Iterator[Mapping]:
-        """Yield the mappings that a merge key names; of the same key in several, the first counts."""
+        """Yield the mappings that a merge key names. If several have the same key, the first one counts."""
         named = merge.node.items if isinstance(merge.node, Sequence) else (merge.node,)
         for node in named:
             if isinstance(node, Mapping):
@@ -330,7 +333,7 @@ class _Builder:
                 )
 
     def key(self, event: Any, path: Path) -> tuple[str, bool]:
-        """Return the key's text, and whether it is the merge key; note a problem if it is not text."""
+        """Return the key's text, and whether it is the merge key. If it is not text, note a problem."""
         if not isinstance(event, yaml.ScalarEvent):
             self.fail(
                 event, path, found="a key that is an alias, a list or a mapping", wanted="a word as the key"
@@ -409,7 +412,7 @@ def _place(at: Any) -> tuple[int, int]:
 
 
 def _read(tag: str, text: str, loader: Any) -> tuple[str | int | float | bool | None, str]:
-    """Return the value of a scalar, and what YAML reads, if that is surprising."""
+    """Return the value of a scalar, and what YAML reads if that is surprising."""
     if tag == "null":
         return None, ""
     if tag == "bool":

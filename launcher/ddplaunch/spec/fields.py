@@ -1,8 +1,8 @@
 """The field types of the job file, each with its bounds and its error message.
 
 Once a file is loaded, a `Seconds` field holds a float of seconds and a `ByteCount` field an int of bytes,
-however they were written. The keys x-wanted, x-hint, x-unit and
-x-slug of a field's schema are for `messages` and are left out of the published schema.
+however they were written. The keys x-wanted, x-hint, x-unit and x-slug in a field's schema are for
+`messages`, and are left out of the published schema.
 """
 
 import re
@@ -46,7 +46,8 @@ SlurmTime = Annotated[
     ),
     BeforeValidator(parse_slurm_time),
 ]
-"""A duration, or Slurm's own `[d-]hh:mm:ss`; no bare number, since Slurm takes that for minutes."""
+"""A duration, or Slurm's own `[d-]hh:mm:ss`. A bare number is not allowed, because Slurm takes it for
+minutes."""
 
 ByteCount = Annotated[
     int,
@@ -63,7 +64,7 @@ ByteCount = Annotated[
     ),
     BeforeValidator(parse_quantity),
 ]
-"""An amount of memory or disk in Kubernetes' suffixes (Ki Mi Gi Ti k M G T); loaded as an int of bytes."""
+"""An amount of memory or disk with Kubernetes' suffixes (Ki Mi Gi Ti k M G T); loaded as an int of bytes."""
 
 WholeSeconds = Annotated[int, Field(ge=0)]
 UserId = Annotated[int, Field(ge=0, le=2**31 - 1)]
@@ -87,7 +88,7 @@ EnvName = Annotated[
     _text(r"^[A-Za-z_][A-Za-z0-9_]*$", "a variable name: letters, digits and _, not beginning with a digit"),
 ]
 Word = Annotated[str, _text(r"^\S+$", "one word, without blanks")]
-"""One argument of a command line; a blank in it is always a mistake."""
+"""One argument of a command line. A blank in it is always a mistake."""
 Line = Annotated[str, _text(r"^[^\r\n]+$", "text on one line")]
 AbsolutePath = Annotated[str, _text(r"^/[^\r\n]*$", "an absolute path, beginning with /")]
 InterfaceName = Annotated[str, _text(r"^[^\s^=,:/]{1,15}$", "the exact name of one interface, such as eth0")]
@@ -111,7 +112,7 @@ SignalName = Annotated[
         f"a signal that a program can handle: {', '.join(SIGNALS)}",
     ),
 ]
-"""A signal by its POSIX name, with or without SIG, in capitals or not."""
+"""A signal by its POSIX name, with or without SIG, in upper or lower case."""
 
 GpuType = Annotated[
     str,
@@ -121,7 +122,7 @@ GpuType = Annotated[
         max_length=63,
     ),
 ]
-"""A type of GPU in a form that both Slurm and the labels of Kubernetes take."""
+"""A type of GPU in a form that both Slurm and Kubernetes' labels accept."""
 
 
 def _as_text(value: object) -> object:
@@ -190,7 +191,7 @@ Paths = Annotated[
 
 
 def _yaml_value(value: object) -> object:
-    """Return the value as YAML 1.1 reads it, with lists in place of tuples."""
+    """Return the value as YAML 1.1 reads it, with lists instead of tuples."""
     if isinstance(value, Unclear):
         return value.value
     if isinstance(value, dict):
@@ -199,11 +200,11 @@ def _yaml_value(value: object) -> object:
 
 
 FreeForm = Annotated[dict[str, Any], BeforeValidator(_yaml_value)]
-"""A mapping that is passed on as it is."""
+"""A mapping that is passed on unchanged."""
 
 
 class Section(BaseModel):
-    """A mapping of the job file whose keys are known; an unknown key is an error."""
+    """A mapping of the job file whose keys are known. An unknown key is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
@@ -230,13 +231,13 @@ def _or_a_range(made: dict[str, Any]) -> None:
 _MOST_NODES = 10_000
 _RANGE = r"^\d{1,5}:\d{1,5}$"
 NodeCount = Annotated[int, Field(ge=1, le=_MOST_NODES, json_schema_extra=_or_a_range)]
-"""A number of nodes; a range of it is read by `node_range`."""
+"""A number of nodes. `node_range` reads a range of them."""
 
 
 def node_range(value: object) -> tuple[int, int] | None:
-    """Return the two numbers of `{min: 2, max: 4}` or of torchrun's `2:4`; None where it is no such range.
+    """Return the two numbers of `{min: 2, max: 4}` or of torchrun's `2:4`; None if it is no such range.
 
-    YAML 1.1 reads the bare text as a number to base 60.
+    YAML 1.1 reads the bare text as a number in base 60.
     """
     text = value.text if isinstance(value, Unclear) else value
     if isinstance(text, str) and re.fullmatch(_RANGE, text):

@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from ddplaunch.spec.config import Profile
 
 MAX_BYTES = 2**20
-"""The most bytes of a job file; code and data belong into `source`."""
+"""The most bytes in a job file. Code and data go into `source`."""
 
 STDIN = "<stdin>"
-"""Name of a job file from standard input, in problems."""
+"""The name, in problems, of a job file from standard input."""
 
 COMMAND_LINE = "<command line>"
-"""Name of the job file that stands for a command line, in problems."""
+"""The name, in problems, of the job file that a command line stands for."""
 
 
 def load(path: str | Path, changes: "Sequence[Change]" = (), profile: "Profile | None" = None) -> JobSpec:
-    """Return the only job in the file at *path* (`-`: standard input), with *changes* of its values.
+    """Return the only job in the file at *path* (`-`: standard input), with *changes* to its values.
 
     Raises `SpecError` with all problems.
     """
@@ -52,16 +52,16 @@ def load_all(
 def load_text(
     data: bytes, file: str, changes: "Sequence[Change]" = (), profile: "Profile | None" = None
 ) -> list[JobSpec]:
-    """Return all jobs in *data* as `load_all` does, as if *file* were its name. Raises `SpecError`."""
+    """Return all jobs in *data* as `load_all` does, as if the file were called *file*. Raises `SpecError`."""
     try:
         jobs = _parse_all(data, file, changes, profile)
     except SpecError as error:
         if file != COMMAND_LINE:
             raise
-        # Its lines are of no file that anybody could look at.
+        # Its lines are not those of a file that anybody could look at.
         problems = [replace(each, line=0, column=0) for each in error.problems]
         raise SpecError(problems, error.source) from None
-    # The command line is no file whose lines anybody could look at.
+    # The command line is not a file whose lines anybody could look at.
     return [
         each.read_from(file, each.sweep_values, each.sections, None if file == COMMAND_LINE else root)
         for each, root in jobs
@@ -101,42 +101,44 @@ def parse_all(
 
     Raises `SpecError` with all problems.
     """
-    # Where a job comes from is no part of it: the same text gives equal jobs.
+    # Where a job comes from is not part of it: the same text gives equal jobs.
     return [job.read_from("", job.sweep_values) for job, _ in _parse_all(data, file, changes, profile)]
 
 
 def _parse_all(
     data: bytes, file: str, changes: "Sequence[Change]", profile: "Profile | None"
 ) -> list[tuple[JobSpec, document.Node]]:
-    """Return the jobs as `parse_all`, each with the keys of the file itself, and with its tree."""
+    """Return the jobs as `parse_all` does, each with the keys that are in the file itself and with its
+    tree.
+    """
     root, problems = document.parse(_text(data, file), file)
     _refuse_other_versions(root, file)
     if profile is not None and profile.job is not None:
-        from ddplaunch.spec import defaults  # few users have one
+        from ddplaunch.spec import defaults  # few users have a profile
 
         refused = defaults.problems(profile)
         problems += refused
         root = root if refused else defaults.under(root, profile.job)
     if changes:
-        from ddplaunch.spec.changes import apply  # few command lines have one
+        from ddplaunch.spec.changes import apply  # few command lines have a change
 
         root, refused = apply(root, changes, file)
         problems += refused
     points: list[tuple[document.Node, Mapping[str, str]]] = [(root, {})]
     if isinstance(root, document.Mapping) and "sweep" in root.entries:
-        from ddplaunch.spec.changes import points as sweep_points  # few files have one
+        from ddplaunch.spec.changes import points as sweep_points  # few files have a sweep
 
         points, refused = sweep_points(root, file)
         problems += refused
     jobs = []
-    of_values: dict[object, Problem] = {}  # one for all jobs of a sweep that share it
+    of_values: dict[object, Problem] = {}  # one for all jobs of a sweep that share the value
     for one, values in points:
         try:
             job = _checked(one, file).read_from("", values, _sections(one))
             jobs.append((job, one))
         except SpecError as error:
             for problem in error.problems:
-                found = "" if problem.path == "name" else problem.found  # each job has another name
+                found = "" if problem.path == "name" else problem.found  # each job has a different name
                 at = () if found == UNKNOWN_KEY else (problem.line, problem.column, problem.option)
                 of_values.setdefault((problem.path, found, at), problem)
     if problems or of_values:
@@ -152,7 +154,7 @@ def _source(root: document.Node) -> tuple[str, ...]:
 
 
 def _sections(root: document.Node) -> tuple[str, ...]:
-    """Return the keys of a job file that are its own, and no default of a profile."""
+    """Return the keys that are in the job file itself, and are not defaults of a profile."""
     assert isinstance(root, document.Mapping)
     return tuple(key for key, entry in root.entries.items() if not entry.file)
 

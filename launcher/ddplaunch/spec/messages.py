@@ -1,6 +1,6 @@
-"""Turns what the model refuses into problems of the file: where, what was found, wanted, and a hint. Pure.
+"""Turns what the model refuses into problems of the file: where, found, wanted, and a hint. Pure.
 
-What is wanted follows from the value's schema, which `schema.at` returns.
+What is wanted comes from the value's schema, which `schema.at` returns.
 """
 
 import re
@@ -17,7 +17,7 @@ from ddplaunch.spec.models import API_VERSION, RULE, job_model
 from ddplaunch.spec.problems import UNKNOWN_KEY, Problem
 
 _SMELLS = re.compile(r"TOKEN|KEY|SECRET|PASS|PWD|CREDENTIAL|AUTH", re.IGNORECASE)
-"""Names of variables whose values no message repeats, although `env` shows them."""
+"""Names of variables whose values no message repeats, although they are in `env`."""
 
 _MAX_SHOWN = 60
 
@@ -55,7 +55,7 @@ _ELSEWHERE = {
     "rdzv_backend": "backend",
     "rdzv_timeout": "timeout",
 }
-"""Names in torchrun, Slurm and Kubernetes -> the job file's key."""
+"""Names in torchrun, Slurm and Kubernetes -> the key in the job file."""
 
 _SCHEDULER = "write pod_template: {spec: {schedulerName: …}}; whole jobs wait in Kueue's queue: `queue`"
 _ARRAY = (
@@ -89,10 +89,10 @@ _INSTEAD = {
     ("kubernetes", "gang"): "see queue and jobset",
     ("kubernetes", "efa"): "see resources.rdma, with rdma_resource: vpc.amazonaws.com/efa",
 }
-"""Section and word that people look for -> a hint, where no key is just that."""
+"""Section and word that people look for -> a hint, if there is no key exactly for that."""
 
 _CAPITALS = {"ipc": "IPC", "pid": "PID", "fqdn": "FQDN"}
-"""Parts of a pod's fields that Kubernetes writes whole in capitals."""
+"""Parts of a pod's fields that Kubernetes writes in capitals throughout."""
 
 _PLAIN = {"boolean": r"(?i)true|false", "integer": r"-?\d+", "number": r"-?\d+(\.\d+)?"}
 
@@ -137,7 +137,7 @@ def hidden(path: Path) -> bool:
 
 
 def found_text(node: Node, path: Path) -> str:
-    """Return the value, shortened; only its kind where it may be secret."""
+    """Return the value, shortened; only its kind if it may be secret."""
     if isinstance(node, Mapping):
         return "a mapping" if node.entries else "an empty mapping"
     if isinstance(node, Sequence):
@@ -156,7 +156,7 @@ def found_text(node: Node, path: Path) -> str:
 
 
 def hint_text(node: Node, part: dict[str, Any], path: Path, reason: str) -> str:
-    """Return the hint for an invalid value; `reason`: its parser's message, if it has a parser."""
+    """Return the hint for an invalid value. `reason`: its parser's message, if it has a parser."""
     if isinstance(node, Scalar):
         near = did_you_mean(node.text, part.get("x-words", []))
         if advice := near or (not node.reading and reason) or _scalar_hint(node, part, path):
@@ -222,7 +222,7 @@ def _text_hint(node: Scalar, part: dict[str, Any], path: Path) -> str:
 
 
 def unknown_key(path: Path) -> tuple[str, str]:
-    """Return what is wanted in place of an unknown key, and a hint: its section, or a similar name."""
+    """Return what is wanted instead of an unknown key, and a hint: the key's section, or a similar name."""
     known = list(schema.at(path[:-1])["properties"])
     word = re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", str(path[-1]).replace("-", "_")).lower()
     advice = _INSTEAD.get((str(path[0]), word), "")
@@ -237,7 +237,7 @@ def unknown_key(path: Path) -> tuple[str, str]:
 
 
 def _rest(path: Path) -> str:
-    """Return how a scheduler is asked for what has no key of its own; empty elsewhere."""
+    """Return how to ask a scheduler for what has no key of its own; empty in other places."""
     words = str(path[-1]).replace("-", "_").split("_")
     if path[:-1] == ("slurm",):
         return f"if it is an option of sbatch, write extra: [--{'-'.join(words)}=…]"
@@ -258,7 +258,7 @@ def _places(key: str, path: Path) -> list[Path]:
 
 
 def did_you_mean(word: str, known: list[str]) -> str:
-    """Return a hint with the known word most similar to *word*; empty when none is similar."""
+    """Return a hint with the known word that is most similar to *word*; empty if none is similar."""
     import difflib  # only a file with a problem needs it
 
     lower = {item.lower(): item for item in known}
@@ -267,18 +267,18 @@ def did_you_mean(word: str, known: list[str]) -> str:
 
 
 STAND_INS = {"apiVersion": API_VERSION, "name": "job", "command": ("train.py",)}
-"""Values for required keys that are wrong, or not there; no finding of the rules about them is reported."""
+"""Values for required keys that are wrong or missing. What the rules find about them is not reported."""
 
 
 def explain(
     error: ValidationError, root: Node, values: dict[str, Any], file: str, *, with_rules: bool = True
 ) -> list[Problem]:
-    """Return the problems of *root*, whose plain *values* the model refused with *error*; changes *values*.
+    """Return the problems of *root*, whose plain *values* the model refused with *error*. Changes *values*.
 
     `with_rules`: also those of the rules, for a tree that is a whole job.
 
-    The rules only run when every value is valid. So invalid values are removed, which gives their defaults,
-    and no rule's finding about a removed value is reported.
+    The rules only run if every value is valid. So invalid values are removed, which leaves their defaults,
+    and what the rules find about a removed value is not reported.
     """
     errors = error.errors(include_url=False, include_input=False)
     problems: dict[Path, Problem] = {}
@@ -313,7 +313,7 @@ def _errors(values: dict[str, Any]) -> list[ErrorDetails]:
 
 
 def _take_out(values: dict[Any, Any], paths: list[Path]) -> list[Path]:
-    """Remove the values at *paths*, and return their paths; lists and incomplete sections go as a whole."""
+    """Remove the values at *paths* and return their paths. Lists and incomplete sections go as a whole."""
     gone = []
     for path in paths:
         holder, key, depth = values, path[0], 1

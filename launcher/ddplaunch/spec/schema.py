@@ -1,6 +1,6 @@
 """The job file's JSON Schema, for editors, for the chart's values and for messages. Pure and deterministic.
 
-It describes single values; only `rules` relates several.
+It describes single values. Only `rules` compares several.
 """
 
 from functools import cache
@@ -18,13 +18,13 @@ _MARKS = ("x-hint", "x-slug", "x-unit", "x-wanted", "x-whole")
 
 
 def json_schema() -> dict[str, Any]:
-    """Return the schema, draft 2020-12; it refuses unknown keys except in free-form mappings."""
+    """Return the schema, draft 2020-12. It refuses unknown keys, except in free-form mappings."""
     made = _published(job_model().model_json_schema())
     return {"$schema": DIALECT, "$id": ID, **made}
 
 
 def _published(part: Any, *, names: bool = False) -> Any:
-    """Return pydantic's schema without the marks; `names`: the keys of *part* are names, not keywords."""
+    """Return pydantic's schema without the marks. `names`: the keys of *part* are names, not keywords."""
     if isinstance(part, list):
         return [_published(item) for item in part]
     if not isinstance(part, dict):
@@ -39,14 +39,14 @@ def _published(part: Any, *, names: bool = False) -> Any:
     if names:
         return made
     if (patterns := made.pop("patternProperties", None)) is not None:
-        # pydantic would let keys of another form pass.
+        # pydantic would accept keys of another form.
         ((pattern, value),) = patterns.items()
         made |= {"propertyNames": {"pattern": pattern}, "additionalProperties": value}
     if "properties" in made:
         made = {**made, "required": made.get("required", [])}
     if "$ref" in made:
         made.pop("default", None)
-    if isinstance(made.get("default"), float):  # durations are the only floats that have one
+    if isinstance(made.get("default"), float):  # the only floats that have a default are durations
         made["default"] = format_duration(made["default"])
     return made
 
@@ -57,7 +57,9 @@ def _definitions() -> dict[str, Any]:
 
 
 def at(path: Path) -> dict[str, Any]:
-    """Return the schema, with its marks, at *path*; pydantic may add its name for a part of a union to it."""
+    """Return the schema, with its marks, at *path*, which may contain pydantic's name for a part of a
+    union.
+    """
     part = _resolved(_definitions())
     of_key = path[-1:] == ("[key]",)
     for step in path[:-2] if of_key else path:
@@ -74,7 +76,9 @@ def at(path: Path) -> dict[str, Any]:
 
 
 def _resolved(part: dict[str, Any]) -> dict[str, Any]:
-    """Return *part* with its `$ref` resolved; of a union, the first part that is no null and no words."""
+    """Return *part* with its `$ref` resolved. Of a union, return the first part that is neither null nor
+    words.
+    """
     if "$ref" in part:
         return {**_definitions()["$defs"][part["$ref"].rpartition("/")[2]], **part}
     if "anyOf" not in part:

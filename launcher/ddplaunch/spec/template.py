@@ -189,10 +189,10 @@ def text(
     python_path: Sequence[str] = (),
     kept: Sequence[str] = (),
 ) -> str:
-    """Return a job file for a job called *name*, which must be valid: it runs *command* and carries *source*.
+    """Return a job file for a job called *name*, which must be valid. It runs *command* and carries *source*.
 
     Without a command, that line waits to be filled in, and `validate` says so. *kept*: remarks on what the
-    code names and `source` does not.
+    code names and `source` leaves out.
     """
     from ddplaunch.agent.plan import CHECKS
 
@@ -208,18 +208,18 @@ def text(
 
 
 def _block(key: str, words: Sequence[str]) -> str:
-    """Return a list under its key: on one line, or on a line each."""
+    """Return a list under its key: on one line, or with one line for each item."""
     line = f"{key}: {flow(words)}"
     return line if len(line) <= _WIDTH else "\n".join([f"{key}:", *(f"  - {scalar(word)}" for word in words)])
 
 
 def flow(words: Sequence[str]) -> str:
-    """Return the words as a list of YAML on one line."""
+    """Return the words as a YAML list on one line."""
     return f"[{', '.join(map(scalar, words))}]"
 
 
 def scalar(word: str) -> str:
-    """Return a text of YAML, quoted where YAML would read something else."""
+    """Return a YAML text, quoted if YAML would read something else."""
     if _PLAIN.fullmatch(word):
         return word
     inside = word.replace("\\", r"\\").replace('"', r"\"")
@@ -227,13 +227,13 @@ def scalar(word: str) -> str:
 
 
 def name_of(text: str) -> str:
-    """Return *text*, such as a folder's name, as far as a job can be called so; "": not at all."""
+    """Return *text*, such as a folder's name, as far as a job may be called that; "": not at all."""
     plain = unicodedata.normalize("NFKD", text.casefold()).encode("ascii", "ignore").decode()
     return re.sub(r"[^a-z0-9]+", "-", plain).lstrip("-0123456789")[:_LONGEST_NAME].rstrip("-")
 
 
 def create(path: Path, content: str) -> None:
-    """Write a new file. Raises `UsageError`, also for an existing one, which stays as it is."""
+    """Write a new file. Raises `UsageError`, also if the file exists; it then stays as it is."""
     opened = False
     try:
         with path.open("x", encoding="utf-8") as stream:
@@ -250,13 +250,13 @@ def create(path: Path, content: str) -> None:
 
 
 def job_file_text(values: Mapping[str, Any], head: str = "") -> str:
-    """Return a job file of these values, and a comment at its head."""
+    """Return a job file with these values, and with a comment at its beginning."""
     lines = [f"# {line}" for line in head.splitlines()]
     return "\n".join([*lines, *_lines(values, ""), ""])
 
 
 def name_of_command(command: Sequence[str]) -> str:
-    """Return a name for the job of a command: its script's, or that of the module after -m."""
+    """Return a name for a command's job: its script's name, or that of the module after -m."""
     program = command[1].rpartition(".")[2] if command[0] == "-m" and len(command) > 1 else command[0]
     return name_of(PurePosixPath(program).stem) or "job"
 
@@ -276,7 +276,7 @@ def _key(key: str) -> str:
 
 
 def _flow(value: Any) -> str:
-    """Return a value of YAML on one line."""
+    """Return a YAML value on one line."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{_key(key)}: {_flow(each)}" for key, each in value.items()) + "}"
     if isinstance(value, (list, tuple)):

@@ -1,7 +1,9 @@
 """The programs, scripts and modules that a command line starts, as far as its words are certain. Pure.
 
 A wrapper such as `env` or `nice` starts a program; a shell, Python or a launcher starts a script. An option
-that is not in the table ends the parse: the next word may be its value, so the rest is unknown.
+that is not in the table ends the parse: the next word may be its value, so the rest is not known.
+
+`python` and `interpreter` call it, to see whether what the job starts is there.
 """
 
 from __future__ import annotations
@@ -24,20 +26,20 @@ class Start(NamedTuple):
 
 @dataclass(frozen=True)
 class _Options:
-    """The options of one program that may stand before the word that it starts."""
+    """The options of one program that may come before the word that it starts."""
 
     flags: frozenset[str] = frozenset()  # take no value
     values: frozenset[str] = frozenset()  # take the next word, unless the value is joined on
     kind: str = PROGRAM  # of that word
-    operands: int = 0  # words of its own before that one
-    verb: str = ""  # its first word, where only that verb starts something
+    operands: int = 0  # its own words before that one
+    verb: str = ""  # its first word, if only that verb starts something
     joins: bool = True  # `-n10` is `-n 10`
-    bundles: str = ""  # letters of short flags that may stand together
+    bundles: str = ""  # letters of short flags that may be written together
     switches: dict[str, str] = field(default_factory=dict)  # flags that change what it starts
 
 
 def starts(words: Sequence[str], kind: str = PROGRAM) -> list[Start]:
-    """Return what `words` need to start, the outermost first; `kind` is that of the first word."""
+    """Return what `words` need to start, the outermost first. `kind` is the kind of the first word."""
     result: list[Start] = []
     rest: Optional[Sequence[str]] = words
     while rest:
@@ -56,7 +58,7 @@ def _is(word: str, name: str) -> bool:
 
 
 def _without_settings(words: Sequence[str]) -> Sequence[str]:
-    """Return the words of `env` after its NAME=VALUE."""
+    """Return the words of `env` after its NAME=VALUE words."""
     first = next((number for number, word in enumerate(words) if "=" not in word), len(words))
     return words[first:]
 
@@ -72,7 +74,7 @@ def _options(start: Start) -> Optional[_Options]:
 
 
 def _operand(words: Sequence[str], options: _Options) -> tuple[Optional[Sequence[str]], str]:
-    """Return the words from the started one on, and its kind; None where that is uncertain."""
+    """Return the words from the started one on, and its kind; None if that is uncertain."""
     if options.verb and list(words[:1]) != [options.verb]:
         return None, ""
     kind, operands, index = options.kind, options.operands, int(bool(options.verb))

@@ -16,11 +16,11 @@ _COMPARED = ("NCCL_", "GLOO_", "TORCH_", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICE
 _RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 _PLACE = {f"PET_{name}" for name in ("NNODES", "NPROC_PER_NODE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")}
-"""Options with which a controller, as Kubeflow's, gives each node its place."""
+"""Options by which a controller, such as Kubeflow's, gives each node its place."""
 
 
 def check_configuration(context: Context) -> CheckResult:
-    """FAIL for a node index or a secret that is not there; UNKNOWN for what torchrun or NCCL may dislike."""
+    """FAIL if there is no node index or no secret; UNKNOWN for what torchrun or NCCL may dislike."""
     plan = context.plan
     variables = {**context.environment, **plan.env}
     told = {**read.settings(variables, predict.NEWEST), **variables}
@@ -68,7 +68,7 @@ def check_configuration(context: Context) -> CheckResult:
 
 
 def _find_secrets(context: Context) -> None:
-    """Raises MissingSecretError. In a pod only the trainer's container has them, and the gate cannot see."""
+    """Raise MissingSecretError if one is missing. A pod's gate cannot tell: only the trainer has them."""
     if context.environment.get(Env.TERMINATION):
         return
     for name, reference in context.plan.secrets.items():

@@ -19,8 +19,8 @@ T = TypeVar("T")
 class Context:
     """One node of one job. `master`: the master port, which the port check holds open.
 
-    `again`: checks are being repeated until they pass, so none need wait by itself. `ran`: the node's ranks
-    ran until now, before it came back to the gate.
+    `again`: checks are being repeated until they pass, so none of them needs to wait by itself. `ran`: the
+    node's ranks ran until now, before it came back to the gate.
     """
 
     plan: JobPlan
@@ -37,7 +37,7 @@ class Context:
     _sharing: threading.Lock = field(default_factory=threading.Lock)
 
     def once(self, name: str, work: Callable[[Context], T]) -> T:
-        """Return the result of `work`; checks with the same `name` share one call of it."""
+        """Return the result of `work`. Checks that use the same `name` share one call of it."""
         with self._sharing:
             if name not in self._shared:
                 self._shared[name] = work(self)
@@ -45,15 +45,15 @@ class Context:
             return value
 
     def variable(self, name: str) -> str:
-        """Return the variable as the ranks will see it: the job's `env`, else the node's, else ""."""
+        """Return the variable as the ranks will see it: from the job's `env`, else from the node, else ""."""
         return self.plan.env.get(name, self.environment.get(name, ""))
 
     @property
     def master_name(self) -> str:
-        """Return the name or address of node 0 for the ranks; "": the one that the gate finds.
+        """Return the name or address by which the ranks know node 0; "": the one that the gate finds.
 
-        A program that does not get the gate's address uses its user's MASTER_ADDR. Without a program the
-        gate's address replaces any that was set before.
+        A program that does not get the gate's address uses its user's MASTER_ADDR. Otherwise the gate's
+        address replaces any that was set before.
         """
         gate_sets_it = (
             not self.plan.command
@@ -74,7 +74,7 @@ def passed(check: str, observed: str, **facts: Any) -> CheckResult:
 
 
 def unknown(check: str, observed: str, hint: str = "", **facts: Any) -> CheckResult:
-    """Return a result that is odd or unknown; the job may run."""
+    """Return a result for something odd or unknown; the job may run."""
     return CheckResult(check, Status.UNKNOWN, observed, hint=hint, facts=facts)
 
 
@@ -87,8 +87,8 @@ def failed(
     patience: Optional[float] = None,
     **facts: Any,
 ) -> CheckResult:
-    """Return a failure; `code` is of the verdict catalogue, `observed` a clause about this node.
+    """Return a failure. `code` is in the verdict catalogue, `observed` is a clause about this node.
 
-    `patience`: the failure may pass; seconds to wait for that when no node is awaited.
+    `patience`: how many seconds to wait for the failure to pass, if no node is awaited.
     """
     return CheckResult(check, Status.FAIL, observed, wanted, hint, code, facts, patience)

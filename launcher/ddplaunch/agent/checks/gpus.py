@@ -1,6 +1,6 @@
-"""Checks: the GPUs that the job asks for exist and are free; its backend can work here. NCCL needs GPUs.
+"""Checks: the GPUs that the job asks for exist and are free; its backend can work here, and NCCL needs GPUs.
 
-Both are told by devices, the first also by nvidia-smi.
+Both look at devices; the first also asks nvidia-smi.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _DEVICES = {
     "Ascend": "dev/davinci[0-9]*",
     "WSL": "dev/dxg",
 }
-"""Device files of accelerators for PyTorch."""
+"""Device files of accelerators that PyTorch can use."""
 _HELD = 0.1
-"""Share of a GPU's memory. A driver, a monitor or a desktop take less, a training takes more."""
+"""Share of a GPU's memory. A driver, a monitor or a desktop takes less, training takes more."""
 _PATIENCE = 3.0
-"""Seconds: memory of a process that has just ended is not free at once."""
+"""Seconds, because the memory of a process that has just ended is not free at once."""
 _SECONDS = 5.0
-"""Seconds for one query of the driver, which first has to wake idle GPUs."""
+"""Seconds for one query to the driver, which first has to wake up idle GPUs."""
 _HELD_HINT = (
     "end that process, or have the scheduler give GPUs to one job at a time; `nvidia-smi` on that machine, "
     "outside of any container, shows all processes, and `fuser -v /dev/nvidia*` those that it does not"
@@ -39,7 +39,7 @@ _HELD_HINT = (
 
 
 class Gpu(NamedTuple):
-    """A GPU as nvidia-smi reports it. Sizes in bytes; None where this kind of GPU reports none."""
+    """A GPU as nvidia-smi reports it. Sizes are in bytes, or None if this kind of GPU reports none."""
 
     number: int
     uuid: str
@@ -55,7 +55,7 @@ def count_devices(root: str = "/") -> dict[str, int]:
 
 
 def check_gpus(context: Context, root: str = "/") -> CheckResult:
-    """FAIL, where the job asks for GPUs, if there is none, or if one that the ranks will use is held."""
+    """If the job asks for GPUs, FAIL when there is none or when one that the ranks will use is held."""
     wanted: Optional[int] = context.plan.resources.gpus
     counts = count_devices(root)
     shown = ", ".join(f"{count} of {kind}" for kind, count in counts.items()) or "no GPU"
@@ -95,7 +95,7 @@ def _fewer(wanted: int, shown: str, facts: dict[str, Any]) -> CheckResult:
 
 
 def _visible(context: Context, gpus: list[Gpu]) -> list[Gpu]:
-    """Return the GPUs of CUDA_VISIBLE_DEVICES; none where it names parts of GPUs (MIG)."""
+    """Return the GPUs in CUDA_VISIBLE_DEVICES; none if it names parts of GPUs (MIG)."""
     chosen_words = context.variable("CUDA_VISIBLE_DEVICES")
     if not chosen_words:
         return gpus
@@ -109,8 +109,8 @@ def _visible(context: Context, gpus: list[Gpu]) -> list[Gpu]:
 def _parts(root: str) -> bool:
     """Whether a GPU is partitioned (MIG), so that the job may have several parts of it.
 
-    Each partition has a capability file; numbers 1 and 2 are for configuration and monitoring ("Device Nodes
-    and Capabilities" of NVIDIA's MIG user guide).
+    Each partition has a capability file. Numbers 1 and 2 are for configuration and monitoring ("Device Nodes
+    and Capabilities" in NVIDIA's MIG user guide).
     """
     numbers = [path.rpartition("cap")[2] for path in glob.glob(f"{root}dev/nvidia-caps/nvidia-cap*")]
     return any(number.isdigit() and int(number) > 2 for number in numbers)
@@ -124,7 +124,7 @@ def _query_gpus(context: Context) -> list[Gpu]:
 
 
 def _smi(context: Context, query: str) -> list[list[str]]:
-    """Return nvidia-smi's rows, one word for each field of `query`; [] without an answer."""
+    """Return nvidia-smi's rows, one word for each field of `query`; [] if there is no answer."""
     tool = shutil.which("nvidia-smi", path=context.environment.get("PATH"))
     if tool is None:
         return []
@@ -133,7 +133,7 @@ def _smi(context: Context, query: str) -> list[list[str]]:
         done = subprocess.run(words, capture_output=True, timeout=_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return []
-    most = query.count(",")  # the last field may have commas itself
+    most = query.count(",")  # the last field may contain commas
     rows = [
         [word.strip() for word in line.split(",", most)]
         for line in done.stdout.decode(errors="replace").splitlines()
@@ -142,7 +142,7 @@ def _smi(context: Context, query: str) -> list[list[str]]:
 
 
 def _bytes(text: str) -> Optional[int]:
-    """Return the bytes of a number of MiB; None for '[N/A]'."""
+    """Return a number of MiB as bytes; None for '[N/A]'."""
     return int(text) << 20 if text.isdigit() else None
 
 
@@ -160,7 +160,7 @@ def _held(context: Context, held: list[Gpu]) -> str:
 
 
 def _process(pid: int, name: str) -> str:
-    """Return text on a process by the driver's pid, which may be another process's in this container."""
+    """Return text about a process by the driver's pid, which in this container may be another process's."""
     if name.startswith("["):  # [Not Found]: another container's
         return f"pid {pid} outside of this container"
     here = holder_of_process(pid)
@@ -171,7 +171,7 @@ def _process(pid: int, name: str) -> str:
 # --- the backend
 
 _NAMED_BACKEND = re.compile(r"[\w-]*(?<!rdzv[-_])backend=(nccl|gloo)", re.IGNORECASE)
-"""An argument or a variable that names the backend, by the usual names in programs."""
+"""An argument or a variable that names the backend in the way that programs usually do."""
 
 
 def check_backend(context: Context, root: str = "/") -> CheckResult:
@@ -179,7 +179,7 @@ def check_backend(context: Context, root: str = "/") -> CheckResult:
     backend, where = named_backend(context)
     devices = count_devices(root)
     wanted = context.plan.resources.gpus
-    if backend == "nccl" and not devices and not wanted:  # else the check of GPUs fails
+    if backend == "nccl" and not devices and not wanted:  # otherwise the check of GPUs fails
         return failed(
             "backend",
             "backend-unfit",
@@ -195,7 +195,7 @@ def check_backend(context: Context, root: str = "/") -> CheckResult:
 
 
 def named_backend(context: Context) -> tuple[str, str]:
-    """Return ('nccl', '--backend nccl') by the job's command or `env`; ("", "") where they name none."""
+    """Return ('nccl', '--backend nccl') from the job's command or `env`; ("", "") if they name no backend."""
     command = context.plan.command
     words = {f"{name}={value}": f"{name}={value}" for name, value in context.plan.env.items()}
     words.update({f"{a}={b}": f"{a} {b}" for a, b in zip(command, command[1:])}, **{a: a for a in command})

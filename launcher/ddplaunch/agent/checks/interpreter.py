@@ -1,4 +1,4 @@
-"""Checks: the trainer's Python, its torch and the script exist, and of which versions they are."""
+"""Checks: the trainer's Python, its torch and the script exist, and which versions they have."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _COMMAND_HINT = "start ddplaunch in the folder where it lies, or name it by its 
 
 
 def check_interpreter(context: Context) -> CheckResult:
-    """FAIL as image-lacks without the folder, the interpreter, torch, torchrun or the script."""
+    """FAIL with image-lacks if the folder, the interpreter, torch, torchrun or the script is missing."""
     try:
         _folder(context)
         facts = python.facts(context)
@@ -35,7 +35,7 @@ def check_interpreter(context: Context) -> CheckResult:
 
 
 def _folder(context: Context) -> None:
-    """Raise Lacks when the folder of the ranks is not on this node, or has been removed, or its storage."""
+    """Raise Lacks if the ranks' folder is not on this node, or if it or its storage has been removed."""
     try:
         folder = context.workdir
     except OSError as error:
@@ -67,7 +67,7 @@ def _require(context: Context, facts: dict[str, Any]) -> None:
 
 
 def _launcher(context: Context) -> None:
-    """Look for mpirun or srun, which node 0 runs for all. Raises Lacks when it is not there."""
+    """Look for mpirun or srun, which node 0 runs for all nodes. Raises Lacks if it is not there."""
     if not context.plan.keepers or context.node != 0:
         return
     wanted, path = context.plan.launch[0], python.search_path(context)
@@ -77,7 +77,7 @@ def _launcher(context: Context) -> None:
 
 
 def _program(context: Context, facts: dict[str, Any]) -> str:
-    """Return ', train.py' when all that the command starts is there, else raise Lacks."""
+    """Return ', train.py' if everything that the command starts is there; otherwise raise Lacks."""
     started = python.started(context.plan)
     for start in started:
         if start.kind == MODULE:
@@ -93,7 +93,7 @@ def _program(context: Context, facts: dict[str, Any]) -> str:
 
 
 def _find_module(context: Context, facts: dict[str, Any], name: str) -> None:
-    """Raise Lacks when the module is not there, by the interpreter's own answer."""
+    """Raise Lacks if the module is not there. The interpreter itself is asked."""
     folders = dict.fromkeys(["", *context.plan.env.get("PYTHONPATH", "").split(os.pathsep)])
     file = name.replace(".", "/")
     there = facts.get("module", True) or any(_travels(context, os.path.join(each, file)) for each in folders)
@@ -102,7 +102,7 @@ def _find_module(context: Context, facts: dict[str, Any], name: str) -> None:
 
 
 def _find_program(context: Context, name: str) -> None:
-    """Raise Lacks unless the program and the interpreter that its first line names can be executed."""
+    """Raise Lacks unless the program, and the interpreter that its first line names, can be executed."""
     path = python.search_path(context)
     if os.sep not in name:
         if shutil.which(name, path=path) is None:
@@ -134,12 +134,14 @@ def _lacks(context: Context, wanted: str) -> Lacks:
 
 
 def _place_hint(context: Context) -> str:
-    """Return how to say where a script lies: a command line of the user's own has no job file."""
+    """Return how to say where a script is: a command line of the user's own has no job file."""
     return _SOURCE_HINT if context.plan.launch else _COMMAND_HINT
 
 
 def _travels(context: Context, name: str) -> bool:
-    """Whether `name` is in the job's source: without a workdir the ranks start where that is unpacked."""
+    """Whether `name` is in the job's source: without a workdir, the ranks start in the folder where that is
+    unpacked.
+    """
     if context.plan.workdir or os.path.isabs(name):
         return False
     try:
@@ -156,7 +158,7 @@ def _archive(context: Context) -> str:
 
 
 def check_versions(context: Context) -> CheckResult:
-    """Return the versions as facts: PASS, or UNKNOWN where the interpreter does not answer."""
+    """Return the versions as facts: PASS, or UNKNOWN if the interpreter does not answer."""
     try:
         facts = python.facts(context)
     except (Lacks, UnansweredError):

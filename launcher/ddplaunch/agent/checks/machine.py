@@ -32,16 +32,16 @@ from ddplaunch.agent.system import phrases, processes
 from ddplaunch.agent.system.processes import TMP
 from ddplaunch.agent.text.quantities import count, size
 
-# --- CPUs: how many the ranks may use, and whether other processes use them. It only warns
+# --- CPUs: how many the ranks may use, and whether other processes use them. This only warns
 
 _WINDOW = 0.2
-"""Seconds of the measurement: enough to tell busy from idle, short beside the rest of the gate."""
+"""Seconds to measure: enough to tell busy from idle, and short compared with the rest of the gate."""
 _BUSY = 0.5
-"""Share of the CPUs that other processes may use without a remark."""
+"""Share of the CPUs that other processes may use before it is mentioned."""
 
 
 def check_cpu(context: Context) -> CheckResult:
-    """UNKNOWN when ranks will have to share; never FAIL: a slow job is not a broken one."""
+    """UNKNOWN if ranks will have to share; never FAIL, because a slow job is not a broken one."""
     allowed = len(os.sched_getaffinity(0))
     limit = cpu_quota()
     cpus = min(allowed, limit) if limit else allowed
@@ -55,7 +55,7 @@ def check_cpu(context: Context) -> CheckResult:
         return _scarce_cpus(f"{observed}; the job asks for {wanted:g}", "ranks will be slow", facts)
     if cpus < ranks:
         return _scarce_cpus(f"{observed} for {ranks} ranks", "ranks will take turns", facts)
-    threads = context.variable("OMP_NUM_THREADS")  # torchrun sets it to 1 where there are several ranks
+    threads = context.variable("OMP_NUM_THREADS")  # torchrun sets it to 1 if there are several ranks
     if threads.isdigit() and cpus < ranks * int(threads):
         many = f"{count(ranks, 'rank')} of {threads} threads"
         return _scarce_cpus(f"{observed} for {many}", "threads will take turns: lower OMP_NUM_THREADS", facts)
@@ -71,7 +71,7 @@ def _scarce_cpus(observed: str, hint: str, facts: dict[str, Any]) -> CheckResult
 
 
 def cpu_quota(folder: str = "/sys/fs/cgroup") -> Optional[float]:
-    """Return the CPUs that the container's control group allows; None without a visible limit."""
+    """Return the CPUs that the container's control group allows; None if no limit is visible."""
     try:
         with open(os.path.join(folder, "cpu.max"), encoding="ascii") as file:
             share, period = file.read().split()
@@ -88,7 +88,7 @@ def cpu_quota(folder: str = "/sys/fs/cgroup") -> Optional[float]:
 
 
 def _busy_share() -> float:
-    """Return the share of the machine's CPUs in use over the window, our own checks included."""
+    """Return the share of the machine's CPUs that is in use over the window, including our own checks."""
     before = _ticks()
     time.sleep(_WINDOW)
     after = _ticks()
@@ -105,11 +105,11 @@ def _ticks() -> list[int]:
 # --- memory: how much the node or the container has, and how much is free
 
 _MEMORY_TOLERANCE = 0.95
-"""A machine sold with 64 GiB shows 62.7, without the share of firmware and kernel."""
+"""A machine sold with 64 GiB shows 62.7: firmware and kernel take a share."""
 
 
 def check_memory(context: Context) -> CheckResult:
-    """FAIL when there is less than the job file asks for."""
+    """FAIL if there is less than the job file asks for."""
     machine = meminfo()
     group = cgroup.memory()
     total, free = machine["MemTotal"], machine["MemAvailable"]
@@ -117,7 +117,7 @@ def check_memory(context: Context) -> CheckResult:
     if group.limit is not None and group.limit < total:
         total, where = group.limit, "its control group"
     if group.limit is not None and group.used is not None:
-        # Page cache counts as used here, and is freed when needed: this is a lower bound.
+        # Page cache counts as used here but is freed when needed, so this is a lower bound.
         free = min(free, max(group.limit - group.used, 0))
     facts = {"total": total, "free": free}
     wanted = context.plan.resources.memory
@@ -154,14 +154,15 @@ def meminfo(path: str = "/proc/meminfo") -> dict[str, int]:
 
 _CONTAINER_DEFAULT = 64 << 20
 _SHM_TOLERANCE = 0.95
-"""Share of the requested size: "1 GB" and "1 GiB" are 7 % apart, and a page more or less is no fault."""
+"""Share of the requested size: "1 GB" and "1 GiB" are 7 % apart, and one page more or less does not
+matter."""
 _SHM_HINT = (
     "in the job file: `resources.shm`; Docker: --shm-size; a machine: `mount -o remount,size=SIZE /dev/shm`"
 )
 
 
 def check_shm(context: Context, folder: str = "/dev/shm") -> CheckResult:  # noqa: S108 - that is its place
-    """FAIL when there is less than the job file asks for: the trainer's own need is unknown."""
+    """FAIL if there is less than the job file asks for. What the trainer itself needs is not known."""
     wanted = context.plan.resources.shm
     try:
         stat = os.statvfs(folder)
@@ -191,9 +192,9 @@ _FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
 def check_disk(context: Context) -> CheckResult:
-    """FAIL when a file cannot be written there: statvfs does not see quotas."""
+    """FAIL if no file can be written there. A file is written because statvfs does not see quotas."""
     run = os.path.join(context.folder, Files.RUN)
-    # Where /tmp is not writable, the ranks get a folder of the job's.
+    # If /tmp is not writable, the ranks get a folder inside the job's.
     temporary = context.variable("TMPDIR") or (TMP if os.access(TMP, os.W_OK) else run)
     places = dict.fromkeys([temporary, run])
     observed = []
@@ -216,7 +217,7 @@ def check_disk(context: Context) -> CheckResult:
 
 
 def _disk_full(context: Context, observed: str, place: str) -> CheckResult:
-    if context.plan.nproc_per_node is None:  # `run`: the user's own command may need no such folder
+    if context.plan.nproc_per_node is None:  # `run`: the user's own command may not need such a folder
         return unknown("disk", observed, _MAY_FAIL)
     hint = f"`df -h {place}` on that node; make room there"
     return failed("disk", "disk-full", observed, f"at least {size(LEAST_SPACE)}", hint, patience=0.0)

@@ -1,6 +1,6 @@
 """Checks: names as this node resolves them, its own record, and the interfaces that NCCL and Gloo will use.
 
-Whether a loopback address is wrong depends on the other nodes' machines, so the hub judges it.
+Whether a loopback address is wrong depends on which machines the other nodes are on, so the hub judges that.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ NAME_PATIENCE = 3.0
 """Seconds in which the master's name may still appear before the node checks in without it. The gate repeats
 the check while the job waits for other nodes."""
 _BRIEF_PATIENCE = 0.5
-"""PATIENCE when the check is repeated."""
+"""The same when the check is repeated."""
 _NAME_PAUSE = 0.25
 _ALL_PEERS = 32
-"""Nodes up to which each resolves all names; a thousand nodes would send a million requests."""
+"""Up to this many nodes, each one resolves all names; a thousand nodes would send a million requests."""
 
 Lookup = Union[list[str], UnknownNameError, UnansweredNameError]
 
 
 def check_names(context: Context) -> CheckResult:
-    """FAIL only for the master's name: connections to peers use the addresses of their check-ins."""
+    """FAIL only for the master's name: connections to peers use the addresses in their check-ins."""
     own = socket.gethostname()
     master = context.master_name
     peers = [name for name in _peers(context) if name != master]
@@ -69,7 +69,7 @@ def check_names(context: Context) -> CheckResult:
 
 
 def _no_master(master: str, answer: Lookup, seconds: float, facts: dict[str, Any]) -> CheckResult:
-    """Return the failure; `seconds`: since the first request."""
+    """Return the failure. `seconds`: since the first request."""
     if isinstance(answer, UnknownNameError):
         return failed(
             "names",
@@ -99,7 +99,7 @@ def _peers(context: Context) -> list[str]:
 
 
 def _resolve_all(names: list[str], deadline: float) -> dict[str, Lookup]:
-    """Resolve all names at once: one dead name must not take the time of the others."""
+    """Resolve all names at once: one dead name must not use up the time of the others."""
     answers: dict[str, Lookup] = {}
 
     def look_up(name: str) -> None:
@@ -114,7 +114,7 @@ def _resolve_all(names: list[str], deadline: float) -> dict[str, Lookup]:
 
 
 def _bindable(answer: Lookup) -> bool:
-    """Whether Gloo finds an address: the first of the host's own name that it can bind."""
+    """Whether Gloo finds an address: the first one of the host's own name that it can bind."""
     for address in answer if isinstance(answer, list) else []:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         with socket.socket(family, socket.SOCK_STREAM) as probe:
@@ -131,25 +131,25 @@ def _addresses_text(answer: Lookup) -> str:
 
 
 def has_gpus() -> bool:
-    """Whether there are devices of NVIDIA or AMD."""
+    """Whether there are NVIDIA or AMD devices."""
     import glob
 
     return bool(glob.glob("/dev/nvidia[0-9]*") or glob.glob("/dev/kfd"))
 
 
-# --- where a Service names the nodes, the name server knows this one, by its own answer
+# --- if a Service names the nodes: whether the name server knows this one, by its own answer
 
 RECORD_PATIENCE = 3.0
-"""Seconds in which the record of a new node usually appears."""
+"""Seconds within which the record of a new node usually appears."""
 _TRY = 2.0
 _RECORD_PAUSE = 0.25
 SLOW_REVERSE = 1.0
-"""Seconds of a reverse lookup that delay torch's start."""
+"""A reverse lookup of this many seconds delays torch's start."""
 _LONGEST_REVERSE = 3.0
 
 
 def check_service(context: Context) -> CheckResult:
-    """FAIL, on node 0 only, without a record of this node."""
+    """FAIL, on node 0 only, if there is no record of this node."""
     platform = platforms.named(context.plan.platform)
     if platform.name_delay is None or not context.plan.names:
         return passed("service", "no Service names the nodes")
@@ -185,7 +185,7 @@ def check_service(context: Context) -> CheckResult:
 
 
 def _time_reverse(address: str) -> float:
-    """Return the seconds of a reverse lookup, at most _LONGEST."""
+    """Return how many seconds a reverse lookup takes, _LONGEST at most."""
     started = time.monotonic()
     Task(_look_up_name, address).join(_LONGEST_REVERSE)
     return time.monotonic() - started
@@ -202,7 +202,9 @@ NCCL, GLOO = "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"
 
 
 def check_interfaces(context: Context, root: str = "/") -> CheckResult:
-    """Record the choice of torch's default library: NCCL where there are GPUs, else Gloo. Raises OSError."""
+    """Record the choice of torch's default library: NCCL if there are GPUs, otherwise Gloo. Raises
+    OSError.
+    """
     try:
         facts = python.facts(context)
     except (Lacks, UnansweredError):
@@ -231,7 +233,7 @@ def check_interfaces(context: Context, root: str = "/") -> CheckResult:
 
 
 def _ways() -> dict[str, Any]:
-    """Return MTU and Mbit/s of interfaces that peers may use, and each address's prefix length."""
+    """Return MTU and Mbit/s of the interfaces that peers may use, and the prefix length of each address."""
     known = read.links()
     used = [each for each in read.addresses() if each.flags & UP and each.interface != "lo"]
     links = {each.interface: known[each.interface] for each in used if each.interface in known}

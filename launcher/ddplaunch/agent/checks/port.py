@@ -1,4 +1,4 @@
-"""Check: the master port on node 0 is free and not ephemeral; it is held until the release."""
+"""Check: the master port on node 0 is free and not ephemeral. It is held until the release."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from ddplaunch.agent.system import ports
 from ddplaunch.agent.transport import strangers
 
 _ENDING = 30.0
-"""Seconds for processes of an earlier attempt to end: the time until they are killed."""
+"""Seconds for processes of an earlier attempt to end: by then they have been killed."""
 _PASSING = 3.0
-"""Seconds for other processes to end: short, so that the failure is soon reported."""
+"""Seconds for other processes to end. This is short, so that the failure is reported soon."""
 _GREETING_SECONDS = 1.0
 _ANOTHER = "choose another port, or leave {key} out: then {then}"
 _FREE, _OWN = "a free one is found", "each job finds its own"
 
 
 def check_port(context: Context) -> CheckResult:
-    """FAIL when the port is held. Leaves the socket in `context.master`, for the mesh to try its path."""
+    """FAIL if the port is held. Leaves the socket in `context.master`, so that the mesh can try its path."""
     if context.node != 0:
         return passed("port", "node 0 listens")
     port = context.plan.master_port
@@ -74,10 +74,10 @@ def in_use(
     patience: Optional[float] = None,
     key: str = "it",
 ) -> CheckResult:
-    """Return the failure with the holder of `port` on this node; `ours`: the holder is of this job.
+    """Return the failure, with the holder of `port` on this node. `ours`: the holder belongs to this job.
 
-    If it is another job's rendezvous, ranks would train with that job. `key`: of the job file, which has the
-    port; "it" where the sentence has named it.
+    If it is another job's rendezvous, ranks would train with that job. `key`: the job file's key that has the
+    port; "it" if the sentence has already named it.
     """
     holder_text = holder.text if holder else "a process that cannot be seen from here"
     facts: dict[str, Any] = {"holder": holder.facts()} if holder else {}

@@ -23,7 +23,9 @@ _FROM_OUTSIDE = (-signal.SIGTERM, -signal.SIGKILL, -signal.SIGINT, -signal.SIGHU
 
 
 class Lacks(Exception):  # noqa: N818 - it names the observation
-    """A program, module or file is missing: observation, wish, remedy, and where the check has looked."""
+    """A program, module or file is missing: what was observed, what was wanted, the remedy, and where the
+    check has looked.
+    """
 
     def __init__(self, observed: str, wanted: str, hint: str, where: str = "") -> None:
         super().__init__(observed)
@@ -34,11 +36,11 @@ class Lacks(Exception):  # noqa: N818 - it names the observation
 
 
 class UnansweredError(Exception):
-    """The Python is there, but its answer is unknown; the message has the reason."""
+    """The Python is there but its answer is not known. The message has the reason."""
 
 
 def facts(context: Context) -> dict[str, Any]:
-    """Return the output of `python_facts`. Raises Lacks without such a Python, and UnansweredError."""
+    """Return the output of `python_facts`. Raises Lacks if there is no such Python, and UnansweredError."""
     answer = context.once("python", _facts)
     if isinstance(answer, Exception):
         raise answer
@@ -77,7 +79,7 @@ def _run(context: Context, python: str) -> dict[str, Any]:
 
 
 def started(plan: JobPlan) -> list[Start]:
-    """Return the programs, scripts and modules that the job's command certainly starts."""
+    """Return the programs, scripts and modules that the job's command is certain to start."""
     if plan.launch and plan.command[:1] == ["-m"]:
         return [Start(MODULE, plan.command[1])]
     by_python = "{python}" in plan.launch and "--no-python" not in plan.launch
@@ -85,7 +87,7 @@ def started(plan: JobPlan) -> list[Start]:
 
 
 def module(plan: JobPlan) -> str:
-    """Return the module that the job's own Python will run; "": none, or another Python's."""
+    """Return the module that the job's own Python will run; "": none, or it is another Python's."""
     chain = started(plan)
     programs = [each for each in chain if each.kind == PROGRAM]
     own = not programs or ("{python}" not in plan.launch and len(programs) == 1)
@@ -113,7 +115,7 @@ def _interpreter(context: Context) -> str:
     """Return the path of the plan's `python`, or of the user's own program's. Raises Lacks."""
     path, name = search_path(context), context.plan.python
     launch, command = context.plan.launch, context.plan.command
-    # What travels with a job file is on no PATH.
+    # Files that travel with a job file are on no PATH.
     if command and "{python}" not in launch and not (launch and shutil.which(command[0], path=path) is None):
         own = _of_program(command[0], path)
         if own:
@@ -127,18 +129,20 @@ def _interpreter(context: Context) -> str:
 
 
 def unexecutable(name: str) -> Lacks:
-    """Return the error of a program that is there, and lacks the right to be executed."""
+    """Return the error for a program that is there but may not be executed."""
     hint = f"`chmod +x {name}`, or put its interpreter before it: bash {name}"
     return Lacks(f"{name} may not be executed", f"an executable {name}", hint)
 
 
 def _of_program(name: str, path: str) -> Optional[str]:
-    """Return the Python that `name` is, or that its first line names; else None. Raises Lacks, OSError."""
+    """Return the Python that `name` is, or that its first line names; otherwise None. Raises Lacks and
+    OSError.
+    """
     program = shutil.which(name, path=path)
     if program is None and os.sep in name and os.path.isfile(name):
         raise unexecutable(name)
     if program is None:
-        # In an environment that is not active it lies beside our own Python.
+        # In an environment that is not active, it is next to our own Python.
         beside = os.path.join(os.path.dirname(sys.executable), name)
         there = f", {beside}" if os.access(beside, os.X_OK) else ""
         raise Lacks(f"no program {name} on PATH", name, f"name it with its full path{there}", path)

@@ -14,7 +14,7 @@ from typing import Any, Dict, Optional  # noqa: UP035
 
 
 def find(name: str) -> Optional[str]:
-    """Return folder or file of a top-level module, without importing it; None without one."""
+    """Return the folder or file of a top-level module, without importing it; None if there is none."""
     try:
         spec = find_spec(name)
     except (ImportError, ValueError):
@@ -26,7 +26,7 @@ def find(name: str) -> Optional[str]:
 
 
 def torch_facts(folder: str) -> Dict[str, Any]:
-    """Return the versions that torch wrote at its build."""
+    """Return the versions that torch's build wrote down."""
     torchrun = os.path.join(folder, "distributed", "run.py")
     facts: Dict[str, Any] = {"torch_folder": folder, "torchrun": os.path.isfile(torchrun)}
     try:
@@ -42,7 +42,7 @@ def torch_facts(folder: str) -> Dict[str, Any]:
 
 
 def nccl_version(torch_folder: str) -> Optional[str]:
-    """Return the version of the NCCL package beside torch's wheel; None when NCCL is elsewhere or absent."""
+    """Return the version of the NCCL package beside torch's wheel; None if NCCL is elsewhere or absent."""
     for name in os.listdir(os.path.dirname(torch_folder)):
         match = re.match(r"nvidia_nccl_cu\d+-(.+)\.dist-info$", name)
         if match:
@@ -51,7 +51,7 @@ def nccl_version(torch_folder: str) -> Optional[str]:
 
 
 def has_module(name: str) -> bool:
-    """Whether `python -m NAME` would find a module, as far as files show."""
+    """Whether `python -m NAME` would find a module, as far as files show that."""
     first, _, rest = name.partition(".")
     place = find(first)
     if place is None or not rest:

@@ -1,7 +1,7 @@
-"""Check: the RDMA devices of sysfs exist and are up, and NCCL may use them.
+"""Check: the RDMA devices in sysfs exist and are up, and NCCL may use them.
 
-Sources: Documentation/ABI/stable/sysfs-class-infiniband of Linux; of github.com/NVIDIA/nccl the folder
-src/transport/net_ib, for which ports it takes and which address (GID) of them.
+Sources: Documentation/ABI/stable/sysfs-class-infiniband in Linux; src/transport/net_ib in
+github.com/NVIDIA/nccl, for which ports it takes, and which of their addresses (GID).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Port(NamedTuple):
 
     device: str
     number: int
-    state: str  # "ACTIVE"; of a port that is down with the cable's: "DOWN, Disabled"
+    state: str  # "ACTIVE"; for a port that is down also the cable's: "DOWN, Disabled"
     rate: str  # "100 Gb/sec (4X EDR)"
     ethernet: bool  # RoCE
     gids: dict[int, str]  # those that are set, by index: "RoCE v2 of eth2"
@@ -54,7 +54,7 @@ class Port(NamedTuple):
 
 
 def check_rdma(context: Context, root: str = "/") -> CheckResult:
-    """FAIL where the job asks for RDMA that does not work, or where NCCL will take it and fail."""
+    """FAIL if the job asks for RDMA that does not work, or if NCCL will take it and fail."""
     requested = context.plan.resources.rdma or 0
     settings = _settings(context)
     here = ports(root)
@@ -79,7 +79,7 @@ def check_rdma(context: Context, root: str = "/") -> CheckResult:
         observed = f"NCCL_IB_GID_INDEX={_index(settings)} is empty on {_listed(empty)}, which has {has}"
         if len(empty) == len(active):
             return failed("rdma", "rdma-unfit", observed, hint=_GID_HINT, **facts)
-        return unknown("rdma", observed, _GID_HINT, **facts)  # that device may be near no GPU
+        return unknown("rdma", observed, _GID_HINT, **facts)  # no GPU may be near that device
     problem, hint = _problem(settings, taken, min(requested or len(taken), len(devices)))
     if problem and requested:
         return failed("rdma", "rdma-unfit", problem, f"RDMA devices: {requested}", hint, **facts)
@@ -95,7 +95,7 @@ def check_rdma(context: Context, root: str = "/") -> CheckResult:
 
 
 def is_used(context: Context, root: str = "/") -> bool:
-    """Whether the ranks will send by RDMA: the job asks for it, or NCCL takes it by default."""
+    """Whether the ranks will send by RDMA, because the job asks for it or NCCL takes it by default."""
     return _is_used(context, _settings(context), ports(root), root)
 
 
@@ -138,7 +138,9 @@ def _port(place: str, device: str, number: int) -> Port:
 
 
 def _line(path: str) -> str:
-    """Return the file's text; "" where it cannot be read, as of another network namespace."""
+    """Return the file's text; "" if it cannot be read, for example because it is in another network
+    namespace.
+    """
     try:
         with open(path, encoding="utf-8") as file:
             return file.read().strip()
@@ -151,7 +153,7 @@ def _settings(context: Context) -> dict[str, str]:
 
 
 def _takes(wanted: str, port: Port) -> bool:
-    """Whether NCCL_IB_HCA, in the form [^][=]DEVICE[:PORT],…, takes the port."""
+    """Whether NCCL_IB_HCA, in the form [^][=]DEVICE[:PORT],…, includes the port."""
     unless = wanted.startswith("^")
     rest = wanted[unless:]
     exact = rest.startswith("=")
@@ -165,7 +167,7 @@ def _takes(wanted: str, port: Port) -> bool:
 
 
 def _index(settings: Mapping[str, str]) -> int:
-    """Return NCCL's GID index; -1: NCCL looks for the right one itself."""
+    """Return NCCL's GID index; -1: NCCL finds the right one itself."""
     try:
         return int(settings.get("NCCL_IB_GID_INDEX", "-1"))
     except ValueError:
@@ -178,13 +180,13 @@ def _without_index(settings: Mapping[str, str], active: list[Port]) -> list[Port
 
 
 def _gids(settings: Mapping[str, str], active: list[Port]) -> str:
-    """Return the kind of address at NCCL's GID index: 'RoCE v2'. It must be the same on all nodes."""
+    """Return which kind of address is at NCCL's GID index: 'RoCE v2'. It must be the same on all nodes."""
     kinds = {port.gids.get(_index(settings), "").partition(" of ")[0] for port in active if port.ethernet}
     return ", ".join(sorted(kinds - {""}))
 
 
 def _problem(settings: Mapping[str, str], taken: list[Port], wanted: int) -> tuple[str, str]:
-    """Return the problem and a hint; both empty when at least `wanted` of these ports work."""
+    """Return the problem and a hint; both are empty if at least `wanted` of these ports work."""
     if not taken:
         return f"NCCL_IB_HCA={settings.get('NCCL_IB_HCA')} matches no device here", _HCA_HINT
     down = [port for port in taken if not port.active]

@@ -43,7 +43,7 @@ SECONDS = 15.0
 def run(
     context: Context, checks: tuple[tuple[str, Check], ...] = CHECKS, seconds: float = SECONDS
 ) -> list[CheckResult]:
-    """Return the results of all checks that the job does not skip, in order, after at most `seconds`."""
+    """Return the results of all checks that the job does not skip, in order, after `seconds` at most."""
     deadline = time.monotonic() + seconds
     wanted = [(name, check) for name, check in checks if name not in context.plan.gate.skip]
     runs = [_Run(name, check, context) for name, check in wanted]
@@ -51,19 +51,21 @@ def run(
 
 
 def again(context: Context, name: str, seconds: float) -> Optional[CheckResult]:
-    """Run one check once more; None when it does not answer in time."""
+    """Run one check once more; None if it does not answer in time."""
     return _Run(name, dict(CHECKS)[name], context).answer(time.monotonic() + seconds)
 
 
 def _observed(result: CheckResult) -> CheckResult:
-    """Return a check that ends no job, but for the port, which is held again: the ranks ran until now."""
+    """Return the result of a check as one that ends no job, because the ranks ran until now. Only the port
+    may: it is held again.
+    """
     if result.status != Status.FAIL or result.check == "port":
         return result
     return replace(result, status=Status.UNKNOWN, patience=None)
 
 
 class _Run:
-    """One check, which is abandoned when it overruns."""
+    """One check. It is abandoned if it takes too long."""
 
     def __init__(self, name: str, check: Check, context: Context) -> None:
         self._name = name

@@ -1,7 +1,7 @@
-"""Reads limits and counters of control groups, version 1 and 2.
+"""Reads the limits and counters of control groups, version 1 and 2.
 
-A container sees its own group as the root of the mount, a batch step a path below it: the mount table tells
-which. The tightest limit of the group and its parents is the one that kills.
+A container sees its own group as the root of the mount; a batch step sees a path below it. The mount table
+tells which. Of the limits of a group and its parents, the tightest is the one that kills.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ _UNLIMITED = 1 << 60
 
 class Memory(NamedTuple):
     limit: Optional[int]  # bytes; None: no limit
-    used: Optional[int]  # bytes, of the group with that limit
-    oom_kills: int  # so far, in the group and below it
+    used: Optional[int]  # bytes, of the group that has this limit
+    oom_kills: int  # so far, in the group and below
 
 
 class Cpu(NamedTuple):
-    periods: int  # in which the group could run, so far
-    throttled: int  # of those, in which its quota ended early
+    periods: int  # so far, those in which the group could run
+    throttled: int  # of these, those in which its quota ended early
     limit: float = 0.0  # CPUs
 
 
 def memory(root: str = "/", pid: str = "self") -> Memory:
-    """Return limit, use and kills of a process's group. `root` replaces "/" in tests."""
+    """Return the limit, use and kills of a process's group. `root` replaces "/" in tests."""
     tightest: tuple[int, Optional[int]] = (_UNLIMITED, None)
     kills = 0
     for folder in _folders("memory", root, pid):
@@ -35,7 +35,7 @@ def memory(root: str = "/", pid: str = "self") -> Memory:
         used = _number(folder, "memory.current") or _number(folder, "memory.usage_in_bytes")
         if limit is not None and limit < tightest[0]:
             tightest = (limit, used)
-        # Counters of version 2 include groups below, those of version 1 do not: the largest fits both.
+        # Version 2's counters include the groups below, version 1's do not. The largest one fits both.
         for name in ("memory.events", "memory.oom_control"):
             kills = max(kills, _entries(folder, name).get("oom_kill", 0))
     if tightest[0] >= _UNLIMITED:
@@ -44,7 +44,7 @@ def memory(root: str = "/", pid: str = "self") -> Memory:
 
 
 def cpu(root: str = "/", pid: str = "self") -> Optional[Cpu]:
-    """Return limit and throttling of a process's group, the tightest; None where no group has a quota."""
+    """Return the tightest limit and the throttling of a process's group; None if no group has a quota."""
     quotas = []
     for folder in _folders("cpu", root, pid):
         entries = _entries(folder, "cpu.stat")
@@ -54,7 +54,9 @@ def cpu(root: str = "/", pid: str = "self") -> Optional[Cpu]:
 
 
 def tasks(root: str = "/") -> list[tuple[int, int]]:
-    """Return limit and number of the processes and threads, of our group and of those above that have one."""
+    """Return the limit and the number of processes and threads for our group, and for those above that have a
+    limit.
+    """
     pairs = ((_number(each, "pids.max"), _number(each, "pids.current")) for each in _folders("pids", root))
     return [(limit, used) for limit, used in pairs if limit is not None and used is not None]
 
@@ -68,17 +70,17 @@ def _cpus(folder: str) -> float:
 
 
 def _folders(controller: str, root: str, pid: str = "self") -> Iterator[str]:
-    """Yield a process's folders under `controller`, innermost first, in either version's hierarchy."""
+    """Yield a process's folders under `controller`, the innermost first, in either version's hierarchy."""
     paths = {}
     for line in _text(root, f"proc/{pid}/cgroup").splitlines():
         _, names, path = line.split(":", 2)
         paths.update(dict.fromkeys(names.split(","), path))
     ours = list(_mounts(controller, root, "self", paths))
     if pid != "self" and ours and all(inside.startswith("..") for _, inside in ours):
-        # It is in another container: our mount is our own group, and its mount is its group.
+        # It is in another container: our mount shows our own group, and its mount shows its group.
         ours = list(_mounts(controller, root, pid, paths))
     for top, inside in ours:
-        # A path outside the mount: the visible group is the mount itself.
+        # This path is outside the mount, so the group that we see is the mount itself.
         folder = top if inside.startswith("..") else os.path.normpath(os.path.join(top, inside))
         while True:
             yield folder
@@ -88,7 +90,7 @@ def _folders(controller: str, root: str, pid: str = "self") -> Iterator[str]:
 
 
 def _mounts(controller: str, root: str, pid: str, paths: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the folders where a process sees the hierarchy, and the paths of the groups from there."""
+    """Yield the folders in which a process sees the hierarchy, and the paths of the groups from there."""
     place = root if pid == "self" else os.path.join(root, f"proc/{pid}/root")
     for line in _text(root, f"proc/{pid}/mountinfo").splitlines():
         left, _, right = line.partition(" - ")

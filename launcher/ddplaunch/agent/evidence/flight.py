@@ -1,13 +1,14 @@
-"""torch's flight recorder: the groups, the progress of each, the last collectives, and whole dumps. Pure.
+"""torch's flight recorder: the groups, how far each is, the last collectives, and whole dumps. Pure.
 
-Reads dumps of torch 2.6 to 2.15, from hook/ddplaunch_flight.py. Numbers in JSON are strings.
+It reads dumps of torch 2.6 to 2.15, which come from hook/ddplaunch_flight.py. Numbers in JSON are strings.
 
-With Gloo torch never changes an entry's `state` from "scheduled", nor its times from 0: `retired` shows
-whether it is done. Point-to-point operations have no entries there, yet `pg_status` counts them with the
+With Gloo, torch never changes an entry's `state` from "scheduled", or its times from 0: `retired` shows
+whether it is done. Point-to-point operations have no entries there, but `pg_status` counts them with the
 collectives.
 
-With NCCL they have entries with numbers of their own, which `pg_status` mixes with those of collectives. The
-newest entry has state "completed" while its call has not come back, for its events are not recorded yet.
+With NCCL they have entries with their own numbers, which `pg_status` mixes with the collectives' numbers. The
+newest entry has the state "completed" while its call has not come back, because its events are not recorded
+yet.
 """
 
 from __future__ import annotations
@@ -23,27 +24,28 @@ from ddplaunch.agent.contract import Collective, Dump, Frame, Group
 from ddplaunch.agent.contract.bundle_file import dump_of
 
 KEPT = 64
-"""Collectives of a rank that are sent to the hub. Ranks further apart have long waited for one another."""
+"""Collectives of a rank that are sent to the hub. Ranks that are further apart have waited for one another
+long before."""
 _STEPS = 64
 _STEPS_SEEN = 3
 _SMALL = 0.01
-"""Share of the largest collective's elements below which one says nothing of steps."""
+"""A collective with less than this share of the largest one's elements says nothing about steps."""
 _WAY = re.compile(r"(?P<op>\w+) \d+(?:->|<-)(?P<peer>\d+)")
 """'send 0->1', 'recv 1<-0': this rank and its peer, by their ranks in the group."""
 
 
 def counters(dump: dict[str, Any], as_brief: bool = False) -> dict[str, tuple[int, int]]:
-    """Return by process group id (last enqueued, last completed); torch's "none yet", -1, is 0 here.
+    """Return (last enqueued, last completed) by process group id. torch's -1 for "none yet" is 0 here.
 
-    With Gloo a slow thread may overwrite the number of a later collective with its own, and NCCL's watchdog
-    writes both numbers late: where the dump has entries, they count as well. Without entries, as in the dump
-    of each second, Gloo's numbers include point-to-point operations, and only show progress. `as_brief`
-    numbers a dump with entries likewise: two dumps of one moment must not differ.
+    With Gloo, a slow thread may overwrite a later collective's number with its own, and NCCL's watchdog
+    writes both numbers late. So if the dump has entries, they count as well. Without entries, as in each
+    second's dump, Gloo's numbers include point-to-point operations and only show progress. `as_brief` numbers
+    a dump with entries in the same way, so that two dumps from one moment do not differ.
     """
     done: dict[str, int] = {}
     begun: dict[str, int] = {}
-    others: dict[str, int] = {}  # operations with Gloo that are no collectives
-    mixed: set[str] = set()  # groups of NCCL with point-to-point operations
+    others: dict[str, int] = {}  # operations with Gloo that are not collectives
+    mixed: set[str] = set()  # NCCL's groups with point-to-point operations
     for entry, is_done in _with_ends(dump):
         number, seq = str(entry.get("pg_id", 0)), int(entry.get("collective_seq_id", 0))
         if entry.get("is_p2p"):
@@ -68,9 +70,10 @@ def counters(dump: dict[str, Any], as_brief: bool = False) -> dict[str, tuple[in
 def collectives(
     dump: dict[str, Any], members: Optional[dict[str, list[int]]] = None, kept: int = KEPT
 ) -> list[Collective]:
-    """Return `kept` entries, oldest first: the newest, and those around the first that is not done.
+    """Return `kept` entries, the oldest first: the newest ones, and those around the first that is not done.
 
-    With NCCL a rank may call hundreds more before it waits. `members` as in `groups`: it makes peers global.
+    With NCCL a rank may call hundreds more before it waits. `members` is as in `groups`, and makes peers
+    global.
     """
     entries = _with_ends(dump)
     first = next((place for place, (_, is_done) in enumerate(entries) if not is_done), len(entries))
@@ -81,10 +84,10 @@ def collectives(
 
 
 def _with_ends(dump: dict[str, Any]) -> list[tuple[dict[str, Any], bool]]:
-    """Return the entries, each with whether it is done. `state` is not believed of the newest.
+    """Return the entries, each with whether it is done. For the newest one, `state` is not believed.
 
-    Calls that NCCL does as one, as those of a `batch_isend_irecv`, have no events; the entry of all of them,
-    which comes last and has their number, has.
+    Calls that NCCL runs as one, such as those of a `batch_isend_irecv`, have no events. Their common entry,
+    which comes last and has their number, does.
     """
     entries = dump.get("entries", [])
     last = len(entries) - 1
@@ -101,13 +104,15 @@ def _with_ends(dump: dict[str, Any]) -> list[tuple[dict[str, Any], bool]]:
 
 
 def _number(entry: dict[str, Any]) -> tuple[Any, bool, Any]:
-    """Return group, whether it is point-to-point, and the number among such entries of the group."""
+    """Return the group, whether it is point-to-point, and the number among the group's entries of that
+    sort.
+    """
     p2p = bool(entry.get("is_p2p"))
     return entry.get("pg_id"), p2p, entry.get("p2p_seq_id" if p2p else "collective_seq_id")
 
 
 def newest(answer: dict[str, Any]) -> float:
-    """Return when the last call began that the dumps of a hook's answer have, since the epoch; 0: none."""
+    """Return when the last call in the dumps of a hook's answer began, since the epoch; 0: there is none."""
     entries = (entry for dump in answer.get("recorders", {}).values() for entry in dump.get("entries", []))
     return max((entry.get("time_created_ns", 0) for entry in entries), default=0) / 1e9
 
@@ -115,13 +120,13 @@ def newest(answer: dict[str, Any]) -> float:
 def with_lines(recorded: list[Collective], calls: list[Collective]) -> list[Collective]:
     """Return `recorded`, each entry with the user's line of the call that made it. Both are oldest first.
 
-    A call makes its first entry right after it began, and before its thread begins another. Later entries,
-    which C++ has made by itself, get no line.
+    A call makes its first entry right after it begins, before its thread begins another call. Later entries,
+    which C++ makes by itself, get no line.
     """
     entries = list(recorded)
     for number, call in enumerate(calls):
         if len(recorded) >= KEPT and call.at < recorded[0].at:
-            continue  # its own entry may have been cut off
+            continue  # its own entry may be cut off
         ends = next((each.at for each in calls[number + 1 :] if each.group == call.group), math.inf)
         for place, entry in enumerate(entries):
             if entry.group == call.group and entry.p2p == call.p2p and call.at <= entry.at < ends:
@@ -132,23 +137,23 @@ def with_lines(recorded: list[Collective], calls: list[Collective]) -> list[Coll
 
 
 def step_times(dump: dict[str, Any]) -> list[float]:
-    """Return the seconds from a completed collective to the next of its kind, newest last."""
+    """Return the seconds from each completed collective to the next of its kind, the newest last."""
     kinds = _kinds(dump)
     times = next((kind for kind in kinds if len(kind) >= _STEPS_SEEN), kinds[0] if kinds else [])
     return [round((after - before) / 1e9, 4) for (_, before), (_, after) in zip(times, times[1:])][-_STEPS:]
 
 
 def per_step(dump: dict[str, Any]) -> float:
-    """Return the collectives that a step has, as `counters(…, as_brief=True)` counts; 0: not known."""
+    """Return how many collectives a step has, as `counters(…, as_brief=True)` counts; 0: it is not known."""
     once = next(iter(_kinds(dump)), [])
     return (once[-1][0] - once[0][0]) / (len(once) - 1) if len(once) >= _STEPS_SEEN else 0.0
 
 
 def _kinds(dump: dict[str, Any]) -> list[list[tuple[int, int]]]:
-    """Return for each kind of collective its (number, nanoseconds), the rarest first: it comes once a step.
+    """Return each kind of collective's (number, nanoseconds), the rarest first: it comes once in a step.
 
-    Kinds differ in operation and sizes. Small ones are left out, for a loss may be summed every ten steps;
-    so are those that no longer come, as at the start. `number` counts the operations of all groups.
+    Kinds differ in operation and sizes. Small ones are left out, because a loss may be summed every ten
+    steps; so are those that no longer come, as at the start. `number` counts the operations of all groups.
     """
     done = [entry for entry, is_done in _with_ends(dump) if is_done and not entry.get("is_p2p")]
     kinds: dict[str, list[tuple[int, int]]] = {}
@@ -175,7 +180,7 @@ def groups(
     members: Optional[dict[str, list[int]]] = None,
     descriptions: Optional[dict[str, str]] = None,
 ) -> list[Group]:
-    """Return all groups by name. `members`: global ranks by group, where known; it adds idle groups."""
+    """Return all groups by name. `members`: the global ranks of each group, if known; it adds idle groups."""
     names: dict[str, tuple[str, str]] = {}
     for entry in dump.get("entries", []):
         name, description = (*entry.get("process_group", []), "", "")[:2]
@@ -218,13 +223,13 @@ def _collective(entry: dict[str, Any], is_done: bool, members: dict[str, list[in
 
 
 def _took(entry: dict[str, Any]) -> Optional[float]:
-    """Return the seconds until torch saw that it had completed, which it does of NCCL's calls."""
+    """Return the seconds until torch saw that it had completed. torch records this for NCCL's calls."""
     end, begun = (entry.get(f"time_{name}_ns") or 0 for name in ("discovered_completed", "created"))
     return round((end - begun) / 1e9, 6) if end > begun > 0 else None
 
 
 def _operation(entry: dict[str, Any]) -> int:
-    """Return the number that `pg_status` gives it: with Gloo, point-to-point operations count as well."""
+    """Return the number that `pg_status` gives it. With Gloo, point-to-point operations count as well."""
     is_gloo = str(entry.get("profiling_name", "")).startswith("gloo:")
     return int(entry.get("op_id" if is_gloo and "op_id" in entry else "collective_seq_id", 0))
 
@@ -242,7 +247,7 @@ _TIMES = ("time_discovered_started_ns", "time_discovered_completed_ns")
 
 
 class Dumps:
-    """The dumps of one round. `room`: bytes for all of them, packed; `hide` takes secrets out of data."""
+    """The dumps of one round. `room`: bytes for all of them, packed; `hide` takes secrets out of the data."""
 
     def __init__(self, room: int, hide: Callable[[Any], Any]) -> None:
         self.made: list[Dump] = []
@@ -251,10 +256,10 @@ class Dumps:
         self._hide = hide
 
     def add(self, rank: int, answer: dict[str, Any]) -> None:
-        """Add the recorders in a hook's answer."""
+        """Add the recorders from a hook's answer."""
         for backend, dump in answer.get("recorders", {}).items():
             if self._room > 0:
-                groups = self._hide(answer.get("groups", {}))  # their descriptions are the program's
+                groups = self._hide(answer.get("groups", {}))  # their descriptions come from the program
                 made = dump_of(rank, backend, as_pickle(self._hide(dump), groups))
                 self._room -= len(made.packed) * 3 // 4
                 if self._room >= 0:
@@ -264,10 +269,10 @@ class Dumps:
 
 
 def as_pickle(dump: dict[str, Any], groups: dict[str, Any]) -> bytes:
-    """Return the dump as torch writes it. `groups`: [global ranks, description] by name.
+    """Return the dump in the form in which torch writes it. `groups`: [global ranks, description] by name.
 
-    Up to torch 2.15 the recorder of Gloo lists one group without a name, and torch's tool fails to find those
-    of the entries: then the list is made from `groups`.
+    Up to torch 2.15, Gloo's recorder lists one group without a name, and torch's tool does not find the
+    groups that the entries name: then the list is made from `groups`.
     """
     entries = [_pickled_entry(entry) for entry in dump.get("entries", [])]
     config = dump.get("pg_config", {})
@@ -284,9 +289,7 @@ def as_pickle(dump: dict[str, Any], groups: dict[str, Any]) -> bytes:
     }
     made = io.BytesIO()
     pickler = pickle.Pickler(made, protocol=_PROTOCOL)
-    pickler.fast = (
-        True  # without numbers for objects that come again, as torch writes it: it packs far better
-    )
+    pickler.fast = True  # no numbers for objects that come again, as in torch's own: this packs far better
     pickler.dump(dict(dump, entries=entries, pg_config=config, pg_status=status))
     return made.getvalue()
 

@@ -26,18 +26,19 @@ _PID = re.compile(r"(?:\bpid[=: ]+|\bprocess |\w\[)(\d+)", re.IGNORECASE)
 _XID = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F:]+)[^)]*\): (\d+)(?:, pid=(\d+))?")
 _KEPT = 200
 _BY_PROGRAMS = frozenset([13, 31, 43, 45])
-"""Xids of one program, which leave the others on its GPU alone: docs.nvidia.com/deploy/xid-errors."""
+"""Xids that one program causes and that leave the others on its GPU alone:
+docs.nvidia.com/deploy/xid-errors."""
 
 
 class KernelLog:
     def __init__(self, path: str = "/dev/kmsg") -> None:
-        self.missing = ""  # why the log cannot be read; empty: it can
+        self.missing = ""  # why the log cannot be read; empty if it can
         self._lines: list[str] = []
         self._xids: list[Xid] = []
         self._descriptor: Optional[int] = None
         try:
             if os.readlink("/proc/self/ns/pid") != _INITIAL_PID_NAMESPACE:
-                # The log has pids of the initial namespace, which we do not know.
+                # The log has pids of the initial namespace, which are unknown to us.
                 raise PermissionError(1, "this container has its own pid namespace")
             self._descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
             os.lseek(self._descriptor, 0, os.SEEK_END)
@@ -45,13 +46,13 @@ class KernelLog:
             self.missing = f"kernel log: {(error.strerror or str(error)).lower()}"
 
     def naming(self, pids: Iterable[int]) -> list[str]:
-        """Return new lines so far that name one of `pids`, oldest first."""
+        """Return the new lines so far that name one of `pids`, the oldest first."""
         self._read()
         wanted = {str(pid) for pid in pids}
         return [line for line in self._lines if wanted.intersection(_PID.findall(line))]
 
     def xids(self, pids: Collection[int], gpus: Collection[str]) -> list[Xid]:
-        """Return the events so far of these processes and GPUs, the latter as `Xid.gpu`, oldest first.
+        """Return the events so far of these processes and GPUs (in the form of `Xid.gpu`), the oldest first.
 
         Events that another program on these GPUs has caused are left out.
         """
@@ -63,7 +64,7 @@ class KernelLog:
             try:
                 record = os.read(self._descriptor, _RECORD)
             except BrokenPipeError:
-                continue  # records were overwritten: the next read continues after the gap
+                continue  # records were overwritten, and the next read continues after the gap
             except OSError:
                 break
             head, _, tail = record.decode(errors="replace").partition(";")

@@ -1,6 +1,6 @@
 """Reads what ranks and launchers print: tracebacks, and exits that nobody else has seen. Pure.
 
-The supervisor asks for exits when torchrun, mp.spawn or mpirun was the one that reaped a rank.
+The supervisor asks it for exits if torchrun, mp.spawn or mpirun was the one that reaped a rank.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _TERMINATE = re.compile(r"terminate called after throwing an instance of '(.+)'$
 _WHAT = "  what():  "
 _TORCHS = re.compile(r"^(\[PG ID .+?\] )?(Process group watchdog thread terminated with exception: )?")
 STARTS = (_START.encode(), b"terminate called after throwing")
-"""A line without any of these begins no exception."""
+"""A line without any of these does not begin an exception."""
 _FRAME = re.compile(r'\s*File "(?P<file>.+?)", line (?P<line>\d+)(?:, in (?P<name>.+))?$')
 _END = re.compile(r"(?P<type>[A-Za-z_][\w.<>]*)(?:: ?(?P<message>.*))?$", re.DOTALL)
 
@@ -27,21 +27,21 @@ class Tracebacks:
     """The parser of one stream: `feed` takes its lines in order."""
 
     def __init__(self) -> None:
-        self._prefix: Optional[str] = None  # of each line of the present traceback; None: outside one
+        self._prefix: Optional[str] = None  # of each line of the present traceback; None: we are outside one
         self._frames: list[Frame] = []
         self._at = 0.0
-        self._thrown = ""  # the type of an exception of C++ whose message comes next
+        self._thrown = ""  # the type of a C++ exception whose message comes next
 
     @property
     def reading(self) -> bool:
-        """Whether a traceback has begun and not ended."""
+        """Whether a traceback has begun and has not ended yet."""
         return self._prefix is not None or bool(self._thrown)
 
     def feed(self, line: str, at: float) -> Optional[Raised]:
-        """Return the exception that `line`, without its newline, completes; else None."""
+        """Return the exception that `line`, without its newline, completes; otherwise None."""
         place = line.find(_START)
         if place >= 0:
-            # torch writes "[rank3]: " before every line, loggers a prefix before the first.
+            # torch writes "[rank3]: " before every line; loggers put a prefix before the first one.
             self._prefix, self._frames, self._at = line[:place], [], at
             return None
         if self._prefix is None:
@@ -61,7 +61,7 @@ class Tracebacks:
         return Raised(end["type"], (end["message"] or "")[:MESSAGE_LIMIT], self._at, frames, source="log")
 
     def _of_native_code(self, line: str, at: float) -> Optional[Raised]:
-        """Return the exception with which C++ ends the process; torch's own words about it are left out."""
+        """Return the exception with which C++ ends the process. torch's own words about it are left out."""
         thrown, self._thrown = self._thrown, ""
         begin = _TERMINATE.search(line)
         if begin is not None:
@@ -77,9 +77,9 @@ _FAILURE = re.compile(
 
 
 def torchrun_exits(text: str) -> dict[int, tuple[int, int, int]]:
-    """Return by global rank (local rank, pid, exit code or negative signal), of torchrun's failure report.
+    """Return (local rank, pid, exit code or negative signal) by global rank, from torchrun's failure report.
 
-    torchrun's root cause is not read: it is the first in dictionary order within one second.
+    torchrun's root cause is not read: it is merely the first one in dictionary order within a second.
     """
     failures = _FAILURE.findall(text)
     return {int(rank): (int(local), int(pid), int(code)) for rank, local, code, pid in failures}
@@ -89,7 +89,7 @@ _EXIT = re.compile(r"ProcessExitedException: process (\d+) terminated with (?:si
 
 
 def mp_spawn_exits(text: str) -> dict[int, int]:
-    """Return exit codes by the child's index, negative for a signal: mp.spawn reports the first bad end."""
+    """Return exit codes by the child's index, negative for a signal. mp.spawn reports the first bad end."""
     codes = {}
     for index, name, code in _EXIT.findall(text):
         number = -getattr(signal, name, 0) if name else int(code)
@@ -103,7 +103,9 @@ _SIGNAL = re.compile(r"process rank (\d+) with PID \d+ on node \S+ exited on\s+s
 
 
 def mpirun_exits(text: str) -> dict[int, int]:
-    """Return exit codes by world rank, negative for a signal: Open MPI reports the first to end badly."""
+    """Return exit codes by world rank, negative for a signal. Open MPI reports the first rank to end
+    badly.
+    """
     codes = {int(rank): int(code) for rank, code in _CODE.findall(text)}
     codes.update({int(rank): -int(number) for rank, number in _SIGNAL.findall(text)})
     return codes

@@ -1,4 +1,4 @@
-"""Takes stacks with py-spy, where it is installed and permitted. The process needs no GIL for it."""
+"""Takes stacks with py-spy, if it is installed and permitted. The process does not need the GIL for this."""
 
 from __future__ import annotations
 
@@ -15,20 +15,22 @@ from ddplaunch.agent.contract import Env, Stack
 from ddplaunch.agent.evidence import stacks
 
 _VARIABLES = "-llllllll"
-"""Prints each variable in up to 1,024 characters, 128 for each `l`: room for a list of 30 tensors."""
+"""Prints each variable with up to 1,024 characters, 128 for each `l`: room for a list of 30 tensors."""
 
 
 def find(python: str) -> Optional[str]:
-    """Find py-spy on PATH, as brought, or beside the interpreter that trains or the agent; None: nowhere."""
+    """Return the path of py-spy: on PATH, as brought, or beside the trainer's or the agent's Python; None:
+    nowhere.
+    """
     folders = [os.path.dirname(shutil.which(python) or python), os.path.dirname(sys.argv[0])]
     program = shutil.which("py-spy") or shutil.which(os.environ.get(Env.PY_SPY, ""))
     return program or shutil.which("py-spy", path=os.pathsep.join(filter(None, folders)))
 
 
 def dump(program: str, pids: Sequence[int], deadline: float) -> tuple[dict[int, list[Stack]], dict[int, str]]:
-    """Return stacks by pid, and reasons for pids without. `deadline` is a moment of time.monotonic().
+    """Return stacks by pid, and reasons for pids without a stack. `deadline` is a moment of time.monotonic().
 
-    py-spy does not stop the processes: that could end collectives of their peers.
+    py-spy does not stop the processes, because that could end collectives of their peers.
     """
     results: dict[int, list[Stack]] = {}
     texts, missing = _texts(program, pids, deadline)
@@ -41,12 +43,12 @@ def dump(program: str, pids: Sequence[int], deadline: float) -> tuple[dict[int, 
 
 
 def with_variables(program: str, pids: Sequence[int], deadline: float) -> dict[int, str]:
-    """Return by pid py-spy's JSON of the stacks, with the variables of each function."""
+    """Return, by pid, py-spy's JSON of the stacks, with the variables of each function."""
     return {pid: output for pid, (output, _) in _texts(program, pids, deadline, _VARIABLES)[0].items()}
 
 
 def spawned_indices(program: str, pids: Sequence[int], deadline: float) -> dict[int, int]:
-    """Return by pid which of its parent's children it is, where torch's mp.spawn has started it."""
+    """Return, by pid, which of its parent's children a process is, if torch's mp.spawn has started it."""
     numbers = {}
     for pid, (output, _) in _texts(program, pids, deadline, "--locals")[0].items():
         number = stacks.spawned_number(output)
@@ -58,14 +60,16 @@ def spawned_indices(program: str, pids: Sequence[int], deadline: float) -> dict[
 def _texts(
     program: str, pids: Sequence[int], deadline: float, *more: str
 ) -> tuple[dict[int, tuple[str, str]], dict[int, str]]:
-    """Return by pid what py-spy has written to stdout and stderr, and reasons for pids without."""
+    """Return, by pid, what py-spy has written to stdout and stderr, and reasons for pids without an
+    answer.
+    """
     texts: dict[int, tuple[str, str]] = {}
     missing: dict[int, str] = {}
     running = {}
     for pid in pids:
         try:
             running[pid] = _start(program, pid, "--nonblocking", *more)
-        except OSError as error:  # of a program that was brought, too: memory may not be run here
+        except OSError as error:  # also if the program was brought: this machine may not run it from memory
             missing[pid] = f"py-spy: {error.strerror}"
     for pid, process in running.items():
         try:
@@ -83,7 +87,7 @@ def _texts(
 def native(program: str, pid: int, deadline: float) -> tuple[int, str]:
     """Return the thread that owns the GIL and its native function, as `stacks.native_holder` does.
 
-    It stops the process for a moment, so that only one that is stuck may be asked. (0, "") without an answer.
+    It stops the process for a moment, so you may only ask for one that is stuck. (0, "") without an answer.
     """
     try:
         process = _start(program, pid, "--native")
@@ -93,7 +97,7 @@ def native(program: str, pid: int, deadline: float) -> tuple[int, str]:
         output, _ = process.communicate(timeout=max(0.01, deadline - time.monotonic()))
         return stacks.native_holder(output.decode(errors="replace"))
     except subprocess.TimeoutExpired:
-        process.terminate()  # a killed tracer would leave the process stopped
+        process.terminate()  # a tracer that is killed would leave the process stopped
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.communicate(timeout=1)
     except (ValueError, KeyError, TypeError):
@@ -111,6 +115,6 @@ def _reason(errors: str) -> str:
     if "ermission" in errors or "EPERM" in errors:
         return "not permitted (ptrace)"
     lines = errors.strip().splitlines()
-    # Behind its error stand the causes and, where the environment has RUST_BACKTRACE, py-spy's own stack.
+    # After its error come the causes and, if the environment has RUST_BACKTRACE, py-spy's own stack.
     error = next((line for line in lines if line.startswith("Error: ")), lines[-1] if lines else "")
     return error.removeprefix("Error: ")[:200] or "no output"

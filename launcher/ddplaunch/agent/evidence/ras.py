@@ -1,7 +1,7 @@
 """Asks NCCL's RAS threads what all ranks have launched. That has crashed ranks (nccl#1669, #1718, #2346).
 
-NCCL >= 2.24 listens where NCCL_RAS_ADDR says. All ranks of a node share the port: one of them answers, for
-all that it is connected with. NCCL < 2.28.7 refuses JSON and gives its text. What is in order is only
+NCCL >= 2.24 listens where NCCL_RAS_ADDR says. All ranks of a node share the port: one of them answers for all
+those with which it is connected. NCCL < 2.28.7 refuses JSON and sends its text. Whatever is in order is only
 counted. Layouts: NCCL's src/ras/client_support.cc.
 """
 
@@ -21,12 +21,12 @@ from ddplaunch.agent.system import ports, proc
 _USUAL = "localhost:28028"
 _WAIT = 2.5
 _ASK = b"timeout 1\nset format json\nverbose status\n"
-"""With a second for ranks that do not answer each other."""
+"""It leaves one second for ranks that do not answer each other."""
 _LONGEST = 4 << 20
 _KEPT = 8
 """Communicators that are not in order."""
 _NAMED = 256
-"""Ranks that are kept by number, of those who have launched equally many."""
+"""Ranks to keep by number, among those that have launched the same number of operations."""
 
 _ROW = re.compile(r" *(\d+) +(\d+) +\d+ +\S+ +(\d+) +\d+ +(\S+) +\S+$")
 _HEAD = re.compile(r"#(\d+)-\d+ \((\w+)\) (\w+)$")
@@ -54,7 +54,7 @@ def address(pids: Iterable[int]) -> Optional[tuple[str, int]]:
 
 
 def ask(where: tuple[str, int], meanwhile: Callable[[], None]) -> tuple[Optional[Ras], str]:
-    """Return what NCCL says, or why there is nothing. Calls `meanwhile` every 20 ms."""
+    """Return what NCCL says, or why it says nothing. Calls `meanwhile` every 20 ms."""
     until = time.monotonic() + _WAIT
     answer = b""
     try:
@@ -127,13 +127,13 @@ def _of_text(answer: str) -> Ras:
 
 
 class _Text:
-    """The lines of a text, as far as they were added."""
+    """The lines of a text, as far as they have been added."""
 
     def __init__(self) -> None:
-        self.rows: dict[str, tuple[int, int, str]] = {}  # of a group: communicators, their size, their status
+        self.rows: dict[str, tuple[int, int, str]] = {}  # by group: communicators, their size, their status
         self.communicators: dict[str, RasCommunicator] = {}
         self.dead: list[str] = []
-        self._one: Optional[RasCommunicator] = None  # to which the lines belong
+        self._one: Optional[RasCommunicator] = None  # the one to which the lines belong
         self._part, self._status = "", ""
         self._op: Optional[str] = None
 
@@ -169,7 +169,7 @@ class _Text:
 
 
 def _bounded(version: str, total: int, communicators: Iterable[RasCommunicator], dead: Iterable[str]) -> Ras:
-    """Return the answer without lists that are long or cut off, and without what 2.27.3 invents."""
+    """Return the answer without long or cut-off lists, and without what 2.27.3 invents."""
     kept = []
     for one in communicators:
         counts = [

@@ -1,8 +1,8 @@
 """Reads the last calls of torch.distributed from the file that the hook writes in a process.
 
-The process may have been killed during a write, or have overwritten the file: damaged slots are left out.
-Numbers count the recorded calls in a group, unlike torch's own: calls of ranks are compared with one another,
-not with entries of torch's flight recorder.
+The process may have been killed during a write, or may have overwritten the file, so damaged slots are left
+out. Numbers count the recorded calls in a group, unlike torch's own: they are for comparing calls of ranks
+with one another, not with entries of torch's flight recorder.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from ddplaunch.agent.contract import CallSequence, CallSite, Collective, Frame
 HEADER = b"ddplaunch ring 3\n".ljust(64, b"\0")
 SLOTS = 256
 SLOT = struct.Struct("<QBBHiddIHHHHB3x6qQ")
-"""As in hook/ddplaunch_ring.py, which cannot be imported here."""
+"""The same as in hook/ddplaunch_ring.py, which cannot be imported here."""
 KEPT = 32
-"""Calls of a rank that are kept."""
+"""Calls of a rank to keep."""
 _TEXT = 1 << 16
 _DIMENSIONS = 6
 _STATES = {1: "entered", 2: "returned", 3: "raised", 4: "waiting", 5: "waited"}
@@ -33,7 +33,9 @@ _LATEST = 1e11  # seconds since the epoch: the hook has written no later time
 
 @dataclass(frozen=True)
 class Ring:
-    """`calls`: as `newest` gives them. `initialized`: whether there was a group at the end; None: unknown."""
+    """`calls`: as `newest` returns them. `initialized`: whether there was a group at the end; None:
+    unknown.
+    """
 
     calls: list[Collective] = field(default_factory=list)
     initialized: Optional[bool] = None
@@ -50,7 +52,9 @@ def read(path: str) -> Optional[Ring]:
 
 
 def counts(path: str) -> Optional[tuple[int, int]]:
-    """Return calls made and calls done so far, as numbers that grow with each; None: there is no ring."""
+    """Return the calls made and the calls done so far, as numbers that grow with each; None: there is no
+    ring.
+    """
     try:
         with open(path, "rb") as file:
             data = file.read(len(HEADER) + SLOTS * SLOT.size + _TEXT)
@@ -67,13 +71,13 @@ def counts(path: str) -> Optional[tuple[int, int]]:
 
 
 def _whole(data: bytes) -> list[tuple[Any, ...]]:
-    """Return the slots that were not cut while they were written."""
+    """Return the slots that were not damaged while they were being written."""
     slots = (SLOT.unpack_from(data, len(HEADER) + place * SLOT.size) for place in range(SLOTS))
     return [slot for place, slot in enumerate(slots) if slot[0] == slot[-1] and slot[0] % SLOTS == place]
 
 
 def parse(data: bytes, kept: int = KEPT) -> Optional[Ring]:
-    """Return the newest calls, about `kept`, in a file's content; None when it is no ring."""
+    """Return the newest calls, about `kept` of them, from a file's content; None if it is no ring."""
     text = data[len(HEADER) + SLOTS * SLOT.size :]
     if not data.startswith(HEADER) or not text:
         return None
@@ -96,7 +100,9 @@ def parse(data: bytes, kept: int = KEPT) -> Optional[Ring]:
 
 
 def newest(calls: list[Collective], kept: int) -> list[Collective]:
-    """Return the last `kept`, oldest first, and before them those of older messages that are still open."""
+    """Return the last `kept` calls, the oldest first, and before them older sends and receives that are still
+    open.
+    """
     older = [call for call in calls[:-kept] if call.p2p and call.state in ("entered", "issued", "waiting")]
     return older[-kept:] + calls[-kept:]
 
@@ -106,7 +112,7 @@ def sequences(calls: list[Collective]) -> list[CallSequence]:
     groups: dict[str, dict[int, Collective]] = {}
     for call in calls:
         if not call.p2p:
-            groups.setdefault(call.group, {})[call.seq] = call  # a refused call's number is given again
+            groups.setdefault(call.group, {})[call.seq] = call  # the number of a refused call is given again
     found = []
     for group, its in groups.items():
         number = last = max(its)

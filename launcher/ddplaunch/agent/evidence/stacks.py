@@ -110,9 +110,9 @@ def from_faulthandler(text: str) -> list[Stack]:
 
 
 def from_debug_server(text: str) -> list[Stack]:
-    """Return the stacks of the dump that a thread of torch's debug server has had faulthandler make.
+    """Return the stacks in the dump that a thread of torch's debug server had faulthandler make.
 
-    It begins with the newest thread: the main thread is the last.
+    It begins with the newest thread, so the main thread comes last.
     """
     threads = [thread for thread in _threads(text) if thread.frames]
     last = [replace(thread, main=True) for thread in threads[-1:]]
@@ -153,13 +153,13 @@ def _cut(frames: list[Frame]) -> list[Frame]:
 MPI_LIBRARY = "libmpi"
 """Prefix of the file name of every MPI's library."""
 _MPI_FILE = "mpi4py/MPI"
-"""File of the added frame: the extension's real name is not known from outside."""
+"""The file in the frame that is added: the extension's real name is not known from outside."""
 
 
 def with_mpi_function(stacks: list[Stack], ready: bool) -> list[Stack]:
     """Return the stacks of a process that has loaded MPI, with a frame for the main thread's MPI function.
 
-    `ready`: MPI is initialized. An endless import before that is MPI_Init.
+    `ready`: MPI is initialized. An import that never ends before that is MPI_Init.
     """
     return [_with_mpi_frame(stack, ready) if stack.main and stack.frames else stack for stack in stacks]
 
@@ -179,17 +179,17 @@ def _with_mpi_frame(stack: Stack, ready: bool) -> Stack:
 
 _FAULT_SIGNAL = signal.SIGRTMIN + 6  # as the hook registers it
 _DUMP_COMPLETE = 0.1
-"""Seconds without growth after which a dump counts as complete: it has no end mark."""
+"""Seconds without growth after which a dump counts as complete, because it has no end mark."""
 
 
 def ask_faulthandler(
     files: Mapping[int, str], until: float, meanwhile: Callable[[], None]
 ) -> dict[int, list[Stack]]:
-    """Have processes write their stacks by a signal, which needs no GIL.
+    """Have processes write their stacks, through a signal, which needs no GIL.
 
-    `files`: by pid, where faulthandler writes. Only processes whose hook has registered it may be asked: the
-    signal would end others. Returns stacks by pid, of those that have written any by `until`
-    (time.monotonic()). Calls `meanwhile` every 20 ms.
+    `files`: by pid, the file to which faulthandler writes. Only processes whose hook has registered it may be
+    asked, because the signal would end others. Returns the stacks, by pid, of those that have written any by
+    `until` (time.monotonic()). Calls `meanwhile` every 20 ms.
     """
     dumps: dict[int, _FaultDump] = {}
     for pid, path in files.items():
@@ -205,7 +205,7 @@ def ask_faulthandler(
 
 
 class _FaultDump:
-    """Text that faulthandler appends to a file from now on. Raises OSError where there is no such file."""
+    """Text that faulthandler appends to a file from now on. Raises OSError if there is no such file."""
 
     def __init__(self, path: str) -> None:
         self._file = open(path, encoding="utf-8", errors="replace")  # noqa: SIM115 - until it is read

@@ -1,8 +1,8 @@
-"""Finds out what a process or a thread waits for in the kernel: a file, a lock, or the GIL. From /proc.
+"""Finds out what a process or a thread waits for in the kernel: a file, a lock, or the GIL. It reads /proc.
 
-The collector asks it of suspects alone. `syscall` has the number and the arguments of what a process calls,
-`stack` the kernel's functions, for root alone. Where neither may be read, there is the function in `wchan`,
-and for a lock the kernel's table of locks. The file itself is never touched.
+The collector asks only about suspects. `syscall` has the number and the arguments of what a process calls;
+`stack` has the kernel's functions, but only for root. If neither may be read, there is the function in
+`wchan` and, for a lock, the kernel's table of locks. The file itself is never touched.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ _CALLS = {
 }
 """Numbers (asm/unistd.h) of calls that look up, read, write, lock or sync a file."""
 _LOCK = re.compile(r"(\d+): +(?:(->) *)?\w+ +\w+ +\w+ +(-?\d+) +\w+:\w+:(\d+) ")
-"""A line of /proc/locks, with its inode: who waits comes after the holder, with the same number."""
+"""A line of /proc/locks, with its inode. A process that waits comes after the holder, with the same
+number."""
 _INODE = re.compile(r"^ino:\s*(\d+)$", re.MULTILINE)
 _NOWHERE = ("", "", "")
 
@@ -48,7 +49,9 @@ class _Call(NamedTuple):
 
 
 def read_wait(pid: int, state: str, wchan: str) -> Optional[Wait]:
-    """Return what the main thread of a process waits for; None while it runs, or sleeps for no file."""
+    """Return what the main thread of a process waits for; None while it runs, or if it does not wait for a
+    file.
+    """
     if state not in ("S", "D"):
         return None
     call = _call(pid)
@@ -68,9 +71,10 @@ def read_wait(pid: int, state: str, wchan: str) -> Optional[Wait]:
 
 
 def polled_lock(pid: int, polls: Any, ranks: Iterable[int]) -> Optional[Wait]:
-    """Return the wait of a process that tries again and again for the lock on a file; None where it does not.
+    """Return the wait of a process that tries for the lock on a file again and again; None if it does not.
 
-    `polls`: the file, and whether one of `ranks` that has it open holds the lock; else it has locked it.
+    `polls`: the file, and whether the lock is held by one of `ranks` that has it open; otherwise that rank
+    has locked it.
     """
     if not polls:
         return None
@@ -83,7 +87,7 @@ def polled_lock(pid: int, polls: Any, ranks: Iterable[int]) -> Optional[Wait]:
 
 
 def _places(pid: int, path: str) -> list[str]:
-    """Return what the kernel says of each of its descriptors of this file."""
+    """Return what the kernel says about each of its descriptors for this file."""
     return [
         proc.text(pid, f"fdinfo/{each}") for each in _descriptors(pid) if _link(pid, f"fd/{each}") == path
     ]
@@ -92,12 +96,12 @@ def _places(pid: int, path: str) -> list[str]:
 def _call(pid: int) -> Optional[_Call]:
     words = proc.text(pid, "syscall").split()
     if len(words) < 7 or not words[0].isdigit():
-        return None  # it may not be read, or the process is in none: it touched a page of a mapped file
+        return None  # it may not be read, or it is in no call: then it touched a page of a mapped file
     return _Call(int(words[0]), [int(word, 16) for word in words[1:7]])
 
 
 def _path_of(pid: int, call: _Call) -> str:
-    """Return the path of the file that the call is about; empty when it is about none."""
+    """Return the path of the file that the call is about; empty if it is not about a file."""
     numbers = _CALLS.get(os.uname().machine, {})
     kind = next((kind for kind, calls in numbers.items() if call.number in calls), "")
     if kind in ("", _DESCRIPTOR):
@@ -133,14 +137,16 @@ def _mount_of(pid: int, path: str) -> tuple[str, str, str]:
 
 
 def _open_file(pid: int, inode: str) -> str:
-    """Return the path of its open file; "" where the kernel does not tell, before 5.14."""
+    """Return the path of its open file; "" if the kernel does not tell, as before 5.14."""
     descriptors = _descriptors(pid) if inode else []
     places = (each for each in descriptors if inode in _INODE.findall(proc.text(pid, f"fdinfo/{each}")))
     return next((path for path in (_link(pid, f"fd/{each}") for each in places) if path.startswith("/")), "")
 
 
 def _lock(pid: int) -> tuple[int, str]:
-    """Return who holds the lock for which this process waits, and its inode. -1: unknown; 0: none."""
+    """Return who holds the lock for which this process waits, and the lock's inode. -1: unknown; 0:
+    nobody.
+    """
     holders: dict[str, int] = {}
     for number, waits, owner, inode in _locks():
         if not waits:
@@ -151,7 +157,7 @@ def _lock(pid: int) -> tuple[int, str]:
 
 
 def _locks() -> list[tuple[str, ...]]:
-    """Return number, mark of a wait, owner and inode of each lock."""
+    """Return the number, the mark of a wait, the owner and the inode of each lock."""
     lines = proc.text(".", "locks").splitlines()
     return [line.groups() for line in map(_LOCK.match, lines) if line]
 
@@ -168,20 +174,21 @@ def _descriptors(pid: int) -> list[str]:
 _LOOKS_APART = 0.1
 """Seconds between the first and the last look, at least."""
 _LONGEST_LOOKS = 0.5
-"""Seconds for threads that may ask for the GIL: a look may find them awake, most often on a busy machine."""
+"""Seconds for threads that may be asking for the GIL: a look may find them awake, mostly on a busy
+machine."""
 _WAKEUPS_OF_GIL = 2
-"""Wake-ups between two looks, at least, of a thread that asks for the GIL: Python does so every 5 ms, less
-often on a busy machine. A thread that waits for a lock has none."""
+"""Wake-ups between two looks, at least, of a thread that asks for the GIL: Python wakes up every 5 ms, less
+often on a busy machine. A thread that waits for a lock does not wake up."""
 
 Thread = tuple[int, int]
-"""The numbers of a process and of its thread."""
+"""The number of a process, and of one of its threads."""
 
 
 class ThreadWaits:
-    """Tells by several looks which threads wait for a lock of their process, and which ask for the GIL.
+    """Tells, from several looks, which threads wait for a lock of their process and which ask for the GIL.
 
-    It looks at the futexes for which `threads` and `silent` ones wait: now, and with each `look_again`. The
-    silent are threads of hooks that owe an answer: they may ask for the GIL.
+    It looks at the futexes for which the threads in `threads` and `silent` wait: now, and at each
+    `look_again`. The silent ones are threads of hooks that have not answered: they may be asking for the GIL.
     """
 
     def __init__(self, threads: Iterable[Thread], silent: Iterable[Thread] = ()) -> None:
@@ -196,7 +203,7 @@ class ThreadWaits:
 
     @property
     def is_open(self) -> bool:
-        """Whether another look can tell more: the second does, however late it comes."""
+        """Whether another look can tell more. The second one does, however late it comes."""
         if self._again_at is None:
             return bool(self._first or self._undecided)
         now = time.monotonic()
@@ -205,7 +212,7 @@ class ThreadWaits:
         )
 
     def look_again(self) -> None:
-        """Look another time."""
+        """Look once more."""
         if self._again_at is None:
             self._again_at = time.monotonic()
         looks = {each: proc.thread_wait(*each) for each in self._first}
@@ -213,7 +220,7 @@ class ThreadWaits:
         self._look_at_silent()
 
     def is_on_lock(self, thread: Thread) -> bool:
-        """Whether it has not run between the looks, and only its own process can ever wake it."""
+        """Whether it has not run between the looks, and only its own process can ever wake it up."""
         wait = self._last.get(thread)
         return wait is not None and wait == self._first[thread] and wait.own and not wait.timed
 

@@ -1,8 +1,8 @@
 """One node at the gate: its checks, its way to the hub, the paths to its peers, then release or verdict.
 
-Run by `agent gate` before the launch command, once on each node. It leaves `Files.AGREED` for the node's
-supervisor, also on a disk that has filled up meanwhile. It decides nothing about other nodes: the hub
-does.
+`agent gate` runs it before the launch command, once on each node. It leaves `Files.AGREED` for the node's
+supervisor, even on a disk that has filled up meanwhile. It decides nothing about other nodes: that is the
+hub's task.
 """
 
 from __future__ import annotations
@@ -70,11 +70,11 @@ if TYPE_CHECKING:
     from ddplaunch.agent.gate.smoke import Smoke
 
 _AGREED_ROOM = 4096
-"""Bytes reserved on the disk at first: without the file the supervisor cannot even start."""
+"""Bytes to reserve on the disk at the beginning: without the file the supervisor cannot even start."""
 
 
 class AgreedFile:
-    """`Files.AGREED` in the node's folder: reserves space on entry, and frees what was not used."""
+    """`Files.AGREED` in the node's folder. It reserves space on entry, and frees what was not used."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -103,32 +103,33 @@ class AgreedFile:
 
 
 _MARGIN = 30.0
-"""Seconds beyond our own deadline for the verdict of the hub, which has the last word on the deadline."""
+"""Seconds beyond our own deadline to wait for the hub's verdict: the hub has the last word on the
+deadline."""
 _LOG_EVERY = 3.0
 _RECHECK = 2.0
-"""Seconds for a check that is repeated: the hub waits for our messages meanwhile."""
+"""Seconds for a check that is repeated, because the hub waits for our messages meanwhile."""
 _PAUSE = 0.8
 _REPORT_EVERY = 10.0
-"""Seconds after which the node checks in again while a check still fails."""
+"""Seconds after which the node checks in again if a check still fails."""
 
 
 _STOPS = (*STOPPING, signal.SIGQUIT)
 
 
 class _StoppedError(BaseException):
-    """A signal stops the gate. No Exception, so that no `except Exception` catches it."""
+    """A signal stops the gate. It is no Exception, so that no `except Exception` catches it."""
 
 
 def main(
     plan: JobPlan, folder: str, node: int, attempt: int, key: bytes, hub: Sequence[Endpoint], *, ran: bool
 ) -> int:
-    """Pass the gate. Returns `Exit.OK` when this node may start; then `Files.AGREED` is in its folder.
+    """Pass the gate. Returns `Exit.OK` if this node may start; then `Files.AGREED` is in its folder.
 
-    `ran`: its ranks ran until now, and go back to the gate.
+    `ran`: its ranks ran until now and are going back to the gate.
     """
     for number in signals.FORWARDED - signals.CRASHES - signals.PAUSES:
         if signal.getsignal(number) is not signal.SIG_IGN:
-            # The others are for the training, which does not run yet.
+            # The others are for the training, which is not running yet.
             signal.signal(number, _stop if number in _STOPS else lambda *_: None)
     signals.unblock()
     gate = Gate(Context(plan, folder, node, attempt, key, ran=ran), hub)
@@ -198,7 +199,7 @@ class Gate:
             checking.join(checks.SECONDS + 1)
         self._listen()
         if self._hub.before:
-            self._repeat_checks("names")  # a name that was unknown then may be known now
+            self._repeat_checks("names")  # a name that was unknown then may be known by now
         while True:
             self._channel = channel or self._hub.connect(self._deadline)
             self._channel.redactor = self._redactor
@@ -210,7 +211,7 @@ class Gate:
                 self._log(f"lost the hub ({error}), trying again")
                 time.sleep(_PAUSE)  # a hub that drops us at once must not be flooded
             except _StoppedError:
-                with contextlib.suppress(LostError):  # else the hub would blame the node
+                with contextlib.suppress(LostError):  # otherwise the hub would blame the node
                     self._channel.send(*Leave("told to stop").pack(), timeout=1.0)
                 raise
             finally:
@@ -238,7 +239,7 @@ class Gate:
             )  # the job needs one, even if it skips the check
 
     def _listen(self) -> None:
-        """Answer probes of peers from now on, at a free port (as torch uses) and at the master port."""
+        """From now on answer peers' probes, at a free port (as torch uses) and at the master port."""
         self._listener = ports.listen(None, 0)
         self._responder.listen(self._listener)
         self._context.again = True
@@ -248,7 +249,7 @@ class Gate:
     # ---------------------------------------------------------------- with the hub
 
     def _check_in(self) -> None:
-        """Send a small message, then the check-in of a few kB: an MTU black hole drops only the second.
+        """Send a small message, then the check-in of a few kB: an MTU black hole drops only the second one.
 
         Raises LostError.
         """
@@ -295,7 +296,7 @@ class Gate:
         return chosen or self._channel.local_address
 
     def _converse(self) -> int:
-        """Do what the hub asks; return the gate's exit code. Raises LostError, HubUnreachedError."""
+        """Do what the hub asks, and return the gate's exit code. Raises LostError and HubUnreachedError."""
         assert self._channel is not None
         handlers: dict[type[Message], Callable[[Any], Optional[int]]] = {
             Waiting: self._wait,
@@ -331,13 +332,13 @@ class Gate:
             more = f" and {waiting.more} more" if waiting.more else ""
             parts = [phrases.nodes(waiting.missing, self._plan.names) + more] if waiting.missing else []
             self._log(f"waiting for {'; '.join([*parts, *waiting.passing])} ({waiting.seconds:.0f} s)")
-        # With a pause, so that the hub's messages do not pile up while checks take their time.
+        # There is a pause, so that the hub's messages do not pile up while checks take their time.
         if now - self._rechecked > _PAUSE and any(each.patience is not None for each in self._results):
             self._recheck()
             self._rechecked = time.monotonic()
 
     def _recheck(self) -> None:
-        """Repeat failed checks that may pass; check in again when one has, or after _REPORT_EVERY."""
+        """Repeat failed checks that may pass. Check in again when one has passed, or after _REPORT_EVERY."""
         before = self._results
         self._repeat_checks()
         passed = [new for new, old in zip(self._results, before) if new.status != old.status]
@@ -418,11 +419,13 @@ class Gate:
         print(self._redactor.hide(text), flush=True)
 
     def _report(self, report: scheduler_log.UnreachedReport) -> None:
-        """Print a report for the scheduler's log, where the hub or the launcher may read it."""
+        """Print a report to the scheduler's log, where the hub or the launcher may read it."""
         print(scheduler_log.report_line(report), flush=True)
 
     def _hub_is_dead(self) -> Optional[Verdict]:
-        """Return the verdict of this node's hub if it could not listen: no gate can connect to it."""
+        """Return the verdict of this node's own hub if it could not listen, so that no gate can connect to
+        it.
+        """
         if self._node != 0 or not termination.wanted():
             return None  # elsewhere its exit ends the job
         try:
@@ -440,7 +443,7 @@ class Gate:
 
 
 def refuse(node: int, verdicts: Sequence[Verdict]) -> int:
-    """Print the verdicts and return the exit code of the first; no check is run."""
+    """Print the verdicts and return the exit code of the first one. No check is run."""
     print("\n".join(verdict_text.block(verdicts, final=True)), flush=True)
     code = catalogue.exit_code(verdicts[0])
     if termination.goes_last(node, code):

@@ -1,7 +1,7 @@
-"""Connects to the hub, and waits out failures that may pass: a hub or a name that does not exist yet.
+"""Connects to the hub, and waits while a failure may pass: the hub or its name may not exist yet.
 
-The gate calls it once, and again when the connection is lost. It opens no other connection, and blames
-the hub's address alone: what is wrong with the hub itself the hub's own verdict says.
+The gate calls it once, and again when the connection is lost. It opens no other connection, and blames only
+the hub's address: what is wrong with the hub itself is said in the hub's own verdict.
 """
 
 from __future__ import annotations
@@ -32,16 +32,17 @@ _CALL = 2.5
 _PAUSE = 0.1
 _LONGEST_PAUSE = 1.0
 _BRIEF = 5.0
-"""Seconds: a failure that has lasted less does not replace a longer one before it."""
+"""Seconds. A failure that has lasted less than this does not replace a longer one before it."""
 _LONG = 2.0
-"""Seconds without the hub until the first line of the log; the pause between two lines grows from there."""
+"""Seconds without the hub before the first line in the log. From there, the pause between two lines grows."""
 _LOOKUP_SECONDS = 1.0
 _ELSEWHERE = 9
-"""A port without a listener: a machine that refuses it is up, and so are the paths to it and back."""
+"""A port where nobody listens: if a machine refuses it, the machine is up, and so are the paths there and
+back."""
 
 
 class HubUnreachedError(Exception):
-    """Waiting for the hub is over; `verdict` has the reason."""
+    """We stop waiting for the hub. `verdict` has the reason."""
 
     def __init__(self, verdict: Verdict) -> None:
         super().__init__(verdict.sentence)
@@ -52,7 +53,7 @@ class HubUnreachedError(Exception):
 class _Failure:
     kind: str  # of UnreachableError, or stranger | shared | key | silent | filtered
     detail: str
-    since: float  # since when all calls have failed like this
+    since: float  # since when all calls have failed in this way
     before: Optional[_Failure] = None  # the failure until then
 
     def lasting(self) -> _Failure:
@@ -63,15 +64,15 @@ class _Failure:
 
 
 class HubConnection:
-    """Connects to the hub of one job from one node.
+    """Connects one node to the hub of one job.
 
-    While it waits, it passes lines to `log`, and the verdict so far with its seconds to `report`. `dead`
-    returns the verdict of a hub that can never be reached, else None.
+    While it waits, it passes lines to `log`, and to `report` the verdict so far with its seconds. `dead`
+    returns the verdict of a hub that can never be reached, or None.
 
-    `hub` are its name and addresses. Addresses come first: where there are some, a name that does not resolve
-    is a fact beside the verdict, neither its subject nor a reason to wait.
+    `hub` are the hub's name and addresses. Addresses come first. If there are any, a name that does not
+    resolve is only a fact in the verdict, neither its subject nor a reason to wait.
 
-    `twin`: the job's name, where the user has given the key to each node and may have given a wrong one.
+    `twin`: the job's name, if the user has given the key to each node and may have given a wrong one.
     """
 
     def __init__(
@@ -101,7 +102,7 @@ class HubConnection:
         self._platform = platform
         self._names_appear = platform.name_delay is not None and bool(names)
         self.before = ""  # the failure until the hub was reached, if that took long
-        self.nameless = 0.0  # seconds for which the hub's name was denied before it was known
+        self.nameless = 0.0  # seconds for which the hub's name was denied before it became known
         self.reached: Optional[Endpoint] = None
         self._started = self._logged = 0.0  # the beginning of this wait, and the last line about it
         self.round_trip = 0.0  # seconds of the last handshake
@@ -112,7 +113,7 @@ class HubConnection:
         return {str(address): failure.detail for address, failure in self._failures.items()}
 
     def connect(self, deadline: float) -> Channel:
-        """Connect to the hub. Raises HubUnreachedError at the deadline, or when waiting cannot help."""
+        """Connect to the hub. Raises HubUnreachedError at the deadline, or if waiting cannot help."""
         self._started = self._logged = time.monotonic()
         self._failures, self.before = {}, ""
         pause = _PAUSE
@@ -143,7 +144,7 @@ class HubConnection:
             pause = min(2 * pause, _LONGEST_PAUSE)
 
     def _log_waiting(self) -> None:
-        """Log and report the present failure, if that is due."""
+        """Log and report the present failure, if it is time to."""
         now = time.monotonic()
         failure = self._failures.get(self._decisive[0])
         if failure is not None and now - self._logged >= max(_LONG, (self._logged - self._started) / 4):
@@ -155,7 +156,9 @@ class HubConnection:
             self._report(UnreachedReport(self._node, seconds, verdict, hub))
 
     def verdict(self, seconds: float, gone: str = "") -> Verdict:
-        """Return why the hub was not reached in so many seconds; `gone`: how it failed once connected."""
+        """Return why the hub was not reached in so many seconds. `gone`: how it failed once it was
+        connected.
+        """
         address = self.reached or self._decisive[0]
         failure = _Failure("gone", gone, 0.0) if gone else self._failures[address]
         kind = "stranger" if failure.kind == "silent" else failure.kind
@@ -177,15 +180,15 @@ class HubConnection:
         return verdict.with_facts(facts)
 
     def _own_record(self) -> dns.DnsAnswer:
-        """Return the name server's answer for this node's own name, where a Service gives names."""
+        """Return the name server's answer for this node's own name, if a Service gives names."""
         if not self._names_appear:
             return dns.DnsAnswer(dns.NO_NAME, [], "", "")
         return dns.ask(self._names[self._node], time.monotonic() + _LOOKUP_SECONDS)
 
     def _call(self, address: Endpoint, deadline: float) -> Optional[Channel]:
-        """Try one address once; keep a failure in `_failures`.
+        """Try one address once, and keep a failure in `_failures`.
 
-        A name with several addresses belongs to several pods, of which one may be about to end.
+        A name with several addresses belongs to several pods, and one of them may be about to end.
         """
         begun = time.monotonic()
         before = self._failures.get(address)
@@ -204,7 +207,7 @@ class HubConnection:
             except RefusedError as error:
                 kind, detail = self._kind_of_refusal(error), str(error)
             if before is not None and kind in ("unanswered", "timeout") and patience - begun < _CALL:
-                continue  # the deadline cut it short: the failure before is the real one
+                continue  # the deadline cut it short, so the failure before is the real one
             if before is not None and before.kind == kind:
                 since, last = before.since, before.before
             else:
@@ -242,12 +245,12 @@ class HubConnection:
     def _is_over(self, address: Endpoint, now: float, deadline: float) -> bool:
         failure = self._failures[address]
         if self._is_nameless(failure, now):
-            # While we have a DNS record ourselves, node 0 alone is missing, and may still come.
+            # As long as we have a DNS record ourselves, only node 0 is missing, and it may still come.
             return now >= deadline or self._own_record().status != dns.RESOLVED
         return now >= min(deadline, failure.since + self._patience(address, failure.kind))
 
     def _is_nameless(self, failure: _Failure, now: float) -> bool:
-        """Whether the hub's name has been unknown for longer than new names take."""
+        """Whether the hub's name has been unknown for longer than new names need to appear."""
         delay = self._platform.name_delay if self._names_appear else None
         return failure.kind == "not-found" and delay is not None and now >= failure.since + delay
 

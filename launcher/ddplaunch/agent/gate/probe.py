@@ -29,21 +29,21 @@ from ddplaunch.agent.transport.protocol import (
 from ddplaunch.agent.transport.strangers import OURS, ask, describe, is_job
 
 SECONDS = 3.0
-"""Seconds for connecting, and again for the payload: a lost packet is resent after 1 s and after 3 s."""
+"""Seconds to connect, and again for the payload: a lost packet is sent again after 1 s and after 3 s."""
 PAYLOAD = 64 * 1024
-"""Bytes, far beyond any MTU: small messages alone pass through a black hole."""
+"""Bytes, far more than any MTU: small messages alone pass through a black hole."""
 _AGAIN = 4
-"""Further tries, all at once, of a silent path: a firewall drops them all, a lossy link does not."""
+"""Further tries of a silent path, all at once: a firewall drops them all, a lossy link does not."""
 _AGAIN_SECONDS = 1.3
-"""Seconds for each of these to connect, and again for the payload: enough to send a packet twice."""
+"""Seconds that each of these has to connect, and again for the payload: enough to send a packet twice."""
 _PAUSE = 0.5
-"""Seconds between tries of a path that is refused at once: firewall rules may be about to change. All tries
+"""Seconds between tries of a path that refuses at once: firewall rules may be about to change. All the tries
 together take at most SECONDS."""
 _ANSWERED = ("refused", "reset", "unreachable")
 _DOUBTS = 32
-"""Silent paths of one node that are tried again; where there are more, single packets are not the cause."""
+"""Silent paths of one node that are tried again. If there are more, single packets are not the cause."""
 _MOVED = 4096
-"""Bytes acknowledged by the peer above which part of the payload has arrived: the handshake has fewer."""
+"""If the peer acknowledges more bytes than this, part of the payload has arrived: the handshake has fewer."""
 _AT_ONCE = 256
 """Paths tried, or answered, at the same time. More probes wait in the kernel's queue."""
 _GREETING_SECONDS = 1.0
@@ -70,7 +70,7 @@ def run(node: int, tasks: list[MeshTask], key: bytes, attempt: int) -> list[Mesh
     """Return one result for each task, in their order."""
     data = os.urandom(PAYLOAD // 2).hex()
     slots = threading.BoundedSemaphore(_AT_ONCE)
-    doubts = threading.BoundedSemaphore(_DOUBTS)  # taken, and not given back
+    doubts = threading.BoundedSemaphore(_DOUBTS)  # each is taken once, and never given back
 
     def work(task: MeshTask) -> MeshResult:
         time.sleep(task.after)
@@ -101,7 +101,7 @@ def _all_at_once(works: list[Callable[[], T]]) -> list[T]:
 
 
 def _combine(first: _Try, again: list[_Try]) -> _Try:
-    """Return the result of several tries of one path. A path is closed only where every try fails."""
+    """Return the result of several tries of one path. A path is closed only if every try fails."""
     tries = [first, *again]
     failed = sum(each.outcome != "ok" for each in tries)
     if failed < len(tries):
@@ -114,7 +114,7 @@ def _combine(first: _Try, again: list[_Try]) -> _Try:
 
 
 def _try_patiently(task: MeshTask, key: bytes, attempt: int, data: str) -> _Try:
-    """Try the path; again, for at most SECONDS, while the network refuses it."""
+    """Try the path. While the network refuses it, try again for at most SECONDS."""
     started = time.monotonic()
     first = result = _try(task, key, attempt, data, SECONDS)
     while result.outcome in _ANSWERED and time.monotonic() - started + _PAUSE < SECONDS:
@@ -127,7 +127,7 @@ def _try_patiently(task: MeshTask, key: bytes, attempt: int, data: str) -> _Try:
 
 
 def _try(task: MeshTask, key: bytes, attempt: int, data: str, seconds: float) -> _Try:
-    """Try the path once. `seconds`: for connecting, and again for the payload."""
+    """Try the path once. `seconds`: to connect, and again for the payload."""
     try:
         channel = Channel.connect(task.address, task.port, key, attempt, time.monotonic() + seconds)
     except UnreachableError as error:

@@ -1,4 +1,7 @@
-"""The collective smoke test on one node: starts its ranks, reads their reports, ends them with the gate."""
+"""The collective smoke test on one node: starts its ranks, reads their reports, and ends them with the gate.
+
+`gate` makes it only if the job file asks for the test. It does not judge.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +28,15 @@ from ddplaunch.agent.system import phrases, ports, proc
 IMPORT = 60.0
 """Seconds to import torch: a Python environment on a busy network file system is slow."""
 PATIENCE = 20.0
-"""Seconds without a step of any rank here."""
+"""Seconds without a step by any rank here."""
 STUCK = 8.0
-"""Seconds without a step where a peer acknowledges nothing: the kernel has sent its data three times."""
+"""Seconds without a step while a peer acknowledges nothing: by then the kernel has sent its data three
+times."""
 SECONDS = 240.0
-"""Seconds by which the gate may last longer."""
+"""Seconds that the gate may take longer because of the test."""
 GRACE = 3.0
-"""Seconds without a step once a rank has failed: others may fail by themselves, or just wait for it."""
+"""Seconds without a step once a rank has failed: others may fail by themselves, or just wait for that
+rank."""
 _END = 5.0
 _LINES = 12
 _PREFIX = re.compile(r"^(\[[^]]*\] )?\S+:\d+:\d+ (\[\d+\] )?")
@@ -51,12 +56,12 @@ class _Rank:
         os.set_blocking(process.stdout.fileno(), False)
 
     def read(self) -> bool:
-        """Take in the rank's reports. Returns whether there were any."""
+        """Take the rank's reports. Returns whether there were any."""
         assert self.process.stdout is not None
         data = self.process.stdout.read() or b""
         *lines, self._text = (self._text + data).split(b"\n")
         for line in lines:
-            with contextlib.suppress(ValueError, AttributeError):  # a sitecustomize may print, too
+            with contextlib.suppress(ValueError, AttributeError):  # a sitecustomize may print as well
                 update = json.loads(line)
                 self.port = update.pop("port", self.port)
                 self.facts.update(update)
@@ -199,9 +204,11 @@ class Smoke:
         return ends.get(self._state, float("inf"))
 
     def close(self) -> None:
-        """Kill all ranks and their children. Waits _END seconds each: one in a driver call may not end."""
+        """Kill all ranks and their children. Waits _END seconds for each: one that is in a driver call may
+        not end.
+        """
         for rank in self._ranks:
-            if rank.process.poll() is None:  # else its number may be another's by now
+            if rank.process.poll() is None:  # otherwise its number may be another's by now
                 os.killpg(rank.process.pid, signal.SIGKILL)
         for rank in self._ranks:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -220,7 +227,9 @@ def _row(nodes: int, results: list[SmokeRank], backend: str) -> CheckResult:
 
 
 def _sockets(pid: int) -> tuple[list[str], list[str]]:
-    """Return peers that do not answer the process or acknowledge its data, and addresses where it listens."""
+    """Return the peers that do not answer the process or acknowledge its data, and the addresses where it
+    listens.
+    """
     inodes = proc.socket_inodes(pid)
     own = [each for each in ports.table() if each.inode in inodes]
     waits = {ports.address(s.remote) for s in own if s.state == ports.SYN_SENT or s.unconfirmed}
@@ -234,7 +243,7 @@ def _last(log: str) -> str:
 
 
 def nccl_lines(log: str) -> list[str]:
-    """Return the last lines of NCCL's log about warnings and progress, without their prefix."""
+    """Return the last warnings and progress lines of NCCL's log, without their prefix."""
     lines = [phrases.clipped(_PREFIX.sub("", line)) for line in _lines(log) if _PROGRESS.search(line)]
     return lines[-_LINES:]
 

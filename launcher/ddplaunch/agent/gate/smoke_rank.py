@@ -1,8 +1,8 @@
-"""One rank of the collective smoke test. Run by the trainer's Python, never imported by the agent.
+"""One rank of the collective smoke test. The trainer's Python runs it; the agent never imports it.
 
-Arguments: the agent's pid, the backend, this rank, the number of ranks, the local rank. Prints each stage as
-a line of JSON. Reads one line with the address and the port of rank 0's store. At the end it waits to be
-killed: peers may still need its connections.
+Arguments: the agent's pid, the backend, this rank, the number of ranks, the local rank. It prints each stage
+as a line of JSON, and reads one line with the address and the port of rank 0's store. At the end it waits to
+be killed, because peers may still need its connections.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 _KINDS = {TimeoutError: "timeout", ConnectionRefusedError: "refused"}
 
 _kept: list[Any] = []
-"""The store: that of rank 0 serves the others for as long as its process lives."""
+"""The store. Rank 0's serves the others for as long as its process lives."""
 
 
 def report(**facts: Any) -> None:
@@ -71,7 +71,7 @@ def _store(distributed: Any, address: str, port: int) -> Any:
 
 
 def add_up(torch: Any, distributed: Any, device: str, rank: int, world: int) -> None:
-    """Run all_reduce in all sizes, and check every number of the result."""
+    """Run all_reduce in all sizes, and check every number in the result."""
     begun, wanted = time.monotonic(), world * (world + 1) / 2
     seconds = 0.0
     for size in SIZES:
@@ -79,7 +79,7 @@ def add_up(torch: Any, distributed: Any, device: str, rank: int, world: int) -> 
             numbers = torch.full((size // 4,), rank + 1.0, device=device)
             started = time.monotonic()
             distributed.all_reduce(numbers)
-            sums = float(numbers.min()), float(numbers.max())  # which waits for a GPU to be done
+            sums = float(numbers.min()), float(numbers.max())  # this waits until a GPU is done
             seconds = time.monotonic() - started
             if sums != (wanted, wanted):
                 report(
@@ -97,4 +97,4 @@ if __name__ == "__main__":
     except Exception as failure:
         report(error=f"{type(failure).__name__}: {failure}"[:1000])
     sys.stdin.read()
-    os._exit(0)  # its threads need not be waited for
+    os._exit(0)  # no need to wait for its threads

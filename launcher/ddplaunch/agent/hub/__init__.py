@@ -1,4 +1,4 @@
-"""The meeting place of a job's nodes: check-ins, mesh, heartbeats, evidence, verdict.
+"""The place where a job's nodes meet: check-ins, mesh, heartbeats, evidence, verdict.
 
 `hub` is the process from start to end, and makes all others; `process` starts it again when it is killed, and
 `recovery` reads what it left. `server` owns sockets and authentication. `gate` and `run` handle the messages

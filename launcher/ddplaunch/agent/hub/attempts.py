@@ -1,10 +1,11 @@
 """Attempts within the launch commands: which one runs, what failed in it, and when to judge that again.
 
 torchrun starts its ranks again, a script starts another torchrun, a program calls mp.spawn once more. Each
-node reports by its heartbeats that it has new ranks. The first node that does so for the second time begins
-the next attempt of the job; until another follows, its ended ranks are of the attempt before.
+node reports in its heartbeats that it has new ranks. The first node that reports this for the second time
+begins the job's next attempt. Until another node follows, that node's ended ranks belong to the attempt
+before.
 
-Asked by `run` alone. Pure: time is an argument.
+Only `run` calls this. Pure: time is an argument.
 """
 
 from __future__ import annotations
@@ -18,14 +19,15 @@ from ddplaunch.agent.contract import Exit, JobEvidence, Phase, Verdict
 from ddplaunch.agent.hub.job_record import JobRecord
 
 SETTLE = 1.0
-"""Seconds after the first death for reports from other nodes, so that the first cause is known."""
+"""Seconds to wait after the first death for reports from other nodes, so that the first cause is known."""
 LAST = 3.0
-"""Seconds that a launch command has to end over a failure, before there is a notice: with its end comes the
-verdict, and a notice of the same would repeat it."""
+"""Seconds that a launch command has to end after a failure, before there is a notice. If it ends, the verdict
+comes, and a notice would only say the same."""
 DOUBT = 2.0
 """Seconds until the next judgement."""
 LEAVING = 20.0
-"""Seconds for which to judge again while a living rank is finalizing: its exit status is still missing."""
+"""Seconds for which to judge again while a living rank is finalizing, because its exit status is still
+missing."""
 
 
 @dataclass
@@ -34,7 +36,7 @@ class Failure:
 
     verdicts: list[Verdict]
     evidence: JobEvidence
-    due: float  # when to give notice of it
+    due: float  # when a notice of it is due
     by_agents: bool = False  # torchrun's agents may have sent these ranks away, to go on with other nodes
     noticed: bool = False
 
@@ -55,7 +57,7 @@ class LaunchAttempts:
         self.failure: Optional[Failure] = None
 
     def resume(self) -> None:
-        """Take the first report of each node as known: an earlier hub has seen the attempts before."""
+        """Treat each node's next report as known, because an earlier hub has already seen the attempts."""
         self._resumed = True
 
     @property
@@ -64,7 +66,9 @@ class LaunchAttempts:
         return self._behind
 
     def note_attempt(self, node: int, count: int) -> bool:
-        """Note a heartbeat's count of attempts. Returns whether the node has started other ranks since."""
+        """Note the count of attempts in a heartbeat. Returns whether the node has started new ranks since the
+        last one.
+        """
         known = self._counts.setdefault(node, count if self._resumed else 0)
         self._counts[node] = max(known, count)
         return count > known
@@ -80,7 +84,7 @@ class LaunchAttempts:
         self._behind.discard(node)
 
     def note_death(self, now: float) -> None:
-        """Note a death that is to be judged."""
+        """Note a death that has to be judged."""
         self.first_death = now if self.first_death is None else self.first_death
 
     def settles_at(self, now: float) -> float:
@@ -91,24 +95,24 @@ class LaunchAttempts:
 
     @property
     def has_past_verdicts(self) -> bool:
-        """Whether the job's verdicts are still those of an earlier attempt: they explain nothing now."""
+        """Whether the job's verdicts are still those of an earlier attempt, and so explain nothing now."""
         verdicts = self._record.verdicts
         return bool(verdicts) and verdicts is self._past_verdicts
 
     @property
     def verdicts(self) -> list[Verdict]:
-        """Return the job's verdicts, but for those of an earlier attempt."""
+        """Return the job's verdicts, without those of an earlier attempt."""
         return [] if self.has_past_verdicts else self._record.verdicts
 
     def pick_surer(self, verdicts: list[Verdict]) -> list[Verdict]:
-        """Return the verdicts, or where these are doubtful those that the attempt has had before."""
+        """Return the verdicts; if they are doubtful, the earlier ones of this attempt."""
         before = self.verdicts if self.failure is None else self.failure.verdicts
         return before if before and is_doubtful(verdicts) else verdicts
 
     def put_off_judgement(self, verdicts: list[Verdict], evidence: JobEvidence, now: float) -> bool:
-        """Judge again in DOUBT seconds, where the verdicts are doubtful and more may become known.
+        """Judge again in DOUBT seconds, if the verdicts are doubtful and more may become known.
 
-        Returns False when it was put off for long enough, or there is no doubt.
+        Returns False when that has been put off for long enough, or when there is no doubt.
         """
         since = now if self._doubt_since is None else self._doubt_since
         patience = LEAVING if _is_some_rank_leaving(evidence) else DOUBT
@@ -121,15 +125,15 @@ class LaunchAttempts:
     # ---------------------------------------------------------------- whether the others can go on
 
     def note_least_nodes(self, node: int, least: Optional[int]) -> None:
-        """Note the fewest nodes with which this node's torchrun goes on; None: it decides nothing."""
+        """Note the fewest nodes with which this node's torchrun goes on; None: it does not decide that."""
         if least is not None:
             self._least[node] = least
 
     def is_over(self, codes: dict[int, int], gone: Set[int]) -> bool:
-        """Whether a launch command has ended with a failure, and the others cannot go on without it.
+        """Whether a launch command has ended with a failure and the others cannot go on without it.
 
-        torchrun's agents decide among themselves whether they go on, as long as enough of them are left.
-        `codes`: of the nodes that have ended; `gone`: nodes that are lost.
+        torchrun's agents decide among themselves whether to go on, as long as enough of them are left.
+        `codes`: exit codes of the nodes that have ended; `gone`: nodes that are lost.
         """
         out = {node for node, code in codes.items() if code != Exit.OK} | gone
         left = self._record.members - out
@@ -138,20 +142,20 @@ class LaunchAttempts:
         return not left or not self._least or len(left) < min(self._least.values())
 
     def is_sending_away(self, evidence: JobEvidence) -> bool:
-        """Whether torchrun's agents may have ended all ranks that are dead: they go on with other nodes."""
+        """Whether torchrun's agents may have ended all dead ranks themselves, to go on with other nodes."""
         ends = [rank.exit for node in evidence.evidence for rank in node.ranks if rank.exit is not None]
         return bool(self._least) and all(end.by_us or end.signal == signal.SIGTERM for end in ends)
 
 
 def is_doubtful(verdicts: list[Verdict]) -> bool:
-    """Whether no verdict has a confidence of a half or more."""
+    """Whether no verdict has a confidence of one half or more."""
     return not verdicts or max(verdict.confidence for verdict in verdicts) < 0.5
 
 
 def announced_restart(evidence: JobEvidence) -> str:
-    """Return "torchrun starts again (attempt 2 of 3)" where torchrun will restart its ranks; "" elsewhere.
+    """Return "torchrun starts again (attempt 2 of 3)" if torchrun will restart its ranks; "" otherwise.
 
-    The environment of a worker has how often torchrun has started its workers again, and how often it may.
+    A worker's environment says how often torchrun has restarted its workers, and how often it may.
     """
     counts = {
         (rank.restart, rank.max_restarts)

@@ -179,7 +179,7 @@ class RankSignal:
 
 
 CHECKPOINT = 30.0
-"""Seconds the ranks have between SIGTERM and SIGKILL at REGROUP: they may write a checkpoint."""
+"""Seconds that the ranks have between SIGTERM and SIGKILL at REGROUP: they may write a checkpoint."""
 
 
 def farewell(code: int, verdicts: Sequence[Verdict]) -> End:
@@ -188,7 +188,7 @@ def farewell(code: int, verdicts: Sequence[Verdict]) -> End:
 
 
 BACK_TO_GATE = farewell(REGROUP, [])
-"""Answer to a supervisor of an earlier attempt: it lost its connection, and did not get the end."""
+"""Answer to a supervisor of an earlier attempt that lost its connection and so did not get the end."""
 
 
 def exit_code(verdicts: Sequence[Verdict], finished: Mapping[int, int]) -> int:
@@ -199,23 +199,24 @@ def exit_code(verdicts: Sequence[Verdict], finished: Mapping[int, int]) -> int:
 
 
 FAREWELL = 45.0
-"""Seconds for all nodes to end, torchrun's own patience included, before the hub goes without them."""
+"""Seconds for all nodes to end, including torchrun's own patience, before the hub goes without them."""
 UNWRITTEN = 1.0
-"""Seconds for the disk to take the status of a node that has finished. Then the node leaves all the same."""
+"""Seconds for the status of a node that has finished to reach the disk. After that the node leaves all the
+same."""
 
 
 class Closing:
-    """Ends the job for all nodes by one exit code and one reason. `now`: the monotonic clock."""
+    """Ends the job for all nodes with one exit code and one reason. `now`: the monotonic clock."""
 
     def __init__(self, record: JobRecord, sessions: NodeSessions) -> None:
         self.exit_code: Optional[int] = None
-        self.leave_at = 0.0  # once `exit_code` is set: when the hub ends, even with nodes left
+        self.leave_at = 0.0  # when the hub ends, even if nodes are left; counts once `exit_code` is set
         self._record = record
         self._sessions = sessions
         self._leaving: dict[Session, float] = {}  # when each sent `finished`
 
     def resume(self, now: float) -> bool:
-        """Go on with the end that an earlier hub has decided. Returns False without one."""
+        """Go on with the end that an earlier hub decided. Returns False if it decided none."""
         self.exit_code, self.leave_at = self._record.decided, now + FAREWELL
         return self.exit_code is not None
 
@@ -228,10 +229,10 @@ class Closing:
         self._send_end(code)
 
     def conclude(self, codes: set[int], gone: bool) -> None:
-        """End a job whose nodes have all ended without a verdict of the hub. `gone`: some nodes were lost."""
+        """End a job whose nodes have all ended without a verdict. `gone`: some nodes were lost."""
         if codes == {Exit.OK} and not gone:
             if self._record.failed_attempts:
-                self._record.evidence = None  # it is kept with the attempt that has failed
+                self._record.evidence = None  # it is kept with the attempt that failed
             self._record.set_verdicts([])
             self._record.add_event("end", "all ranks have finished")
         self.exit_code = max(codes, default=Exit.NODE_AT_FAULT)
@@ -242,7 +243,9 @@ class Closing:
         self._sessions.send_to_all(farewell(code, self._record.verdicts))
 
     def note_leaving(self, session: Session, checkpoint: str, now: float) -> None:
-        """Note a node that has finished. It leaves once our files show it: no later hub must wait for it."""
+        """Note a node that has finished. It may leave once our files show that, so that no later hub waits
+        for it.
+        """
         self._leaving[session] = now
         if checkpoint and session.node is not None:
             self._record.update_node(session.node, detail=checkpoint)

@@ -1,8 +1,10 @@
-"""Evidence of all nodes: requested in rounds, at one moment from all, and kept with the ends reported
-since.
+"""Evidence of all nodes: asked for in rounds, from all at one moment, and kept with the ends reported since.
 
-Each node dates its evidence by its own clock. A heartbeat's send time and its arrival bound how far that
-clock is off; beyond SKEW the hub moves the node's times onto its own clock, so that "first" means first.
+Each node dates its evidence by its own clock. A heartbeat's send time and its arrival show within which
+bounds that clock is off. Beyond SKEW the hub converts the node's times to its own clock, so that "first"
+means first.
+
+`run` decides when a round starts; nothing here judges.
 """
 
 from __future__ import annotations
@@ -29,24 +31,27 @@ from ddplaunch.agent.contract import (
 from ddplaunch.agent.contract.bundle_file import MOST_DUMPS
 from ddplaunch.agent.contract.messages import RankEnded
 
-if TYPE_CHECKING:  # the supervisor uses this module too, and needs neither
+if TYPE_CHECKING:  # the supervisor uses this module too, and needs neither of them
     from ddplaunch.agent.hub.job_record import JobRecord
     from ddplaunch.agent.hub.server import Session
 
 COLLECT = 3.0
-"""Seconds every node has for its evidence."""
+"""Seconds that every node has for its evidence."""
 LATE = 8.0
-"""Seconds until a node without an answer counts as silent. A busy machine answers late, too; a node that is
-gone, or whose network is, is known by then."""
+"""Seconds until a node that has not answered counts as silent. A busy machine answers late, but by then you
+know a node that is gone, or whose network is."""
 _LEAST_ROOM = 320 << 10
-"""Bytes of flight recorders of one node: of eight ranks that have the 2,000 entries that torch keeps."""
+"""Bytes for the flight recorders of one node: enough for eight ranks with the 2,000 entries that torch keeps.
+"""
 SKEW = 1.0
-"""Seconds. A smaller difference may be a slow message; nodes on one machine need no correction."""
+"""Seconds. A smaller difference may come from a slow message; nodes on one machine need no correction."""
 
 
 @dataclass
 class EvidenceRound:
-    """One request to all nodes. `wanted`: those that got it; `clients`: sessions that wait for the bundle."""
+    """One request to all nodes. `wanted`: the nodes that got it; `clients`: sessions that wait for the
+    bundle.
+    """
 
     id: int
     why: str
@@ -58,7 +63,7 @@ class EvidenceRound:
 
     @property
     def own_crashes(self) -> list[tuple[int, RankEnded]]:
-        """Return the deaths set aside that our question to NCCL has not caused: node 0, which asks, lives."""
+        """Return the deaths set aside that our question to NCCL did not cause: node 0, which asks, lives."""
         node = self.got.get(0)
         excused = node is None or node.ras or any(text.startswith("NCCL RAS:") for text in node.missing)
         return [] if excused else self.crashes
@@ -74,30 +79,32 @@ class EvidenceRounds:
         self.current: Optional[EvidenceRound] = None
 
     def request(self, why: str, now: float, client: Optional[Session] = None) -> None:
-        """Start a round now, or after those that were requested before."""
+        """Start a round now, or after the rounds that were requested before."""
         self._last += 1
         self._queue.append(EvidenceRound(self._last, why, [] if client is None else [client]))
         self.start(now)
 
     def start(self, now: float) -> None:
-        """Start the next round, when none is under way."""
+        """Start the next round, if none is under way."""
         if self._queue and self.current is None:
             self.current = self._queue.pop(0)
             self.current.deadline = now + LATE
             self.current.wanted = set(self._collect(self.current))
 
     def add(self, number: int, evidence: NodeEvidence) -> None:
-        """Take a node's evidence. Number 0: unrequested; in a round it counts as the answer."""
+        """Take a node's evidence. Number 0 was not requested; during a round it counts as the answer."""
         if self.current is not None and number in (self.current.id, 0):
             self.current.got[evidence.node] = evidence
 
     def excuse(self, node: int) -> None:
-        """Wait no longer for a node that has ended: what it knew was sent before."""
+        """Stop waiting for a node that has ended: it has already sent what it knew."""
         if self.current is not None:
             self.current.wanted.discard(node)
 
     def end_if_done(self, now: float) -> Optional[EvidenceRound]:
-        """End and return the current round, once all have answered or its deadline is past; else None."""
+        """End the current round and return it, if all have answered or its deadline has passed; None
+        otherwise.
+        """
         done = self.current
         if done is None or not (done.wanted <= done.got.keys() or now >= done.deadline):
             return None
@@ -105,9 +112,9 @@ class EvidenceRounds:
         return done
 
     def set_aside_crash(self, node: int, ended: RankEnded) -> bool:
-        """Keep a death for the round's end if it may be of our own making, and return whether it is.
+        """Keep a death for the round's end if we may have caused it, and return whether we may have.
 
-        At the end of a hang NCCL is asked, see `evidence.ras`.
+        At the end of a hang, NCCL is asked; see `evidence.ras`.
         """
         done, end = self.current, ended.rank.exit
         if done is None or done.why != "deadline" or end is None or end.signal != signal.SIGSEGV:
@@ -129,7 +136,7 @@ class Clocks:
         self._ahead: dict[int, float] = {}
 
     def note(self, node: int, sent: float, received: float) -> None:
-        """Note a message `sent` by the node's clock, and `received` by ours, which was no earlier."""
+        """Note a message `sent` by the node's clock and `received` by ours, which cannot be earlier."""
         ahead = sent - received
         self._ahead[node] = max(self._ahead.get(node, ahead), ahead)
 
@@ -138,7 +145,7 @@ class Clocks:
         return ahead if abs(ahead) > SKEW else 0.0
 
     def correct_node(self, evidence: NodeEvidence) -> NodeEvidence:
-        """Return the node's evidence, with its times on the hub's clock."""
+        """Return the node's evidence, with its times converted to the hub's clock."""
         ahead = self.ahead(evidence.node)
         if not ahead:
             return evidence
@@ -150,7 +157,7 @@ class Clocks:
         )
 
     def correct_rank(self, node: int, rank: RankEvidence) -> RankEvidence:
-        """Return a rank's evidence, with its times on the hub's clock."""
+        """Return a rank's evidence, with its times converted to the hub's clock."""
         ahead = self.ahead(node)
         if not ahead:
             return rank
@@ -161,9 +168,9 @@ class Clocks:
 def dump_room(
     nodes: Iterable[int], verdicts: Sequence[Verdict], evidence: Optional[JobEvidence]
 ) -> dict[int, int]:
-    """Return the bytes that flight recorders of each node may take, those of blamed ranks first.
+    """Return how many bytes the flight recorders of each node may take. Those of blamed ranks come first.
 
-    The nodes for which there is no room get 0, so that a bundle of thousands of ranks stays small.
+    Nodes for which there is no room get 0, so that the bundle of thousands of ranks stays small.
     """
     wanted = sorted(nodes)
     ranks = {rank for verdict in verdicts for rank in (*verdict.ranks, *verdict.victims[:1])}
@@ -191,11 +198,11 @@ def job_evidence(
     hosts: dict[int, str],
     lost: list[Lost],
 ) -> JobEvidence:
-    """Return the job's evidence: the nodes' answers, and the later deaths (by node and pid)."""
+    """Return the job's evidence: the nodes' answers, and the deaths since then (by node and pid)."""
     evidence = []
     for number in sorted({*nodes, *(node for node, _ in deaths)}):
         ends = {pid: death for (node, pid), death in deaths.items() if node == number}
-        # A node whose ranks ended before the first round has reported their ends alone.
+        # A node whose ranks ended before the first round has reported only their ends.
         node = nodes.get(number) or NodeEvidence(number, hosts.get(number, ""), at, Phase.ENDED)
         ranks = [_latest(rank, ends.pop(rank.pid, None)) for rank in node.ranks]
         # Another process has taken the place of one that died before.
@@ -240,13 +247,13 @@ class EvidenceStore:
         self._clocks.note(node, at, time.time())
 
     def note_beat(self, node: int, beat: Beat) -> None:
-        """Note the clock of a heartbeat. Raises ContractError where it is another node's."""
+        """Note the clock from a heartbeat. Raises ContractError if the heartbeat is another node's."""
         if beat.node != node:
             raise codec.ContractError(f"node {node} sends the heartbeat of node {beat.node}")
         self.note_clock(node, beat.at)
 
     def add_evidence(self, node: int, sent: NodeEvidence) -> NodeEvidence:
-        """Keep a node's evidence; return it on our clock. Raises ContractError where it is another node's."""
+        """Keep a node's evidence; return it on our clock. Raises ContractError if it is another node's."""
         if sent.node != node:
             raise codec.ContractError(f"node {node} sends the evidence of node {sent.node}")
         evidence = self._clocks.correct_node(sent)
@@ -255,7 +262,9 @@ class EvidenceStore:
         return shared
 
     def _shared(self, rank: RankEvidence) -> RankEvidence:
-        """Return the evidence with one list of members per group, shared by all ranks: it may be long."""
+        """Return the evidence with one list of members per group that all ranks share, because it may be
+        long.
+        """
         known = self._members
         groups = [
             replace(each, ranks=known.setdefault(tuple(each.ranks), each.ranks)) for each in rank.groups
@@ -276,15 +285,15 @@ class EvidenceStore:
         self._known[node] = replace(evidence, ranks=[*others, self._clocks.correct_rank(node, rank)])
 
     def is_known(self, node: int, rank: RankEvidence) -> bool:
-        """Whether the end of this process was reported before: a node that rejoins repeats it."""
+        """Whether the end of this process was reported before: a node that rejoins repeats its reports."""
         return (node, rank.pid) in self._ended
 
     def is_past(self, node: int, rank: RankEvidence) -> bool:
-        """Whether the rank's process is of an earlier attempt of the launch command."""
+        """Whether the rank's process belongs to an earlier attempt of the launch command."""
         return (node, rank.pid) in self._replaced
 
     def forget_ranks(self, node: int, present: Container[int]) -> None:
-        """Forget the node's ranks, but for the `present` pids: the launch command has started others."""
+        """Forget the node's ranks except the `present` pids: the launch command has started new ones."""
         evidence = self._known.pop(node, None)
         known = [] if evidence is None else evidence.ranks
         gone = {pid for pid in (*(rank.pid for rank in known), *self._dead_pids(node)) if pid not in present}
@@ -305,9 +314,9 @@ class EvidenceStore:
         done: Optional[EvidenceRound] = None,
         behind: Container[int] = (),
     ) -> JobEvidence:
-        """Return the job's evidence: of round `done`, or without one the last of each node.
+        """Return the job's evidence: that of round `done`, or without a round the last evidence of each node.
 
-        `behind`: nodes whose ended ranks are of an earlier attempt of the launch commands.
+        `behind`: nodes whose ended ranks belong to an earlier attempt of the launch commands.
         """
         late = set() if done is None else done.wanted - done.got.keys()
         known = {

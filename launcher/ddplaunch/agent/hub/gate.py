@@ -1,7 +1,7 @@
 """The hub's side of the gate: membership, mesh, smoke test, then one release or one verdict for all nodes.
 
-`hub` makes a `GateSession`, and the server hands it the messages of gates. It decides by `diagnosis.gate`,
-and starts nothing itself: what a node has to try travels to that node's gate as a message.
+`hub` makes a `GateSession`, and the server hands it the messages of the gates. It lets `diagnosis.gate`
+decide, and starts nothing itself: what a node has to try goes to that node's gate as a message.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from ddplaunch.agent.text.quantities import count
 
 
 class GateState(enum.Enum):
-    """States of the gate. RELEASED and JUDGED are its two ends."""
+    """States of the gate. It ends in RELEASED or JUDGED."""
 
     CHECKING_IN = "waits for all nodes to check in"
     MESHING = "waits for the results of all paths"
@@ -70,18 +70,18 @@ ENDS = (GateState.RELEASED, GateState.JUDGED)
 
 
 MESH_SECONDS = 20.0
-"""Seconds for all probes of all nodes; each takes 11 s at the very most."""
+"""Seconds for all probes of all nodes; each probe takes 11 s at the very most."""
 _REPORTS = 200
-"""Nodes whose probes and results may take a second more: they queue for node 0."""
+"""Nodes for whose probes and results one more second is allowed, because they queue for node 0."""
 LINGER = 2.0
-"""Seconds for all clients to read the verdict before the hub ends."""
+"""Seconds that all clients have to read the verdict before the hub ends."""
 _SOON = 1.0
-"""Seconds of the mesh after which the verdicts known so far are published; most meshes take less."""
+"""Seconds into the mesh after which the verdicts known so far are published; most meshes take less."""
 _READ_LOG_EVERY = 0.5
 
 
 class GateSession:
-    """Sessions of gates, from `here` to `release` or `verdict`."""
+    """Sessions of the gates, from `here` to `release` or `verdict`."""
 
     takes = messages.by_way(Way.GATE_TO_HUB)
 
@@ -102,7 +102,7 @@ class GateSession:
         self._preliminary = PreliminaryVerdicts(record)
         self._gates: dict[int, Session] = {}
         self._audience: set[Session] = set()  # gates that get the verdict, strays included
-        self._foreseen: list[Verdict] = []  # known already while the paths are tried
+        self._foreseen: list[Verdict] = []  # known already while paths are being tried
         self._log_read = 0.0
         self._noted: set[str] = set()
         self._reported: set[int] = set()
@@ -115,7 +115,7 @@ class GateSession:
         self._resumed = False
 
     def resume(self) -> None:
-        """Go on in the place of a hub that was killed, with what it has left in the record."""
+        """Go on in place of a hub that was killed, with what it left in the record."""
         self._resumed = True
         if self._record.phase not in (Phase.STARTING, Phase.GATE):
             self._enter(GateState.RELEASED)
@@ -149,8 +149,8 @@ class GateSession:
         elif isinstance(message, messages.Leave):
             self._take_leave(session)
         if self.state != GateState.CHECKING_IN or len(self._gates) == len(self._record.members):
-            # The last message of all is acted on at once. An exception of ours is left to the next tick: here
-            # it would drop the client that sent this message.
+            # The last message of all is acted on at once. If our own code raises, the next tick deals with
+            # it: here the exception would drop the client that sent this message.
             with contextlib.suppress(Exception):
                 self._act(self._clock())
 
@@ -169,7 +169,7 @@ class GateSession:
         self._record.update_node(node, phase=Phase.STARTING, detail="its gate went away")
         self._membership.note_lost(node)
         if self.state != GateState.CHECKING_IN:
-            self._act(self._clock())  # before its gate comes again, and waits for messages that are past
+            self._act(self._clock())  # before its gate comes again and waits for past messages
 
     async def tick(self, now: float) -> None:
         self._act(now)
@@ -206,7 +206,7 @@ class GateSession:
         self._record.enter(Phase.GATE)
         self._record.update_node(node, phase=Phase.GATE, host=check_in.host, detail="")
         if self.state == GateState.RELEASED and self._record.agreed is not None:
-            self._send_release([session])  # its gate was started again after the others had gone on
+            self._send_release([session])  # its gate was started again after the others had left
 
     def _take_results(self, session: Session, message: messages.MeshResults) -> None:
         if session.node is not None and self.state == GateState.MESHING:
@@ -217,7 +217,7 @@ class GateSession:
             self._record.links[str(session.node)] = {**message.links, **links}
 
     def _take_leave(self, session: Session) -> None:
-        """Let go of a gate that was stopped from outside. The job ends when the last one has left."""
+        """Let go of a gate that was stopped from outside. The job ends when the last gate has left."""
         node = session.node
         if node is not None and self._gates.get(node) is session:
             del self._gates[node]
@@ -233,7 +233,7 @@ class GateSession:
         self.state = state
 
     def _act(self, now: float) -> None:
-        """Do what is due in the present state."""
+        """Do what is due in the current state."""
         {
             GateState.CHECKING_IN: self._await_check_ins,
             GateState.MESHING: self._await_mesh,
@@ -245,7 +245,7 @@ class GateSession:
 
     def _await_check_ins(self, now: float) -> None:
         if self._record.phase not in (Phase.STARTING, Phase.GATE):
-            # This hub was started again, and supervisors have joined: the gate is past.
+            # This hub was started again and supervisors have joined, so the gate is over.
             self._enter(GateState.RELEASED)
             return
         if now - self._log_read >= _READ_LOG_EVERY:
@@ -288,7 +288,7 @@ class GateSession:
             session.send(messages.Mesh([*tasks[node], *more]))
 
     def _note(self, kind: str) -> None:
-        """Log notes on a job that can run all the same, each once."""
+        """Log notes about a job that can run all the same, each one once."""
         for note in self._known_notes():
             if note not in self._noted:
                 self._noted.add(note)
@@ -321,7 +321,7 @@ class GateSession:
             self._unbind(now)
 
     def _await_smoke_test(self, now: float) -> None:
-        """Run the smoke test, where the job asks for it."""
+        """Run the smoke test, if the job asks for it."""
         if self._is_broken_up():
             return
         verdicts = self._smoke.step(now, self.known(), self._gates)
@@ -337,25 +337,25 @@ class GateSession:
             self._gates[0].send(messages.Unbind())
 
     def _await_unbinding(self, now: float) -> None:
-        """Wait until node 0 has given up the master port: no trainer may connect before."""
+        """Wait until node 0 has released the master port: no trainer may connect before that."""
         if not self._is_broken_up() and now > self._mesh_deadline:
             self._release()
 
     def _is_broken_up(self) -> bool:
-        """Whether a node has gone. The job ends, for the others would wait for it."""
+        """Whether a node has gone. Then the job ends, because the others would wait for that node."""
         gone = sorted(self._record.members - self._gates.keys())
         if gone and not self._membership.is_ending():
             self._end_unless_enough(self._judge(missing=gone))
         return bool(gone)
 
     def _linger_after_release(self, now: float) -> None:
-        """End the hub where the gate was the whole job, once all gates have gone."""
+        """End the hub once all gates have gone, if the gate was the whole job."""
         if self._gate_only and (not self._gates or now > self._mesh_deadline + LINGER):
             self._record.end(Exit.OK)
 
     def _linger_after_verdict(self, now: float) -> None:
         assert self._end is not None
-        # After a restart, gates that have not heard the verdict are about to call.
+        # After a restart, gates that have not heard the verdict will call soon.
         if now > self._end[0] or not (self._audience or self._resumed):
             self._record.end(self._end[1])
 
@@ -371,7 +371,7 @@ class GateSession:
             left = "" if who == membership.ALL else f" with {who}"
             self._record.add_event("release", f"gate passed in {seconds:.1f} s{left}, starting")
             self._notes = self._known_notes()
-            self._record.save()  # before it is sent: a later hub must know of it
+            self._record.save()  # before it is sent, because a later hub must know of it
             self._send_release(self._gates.values())
 
     def _end_unless_enough(self, verdicts: list[Verdict]) -> None:
@@ -400,7 +400,9 @@ class GateSession:
         self._send_verdict(self._audience)
 
     def _end_stopped(self) -> None:
-        """End a job that was stopped; with a verdict only where a node had gone before, which may be why."""
+        """End a job that was stopped. There is a verdict only if a node had gone before that, which may be
+        the reason.
+        """
         lost = sorted(self._membership.vanished)
         self._end_with(self._record.verdicts or (self._judge(missing=lost) if lost else []), Exit.STOPPED)
 
@@ -415,7 +417,7 @@ class GateSession:
     def _send_agreed(
         self, sessions: Iterable[Session], message: Callable[[RendezvousSettings], Message]
     ) -> None:
-        """Send each node its own settings; equal ones are encoded once."""
+        """Send each node its own settings. Nodes with the same settings get one encoded message."""
         agreed = self._record.agreed
         assert agreed is not None
         alike: dict[Optional[interfaces.InterfaceFix], list[Session]] = {}
@@ -442,9 +444,9 @@ class GateSession:
 
 
 class PreliminaryVerdicts:
-    """Verdicts by which the job would end if nothing changed, published while they may still pass.
+    """Verdicts with which the job would end if nothing changed. They are published while they may still pass.
 
-    So the user reads within seconds what is wrong, and the job still has its minute to recover.
+    So you read within seconds what is wrong, and the job still has its minute to recover.
     """
 
     def __init__(self, record: JobRecord) -> None:
@@ -466,10 +468,10 @@ class PreliminaryVerdicts:
 
 
 def peer_addresses(check_ins: dict[int, CheckIn], reached_at: list[str]) -> dict[int, str]:
-    """Return the address at which peers reach each node: its own end of its connection to the hub.
+    """Return the address at which peers reach each node: the node's own end of its connection to the hub.
 
     Node 0's connection to its own hub often runs over loopback. Its address is then the one at which most
-    others have reached the hub (`reached_at`, one per node).
+    other nodes have reached the hub (`reached_at`, one per node).
     """
     result = {node: check_in.address for node, check_in in check_ins.items()}
     outside = [address for address in reached_at if not is_loopback(address)]
@@ -481,7 +483,7 @@ def peer_addresses(check_ins: dict[int, CheckIn], reached_at: list[str]) -> dict
 def agree_on_settings(
     plan: JobPlan, check_ins: dict[int, CheckIn], peer_addresses: dict[int, str], regroups: int = 0
 ) -> RendezvousSettings:
-    """Return the settings for all nodes. Interfaces are named by the job file alone; nothing is guessed."""
+    """Return the settings for all nodes. Only the job file names interfaces; nothing is guessed."""
     why = {}
     master = plan.master_addr or peer_addresses[0]
     why["MASTER_ADDR"] = (
@@ -494,7 +496,7 @@ def agree_on_settings(
     env = {}
     if plan.gate.interface:
         for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
-            exact = "=" if name.startswith("NCCL") else ""  # NCCL takes a prefix otherwise, Gloo never does
+            exact = "=" if name.startswith("NCCL") else ""  # NCCL takes a prefix without it, Gloo never does
             env[name] = exact + plan.gate.interface
             why[name] = "gate.interface of the job file"
     elif len({(c.machine, c.netns) for c in check_ins.values()}) == 1 and not _gloo_finds_address(check_ins):
@@ -505,16 +507,19 @@ def agree_on_settings(
 
 
 def _gloo_finds_address(check_ins: dict[int, CheckIn]) -> bool:
-    """Whether every node's own name has an address it can bind. Unknown counts as yes: no variable is set."""
+    """Whether every node's own name has an address that it can bind. Unknown counts as yes: no variable is
+    set.
+    """
     return all(c.facts.get("names", {}).get("own_bindable", True) for c in check_ins.values())
 
 
 SMOKE_IMPORT = 75.0
-"""Seconds for all gates to report that their ranks have imported torch; each gives up a little earlier."""
+"""Seconds for all gates to report that their ranks have imported torch. Each gate gives up a little earlier.
+"""
 SMOKE_RUN = 180.0
 """Seconds for all results: a gate reports 20 s after its ranks have stopped moving."""
 _SMOKE_GRACE = 2.0
-"""Seconds for the other nodes, once one has reported a failure."""
+"""Seconds that the other nodes have once one has reported a failure."""
 _SMOKE_LAST = 5.0
 
 
@@ -526,7 +531,7 @@ class _SmokeState(enum.Enum):
 
 
 class SmokeTest:
-    """The smoke test of all nodes, from `begin` until `step` returns the verdicts, or none."""
+    """The smoke test of all nodes. It runs from `begin` until `step` returns its verdicts, if any."""
 
     def __init__(self, record: JobRecord) -> None:
         self._record = record
@@ -538,7 +543,9 @@ class SmokeTest:
         self._deadline = 0.0
 
     def begin(self, now: float, view: GateView) -> Callable[[RendezvousSettings], SmokeBegin]:
-        """Start the test. Returns a function from a node's settings to the message that starts it there."""
+        """Start the test. Returns a function that turns a node's settings into the message that starts the
+        test there.
+        """
         self._backends = smoke_test.backends(view)
         self._deadline = now + SMOKE_IMPORT
         self._record.add_event(
@@ -556,7 +563,7 @@ class SmokeTest:
             self._results[session.node] = message.ranks
 
     def step(self, now: float, view: GateView, gates: Mapping[int, Session]) -> Optional[list[Verdict]]:
-        """Return the verdicts of the test, empty when it has passed; None while it goes on."""
+        """Return the verdicts of the test, an empty list if it has passed; None while it is running."""
         if (
             self._state == _SmokeState.IMPORTING
             and len(self._ready) == view.plan.nodes

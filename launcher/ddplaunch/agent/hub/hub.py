@@ -1,4 +1,8 @@
-"""The hub's process, from its socket to its last output, which is the verdict and the bundle."""
+"""The hub's process, from its socket to its last output: the verdict and the bundle.
+
+`agent.cli` starts it on node 0 through `process`. It makes the record, the server and the sessions, and
+decides nothing about the job itself.
+"""
 
 from __future__ import annotations
 
@@ -47,31 +51,32 @@ from ddplaunch.agent.transport import endpoints
 from ddplaunch.agent.transport.endpoints import Endpoint
 
 _DRAIN = 2.0
-"""Seconds for clients to read the last messages."""
+"""Seconds that clients have to read the last messages."""
 LAST = 35.0
-"""Seconds, in a pod, from SIGTERM to our last output, even when nodes have not ended by then: with the time
-that node 0's supervisor takes before, it stays within the pod's grace period."""
+"""Seconds, in a pod, from SIGTERM to our last output, even if nodes have not ended by then. Together with the
+time that node 0's supervisor takes before, this stays within the pod's grace period."""
 _COLUMNS = 120
 _PRINTED_DUMPS = 1 << 20
-"""Bytes of flight recorders in the log: a machine keeps ten megabytes of a container's."""
+"""Bytes of flight recorders in the log: a machine keeps ten megabytes of a container's log."""
 _LOCAL = "127.0.0.1"
 _HELD = 4.0
-"""Seconds to wait for a held port: its holder, say the hub of an earlier attempt, may be about to end."""
+"""Seconds to wait for a port that is held: its holder, such as the hub of an earlier attempt, may be about to
+end."""
 _PAUSE = 0.2
 _RESOLVE = 1.0
 _FILES = 65536
-"""Open files, as far as the system allows."""
+"""Open files to ask for, as far as the system allows."""
 _OPEN_FILES = "raise the limit of open files on that node: /etc/security/limits.conf, or of its container"
 _OWN_FILES = 32
-"""Open files for the hub itself, and for commands that ask for the job's status."""
+"""Open files for the hub itself and for commands that ask for the job's status."""
 
 
 class ListenAddress(NamedTuple):
-    """Address on which the hub listens, and the name under which others reach it."""
+    """The address on which the hub listens, and the name by which others reach it."""
 
-    host: Optional[str] = None  # None: on all addresses
-    port: Optional[int] = None  # None: the first free one of the job's own sequence
-    name: Optional[str] = None  # by which other machines know this one
+    host: Optional[str] = None  # None: all addresses
+    port: Optional[int] = None  # None: the first free one in the job's own sequence
+    name: Optional[str] = None  # the name by which other machines know this one
 
 
 def main(
@@ -87,14 +92,15 @@ def main(
     """Serve the job until it is over. Returns its exit code (`contract.Exit`).
 
     `again`: another hub was killed together with its parent, and what it knew is in the folder. `refused`:
-    the verdicts on the job file itself, by which the job is over at once.
+    the verdicts on the job file itself; if there are any, the job is over at once.
 
-    Writes where it listens into `Files.HUB`, and its addresses for others into `Files.HUB_ADDRESS`. In a
-    container it returns only after a signal, and then Exit.OK, whatever the job's exit code.
+    Writes the address on which it listens to `Files.HUB`, and its addresses for others to
+    `Files.HUB_ADDRESS`. In a container it returns only after a signal, and then returns Exit.OK, whatever the
+    job's exit code is.
     """
     stop = StopSignals()
     in_container = termination.wanted()
-    # A container is always started again whole, and finds the folder as it was.
+    # A container is always restarted as a whole, and finds the folder as it was.
     again = again or in_container
     regroups = recovery.count_regroups(plan, folder, attempt) if again else 0
     left = recovery.read_left(plan, folder, attempt + regroups) if again else None
@@ -124,7 +130,7 @@ def main(
 
 
 def _make_record(plan: JobPlan, folder: str, attempt: int, regroups: int) -> tuple[JobRecord, Notifier]:
-    """Return the record of an attempt, and the notifier that sends news of it to the user."""
+    """Return the record of an attempt, and the notifier that tells the user what happens in it."""
     before = recovery.read_status(folder) if regroups else None
     record = JobRecord(plan, folder, attempt, regroups)
     recovery.restore_members(record, before)
@@ -134,14 +140,14 @@ def _make_record(plan: JobPlan, folder: str, attempt: int, regroups: int) -> tup
 
 
 def _wait_for_signal(stop: StopSignals) -> int:
-    """Keep the container alive until a signal ends it: a sidecar that ends is started again."""
+    """Keep the container alive until a signal ends it, because a sidecar that ends is started again."""
     reap_children()
     stop.wait()
     return Exit.OK
 
 
 class Serving(NamedTuple):
-    """All that a hub process needs to serve, the first one as well as its replacements."""
+    """Everything that a hub process needs to serve, whether it is the first one or a replacement."""
 
     plan: JobPlan
     record: JobRecord
@@ -161,7 +167,7 @@ class Serving(NamedTuple):
         alive: Callable[[], None],
         again: bool,
     ) -> int:
-        """Serve one attempt in this process. Returns its exit code, REGROUP where the next one follows."""
+        """Serve one attempt in this process. Returns its exit code, or REGROUP if another attempt follows."""
         if again:
             left = recovery.read_left(self.plan, folder, self.record.attempt)
         asyncio.run(self.run(stop, left, alive))
@@ -217,30 +223,30 @@ class Serving(NamedTuple):
 
 
 def _is_calm(run: RunSession) -> bool:
-    """Whether all members train, and nothing is due within a second."""
+    """Whether all members are training and nothing is due within a second."""
     ends = run.record.finished or run.is_deliberating or run.ending is not None or run.eviction.has_begun
     return run.state == RunState.WATCHING and run.record.members == run.sessions.nodes and not ends
 
 
 async def _stop_on_signal(stop: StopSignals, server: Server, run: RunSession, record: JobRecord) -> None:
-    """At a signal, have the sessions end the job; in a pod within LAST seconds. Evidence comes first."""
+    """At a signal, have the sessions end the job, in a pod within LAST seconds. Evidence comes first."""
     loop, given = asyncio.get_running_loop(), asyncio.Event()
     stop.on_signal = lambda: loop.call_soon_threadsafe(given.set)
     if not stop.given:
         await given.wait()
-    # When a whole container is killed, its connection ends just before the signal comes: read that first.
+    # When a whole container is killed, its connection ends just before the signal arrives: read that first.
     await asyncio.sleep(TICK)
     await server.stop("SIGTERM")
     since = time.monotonic()
     while not (termination.wanted() and time.monotonic() > since + LAST):
-        await asyncio.sleep(2 * TICK)  # the sessions' own end comes first
+        await asyncio.sleep(2 * TICK)  # the sessions' own end goes first
         if not server.sessions and not run.is_deliberating:
-            break  # no node is left to send anything
+            break  # no node is left that could send anything
     record.end(Exit.STOPPED if run.closing.exit_code is None else run.closing.exit_code)
 
 
 def _own_places(place: ListenAddress) -> list[str]:
-    """Return names and addresses under which others may reach this machine, in the order to try them."""
+    """Return the names and addresses at which others may reach this machine, in the order to try them."""
     if place.host not in (None, "", "0.0.0.0", "::"):
         return [place.host]
     if place.name is None:
@@ -249,13 +255,15 @@ def _own_places(place: ListenAddress) -> list[str]:
         known = resolve(place.name, time.monotonic() + _RESOLVE)
     except (UnknownNameError, UnansweredNameError):
         known = []
-    # Addresses of the name come before the bridges of containers, which other machines have as well.
+    # Put the name's addresses before those of container bridges, which other machines have as well.
     own = sorted(endpoints.own_addresses(), key=lambda address: address not in known)
     return list(dict.fromkeys([place.name, *own]))
 
 
 class ControlHandler:
-    """Answers any client that knows the job's key: its status, and the order to stop it."""
+    """Answers any client that knows the job's key: it tells the job's status, and takes the order to stop the
+    job.
+    """
 
     takes = (AskStatus, Stop)
 
@@ -281,7 +289,9 @@ class ControlHandler:
 
 
 def _listen(record: JobRecord, attempt: int, key: bytes, place: ListenAddress) -> socket.socket:
-    """Return the hub's socket. Raises OSError when no port is free, or a fixed port is held for too long."""
+    """Return the hub's socket. Raises OSError when no port is free, or when a fixed port is held for too
+    long.
+    """
     if place.port is None:
         return ports.first_free(place.host, record.plan.job, attempt, key, "hub")
     begun, announced = time.monotonic(), False
@@ -299,7 +309,7 @@ def _listen(record: JobRecord, attempt: int, key: bytes, place: ListenAddress) -
 
 
 def _judge_cannot_listen(record: JobRecord, port: Optional[int], error: OSError) -> None:
-    """Judge a hub that cannot listen: the whole job's verdict, for no node can reach it."""
+    """Give the verdict on a hub that cannot listen. It is the whole job's: no node can reach the hub."""
     if error.errno != errno.EADDRINUSE or port is None:
         where = f"port {port}" if port else "any port"
         hint = "the address given to the hub must be one of node 0's own"
@@ -312,7 +322,7 @@ def _judge_cannot_listen(record: JobRecord, port: Optional[int], error: OSError)
 
 
 def _judge_cannot_write_address(record: JobRecord, error: OSError) -> None:
-    """Judge a hub that cannot write its address: no node would find it."""
+    """Give the verdict on a hub that cannot write its address: no node would find it."""
     sentence = f"the hub cannot write {record.path(Files.HUB_ADDRESS)}: {error.strerror}"
     hint = "`df -h` and `df -i` of that folder on node 0: make room there, or give the job another folder"
     _give_up(record, "disk-full", sentence, hint)
@@ -332,7 +342,7 @@ def _end(record: JobRecord, verdicts: Sequence[Verdict]) -> None:
 
 
 def _print_result(record: JobRecord, notifier: Notifier) -> int:
-    """Print the verdict, then the bundle, for the log of a finished pod. Returns the job's exit code."""
+    """Print the verdict and then the bundle, for the log of a finished pod. Returns the job's exit code."""
     assert record.exit_code is not None
     if record.exit_code != REGROUP:
         notifier.send(Occasion.END)
@@ -351,7 +361,7 @@ def _print_result(record: JobRecord, notifier: Notifier) -> int:
 
 
 def _raise_file_limit() -> int:
-    """Raise the limit of open files, usually 1024: a connection takes one. Returns the new limit."""
+    """Raise the limit of open files, usually 1024: each connection takes one. Returns the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -361,7 +371,9 @@ def _raise_file_limit() -> int:
 
 
 def _too_few_files(record: JobRecord, files: int) -> None:
-    """Judge a hub whose limit of open files is below the number of nodes, before the first node connects."""
+    """Give the verdict on a hub that may open fewer files than there are nodes, before the first node
+    connects.
+    """
     nodes = record.plan.nodes
     sentence = f"the hub may open {files} files, and needs {nodes + _OWN_FILES} for {nodes} nodes"
     hint = platforms.named(record.plan.platform).hint("open-files", _OPEN_FILES)

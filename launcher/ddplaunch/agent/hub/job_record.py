@@ -1,8 +1,8 @@
-"""The state of the job, and the files in which all others read it.
+"""The state of the job, and the files in which everybody else reads it.
 
-The sessions of gate and run write here; the files follow by themselves, at most every `FLUSH_EVERY` seconds
-and always with the last state. Every event is one line of the hub's log. A write that fails, for example on
-a full disk, is tried again, and the job goes on.
+The sessions of gate and run write here. The files follow by themselves, at most every `FLUSH_EVERY` seconds
+and always with the last state. Every event is one line in the hub's log. If a write fails, for example on a
+full disk, it is tried again and the job goes on.
 """
 
 from __future__ import annotations
@@ -49,32 +49,32 @@ from ddplaunch.agent.text.printable import printable
 FLUSH_EVERY = 0.2
 """Seconds between two writes of the status: only people read it."""
 HEARTBEAT = 10.0
-"""Seconds after which an unchanged status is written again: it shows that the hub lives."""
+"""Seconds after which an unchanged status is written again, to show that the hub is alive."""
 _SAME = 2.0
-"""Seconds by which the start of a wait may differ between heartbeats, as messages take their time."""
+"""Seconds by which the start of a wait may differ between heartbeats, because messages take time."""
 _PACE_HOLDS = 30.0
-"""Seconds after which the pace of a node's ranks is forgotten, as when they have ended."""
+"""Seconds after which the pace of a node's ranks is forgotten, for example because they have ended."""
 _QUICK = 0.01
-"""Seconds that a write may take. A slower one, as of thousands of nodes, makes the pause longer, too."""
+"""Seconds that a write may take. A slower one, as with thousands of nodes, also makes the pause longer."""
 _KEPT_ROOM = {Files.STATUS: 1 << 16, Files.BUNDLE: 1 << 18}
-"""Bytes on the disk for the last state of these files."""
+"""Bytes to reserve on the disk for the last state of these files."""
 KEPT_FAILED = 10
-"""Failed attempts within the launch command that are kept, the newest: a test suite may fail on purpose."""
+"""Failed attempts within the launch command to keep, the newest ones: a test suite may fail on purpose."""
 KEPT_EVENTS = 2000
 """Events in the bundle; events.jsonl has them all."""
 
 
 def _send_nothing(_: str) -> None:
-    """Do nothing: the job file names nobody to send messages to."""
+    """Do nothing, because the job file names nobody who gets messages."""
 
 
 class JobRecord:
-    """The state of one job, whose only owner this is. Once `exit_code` is set, the hub stops serving."""
+    """The state of one job. Nothing else owns it. Once `exit_code` is set, the hub stops serving."""
 
     def __init__(self, plan: JobPlan, folder: str, attempt: int, regroups: int = 0) -> None:
         self.plan = plan
         self.attempt = attempt + regroups
-        self.regroups = regroups  # how often newcomers were let in before
+        self.regroups = regroups  # how often newcomers have been let in
         self.newcomers: set[int] = set()  # those of `members` without whom the job ran before
         self.started = time.time()
         self.phase: PhaseName = Phase.STARTING
@@ -82,7 +82,7 @@ class JobRecord:
         self.nodes = {
             n: NodeStatus(n, subjects.name(n, plan.names), since=self.started) for n in range(plan.nodes)
         }
-        self.members = set(self.nodes)  # the nodes that the job goes on with
+        self.members = set(self.nodes)  # the nodes with which the job goes on
         self.finished: dict[int, int] = {}  # exit codes of the nodes whose launch commands have ended
         self.waiting_for: list[int] = []
         self.check_ins: dict[int, CheckIn] = {}
@@ -93,14 +93,14 @@ class JobRecord:
         self.agreed: Optional[RendezvousSettings] = None
         self.gate_passed = False
         self.gate_seconds: Optional[float] = (
-            None  # from opening to release; None: not yet, or under an earlier hub
+            None  # from opening to release; None: not yet, or it was an earlier hub
         )
         self.evidence: Optional[JobEvidence] = None
         self.verdicts: list[Verdict] = []
-        self.launch_attempt = 0  # how often the launch command has started ranks in the place of others
-        self.failed_attempts: list[LaunchAttempt] = []  # earlier ones of these, with failures
-        self.paces: dict[int, tuple[float, list[RankPace]]] = {}  # by node, and when they came
-        self.signal: Optional[str] = None  # which ranks got the signal of the job file, and why
+        self.launch_attempt = 0  # how often the launch command has replaced ranks by new ones
+        self.failed_attempts: list[LaunchAttempt] = []  # earlier launch attempts, those with failures
+        self.paces: dict[int, tuple[float, list[RankPace]]] = {}  # by node, with the time when they came
+        self.signal: Optional[str] = None  # which ranks got the job file's signal, and why
         self.exit_code: Optional[int] = None
         self.send_message: Callable[[str], None] = _send_nothing  # takes an Occasion
         self.decided: Optional[int] = None  # what `exit_code` will be, once the nodes have ended
@@ -126,7 +126,7 @@ class JobRecord:
         self.log(f"{time.strftime('%H:%M:%S', time.localtime(event.at))} {event.text}")
 
     def note_signal(self, text: str) -> None:
-        """Record that ranks got the signal of the job file; `text` is one sentence."""
+        """Record that ranks got the job file's signal. `text` is one sentence."""
         self.signal, self._changed = text, True
         self.add_event("signal", text)
 
@@ -138,7 +138,7 @@ class JobRecord:
             sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - open for life
 
     def complain(self, text: str) -> None:
-        """Log a complaint, unless the same text was logged before: failures tend to repeat."""
+        """Log a complaint, unless the same text was logged before, because failures tend to repeat."""
         if text not in self._complaints:
             self._complaints.add(text)
             self.log(text)
@@ -149,9 +149,9 @@ class JobRecord:
             self.phase, self.since, self._changed = phase, time.time(), True
 
     def follow_nodes(self) -> None:
-        """Set the job's phase to the earliest of its nodes that have not finished.
+        """Set the job's phase to the earliest phase of the nodes that have not finished.
 
-        After the release it is never back at the gate, although some nodes have not joined yet.
+        After the release it never goes back to the gate, even if some nodes have not joined yet.
         """
         running = [self.nodes[number].phase for number in self.members - self.finished.keys()]
         if running:
@@ -170,13 +170,13 @@ class JobRecord:
             self.nodes[node], self._changed = new, True
 
     def note_finished(self, node: int, exit_code: int) -> None:
-        """Note that the node's launch command has ended, by a code of `contract.Exit`."""
+        """Note that the node's launch command has ended with an exit code of `contract.Exit`."""
         self.finished[node] = exit_code
         self.update_node(node, phase=Phase.ENDED, exit_code=exit_code, detail="", waits=None)
         self.follow_nodes()
 
     def note_beat(self, beat: Beat, waits: Optional[NodeWait]) -> None:
-        """Note a node's heartbeat. The pace changes all the time, and writes no file by itself."""
+        """Note a node's heartbeat. The pace changes all the time, so it does not write any file by itself."""
         old = self.nodes[beat.node].waits
         if waits and old and abs(waits.since - old.since) < _SAME:
             waits = dataclasses.replace(waits, since=old.since)
@@ -185,13 +185,13 @@ class JobRecord:
             self.paces[beat.node] = time.monotonic(), beat.paces
 
     def wait_for(self, nodes: Iterable[int]) -> None:
-        """Set the nodes that the others wait for."""
+        """Set the nodes for which the others wait."""
         nodes = sorted(nodes)
         if nodes != self.waiting_for:
             self.waiting_for, self._changed = nodes, True
 
     def remember(self, events: Iterable[Event]) -> None:
-        """Set the events of an earlier hub, which are in Files.EVENTS already."""
+        """Take over the events of an earlier hub, which are already in Files.EVENTS."""
         self._events.clear()
         self._events.extend(events)
 
@@ -202,7 +202,7 @@ class JobRecord:
         self.save()
 
     def begin_launch_attempt(self) -> None:
-        """Count the attempts within the launch command."""
+        """Count one more attempt within the launch command."""
         self.launch_attempt, self._changed = self.launch_attempt + 1, True
 
     def keep_failed_attempt(self, verdicts: list[Verdict], evidence: JobEvidence) -> None:
@@ -221,7 +221,7 @@ class JobRecord:
         self.decided, self._changed = exit_code, True
 
     def end(self, exit_code: int) -> None:
-        """End the job with this exit code of `contract.Exit`. The first call counts."""
+        """End the job with this exit code of `contract.Exit`. Only the first call counts."""
         if self.exit_code is None:
             self.exit_code = exit_code
             self._take_room()
@@ -256,7 +256,7 @@ class JobRecord:
         return pace.of_job(self.present_paces()) if self.phase == Phase.RUNNING else None
 
     def present_paces(self) -> list[RankPace]:
-        """Return the pace of each rank that has reported it lately."""
+        """Return the pace of each rank that has reported one lately."""
         since = time.monotonic() - _PACE_HOLDS
         return [each for at, ranks in self.paces.values() if at >= since for each in ranks]
 
@@ -286,7 +286,7 @@ class JobRecord:
         return not self._changed
 
     def flush(self, patient: bool = False) -> None:
-        """Write the status if it has changed; `patient`: not when it was written a moment ago."""
+        """Write the status if it has changed. `patient`: do not write it if it was written a moment ago."""
         now = time.monotonic()
         pause = FLUSH_EVERY * max(1.0, self._took / _QUICK)
         due = self._changed or now - self._flushed >= HEARTBEAT
@@ -298,7 +298,7 @@ class JobRecord:
             self._took = time.monotonic() - now
 
     def save(self) -> Bundle:
-        """Write status and bundle now; returns the bundle."""
+        """Write the status and the bundle now. Returns the bundle."""
         self._changed = True
         self.flush()
         bundle = self.bundle()
@@ -310,13 +310,13 @@ class JobRecord:
         self._log.close()
 
     def _keep_room(self) -> None:
-        """Reserve space for the result, for the disk may fill up while the job runs."""
+        """Reserve disk space for the result, because the disk may fill up while the job runs."""
         for name, size in _KEPT_ROOM.items():
             with self._writing(name), open(self._room(name), "wb") as file:
                 os.posix_fallocate(file.fileno(), 0, size)
 
     def _take_room(self) -> None:
-        """Rename the reserved space into the file: were it freed, another process could take it."""
+        """Rename the reserved space to the file: if it were freed, another process could take it."""
         for name in _KEPT_ROOM:
             with contextlib.suppress(OSError):
                 os.replace(self._room(name), codec.unfinished(self.path(name)))
@@ -336,7 +336,9 @@ class JobRecord:
         return phrases.node(node, self.plan.names)
 
     def _blame(self) -> None:
-        """Write the names of nodes at fault, for a scheduler to exclude. Without names there is no file."""
+        """Write the names of the nodes at fault, so that a scheduler can exclude them. Without names there is
+        no file.
+        """
         blamed = {
             node
             for verdict in self.verdicts

@@ -1,12 +1,12 @@
-"""Which nodes are there after the gate: those that have joined, that fall silent, or that are gone.
+"""Which nodes are there after the gate: which have joined, which are silent, and which are gone.
 
-The hub sends a Ping to a silent node. When the node's kernel does not acknowledge it, the node, or the
-network path to it, is gone. When the kernel does, the supervisor is starved, stopped or stuck, or the
-machine is frozen, as a paused container is. That is reported only where all other nodes wait, for ranks go
-on while only their supervisor is stuck. A switch may take half a minute to find another path, which
-training survives: silence is reported early, and acted upon late.
+The hub sends a Ping to a silent node. If the node's kernel does not acknowledge it, the node or the network
+path to it is gone. If the kernel does, the supervisor is starved, stopped or stuck, or the machine is frozen,
+as a paused container is. That is reported only if all other nodes wait, because ranks go on when only their
+supervisor is stuck. A switch may take half a minute to find another path, and training survives that: so
+silence is reported early and acted on late.
 
-Asked by `run` at every tick. Times are the monotonic clock, and arguments.
+`run` calls this at every tick. Times are the monotonic clock, and are passed in.
 """
 
 from __future__ import annotations
@@ -26,17 +26,20 @@ from ddplaunch.agent.platforms.scheduler_log import SchedulerLog
 
 _PING_EVERY = 1.0
 QUIET = 3.0
-"""Seconds without a message (beats come every second) after which a node is sent a Ping."""
+"""Seconds without a message, when beats come every second, after which a node is sent a Ping."""
 UNCONFIRMED = 5.0
-"""Seconds for the node's kernel to acknowledge the Ping. Three packets are sent in that time."""
+"""Seconds that the node's kernel has to acknowledge the Ping. Three packets are sent in that time."""
 CLOSED = 5.0
-"""Seconds for a supervisor to reconnect after its connection was closed: a living one does so at once."""
+"""Seconds that a supervisor has to reconnect after its connection was closed: a living one does so at once.
+"""
 GONE = 60.0
-"""Seconds of silence after which the node is given up. One whose kernel answers has until `kill_after`."""
+"""Seconds of silence after which a node is given up. If its kernel answers, the node has until `kill_after`.
+"""
 RECONNECT = 35.0
-"""Seconds for the nodes of an earlier hub to come back: supervisors pause up to thirty between two calls."""
+"""Seconds for the nodes of an earlier hub to come back: supervisors pause for up to thirty between two calls.
+"""
 SLEPT = 2.0
-"""Seconds between two looks from which we know that the hub itself was frozen: patience begins anew."""
+"""If this many seconds pass between two looks, the hub itself was frozen, and patience starts again."""
 
 
 class Changes(NamedTuple):
@@ -70,12 +73,12 @@ class Liveness:
         self._notice_after = watchdog.notice_after
         self._kill_after = float("inf") if watchdog.kill_after is None else watchdog.kill_after
         self._looked = float("inf")
-        self._awaited: set[int] = set()  # of an earlier hub, until they join this one
+        self._awaited: set[int] = set()  # the nodes of an earlier hub, until they join this one
         self._awaited_until = 0.0
 
     @property
     def lost(self) -> list[Lost]:
-        """Return the nodes that do not answer now, or have been given up."""
+        """Return the nodes that do not answer now, or that have been given up."""
         return [
             Lost(number, node.received_at, node.closed is not None, node.completed, node.frozen)
             for number, node in sorted(self._nodes.items())
@@ -88,7 +91,7 @@ class Liveness:
         return {number for number, node in self._nodes.items() if node.gone}
 
     def describe(self, number: int) -> str:
-        """Return what a silent node does, for the log."""
+        """Return what a silent node is doing, for the log."""
         frozen = self._nodes[number].frozen
         return "is silent, while its kernel answers" if frozen else "does not answer any more"
 
@@ -106,8 +109,8 @@ class Liveness:
     def is_waiting(self, now: float) -> bool:
         """Whether nodes of an earlier hub may still come back.
 
-        They report what has happened meanwhile. Until then the hub judges nothing, for a verdict on half of
-        the job may name the wrong rank.
+        They will report what has happened meanwhile. Until then the hub judges nothing, because a verdict on
+        half of the job may name the wrong rank.
         """
         return bool(self._awaited) and now < self._awaited_until
 
@@ -119,13 +122,13 @@ class Liveness:
             node.completed = max(node.completed, completed)
 
     def note_closed(self, number: int, session: Session, now: float) -> None:
-        """Note that the node's connection has ended without its last message."""
+        """Note that the node's connection has ended without a last message."""
         node = self._nodes.get(number)
         if node is not None and node.session is session:
             node.closed = now
 
     def forget(self, number: int) -> None:
-        """Forget a node that has ended in order."""
+        """Forget a node that has ended properly."""
         self._nodes.pop(number, None)
         self._awaited.discard(number)
 
@@ -137,7 +140,7 @@ class Liveness:
                 if not node.silent:
                     node.pinged = node.first_ping = None
         self._looked = now
-        for number in self._awaited:  # they have not come back in time
+        for number in self._awaited:  # they did not come back in time
             self._nodes[number] = _Node(None, now, time.time(), closed=now, silent=True)
         self._awaited.clear()
         changes = Changes([], [], [], slept)
@@ -158,13 +161,13 @@ class Liveness:
         return changes
 
     def _is_mute(self, node: _Node, now: float) -> bool:
-        """Whether the node has been silent for as long as a notice takes."""
+        """Whether the node has been silent for long enough for a notice."""
         patience = max(self._notice_after - QUIET, UNCONFIRMED)
         return node.first_ping is not None and now - node.first_ping >= patience
 
     def _is_given_up(self, node: _Node, now: float) -> bool:
         if node.closed is not None:
-            # A connection that timed out while the node was silent may be back when the network is.
+            # If a connection timed out while the node was silent, it may come back when the network does.
             patience = min(GONE, self._kill_after) if node.silent else CLOSED
             return now - node.closed >= patience
         return now - node.received >= (self._kill_after if node.frozen else min(GONE, self._kill_after))
@@ -186,19 +189,19 @@ def _owes_acknowledgement(node: _Node, now: float) -> bool:
 
 
 LATE = 10.0
-"""Seconds after the last supervisor has joined until the missing ones are reported."""
+"""Seconds after the last supervisor has joined before the missing ones are reported."""
 GIVEN_UP = 60.0
-"""Seconds until the job ends. A supervisor needs less than one, on a busy machine a few; a lost call is
-repeated within thirty."""
+"""Seconds until the job ends. A supervisor needs less than one, or a few on a busy machine; it repeats a lost
+call within thirty."""
 NONE_CAME = 300.0
-"""Seconds of patience where no node has come: after a short absence of its controller a scheduler may wait
-two minutes before it asks again."""
+"""Seconds of patience if no node has come. If a scheduler's controller was away for a moment, it may wait two
+minutes before it asks again."""
 
 _LOOK_EVERY = 0.3
 
 
 class JoinFault(NamedTuple):
-    """Verdicts on missing supervisors, and whether the job ends by them."""
+    """The verdicts on missing supervisors, and whether the job ends with them."""
 
     verdicts: list[Verdict]
     certain: bool
@@ -218,14 +221,14 @@ class SupervisorJoin:
         self._reported = False
 
     def resume(self, here: Iterable[int], now: float) -> None:
-        """Note the nodes that had joined an earlier hub."""
+        """Note the nodes that had already joined an earlier hub."""
         self._here, self._last = set(here), now
 
     def note_joined(self, node: int, host: str, now: float) -> None:
         """Note that the node's supervisor has joined.
 
         Raises ContractError for a node that the job does not have, and before the release. A hub that was
-        started again and knows nothing of the gate lets supervisors in.
+        started again and knows nothing of the gate does let supervisors in.
         """
         if not 0 <= node < self._plan.nodes:
             raise codec.ContractError(f"node {node} joins a job of {self._plan.nodes} nodes")
@@ -272,10 +275,12 @@ class SupervisorJoin:
         return past and self._record.agreed is not None
 
     def _patience(self) -> float:
-        """Return seconds to wait; more while no supervisor has joined: the scheduler may start them yet."""
+        """Return the seconds to wait. They are more while no supervisor has joined: the scheduler may still
+        start them.
+        """
         return GIVEN_UP if self._here else max(NONE_CAME, self._plan.gate.timeout)
 
     def _ranks_run(self) -> bool:
-        """Whether some rank runs: then the missing supervisors are there, and only do not reach the hub."""
+        """Whether any rank runs: then the missing supervisors exist, and just do not reach the hub."""
         later = Phase.ORDER[Phase.ORDER.index(Phase.RENDEZVOUS) + 1 :]
         return any(self._record.nodes[node].phase in later for node in self._here)

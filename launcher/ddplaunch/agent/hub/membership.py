@@ -1,4 +1,4 @@
-"""Membership at the gate: nodes that have checked in, nodes that are awaited, faults that may still pass.
+"""Membership at the gate: nodes that have checked in, nodes that are awaited, and faults that may still pass.
 
 A failure ends the job only when it is certain: it cannot pass, or its patience is used up. The user sees it
 earlier, SETTLE seconds after the last check-in. An elastic job needs only some of its nodes, and may go on
@@ -48,40 +48,45 @@ if TYPE_CHECKING:
     from ddplaunch.agent.hub.gate import GateSession
 
 SETTLE = 2.0
-"""Seconds after the last arrival in which more nodes may come before a failure is reported."""
+"""Seconds to wait for more nodes after the last arrival, before a failure is reported."""
 STALL = 4.0
-"""Seconds from a node's "here" to its check-in. Both are sent together; only a black hole parts them."""
+"""Seconds from a node's "here" to its check-in. They are sent together, so only a black hole separates them.
+"""
 UNREACHED = 20.0
 """Seconds for which a node has reported, in its output, that it cannot reach the hub. A name may take longer
 to appear."""
 PASSES = 60.0
-"""Seconds for a fault that may pass while other nodes are awaited anyway: twice as long as a name server
-caches that there was no such name."""
+"""Seconds that a fault has to pass while other nodes are awaited anyway: twice as long as a name server
+remembers that there was no such name."""
 NEWCOMER = 10.0
-"""Seconds after the last arrival for a newcomer that was there before the others went back to the gate."""
+"""Seconds after the last arrival to wait for a newcomer that was there before the others went back to the
+gate."""
 LATE = 3.0
-"""Seconds of waiting after which the log has a line about it."""
+"""Seconds of waiting after which a line about it is logged."""
 _LOG_EVERY = 30.0
 _WAITING_EVERY = 1.0
 _EASY = 500
-"""Gates that get a list of the missing nodes every second; with more gates, so many each second."""
+"""Gates that can get a list of the missing nodes every second; with more gates, this many get one each
+second."""
 NAMED = 64
-"""Missing nodes, or facts of a verdict, in a message to each node; the hub's own files have them all."""
+"""Missing nodes, or facts of a verdict, in a message to each node. The hub's own files have all of them."""
 
 Held = dict[tuple[int, str], CheckResult]
 
 
 class CheckIns(NamedTuple):
-    """State of the check-ins. Without verdicts, missing and passing it is complete: the mesh is next."""
+    """The state of the check-ins. If nothing is in verdicts, missing and passing, it is complete, and the
+    mesh is next.
+    """
 
-    verdicts: list[Verdict]  # certain: the job ends by them
+    verdicts: list[Verdict]  # certain: the job ends with them
     missing: list[int]
     passing: Held  # faults that may pass, by node and check
-    foreseen: Optional[list[Verdict]] = None  # the verdicts if nothing passes; None: too early
+    foreseen: Optional[list[Verdict]] = None  # the verdicts if no fault passes; None: too early to say
 
 
 class Membership:
-    """The check-ins of one job, and what is certain by them. Times are the monotonic clock."""
+    """The check-ins of one job, and what they make certain. Times are the monotonic clock."""
 
     def __init__(self, plan: JobPlan, record: JobRecord, clock: Callable[[], float]) -> None:
         self._plan = plan
@@ -93,16 +98,16 @@ class Membership:
         self.vanished: set[int] = set()
         self._stopped: dict[int, float] = {}  # node -> when it reported that it was stopped
         self._present: set[int] = set()
-        self._first: dict[int, float] = {}  # node -> when it checked in first
-        self._announced: dict[int, float] = {}  # node -> since when its check-in is awaited
+        self._first: dict[int, float] = {}  # node -> when it first checked in
+        self._announced: dict[int, float] = {}  # node -> since when its check-in has been awaited
         self._begun: Optional[float] = None  # when the first one came
         self._arrived = self.opened  # when the last one did
         self._failing: dict[int, list[CheckResult]] = {}  # what may pass, by node
         self._scheduler_log = SchedulerLog(record.path(Files.GATES), plan.names)
-        self._unreached: dict[int, UnreachedReport] = {}  # the last one of each node that does not reach us
+        self._unreached: dict[int, UnreachedReport] = {}  # the last one from each node that does not reach us
         self._late_reports: set[int] = set()  # nodes that reported after the hub could be reached
         self._known: Optional[list[Verdict]] = None  # certain by now; None: judge again
-        self._foreseen: list[Verdict] = []  # the verdicts if nothing passes
+        self._foreseen: list[Verdict] = []  # the verdicts if no fault passes
         self._held: Held = {}
         self._sent = 0.0  # when the last list of missing nodes was sent
         self._logged = self.opened + LATE - _LOG_EVERY
@@ -110,15 +115,15 @@ class Membership:
     # ---------------------------------------------------------------- what happens
 
     def note_announced(self, node: int) -> None:
-        """Note that the node's check-in is under way."""
+        """Note that the node's check-in is on its way."""
         self._announced[node] = self._clock()
 
     def note_silenced(self, node: int) -> None:
-        """Note that the node's connection is gone before its check-in was complete."""
+        """Note that the node's connection ended before its check-in was complete."""
         self._announced.pop(node, None)
 
     def note_stray(self, check_in: CheckIn) -> None:
-        """Note a gate whose node number is taken, or not one of the job's."""
+        """Note a gate whose node number is taken, or is not in this job."""
         self._known = None
         self._forget(check_in.node)
         self.strays.append(check_in)
@@ -139,7 +144,7 @@ class Membership:
         )
 
     def note_check_in(self, check_in: CheckIn) -> None:
-        """Take a node's check-in, the first or a changed one."""
+        """Take a node's check-in, whether it is the first one or has changed."""
         node, now, name = check_in.node, self._clock(), self._record.node_name(check_in.node)
         self._known = None
         if node not in self._present:
@@ -158,7 +163,7 @@ class Membership:
         self._compare(check_in, now - self._first[node])
 
     def note_lost(self, node: int) -> None:
-        """Note a node whose gate went away before the release, and was not stopped."""
+        """Note a node whose gate went away before the release without being stopped."""
         self._failing.pop(node, None)
         self.vanished.add(node)
         self._arrived = self._clock()
@@ -172,12 +177,12 @@ class Membership:
         self._record.add_event("end", f"{name} was told to stop at the gate", node)
 
     def is_ending(self) -> bool:
-        """Whether all nodes that left were stopped, less than TOGETHER ago: the others may be next."""
+        """Whether all nodes that left were stopped less than TOGETHER ago, so that the others may be next."""
         times = self._stopped.values()
         return bool(times) and not self.vanished and self._clock() - min(times) < TOGETHER
 
     def leave_out(self, node: int) -> None:
-        """Forget a node without which the job goes on."""
+        """Forget a node; the job goes on without it."""
         self.note_left(node)
         self._forget(node)
         self._failing.pop(node, None)
@@ -190,7 +195,7 @@ class Membership:
         self._present.discard(node)
 
     def read_scheduler_log(self) -> None:
-        """Read the output of missing nodes, where the scheduler keeps it on this machine."""
+        """Read the output of missing nodes, if the scheduler keeps it on this machine."""
         now = self._clock()
         for report in self._scheduler_log.listen(now):
             if report.node not in self._present and 0 <= report.node < self._plan.nodes:
@@ -216,7 +221,7 @@ class Membership:
         self._late_reports.discard(node)
 
     def _compare(self, check_in: CheckIn, seconds: float) -> None:
-        """Log the faults that have come up and may pass, and those that have passed."""
+        """Log the faults that are new and may pass, and those that have passed."""
         node, name = check_in.node, self._record.node_name(check_in.node)
         failed = [r for r in check_in.checks if r.status == Status.FAIL and r.patience is not None]
         before = {result.check for result in self._failing.get(node, [])}
@@ -232,7 +237,7 @@ class Membership:
     # ---------------------------------------------------------------- state
 
     def look(self, now: float) -> CheckIns:
-        """Return the certain verdicts, or what the gate waits for. At the deadline all is certain."""
+        """Return the certain verdicts, or what the gate waits for. At the deadline everything is certain."""
         missing = sorted(self._record.members - self._present)
         held = self._passing(now, bool(missing))
         stalled = [n for n, since in self._announced.items() if n in missing and now - since > STALL]
@@ -259,7 +264,7 @@ class Membership:
             self._held, self._known = held, self._judge(None, stalled, long, held)
             self._foreseen = self._judge(None, stalled, late) if held or late else self._known
         if self._known:
-            # When all nodes are here, the verdict takes in the paths between them, too.
+            # When all nodes are here, the verdict also covers the paths between them.
             return CheckIns(self._foreseen, missing, {}) if missing else CheckIns([], [], {}, self._foreseen)
         self._log_waiting(now, missing, held)
         return CheckIns([], missing, held, self._foreseen if now - self._arrived > SETTLE else None)
@@ -270,7 +275,7 @@ class Membership:
         stalled: Optional[list[int]] = None,
         reports: Optional[list[UnreachedReport]] = None,
     ) -> GateView:
-        """Return all that is known of the nodes and their paths."""
+        """Return all that is known about the nodes and their paths."""
         return GateView(
             plan=self._plan,
             check_ins=self._record.check_ins,
@@ -289,7 +294,7 @@ class Membership:
         )
 
     def waiting_message(self, state: CheckIns, now: float, gates: int) -> Optional[Waiting]:
-        """Return the list of what the gates wait for, when it is due again; `gates`: how many get it."""
+        """Return the list of what the gates wait for, if it is due again. `gates`: how many gates get it."""
         if now - self._sent < max(_WAITING_EVERY, gates / _EASY):
             return None
         self._sent = now
@@ -315,7 +320,9 @@ class Membership:
         return decide.judge(view, self._record.complain)
 
     def _passing(self, now: float, others: bool) -> Held:
-        """Return failures that may still pass. `others`: other nodes are awaited, so waiting is free."""
+        """Return the failures that may still pass. `others`: other nodes are awaited, so waiting costs
+        nothing.
+        """
         if now > self.deadline:
             return {}
         return {

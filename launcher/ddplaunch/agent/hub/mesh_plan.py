@@ -1,4 +1,7 @@
-"""Chooses the paths that each node tries: all pairs in a small job, few per node in a large one. Pure."""
+"""Chooses the paths that each node tries: all pairs in a small job, a few per node in a large one. Pure.
+
+`gate` calls it once, when all nodes have checked in.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,19 @@ from ddplaunch.agent.contract import CheckIn, JobPlan, MeshTask
 from ddplaunch.agent.diagnosis.gate import paths
 
 ALL_PAIRS = 32
-"""Nodes up to which all pairs are tried: 31 probes a node take less than a second."""
+"""Up to this many nodes, all pairs are tried: 31 probes by a node take less than a second."""
 _PACE = 1000
-"""Nodes a second that try node 0's master port: it answers one in 0.8 ms, and no probe waits 3 s for that."""
+"""Nodes that try node 0's master port in one second. It answers one in 0.8 ms, and no probe waits 3 s for
+that."""
 _BLOCKS = 16
-"""Other blocks that each node tries, at most."""
+"""Other blocks that each node tries, at the most."""
 
 
 def block(nodes: int) -> int:
-    """Return the length of a block of consecutive nodes (a rack, say). Between any two blocks paths are
-    tried.
+    """Return the length of a block of consecutive nodes, such as a rack.
 
-    Blocks begin at multiples of it. Between runs twice as long paths are tried wherever the runs begin.
+    Paths are tried between any two blocks. Blocks begin at multiples of this length. Between two runs of
+    nodes that are twice as long, paths are tried wherever the runs begin.
     """
     size = 1
     while nodes > ALL_PAIRS and _BLOCKS * size * size < nodes:
@@ -26,12 +30,12 @@ def block(nodes: int) -> int:
 
 
 def partners(nodes: int) -> list[set[int]]:
-    """Return for each node the nodes that it tries. Every path is tried in both directions.
+    """Return, for each node, the nodes that it tries. Every path is tried in both directions.
 
-    Above ALL_PAIRS these are at most 2 log2(nodes) + _BLOCKS. Node i tries i ± 2**k around the ring: such
+    Above ALL_PAIRS these are at most 2 log2(nodes) + _BLOCKS. Node i tries i ± 2**k around the ring. Such
     steps lead from any node to any other, so a cut between two halves of the job breaks some of them. The
-    q-th node of block p also tries the p-th node of block q, and of every `size`-th block after it: the nodes
-    of a block share out the other blocks, so a cut between two racks is seen.
+    q-th node of block p also tries the p-th node of block q, and of every `size`-th block after it. So the
+    nodes of a block share the other blocks among them, and a cut between two racks is seen.
     """
     if nodes <= ALL_PAIRS:
         return [set(range(nodes)) - {node} for node in range(nodes)]
@@ -53,9 +57,9 @@ def partners(nodes: int) -> list[set[int]]:
 def tasks(
     plan: JobPlan, check_ins: dict[int, CheckIn], addresses: dict[int, str]
 ) -> dict[int, list[MeshTask]]:
-    """Return each node's tasks. All try node 0's master port, under the name that the trainer will use.
+    """Return each node's tasks. All nodes try node 0's master port, under the name that the trainer will use.
 
-    Without a master port they try node 0's other port. In a large job node 0 does not try all nodes in
+    Without a master port they try node 0's other port. In a large job, node 0 does not try all nodes in
     return.
     """
     responders = {

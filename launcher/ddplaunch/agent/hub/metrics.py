@@ -1,7 +1,7 @@
 """The job's figures in Prometheus' text format, and the small server that hands them out.
 
-It reads what the hub knows already: some twenty lines, whatever the number of nodes. It takes no order, and
-says nothing that a rank has written.
+`hub` starts it. It reads what the hub already knows: some twenty lines, whatever the number of nodes. It
+takes no orders, and must not pass on anything that a rank has written.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MOST = 16
 _REQUEST = 1 << 13
 """Bytes of a request."""
 _SECONDS = 5.0
-"""For a request to come, and for its answer to be read."""
+"""Seconds for a request to arrive, and for its answer to be read."""
 _HELP = {
     "job_info": "The job whose hub this is.",
     "phase": "1 for the phase that the job is in.",
@@ -36,7 +36,7 @@ _HELP = {
 
 
 def text(record: JobRecord, waits: list[float]) -> str:
-    """Return the figures. `waits`: the seconds since its last progress of each living rank."""
+    """Return the figures. `waits`: for each living rank, the seconds since its last progress."""
     steps = sorted(rank.step for rank in record.present_paces() if rank.step is not None)
     codes = Counter(verdict.code for verdict in record.verdicts)
     quantiles = {"0": steps[0], "0.5": statistics.median(steps), "1": steps[-1]} if steps else {}
@@ -66,7 +66,7 @@ def _escaped(value: str) -> str:
 
 
 class Exporter:
-    """Serves the figures at the port that the plan names, if it names one."""
+    """Serves the figures on the port that the plan names, if it names one."""
 
     def __init__(self, record: JobRecord, waits: Callable[[], list[float]]) -> None:
         self._record, self._waits = record, waits
@@ -74,7 +74,7 @@ class Exporter:
         self._server: Optional[asyncio.AbstractServer] = None
 
     async def start(self) -> None:
-        """Listen from now on, until `close`. A port that is taken costs the figures alone."""
+        """Listen until `close`. If the port is taken, only the figures are lost."""
         plan = self._record.plan.metrics
         if plan is None:
             return

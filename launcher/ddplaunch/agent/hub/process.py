@@ -1,12 +1,11 @@
-"""The hub as a process: a parent that holds the listening socket and starts the hub again when it is
-killed.
+"""The hub as a process: a parent that holds the listening socket, and starts the hub again when it is killed.
 
-Peers that call meanwhile wait in the socket's backlog, so the address stays the same and no call is
-refused. The parent writes no file and keeps nothing of the job: a full disk, or a bug in the hub, cannot
-end the parent. The new hub reads the files of the old one (`recovery`); supervisors send the rest.
+Peers that call meanwhile wait in the socket's backlog, so the address stays the same and no call is refused.
+The parent writes no file and keeps nothing of the job, so a full disk or a bug in the hub cannot end it. The
+new hub reads the files of the old one (`recovery`); supervisors send the rest.
 
-In a pod the hub is a container of its own, which is started once and ended only by a signal: Kubernetes
-restarts a sidecar that ends, with whatever exit code, so a hub without work waits. As PID 1 it inherits
+In a pod the hub is a container of its own, which is started once and ended only by a signal. Kubernetes
+restarts a sidecar that ends, whatever its exit code, so a hub without work waits. As PID 1 it inherits
 orphaned processes, and gets no signal that it does not handle.
 """
 
@@ -22,19 +21,20 @@ from typing import Any, Callable, Optional
 from ddplaunch.agent.system import processes, signals
 
 CRASHED = 1
-"""Exit code of a hub that failed by a bug of its own. No job ends with it."""
+"""Exit code of a hub that failed because of a bug in it. No job ends with this code."""
 FROZEN = 30.0
-"""Seconds without a byte on its pipe after which a hub is killed: it hangs, or was stopped by a signal."""
+"""If a hub writes no byte to its pipe for this many seconds, it hangs or was stopped by a signal, and is
+killed."""
 _STARTS, _WITHIN = 5, 300.0
-"""How many hubs may be killed within how many seconds; after the next death none is started."""
+"""How many hubs may be killed within how many seconds. After the next death, no further hub is started."""
 _LOOK = 1.0
 
 
 def run_and_restart(hub: Callable[[Callable[[], None], bool], int], stop: StopSignals) -> int:
-    """Run `hub(alive, again)` in a process of its own, until it ends by itself. Returns its exit code.
+    """Run `hub(alive, again)` in a process of its own until it ends by itself. Returns its exit code.
 
-    The hub calls `alive` every now and then; `again` is False for the first one. A hub that is killed too
-    often is not started again: then we end as it did.
+    The hub calls `alive` every now and then. `again` is False for the first hub. If a hub is killed too
+    often, it is not started again, and we end as it did.
     """
     deaths: list[float] = []
     while True:
@@ -57,7 +57,7 @@ def _fork(hub: Callable[[Callable[[], None], bool], int], stop: StopSignals, aga
     reader, writer = os.pipe()
     us = os.getpid()
     sys.stdout.flush()
-    # A signal between fork and assignment would not be passed on to the child.
+    # A signal between the fork and the assignment would not be passed on to the child.
     signal.pthread_sigmask(signal.SIG_BLOCK, processes.STOPPING)
     child = os.fork()
     stop.child = child or None
@@ -80,14 +80,16 @@ def _sign(writer: int) -> None:
     try:
         os.write(writer, b".")
     except BlockingIOError:
-        return  # our parent is frozen, too
+        return  # our parent is frozen as well
 
 
 def _attend(child: int, pipe: int) -> int:
-    """Return the child's wait status, once it has ended. As PID 1 of a container reap all other processes."""
+    """Return the child's wait status once it has ended. As PID 1 of a container, also reap all other
+    processes.
+    """
     silent = 0
     while True:
-        # Rounds are counted, not the clock: a parent that was frozen together with the hub has counted none.
+        # Count rounds, not the clock: a parent that was frozen together with the hub has counted none.
         ready, _, _ = select.select([pipe], [], [], _LOOK)
         if not ready:
             silent += 1
@@ -132,7 +134,9 @@ _END = (signal.SIGTERM, signal.SIGINT)
 
 
 class StopSignals:
-    """Handles signals that end this process: sets `given`, calls `on_signal`, passes them on to `child`."""
+    """Handles the signals that end this process: sets `given`, calls `on_signal`, and passes them on to
+    `child`.
+    """
 
     def __init__(self) -> None:
         self.given = False
@@ -144,7 +148,7 @@ class StopSignals:
             signal.signal(other, lambda *_: None)  # they are for the supervisors
 
     def wait(self) -> None:
-        """Return when a signal to end has come."""
+        """Return when a signal that ends this process has come."""
         signal.pthread_sigmask(signal.SIG_BLOCK, _END)  # from here on a signal stays pending for sigwait
         if not self.given:
             signal.sigwait(_END)
@@ -157,12 +161,14 @@ class StopSignals:
 
 
 def reap_children() -> None:
-    """Have the kernel reap our children: as PID 1 of a container we inherit the orphans."""
+    """Have the kernel reap our children, because as PID 1 of a container we inherit the orphans."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 
 
 def idle(job: str, node: int) -> None:
-    """Do nothing until a signal, on all nodes but the first: all pods are of one template."""
+    """Do nothing until a signal comes. This runs on all nodes but the first, because all pods have one
+    template.
+    """
     reap_children()
     stop = StopSignals()
     print(f"the hub of {job} is on node 0; on node {node} it has nothing to do", flush=True)

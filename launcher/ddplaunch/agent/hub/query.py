@@ -26,16 +26,16 @@ from ddplaunch.agent.transport import endpoints
 from ddplaunch.agent.transport.protocol import Channel, LostError, ProtocolError
 
 SECONDS = 30.0
-"""Seconds for the whole answer. Fresh evidence of all ranks may take a few."""
+"""Seconds for the whole answer. Fresh evidence from all ranks may take a few."""
 _CALL = 3.0
-"""Seconds for one address: the next may answer."""
+"""Seconds for one address: the next one may answer."""
 
 
 def main(folder: str, what: str, why: str) -> int:
     """Send the request `what`: `status` prints JSON, `diagnose` the bundle; the others wait for the hub.
 
-    Key and address come from the environment, or from the hub's files in `folder`. Returns an exit code:
-    `Exit.UNUSABLE`, after an error message, when no hub answers.
+    Key and address come from the environment, or from the hub's files in `folder`. Returns an exit code; if
+    no hub answers it prints an error and returns `Exit.UNUSABLE`.
     """
     deadline = time.monotonic() + SECONDS
     try:
@@ -68,7 +68,7 @@ def _connect(folder: str, deadline: float) -> Channel:
 
 
 def _where(folder: str, key: bytes) -> list[endpoints.Endpoint]:
-    """Return the hub's addresses: from its own file where that is, elsewhere from the plan.
+    """Return the hub's addresses: from its own file if there is one, otherwise from the plan.
 
     Raises OSError, ContractError or `places.UnplacedError`.
     """

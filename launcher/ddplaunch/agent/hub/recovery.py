@@ -1,8 +1,8 @@
-"""What is read of a hub that was killed: by the hub that replaces it, or, where none does, to end the job.
+"""Reads what a killed hub has left: for the hub that replaces it or, if none does, to end the job.
 
-The gate begins again, for all nodes check in again. A job whose gate has passed, or whose end was decided,
-goes on; supervisors report what their ranks did meanwhile when they join again. Where no hub comes back,
-the nodes' own files together give one bundle and one verdict.
+The gate begins again, because all nodes check in again. A job that has passed the gate, or whose end was
+already decided, goes on: supervisors report what their ranks did meanwhile when they join again. If no hub
+comes back, the nodes' own files together give one bundle and one verdict.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Left(NamedTuple):
 
 
 def count_regroups(plan: JobPlan, folder: str, attempt: int) -> int:
-    """Return how often newcomers were let in so far, by the files of an earlier hub."""
+    """Return how often newcomers have been let in so far, according to the files of an earlier hub."""
     before = read_status(folder)
     if before is None or before.job != plan.job or not plan.newcomers:
         return 0
@@ -70,7 +70,7 @@ def _waiting(status: JobStatus) -> set[int]:
 
 
 def read_status(folder: str) -> Optional[JobStatus]:
-    """Return the last status of an earlier hub, of whatever attempt; None where there is none."""
+    """Return the last status of an earlier hub, whatever its attempt; None if there is none."""
     try:
         return codec.read(JobStatus, os.path.join(folder, Files.STATUS))
     except (OSError, codec.ContractError):
@@ -78,7 +78,7 @@ def read_status(folder: str) -> Optional[JobStatus]:
 
 
 def read_left(plan: JobPlan, folder: str, attempt: int) -> Optional[Left]:
-    """Return the files of an earlier hub of this attempt; None where the new one begins at the gate."""
+    """Return the files of an earlier hub of this attempt; None if the new hub begins at the gate."""
     last = read_status(folder)
     try:
         bundle = bundle_file.read(os.path.join(folder, Files.BUNDLE))
@@ -106,7 +106,7 @@ def restore(record: JobRecord, state: Left) -> None:
     record.mesh, record.passed, record.links = bundle.mesh, bundle.passed, bundle.links
     record.agreed = bundle.agreed
     record.evidence = bundle.evidence
-    # A notice is given again where it still holds.
+    # A notice is given again if it still holds.
     is_final = status.decided is not None or status.exit_code is not None
     record.verdicts = status.verdicts if is_final else []
     record.remember(state.events)
@@ -130,7 +130,7 @@ def _events(path: str, since: float) -> list[Event]:
 
 
 def conclude(plan: JobPlan, folder: str, code: int) -> int:
-    """Write the status and the bundle of the end, by `code` of the nodes. Returns the job's exit code."""
+    """Write the status and the bundle of the end, with the nodes' `code`. Returns the job's exit code."""
     try:
         status: Optional[JobStatus] = codec.read(JobStatus, os.path.join(folder, Files.STATUS))
     except (OSError, codec.ContractError):
@@ -138,7 +138,7 @@ def conclude(plan: JobPlan, folder: str, code: int) -> int:
     if status and status.phase == Phase.ENDED and status.exit_code is not None:
         return status.exit_code  # the hub was killed after its last write
     bundle = gather_bundle(plan, folder)
-    with contextlib.suppress(OSError):  # on a full disk the exit code is all there is
+    with contextlib.suppress(OSError):  # on a full disk the exit code is all that is left
         if bundle:
             bundle_file.write(os.path.join(folder, Files.BUNDLE), dataclasses.replace(bundle, exit_code=code))
     with contextlib.suppress(OSError):
@@ -152,10 +152,10 @@ def conclude(plan: JobPlan, folder: str, code: int) -> int:
 
 
 def gather_bundle(plan: JobPlan, folder: str) -> Optional[Bundle]:
-    """Judge the evidence of all nodes together, as the hub would; None where no node has left any.
+    """Judge the evidence of all nodes together, as the hub would; None if no node has left any.
 
-    Where a node's evidence is missing, the result has a node's own verdict, which blames no rank for what
-    other nodes might explain. The rest of the bundle is what the last hub wrote.
+    If a node's evidence is missing, the result has a node's own verdict, which blames no rank for something
+    that other nodes might explain. The rest of the bundle is what the last hub wrote.
     """
     paths = [os.path.join(Files.NODE.format(node=node), Files.OWN) for node in range(plan.nodes)]
     bundles = _without_victims([each for each in (_read(folder, path) for path in paths) if each is not None])
@@ -172,13 +172,13 @@ def gather_bundle(plan: JobPlan, folder: str) -> Optional[Bundle]:
 
 
 def _without_victims(bundles: list[Bundle]) -> list[Bundle]:
-    """Drop the bundles of nodes whose ranks failed only because another node had ended its own as hung."""
+    """Drop the bundles of nodes whose ranks failed only because another node ended its own ranks as hung."""
     hung = [each.evidence.at for each in bundles if each.evidence and each.evidence.why == "deadline"]
     return [each for each in bundles if _failed_at(each) <= min(hung, default=math.inf)]
 
 
 def _failed_at(bundle: Bundle) -> float:
-    """Return when the first rank of a node ended badly, or its launch command; 0 where none did."""
+    """Return when a node's first rank, or its launch command, ended badly; 0 if none did."""
     nodes = bundle.evidence.evidence if bundle.evidence else []
     ends = [end for node in nodes for end in (node.launch_exit, *(rank.exit for rank in node.ranks))]
     return min((end.at for end in ends if end and not end.by_us and (end.code or end.signal)), default=0.0)

@@ -1,10 +1,12 @@
-"""The hub's side of the run: heartbeats in, evidence when they stop, one verdict out, the same for all
-nodes.
+"""The hub's side of the run: heartbeats come in, evidence when they stop; one verdict goes out to all nodes.
 
-A death ends no job: evidence of all ranks is collected at once, and what becomes of it is known when the
-launch command ends. If that fails, the death is the verdict, and nodes that cannot go on without it are
-ended once every node has sent its evidence. If it goes on, all nodes get a notice; if it ends well, the
-death is history. A hang is ended after `kill_after`.
+A death ends no job. Evidence of all ranks is collected at once, but only when the launch command ends is it
+known what becomes of the death. If the command fails, the death is the verdict, and nodes that cannot go on
+without it are ended once every node has sent its evidence. If it goes on, all nodes get a notice. If it ends
+well, the death is history. A hang is ended after `kill_after`.
+
+`hub` makes a `RunSession`, and the server hands it the messages of supervisors. It lets `diagnosis.run`
+judge.
 """
 
 from __future__ import annotations
@@ -60,7 +62,7 @@ from ddplaunch.agent.hub.stalls import StallDetector, node_wait
 
 
 class RunState(enum.Enum):
-    """States of the run. CLOSING is its end. Evidence is collected in WATCHING and JUDGING."""
+    """States of the run. It ends in CLOSING. Evidence is collected in WATCHING and JUDGING."""
 
     WATCHING = "takes heartbeats, and looks for stalls and missing nodes"
     JUDGING = "waits for evidence of ranks that have ended, to judge it"
@@ -75,7 +77,7 @@ NEXT: Mapping[RunState, Set[RunState]] = {
 
 
 class RunSession:
-    """Handles supervisors from `join` to `finished`, and requests of the command line meanwhile."""
+    """Handles supervisors from `join` to `finished`, and requests from the command line meanwhile."""
 
     takes = (*messages.by_way(Way.SUPERVISOR_TO_HUB), messages.AskDiagnosis, messages.Ending)
 
@@ -99,7 +101,7 @@ class RunSession:
         self.stop_why: Optional[str] = None  # told to stop, while nodes were leaving by themselves
 
     def resume(self) -> None:
-        """Go on in the place of a hub that was killed, with what it has left in the record."""
+        """Go on in place of a hub that was killed, with what it left in the record."""
         now, nodes = self.clock(), self.record.nodes
         here = {n for n in self.record.members if nodes[n].phase not in (Phase.STARTING, Phase.GATE)}
         for node in self.record.finished:
@@ -125,12 +127,12 @@ class RunSession:
         elif isinstance(message, messages.Ending):
             self._take_ending(session, message.why, now)
         elif session.node is None or session.node not in self.record.nodes:
-            # Its gate may have sent a node number that the job does not have.
+            # Its gate may have sent a node number that is not in the job.
             raise codec.ContractError(f"{message.kind} from a client that has not joined")
         else:
             self._take_from_node(session, session.node, message, now)
-        if not isinstance(message, messages.Heartbeat):  # a thousand nodes send a thousand of those a second
-            # An exception is left to the next tick: here it would drop the client that sent this message.
+        if not isinstance(message, messages.Heartbeat):  # a thousand nodes send a thousand of these a second
+            # The next tick deals with an exception: here it would drop the client that sent this message.
             with contextlib.suppress(Exception):
                 await self.tick(now)
 
@@ -197,7 +199,7 @@ class RunSession:
         if self.state == RunState.CLOSING or self.record.agreed is None:  # then the gate ends the job
             return
         if self._are_nodes_leaving(self.clock()):
-            self.stop_why = why  # mostly the job ends with them in a moment, and they are why
+            self.stop_why = why  # usually the job ends with them in a moment, and they are the reason
         else:
             self._stop(why)
 
@@ -216,7 +218,7 @@ class RunSession:
 
     @property
     def is_deliberating(self) -> bool:
-        """Whether a verdict is still to come, although all nodes may have left."""
+        """Whether a verdict is still to come, even if all nodes may have left."""
         waits = bool(self.liveness.lost) or self.liveness.is_waiting(self.clock())
         return waits or self.state == RunState.JUDGING or self.rounds.current is not None
 
@@ -247,9 +249,9 @@ class RunSession:
         self.attempts.note_least_nodes(node, beat.least_nodes)
         if self.attempts.note_attempt(node, beat.attempt) and self.closing.exit_code is None:
             self._take_new_ranks(beat, now)
-        if node not in self.attempts.behind:  # else its ranks are of the attempt before
+        if node not in self.attempts.behind:  # otherwise its ranks belong to the attempt before
             self.stalls.add(beat, now)
-        # Ranks that are being ended move again, and are not what the others wait for.
+        # Ranks that are being ended move again, but the others are not waiting for them.
         self.record.note_beat(beat, node_wait(beat, time.time()) if self.closing.exit_code is None else None)
         self.record.follow_nodes()
 
@@ -260,7 +262,7 @@ class RunSession:
         end = rank.exit
         text = "has finished" if end is not None and end.code == 0 else f"has ended: {complaint(rank)}"
         self.record.add_event("death", f"rank {rank.rank} {text}", node, rank.rank)
-        # An end without an exit status is judged when the launch command ends: its exit code is known.
+        # An end without an exit status is judged when the launch command ends: then its exit code is known.
         bad = end is None or (not end.by_us and (end.signal is not None or end.code not in (0, None)))
         if bad and node not in self.attempts.behind and not self.evidence_store.is_past(node, rank):
             self.attempts.note_death(now)
@@ -269,7 +271,7 @@ class RunSession:
     def _take_finished(self, node: int, exit_code: int, verdicts: list[Verdict], now: float) -> None:
         self.liveness.forget(node)
         if node in self.record.finished:
-            return  # it repeats a message that it may have lost
+            return  # it repeats a message that may have been lost
         self.rounds.excuse(node)
         self.stalls.forget(node, now)
         self.record.note_finished(node, exit_code)
@@ -286,7 +288,7 @@ class RunSession:
             self.end(Exit.OK, [], None, now)
 
     def _take_stopping(self, node: int, how: str, now: float) -> None:
-        """Ask for evidence before the ranks end. Whether other nodes follow is known once it `is_settled`."""
+        """Ask for evidence before the ranks end. Once it `is_settled`, we know whether other nodes follow."""
         self.record.add_event("ending", f"{self.record.node_name(node)} was told to stop: {how}", node)
         self.rank_signal.note_stopping(node, now)
         if self.eviction.note_stopping(node, how, now):
@@ -296,13 +298,13 @@ class RunSession:
                 self.record.add_event("ending", f"the job is ended by {who}")
 
     def _ended_by(self) -> str:
-        """Return who ends the job, where its folder or its scheduler knows; "" elsewhere."""
+        """Return who ends the job, if its folder or its scheduler knows; "" otherwise."""
         with contextlib.suppress(OSError, codec.ContractError):
             return codec.read(StopRequest, self.record.path(Files.STOP_REQUEST)).who
         return platforms.named(self.plan.platform).ended_by()
 
     def _act_on_eviction(self, now: float) -> bool:
-        """Report nodes that are being stopped. Once one has ended, end the job and return True."""
+        """Report nodes that are being stopped. Once one of them has ended, end the job and return True."""
         if self.eviction.is_due(now):
             self._report_eviction()
         if self._ranks_have_time(now):
@@ -319,7 +321,7 @@ class RunSession:
     def _expect_verdict(self, now: float, anew: bool = True) -> None:
         """Ask all nodes for evidence after a bad end, before other ranks move on, and judge after SETTLE.
 
-        `anew`: also where evidence of an earlier death is safe already.
+        `anew`: ask even if evidence of an earlier death is already safe.
         """
         if self.state == RunState.WATCHING:
             self._enter(RunState.JUDGING)
@@ -328,14 +330,14 @@ class RunSession:
                 self._request("death", now)
 
     def _take_ending(self, session: Session, why: str, now: float) -> None:
-        """Ask all nodes for evidence: the client is about to end the job."""
+        """Ask all nodes for evidence, because the client is about to end the job."""
         self.ending = why or "no reason given"
         self.rank_signal.expect_end(now)
         self.record.add_event("ending", f"the job is about to be ended from outside: {self.ending}")
         self._request("ending", now, session)
 
     def _look_for_missing(self, now: float) -> None:
-        """Judge nodes that have not come after the gate."""
+        """Give the verdict on nodes that have not come after the gate."""
         if (fault := self.supervisor_join.look(now)) is None:
             return
         verdicts, evidence = fault.verdicts, self._gather_evidence("joining")
@@ -393,7 +395,9 @@ class RunSession:
         return nodes
 
     def _settle(self, done: EvidenceRound, now: float) -> None:
-        """Act on a finished round of evidence, by its reason. Deaths are judged later, at `judge_at`."""
+        """Act on a finished round of evidence, according to its reason. Deaths are judged later, at
+        `judge_at`.
+        """
         evidence = self._gather_evidence(done.why, done)
         if done.why in ("still", "deadline") and not nothing_moves(evidence):
             self.stalls.stand_down(now, at_least=computing_for(evidence))
@@ -404,7 +408,7 @@ class RunSession:
             deadline_text = self.stalls.deadline_text(now, time.time()) if done.why == "still" else ""
             self.notices.give(judge(evidence, self.record.complain), evidence, launching_for, deadline_text)
         elif done.why == "deadline":
-            # A rank that failed may leave the others, or itself, hanging: its failure is what happened.
+            # A rank that failed may leave the others, or itself, hanging: then the failure is what happened.
             verdicts = self.attempts.pick_surer(judge(evidence, self.record.complain))
             code = catalogue.exit_code(verdicts[0]) if verdicts else Exit.HANG
             self.end(code, verdicts, evidence, now)
@@ -420,7 +424,7 @@ class RunSession:
                 self.notices.give(verdicts, evidence)
 
     def _answer(self, to: list[Session], evidence: Optional[JobEvidence], verdicts: list[Verdict]) -> None:
-        """Send the present bundle to these clients; only a verdict replaces the bundle on disk."""
+        """Send the present bundle to these clients. Only a verdict replaces the bundle on disk."""
         for client in to:
             bundle = replace(self.record.bundle(), evidence=evidence, verdicts=verdicts)
             client.send(messages.BundleAnswer(bundle_file.as_text(bundle)))
@@ -429,14 +433,14 @@ class RunSession:
         return self.evidence_store.gather(why, self.liveness.lost, done, self.attempts.behind)
 
     def _report_ending(self, evidence: JobEvidence) -> None:
-        """Print the verdicts on a job that is about to be ended; without any, how far it was."""
+        """Print the verdicts on a job that is about to be ended. If there are none, print how far it got."""
         assert self.ending is not None
         missing = self.record.waiting_for if self.record.agreed is None else None
         verdicts = judge(evidence, self.record.complain) or [node_evicted(evidence, self.ending, missing)]
         self.notices.give(verdicts, evidence)
 
     def _report_eviction(self) -> None:
-        """Report the eviction, unless there is a verdict already."""
+        """Report the eviction, unless there already is a verdict."""
         self.eviction.noticed = True
         if self.attempts.verdicts or self.ending is not None:
             return
@@ -447,7 +451,7 @@ class RunSession:
         evidence = self._gather_evidence("death")
         verdicts = judge(evidence, self.record.complain)
         is_stopping = self.ending is not None or self.eviction.has_begun
-        # A handler may end its rank by any exit code.
+        # A signal handler may end its rank with any exit code.
         own_ends = {"rank-failed"} if self.eviction.has_begun and self.rank_signal.is_given else set()
         by_ending = is_stopping and all(verdict.code in BY_ENDING | own_ends for verdict in verdicts)
         stopped = dict.fromkeys(self.eviction.nodes, int(Exit.STOPPED))
@@ -466,12 +470,12 @@ class RunSession:
             self._let_go_on(verdicts, evidence, now)
 
     def _ranks_have_time(self, now: float) -> bool:
-        """Whether ranks that got the job file's signal may still write their checkpoints."""
+        """Whether ranks that got the job file's signal may still be writing their checkpoints."""
         return self.rank_signal.has_time_left(self.liveness.gone, now)
 
     @property
     def _is_over(self) -> bool:
-        """Whether a launch command has ended with a failure, and the others cannot go on without it."""
+        """Whether a launch command has ended with a failure and the others cannot go on without it."""
         return self.attempts.is_over(self.record.finished, self.liveness.gone)
 
     @property
@@ -479,7 +483,7 @@ class RunSession:
         return self.record.members <= self.record.finished.keys() | self.liveness.gone
 
     def _let_go_on(self, verdicts: list[Verdict], evidence: JobEvidence, now: float) -> None:
-        """Leave it to the launch commands to go on after the deaths, or to end."""
+        """Leave it to the launch commands whether to go on after the deaths or to end."""
         self._enter(RunState.WATCHING)
         known = self.attempts.failure
         verdicts = self.attempts.pick_surer(verdicts)
@@ -493,13 +497,13 @@ class RunSession:
         if failed or self.liveness.gone:
             then = then or "the other nodes go on"
         for node in failed.keys() & self.sessions.nodes:
-            # It waits for its verdict, and the others may go on for days.
+            # It waits for its verdict, while the others may go on for days.
             self.sessions.send(node, farewell(failed[node], verdicts))
         if then and not self._have_all_ended:
             self._notice(failure, then)
 
     def _notice(self, failure: Failure, then: str) -> None:
-        """Say once what has failed in this attempt, and what follows: `then`."""
+        """Say once what has failed in this attempt, and what happens next: `then`."""
         if failure.noticed or failure.by_agents or is_doubtful(failure.verdicts):
             return
         failure.noticed = True
@@ -507,7 +511,7 @@ class RunSession:
         self.notices.give([first.continued(f"; {then}"), *others], failure.evidence)
 
     def _take_new_ranks(self, beat: Beat, now: float) -> None:
-        """Forget the node's earlier ranks: the launch command has started others in their place."""
+        """Forget the node's earlier ranks, because the launch command has started others in their place."""
         if beat.node in self.attempts.behind:
             self.attempts.follow(beat.node)
         else:
@@ -515,7 +519,7 @@ class RunSession:
         self.evidence_store.forget_ranks(beat.node, {rank.pid for rank in beat.ranks})
 
     def _begin_attempt(self, node: int, now: float) -> None:
-        """Begin the next attempt within the launch command: what was known of stalls counts no more."""
+        """Begin the next attempt within the launch command: what was known about stalls no longer counts."""
         if self.attempts.first_death is not None:
             if self.state == RunState.JUDGING:
                 evidence = self._gather_evidence("death")
@@ -536,7 +540,7 @@ class RunSession:
             self.stalls.forget(out, now)
 
     def _conclude(self) -> None:
-        """End a job whose launch commands have all ended, and at least one of them well."""
+        """End a job whose launch commands have all ended, at least one of them well."""
         self._enter(RunState.CLOSING)
         codes, gone = set(self.record.finished.values()), bool(self.liveness.gone)
         if Exit.OK in codes and not self._is_over:
@@ -552,5 +556,5 @@ class RunSession:
         self._answer(self.rounds.give_up(), self.record.evidence, self.record.verdicts)
 
     def _answering_nodes(self) -> Set[int]:
-        """Return the connected nodes that are not given up."""
+        """Return the connected nodes that have not been given up."""
         return self.sessions.nodes - {lost.node for lost in self.liveness.lost}

@@ -1,9 +1,9 @@
 """The hub's sockets: accepts clients, authenticates them, and hands each message to its handler.
 
-A client authenticates within `HELLO_SECONDS` and `HELLO_LIMIT` bytes or is dropped. Until then it costs the
-hub a few kB: no task, no stream, and a buffer for its first line alone; and only so many may wait at once.
-An exception in a handler drops that one client, never the hub. What a client does not read is buffered, up
-to `messages.LONG` bytes.
+A client authenticates within `HELLO_SECONDS` and `HELLO_LIMIT` bytes, or is dropped. Until then it costs the
+hub a few kB: no task, no stream, and a buffer for its first line alone; and only a limited number may wait at
+once. An exception in a handler drops that one client, never the hub. What a client does not read is buffered,
+up to `messages.LONG` bytes.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ Guest = TypeVar("Guest")
 
 
 class UnauthenticatedConnections(Generic[Guest]):
-    """Connections that have not yet proved that they know the key: how many may wait, which goes first.
+    """Connections that have not proved yet that they know the key: how many may wait, and which goes first.
 
-    When there are too many, the oldest one of the address that has the most is dropped. So a flood from one
-    address drops its own connections, and no other node's; and nodes behind one NAT address may still come
-    all at once.
+    If there are too many, the address that has the most loses its oldest connection. So a flood from one
+    address drops its own connections and no other node's, and nodes behind one NAT address may still come all
+    at once.
     """
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class UnauthenticatedConnections(Generic[Guest]):
         self._count = 0
 
     def add(self, address: str, guest: Guest, room: int) -> Optional[Guest]:
-        """Add `guest`. Returns the one to drop for it; None while no more than `room` wait."""
+        """Add `guest`. Returns the connection to drop for it; None while no more than `room` wait."""
         self._waiting.setdefault(address, {})[guest] = None
         self._count += 1
         if self._count <= room:
@@ -65,7 +65,7 @@ class UnauthenticatedConnections(Generic[Guest]):
 
 
 OnLine = Callable[["Authentication", bytes, bytes], None]
-"""Called with the first line, and with the bytes behind it. It answers, or drops the connection."""
+"""Called with the first line, and with the bytes after it. It answers, or drops the connection."""
 
 
 class Authentication(asyncio.BufferedProtocol):
@@ -127,12 +127,13 @@ class Authentication(asyncio.BufferedProtocol):
 TICK = 0.1
 """Seconds between two ticks of the handlers."""
 _CALM_TICK = 0.4
-"""The same in a calm job: each tick takes a moment from a core that a rank may need."""
+"""The same in a calm job, because each tick takes a moment from a core that a rank may need."""
 BACKLOG = 4096
 _ACCEPTS = 8
-"""Connections accepted at one go. Each needs a file descriptor before the one it replaces is closed."""
+"""Connections accepted in one go. Each needs a file descriptor before the connection that it replaces is
+closed."""
 _WAITING = 256
-"""Unauthenticated connections, besides two for each node, as far as there are file descriptors."""
+"""Unauthenticated connections besides two for each node, as far as there are file descriptors."""
 _FEWEST = 16
 _COMPLAINTS = 50
 _CHUNK = 256 * 1024
@@ -141,17 +142,17 @@ _UNACKED, _LAST_ACK = 24, 56
 
 
 class MessageHandler(Protocol):
-    """Handles messages. Calls never overlap within one session; while one awaits, other sessions go on."""
+    """Handles messages. Within one session calls never overlap; while one awaits, other sessions go on."""
 
     @property
     def takes(self) -> tuple[type[Message], ...]:
-        """Return the types of messages for this handler."""
+        """Return the types of messages that this handler takes."""
 
     async def received(self, session: Session, message: Message) -> None:
         """Handle a message. An exception drops the session; a ContractError blames the client."""
 
     async def lost(self, session: Session) -> None:
-        """Handle the end of a session. Called for every handler."""
+        """Handle the end of a session. Every handler is called."""
 
     async def tick(self, now: float) -> None:
         """Act on the time. Called about every TICK seconds, and less often in a calm job.
@@ -160,7 +161,7 @@ class MessageHandler(Protocol):
         """
 
     async def stop(self, why: str) -> None:
-        """End the job: `record.end` has to follow soon. Called for every handler."""
+        """End the job: `record.end` has to follow soon. Every handler is called."""
 
 
 class Session:
@@ -172,13 +173,13 @@ class Session:
         self.id = next(self._ids)
         self.node: Optional[int] = None
         self.peer = plain_address(writer.get_extra_info("peername")[0])
-        self.local = plain_address(writer.get_extra_info("sockname")[0])  # where the client reached us
+        self.local = plain_address(writer.get_extra_info("sockname")[0])  # the client's way to us
         self.closed = False
         self._writer = writer
         self._seal = handshake.seal
 
     def send(self, message: Message) -> None:
-        """Queue a message and return at once, also when the client is gone. Drop one that never reads."""
+        """Queue a message and return at once, even if the client is gone. Drop a client that never reads."""
         self.send_encoded(_encoded(message))
 
     def send_encoded(self, text: bytes) -> None:
@@ -189,7 +190,9 @@ class Session:
             self.abort()
 
     def unconfirmed(self) -> float:
-        """Return seconds since the client's kernel last acknowledged data; 0 when it owes none."""
+        """Return the seconds since the client's kernel last acknowledged data; 0 if it has acknowledged
+        everything.
+        """
         info = self._writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
         unacked, last = (int.from_bytes(info[at : at + 4], sys.byteorder) for at in (_UNACKED, _LAST_ACK))
         return last / 1000 if unacked else 0.0
@@ -204,7 +207,7 @@ class Session:
         self._writer.transport.abort()
 
     def open(self, line: bytes) -> Optional[Message]:
-        """Return the message of a line; None when a hub takes no such message. Raises ContractError."""
+        """Return the message in a line; None if a hub takes no such message. Raises ContractError."""
         parts = message(self._seal.open(line))
         read = None if parts is None else messages.load(*parts, *_TO_HUB)
         return None if read is None or len(line) > read.limit + _SEAL else read
@@ -212,7 +215,7 @@ class Session:
 
 _TO_HUB = (Way.GATE_TO_HUB, Way.SUPERVISOR_TO_HUB, Way.COMMAND_TO_HUB)
 _SEAL = 128
-"""Bytes of a line around its message."""
+"""Bytes of a line besides its message."""
 
 
 def _encoded(message: Message) -> bytes:
@@ -221,14 +224,14 @@ def _encoded(message: Message) -> bytes:
 
 
 def send_all(sessions: Iterable[Session], message: Message) -> None:
-    """Send the same message to all sessions, encoded once."""
+    """Send the same message, encoded once, to all sessions."""
     text = _encoded(message)
     for session in sessions:
         session.send_encoded(text)
 
 
 class NodeSessions:
-    """The sessions of the connected supervisors. Where a node has joined again, its last session counts."""
+    """The sessions of the connected supervisors. If a node has joined again, its last session counts."""
 
     def __init__(self) -> None:
         self._sessions: dict[int, Session] = {}
@@ -241,7 +244,7 @@ class NodeSessions:
         self._sessions[node] = session
 
     def remove(self, session: Session) -> bool:
-        """Remove a session that has ended. Returns whether it was still that of its node."""
+        """Remove a session that has ended. Returns whether it was still the node's current one."""
         if session.node is None or self._sessions.get(session.node) is not session:
             return False
         del self._sessions[session.node]
@@ -269,7 +272,7 @@ class Server:
         job: str = "",
         refused: Optional[set[str]] = None,
     ) -> None:
-        """Make a server. `connections`: the most that may be open at once, authenticated or not.
+        """Make a server. `connections`: the most that may be open at once, whether authenticated or not.
 
         `refused` takes the addresses of clients that do not know the key.
         """
@@ -282,11 +285,11 @@ class Server:
         self._handlers = handlers
         self._log = log
         self._complaints: set[str] = set()
-        self._refusals: set[str] = set()  # apart: a port scanner must not use up the others
+        self._refusals: set[str] = set()  # kept apart: a port scanner must not use up the others
         self._unauthenticated: UnauthenticatedConnections[Authentication] = UnauthenticatedConnections()
         self._tasks: set[asyncio.Task[None]] = set()
         self._writers: set[asyncio.StreamWriter] = set()
-        self._stirred: Optional[asyncio.Future[None]] = None  # waited for in a calm job
+        self._stirred: Optional[asyncio.Future[None]] = None  # what a calm job waits for
         self.sessions: dict[int, Session] = {}
 
     async def serve(
@@ -294,12 +297,12 @@ class Server:
     ) -> None:
         """Serve until `over()` returns True; it is called after every tick.
 
-        `is_calm`: returns whether nothing is due soon, unless a message or the end of a session brings it.
+        `is_calm`: returns whether nothing is due soon unless a message, or the end of a session, brings it.
         """
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._unexpected)
         server = await loop.create_server(self._door, sock=listener, backlog=_ACCEPTS)
-        listener.listen(BACKLOG)  # asyncio's `backlog` also bounds the accepts at one go
+        listener.listen(BACKLOG)  # asyncio's `backlog` also limits how many are accepted in one go
         try:
             while not over():
                 await (self._rest() if is_calm() else asyncio.sleep(TICK))
@@ -324,7 +327,7 @@ class Server:
             await self._guard(handler.stop(why), "stop")
 
     async def drain(self, seconds: float) -> None:
-        """Let clients read what they were sent, for at most `seconds`; then close all connections."""
+        """Let clients read what was sent to them, for at most `seconds`; then close all connections."""
         deadline = time.monotonic() + seconds
         for session in list(self.sessions.values()):
             session.close()
@@ -360,7 +363,7 @@ class Server:
             task = asyncio.get_running_loop().create_task(
                 self._client(*_streams(authentication.transport, more), authentication)
             )
-            self._tasks.add(task)  # else it could be collected while it runs
+            self._tasks.add(task)  # otherwise it could be collected while it runs
             task.add_done_callback(self._tasks.discard)
         else:
             authentication.transport.close()
@@ -411,7 +414,9 @@ class Server:
         return False
 
     async def _guard(self, work: Awaitable[None], what: str) -> bool:
-        """Return whether it went well. A bug in a handler must not end the hub and lose the evidence."""
+        """Run `work` and return whether it went well. A bug in a handler must not end the hub and lose the
+        evidence.
+        """
         try:
             await work
             return True
@@ -422,11 +427,11 @@ class Server:
         return False
 
     def _unexpected(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Log an error of asyncio once: without free descriptors it repeats one BACKLOG times a second."""
+        """Log an asyncio error once: without free descriptors it comes BACKLOG times a second."""
         self._complain(f"{context['message']}: {context.get('exception')}")
 
     def _complain(self, text: str, logged: Optional[set[str]] = None) -> None:
-        """Log each complaint once, up to a number of them."""
+        """Log each complaint once, and only so many of them."""
         logged = self._complaints if logged is None else logged
         if text in logged or len(logged) > _COMPLAINTS:
             return
@@ -435,7 +440,7 @@ class Server:
 
 
 def _streams(transport: asyncio.Transport, data: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Return reader and writer, as of asyncio.start_server, for a connection that had another protocol."""
+    """Return reader and writer, as asyncio.start_server does, for a connection that had another protocol."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(loop=loop)
     protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
@@ -446,7 +451,7 @@ def _streams(transport: asyncio.Transport, data: bytes) -> tuple[asyncio.StreamR
 
 
 class _LineReader:
-    """Whole lines from a stream, each within its own limit: asyncio has one limit per stream."""
+    """Whole lines from a stream, each within its own limit: asyncio has only one limit per stream."""
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
         self._reader = reader

@@ -1,14 +1,14 @@
 """The job's shared secret, for nodes that are started by hand.
 
-The key is given (DDPLAUNCH_KEY, --key-file), or made for this run and sent from node 0 to the others
-through MUNGE, which every Slurm has, or read from a file in the user's home folder. A node without a key
-does not join: a hub without one would obey strangers.
+The key is given (DDPLAUNCH_KEY, --key-file), or made for this run and sent from node 0 to the others through
+MUNGE, which every Slurm has, or read from a file in the user's home folder. A node without a key does not
+join: a hub without one would obey strangers.
 
-A credential of MUNGE proves to any machine of the cluster which user has made it, and can be encrypted
-for one user. A node sends one as its request; node 0 answers with one that has the key, encrypted for its
-own user. So another user cannot open the answer, and cannot make one in node 0's place. A nonce ties the
-answer to the request. One connection: a line {credential of {"ask": job, "nonce": …}}, answered by
-{credential of {"key", "nonce"}}.
+A MUNGE credential proves to any machine of the cluster which user made it, and can be encrypted for one user.
+A node sends one as its request. Node 0 answers with one that has the key, encrypted for its own user. So
+another user can neither open the answer nor make one in node 0's place. A nonce ties the answer to the
+request. One connection: a line {credential of {"ask": job, "nonce": …}}, answered by {credential of {"key",
+"nonce"}}.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _MAKE = "head -c 32 /dev/urandom | base64"
 
 class Key(NamedTuple):
     secret: str
-    port: Optional[int] = None  # of node 0's key server; None: the other nodes have the key
+    port: Optional[int] = None  # node 0's key server's; None: the other nodes have the key
 
 
 def obtain(
@@ -57,9 +57,9 @@ def obtain(
     seconds: float,
     log: Callable[[str], None],
 ) -> Key:
-    """Return the job's key, the same on all nodes; may wait `seconds` for node 0, at its `server_port`.
+    """Return the job's key, the same on all nodes. May wait `seconds` for node 0, at its `server_port`.
 
-    Raises CannotJoinError, or NoKeyError when the key cannot pass from node 0 to the others.
+    Raises CannotJoinError, or NoKeyError if the key cannot get from node 0 to the others.
     """
     given = environment.get(Env.KEY)
     if given is not None:
@@ -84,22 +84,24 @@ def obtain(
 
 
 def home_file(environment: Mapping[str, str]) -> str:
-    """Return the path of the user's key for all jobs."""
+    """Return the path of the user's key, which is for all jobs."""
     config = environment.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
     return os.path.join(config, "ddplaunch", "key")
 
 
 def server_port(spot: Spot, gate_port: Optional[int], hub_port: int) -> int:
-    """Return node 0's port for the key: the one after the hub's if that is set, else one by job and user."""
+    """Return node 0's port for the key: the one after the hub's if that is set, otherwise one by job and
+    user.
+    """
     if gate_port is not None:
         return gate_port + 1
     seed = f"ddplaunch key {os.geteuid()} {spot.occasion} {spot.attempt}"
-    # Of 23000 jobs one would have its hub there, too.
+    # One job in 23000 would also have its hub there.
     return next(port for port in ports.sequence(seed.encode(), ports.EPHEMERAL) if port != hub_port)
 
 
 def read(path: str) -> str:
-    """Return the key in a file that only its user can read, as with ssh. Raises CannotJoinError."""
+    """Return the key from a file that only its user can read, as ssh requires. Raises CannotJoinError."""
     try:
         with open(path, encoding="ascii", errors="replace") as file:
             status = os.fstat(file.fileno())
@@ -127,7 +129,7 @@ def _checked(key: str, source: str) -> str:
 
 
 def _of_job(key: str, spot: Spot) -> str:
-    """Return a key of this job alone, so that two jobs with the same key do not meet."""
+    """Return a key for this job alone, so that two jobs with the same key do not meet."""
     return hmac.new(key.encode(), f"join {spot.occasion}".encode(), hashlib.sha256).hexdigest()
 
 
@@ -144,7 +146,7 @@ _TOOLS = ("munge", "unmunge")
 
 
 class NoKeyError(Exception):
-    """The key does not pass from node 0 to the others; `verdict` has the reason."""
+    """The key does not get from node 0 to the others. `verdict` has the reason."""
 
     def __init__(self, verdict: Verdict) -> None:
         super().__init__(verdict.sentence)
@@ -152,7 +154,7 @@ class NoKeyError(Exception):
 
 
 class MungeError(Exception):
-    """MUNGE made or opened no credential; the message is its own."""
+    """MUNGE made or opened no credential. The message is MUNGE's own."""
 
 
 def has_munge() -> bool:
@@ -161,7 +163,7 @@ def has_munge() -> bool:
 
 
 def check_key_port(port: int) -> None:
-    """Refuse a port on which `serve_key` cannot listen. Raises CannotJoinError, NoKeyError."""
+    """Refuse a port on which `serve_key` cannot listen. Raises CannotJoinError and NoKeyError."""
     try:
         ports.listen(None, port).close()
     except OSError as error:
@@ -177,7 +179,7 @@ def check_key_port(port: int) -> None:
 
 
 def serve_key(port: int, job: str, key: str, log: Callable[[str], None]) -> None:
-    """Answer requests for `key` for as long as this process lives. Raises OSError when it cannot listen."""
+    """Answer requests for `key` as long as this process lives. Raises OSError if it cannot listen."""
     turns = threading.BoundedSemaphore(_AT_ONCE)
     place = slurm.munge_socket(_EXCHANGE)
 
@@ -198,13 +200,13 @@ def serve_key(port: int, job: str, key: str, log: Callable[[str], None]) -> None
 
 
 def ask_node_zero(spot: Spot, port: int, seconds: float, log: Callable[[str], None]) -> str:
-    """Return the key from node 0. Raises CannotJoinError, NoKeyError."""
+    """Return the key from node 0. Raises CannotJoinError and NoKeyError."""
     begun = logged = time.monotonic()
     place = slurm.munge_socket(_EXCHANGE)
     while True:
         now = time.monotonic()
         try:
-            # Never cut short by the end: a try without time would fail for the wrong reason.
+            # The end must not cut this short: a try without time would fail for the wrong reason.
             connection = dial(spot.master, port, now + _CALL)
         except UnreachableError as error:
             if now - begun > seconds:
@@ -258,13 +260,13 @@ def _line(connection: socket.socket) -> bytes:
 
 
 def _sealed(body: dict[str, Any], place: Optional[str]) -> bytes:
-    """Return a credential that only processes of our own user can open, as a line. Raises MungeError."""
+    """Return, as a line, a credential that only processes of our own user can open. Raises MungeError."""
     restrict = f"--restrict-uid={os.geteuid()}"
     return _run(["munge", restrict], json.dumps(body).encode(), place).strip() + b"\n"
 
 
 def _opened(credential: bytes, place: Optional[str]) -> dict[str, Any]:
-    """Return the body of a credential of our own user. Raises MungeError, ValueError."""
+    """Return the body of a credential from our own user. Raises MungeError and ValueError."""
     shown = _run(["unmunge"], credential, place)
     head, _, payload = shown.partition(b"\n\n")
     user = re.search(rb"^UID:.*\((\d+)\)$", head, re.MULTILINE)

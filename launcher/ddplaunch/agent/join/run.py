@@ -1,7 +1,7 @@
-"""`agent.pyz run --join -- COMMAND`: this node's part of the job, with the agent's archive alone.
+"""`agent.pyz run --join -- COMMAND`: this node's part of the job, with nothing but the agent's archive.
 
-The launcher's own `run --join` prepares the same job and takes its exit code from here too: on every node
-that of the node's own command, which is what a caller would get without us.
+The launcher's own `run --join` prepares the same job, and takes its exit code from here too: on every node it
+is the exit code of the node's own command, which a caller would get without us.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from ddplaunch.agent.transport.endpoints import Endpoint, parse
 
 
 class JoinedJob(NamedTuple):
-    """The plan, and this node's own part. `key_server`: node 0's arguments of `agent.pyz keys`."""
+    """The plan, and this node's own part of it. `key_server`: node 0's arguments for `agent.pyz keys`."""
 
     plan: JobPlan
     node: int
@@ -60,10 +60,10 @@ def prepare(
     environment: Mapping[str, str],
     log: Callable[[str], None],
 ) -> JoinedJob:
-    """Return this node's part; may wait for node 0's key. Raises CannotJoinError, key.NoKeyError."""
+    """Return this node's part. May wait for node 0's key. Raises CannotJoinError and key.NoKeyError."""
     options = spot.Options(arguments.nodes, arguments.node_rank, arguments.master, arguments.port)
     place = spot.find(options, command, environment, _full_name())
-    # Not by the key: a node with a wrong key must reach the hub, which reports it.
+    # This does not depend on the key: a node with a wrong key must reach the hub, which reports it.
     port = arguments.gate_port or places.hub_port(name, place.attempt, place.occasion.encode())
     key_port = key.server_port(place, arguments.gate_port, port)
     secret = key.obtain(place, arguments.key_file, key_port, environment, arguments.gate_timeout, log)
@@ -91,7 +91,7 @@ def prepare(
 
 
 def _full_name() -> str:
-    """Return this pod's full name, POD.SERVICE.NAMESPACE.svc.DOMAIN, as its /etc/hosts has it."""
+    """Return this pod's full name, POD.SERVICE.NAMESPACE.svc.DOMAIN, from its /etc/hosts."""
     name = socket.gethostname()
     try:
         with open("/etc/hosts", encoding="utf-8", errors="replace") as file:
@@ -102,14 +102,14 @@ def _full_name() -> str:
 
 
 WITH_OTHERS = 1
-"""Exit code of a node whose command was ended since another node has failed. It is that of torchrun when it
-loses the others, and never above the failing node's: srun ends with the highest one."""
+"""Exit code of a node whose command was ended because another node failed. torchrun has the same one when it
+loses the others, and it is never higher than the failing node's: srun ends with the highest one."""
 
 
 def exit_code_of(command: Sequence[str], folder: str, node: int, code: int) -> Optional[int]:
     """Return the exit code with which this node's command would have ended without us.
 
-    `code`: the agent's for the job. None: it was not started, or did not end by itself.
+    `code`: the agent's exit code for the job. None: the command was not started, or did not end by itself.
     """
     if code == OUTPUT_LOST:
         return 1
@@ -125,7 +125,7 @@ def exit_code_of(command: Sequence[str], folder: str, node: int, code: int) -> O
 
 
 def _unstarted(command: Sequence[str]) -> Optional[int]:
-    """Return what a shell, python or a launcher ends with that finds no part of the command."""
+    """Return the exit code of a shell, python or a launcher that cannot find a part of the command."""
     from ddplaunch.agent.checks.command_line import MODULE, PROGRAM, SHELL_SCRIPT, starts
 
     path = os.environ.get("PATH", os.defpath)
@@ -142,9 +142,9 @@ def _unstarted(command: Sequence[str]) -> Optional[int]:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Run this node's part. Returns the exit code of its command; an Exit where that did not end by itself.
+    """Run this node's part. Returns the exit code of its command, or an Exit if that did not end by itself.
 
-    Leaves a folder behind only on node 0 of a job that did not succeed: it has the evidence.
+    It leaves a folder behind only on node 0 of a job that did not succeed: the folder has the evidence.
     """
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     watchdog = join.watchdog(arguments.notice_after, arguments.kill_after)
@@ -181,7 +181,7 @@ def _run(joined: JoinedJob, folder: str, prefix: Optional[bool]) -> int:
 
 
 def keys(port: int, occasion: str) -> int:
-    """Serve the key on node 0 while the parent lives. Returns an Exit when it cannot listen."""
+    """Serve the key on node 0 as long as the parent lives. Returns an Exit if it cannot listen."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         key.serve_key(port, occasion, os.environ[Env.KEY], _log)

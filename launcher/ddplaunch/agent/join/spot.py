@@ -1,10 +1,9 @@
-"""Works out which node this is, how many there are, and where node 0 is, from options and variables.
-Pure.
+"""Works out which node this is, how many there are, and where node 0 is, from options and variables. Pure.
 
 Options come first, then the launcher's arguments, PET_* and MASTER_*, then the scheduler's variables.
 Contradictions and missing values are refused, all in one sentence.
 
-`accelerate launch` and `deepspeed` have options of their own for what torchrun calls nnodes, node_rank,
+`accelerate launch` and `deepspeed` have their own options for what torchrun calls nnodes, node_rank,
 master_addr and master_port. Only their command line is read, not accelerate's file of defaults.
 """
 
@@ -61,7 +60,7 @@ _DEEPSPEED = _Launcher(
     },
 )
 _ONE_NODE = _DEEPSPEED._replace(switches=_DEEPSPEED.switches - {"save_pid"})
-"""`deepspeed` starts deepspeed.launcher.launch on each node. There, --save_pid takes a value."""
+"""On each node `deepspeed` starts deepspeed.launcher.launch. There, --save_pid takes a value."""
 _STARTS = (
     (("accelerate", "launch"), _ACCELERATE),
     (("accelerate-launch",), _ACCELERATE),
@@ -73,7 +72,7 @@ _STARTS = (
 
 
 def node_options(command: Sequence[str]) -> dict[str, Fact]:
-    """Return the options of the command line by torchrun's name for each; a switch is ""."""
+    """Return the options of the command line, by torchrun's name for each one. A switch is ""."""
     options = launch_options.torchrun_options(command)
     if options is not None:
         return {
@@ -93,7 +92,7 @@ def node_options(command: Sequence[str]) -> dict[str, Fact]:
 
 
 def _other(command: Sequence[str]) -> Optional[tuple[_Launcher, Sequence[str]]]:
-    """Return the launcher in the command, where it is not torchrun, and the words behind it."""
+    """Return the launcher in the command, if it is not torchrun, and the words after it."""
     for place, word in enumerate(command):
         for start, launcher in _STARTS:
             if (os.path.basename(word), *command[place + 1 : place + len(start)]) == start:
@@ -102,11 +101,11 @@ def _other(command: Sequence[str]) -> Optional[tuple[_Launcher, Sequence[str]]]:
 
 
 _C10D_PORT = "29400"
-"""torchrun's default port, where --rdzv-endpoint has none."""
+"""torchrun's default port, if --rdzv-endpoint has none."""
 
 
 class CannotJoinError(HintedError):
-    """The node cannot join; the message is one sentence, `hint` has the remedy."""
+    """The node cannot join. The message is one sentence, and `hint` has the remedy."""
 
 
 class Options(NamedTuple):
@@ -124,11 +123,11 @@ class Spot:
 
     node: int
     nodes: int
-    master: str  # name or address under which the other nodes reach node 0
+    master: str  # name or address at which the other nodes reach node 0
     master_addr: Optional[str] = None  # for the ranks; None: the gate finds one
     master_port: Optional[int] = None  # None: node 0's gate chooses one
-    names: list[str] = field(default_factory=list)  # of all nodes, where the scheduler has them
-    occasion: str = ""  # the same on all nodes of this job, different for the user's other jobs
+    names: list[str] = field(default_factory=list)  # those of all nodes, if the scheduler has them
+    occasion: str = ""  # the same on all nodes of this job, but different for the user's other jobs
     attempt: int = 0
 
 
@@ -138,7 +137,7 @@ def find(options: Options, command: Sequence[str], environment: Mapping[str, str
 
 
 def nodes_of_command(command: Sequence[str], environment: Mapping[str, str]) -> Optional[Fact]:
-    """Return the number of nodes of this command, with its source; None where it is 1 or unknown."""
+    """Return this command's number of nodes, with its source; None if it is 1 or unknown."""
     search = _Search(Options(), command, environment, "")
     fact = next(filter(None, search.node_counts()), None)
     number = _count(fact.value) if fact and not search.standalone else None
@@ -197,11 +196,11 @@ class _Search:
         return [self._word("node_rank"), self._pet("node_rank"), self._scheduler.node]
 
     def _meeting(self) -> tuple[Optional[str], Optional[int]]:
-        """Return node 0's address and port for the ranks, where the user has set them."""
+        """Return node 0's address and port for the ranks, if the user has set them."""
         endpoint, backend = self._torchrun("rdzv_endpoint"), self._torchrun("rdzv_backend")
         kind = backend.value if backend else launch_options.STATIC
         if kind not in (launch_options.STATIC, launch_options.C10D):
-            return None, self._options.port  # the endpoint is that of another program, such as etcd
+            return None, self._options.port  # the endpoint belongs to another program, such as etcd
         if endpoint is not None:
             address, port = _endpoint(endpoint, _C10D_PORT if kind == launch_options.C10D else "")
             return address, self._number("port", self._options.port, [port])
@@ -233,7 +232,9 @@ class _Search:
     # ---------------------------------------------------------------- numbers
 
     def _number(self, what: str, option: Optional[int], sources: Sequence[Optional[Fact]]) -> Optional[int]:
-        """Return the option, else the first source's number. A launcher's own argument must agree."""
+        """Return the option, otherwise the first source's number. A launcher's own argument must agree with
+        it.
+        """
         facts = [fact for fact in sources if fact is not None]
         if option is not None:
             word = next((fact for fact in facts if fact in self._words.values()), None)
@@ -281,7 +282,7 @@ def _endpoint(endpoint: Fact, default: str) -> tuple[str, Optional[Fact]]:
 
 
 def _count(text: str) -> Optional[int]:
-    """Return the number in `2`, or in torchrun's `2:2`; None for a true range, or for no number."""
+    """Return the number in `2`, or in torchrun's `2:2`; None for a real range, or for no number."""
     least, colon, most = text.partition(":")
     return int(least) if least.isdecimal() and (not colon or least == most) else None
 

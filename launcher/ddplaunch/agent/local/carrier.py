@@ -1,12 +1,13 @@
 """Carries what the launch command and its ranks print to the user's own stdout and stderr.
 
-The launch command writes into a pipe for each of the two, or into a pseudo terminal where the user's is a
-terminal; into one for both where both are the same. A rank whose hook finds one of these as its own stdout
-or stderr gets others for itself, so that its lines are known as its own; a stream that the user's command has
-redirected stays as it is. All of it is kept below the job's folder, too: who judges reads it there.
+The launch command writes into one pipe for each of the two, or into a pseudo terminal if the user's stream is
+a terminal; into a single one if both streams are the same. A rank whose hook finds one of these as its own
+stdout or stderr gets others for itself, so that its lines are known to be its own. A stream that the user's
+command has redirected stays as it is. Everything is also kept below the job's folder, where it can be read
+for a verdict.
 
-The command never waits for us, but for the user's own reader: what comes is read at once, as long as that
-keeps up. Where it has gone, the writers get SIGPIPE, as without us.
+The command never waits for us, only for the user's own reader: what comes is read at once, as long as that
+reader keeps up. If the reader has gone, the writers get SIGPIPE, as they would without us.
 """
 
 from __future__ import annotations
@@ -29,22 +30,23 @@ from ddplaunch.agent.system.files import LogFile
 from ddplaunch.agent.text.lines import PrefixedLines
 
 KEPT = 1 << 30
-"""Bytes of output that are kept below the job's folder, of each writer; the user's own streams get all."""
+"""Bytes of each writer's output to keep below the job's folder. The user's own streams get everything."""
 _PIPE = 1 << 20
 _TURN = 4 << 20
-"""Bytes read from one writer before the others, and signals, have their turn."""
+"""Bytes to read from one writer before the others, and signals, have their turn."""
 _RESIZE = 0.25
 """Seconds between two looks at the size of the user's terminal."""
 _LAST_WORDS, _PATIENCE = 5.0, 0.1
-"""Seconds for a slow reader after the signal to stop, and for a full disk; of these, for one try."""
+"""Seconds for a slow reader after the signal to stop, and for a full disk; within these, seconds for
+one try."""
 Identity = tuple[int, int]
 
 
 class UserStreams(NamedTuple):
-    """The descriptors with which the user has started us.
+    """The descriptors with which the user started us.
 
-    `prefix`: whether each line names its writer; None: it depends on where it goes. `group`: the process
-    group in the foreground of the terminal, for a command that gets it as it is. `more`: further descriptors.
+    `prefix`: whether each line names its writer; None: that depends on where it goes. `group`: the terminal's
+    foreground process group, for a command that gets the terminal as it is. `more`: further descriptors.
     """
 
     stdin: int = 0
@@ -56,10 +58,10 @@ class UserStreams(NamedTuple):
 
 
 class _Source:
-    """One pipe or pseudo terminal that a process of the job writes to."""
+    """A pipe or pseudo terminal to which a process of the job writes."""
 
     def __init__(self, writer: Writer, shown: Display, log: _Kept, *, shared: bool) -> None:
-        """`shared`: another one has the same log, into which both then write whole lines."""
+        """`shared`: another source has the same log, so both write only whole lines to it."""
         self.writer = writer
         self.shown = shown
         self.log = log
@@ -76,7 +78,7 @@ class _Source:
         return status.st_dev, status.st_ino
 
     def hand_over(self) -> None:
-        """Close our own end for writing, once another process has it."""
+        """Close our own writing end, once another process has it."""
         if self.writing >= 0:
             os.close(self.writing)
             self.writing = -1
@@ -102,7 +104,7 @@ class _Kept:
 
 class Carrier:
     def __init__(self, streams: UserStreams, node: int, folder: str, complain: Callable[[str], None]) -> None:
-        """`folder`: the job's. `complain` gets a sentence on a file that cannot be written."""
+        """`folder`: the job's. `complain` gets a sentence about a file that cannot be written."""
         self.streams = streams
         self.name = f"ddplaunch-output-{os.getpid()}-{os.urandom(8).hex()}"
         self._node = node
@@ -130,11 +132,11 @@ class Carrier:
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
 
     def fileno(self) -> int:
-        """Return an epoll descriptor, readable when there is something to carry."""
+        """Return an epoll descriptor that is readable when there is something to carry."""
         return self._selector.fileno()
 
     def launch_streams(self) -> tuple[int, int]:
-        """Return the launch command's stdout and stderr, which `handed_over` closes."""
+        """Return the launch command's stdout and stderr. `handed_over` closes them."""
         log = _Kept(os.path.join(self._folder, Files.LAUNCH_LOG), self._complain)
         apart = self._err is not self._out
         out = err = self._source(self._launch_writer, self._out, log, shared=apart)
@@ -148,12 +150,14 @@ class Carrier:
             source.hand_over()
 
     def say(self, lines: bytes, keep: bool = False) -> None:
-        """Show lines of our own on stderr, after what was printed until now; `keep`: in the record, too."""
+        """Show our own lines on stderr, after what has been printed until now. `keep`: put them into the
+        record, too.
+        """
         if lines:
             self._own_lines.append((lines, keep))
 
     def carry(self) -> None:
-        """Read what is there, show it, and answer those who ask for streams of their own."""
+        """Read what is there, show it, and answer processes that ask for streams of their own."""
         requests = []
         for key, _ in self._selector.select(0):
             if isinstance(key.data, Outlet):
@@ -161,8 +165,8 @@ class Carrier:
             elif callable(key.data):
                 requests.append((key.data, key.fileobj))
         now = time.monotonic()
-        # The launch command comes last: what it prints after a rank's end stands after the rank's last line.
-        # What it has printed before a rank's first line was read when the rank asked for its streams.
+        # The launch command comes last: what it prints after a rank's end has to come after the rank's last
+        # line. What it printed before a rank's first line was read when the rank asked for its streams.
         for source in self._sources[::-1]:
             self._drain(source, now)
             self._record.write(source.record.tick(now))
@@ -179,7 +183,9 @@ class Carrier:
         self._resize(now)
 
     def finish(self, is_over: Callable[[], bool]) -> None:
-        """Show all that is left, for as long as it takes its reader; once `is_over()`, for seconds more."""
+        """Show everything that is left, for as long as its reader takes; once `is_over()`, for only some
+        seconds more.
+        """
         for source in self._sources[::-1]:
             while not self._is_stuck(source.shown.outlet, is_over) and source in self._sources:
                 if not self._drain(source, time.monotonic()):
@@ -196,14 +202,14 @@ class Carrier:
         self._listener.close()
 
     def lost(self) -> str:
-        """Return what the user's disk has not taken; "" if it has taken all."""
+        """Return what the user's disk did not take; "" if it took everything."""
         for outlet, name in ((self._out.outlet, "stdout"), (self._err.outlet, "stderr")):
             if outlet.lost:
                 return f"cannot write {name}: {outlet.error}; {outlet.lost} bytes of output are lost"
         return ""
 
     def _is_stuck(self, outlet: Outlet, is_over: Callable[[], bool], most: int = 1 << 19) -> bool:
-        """Write until no more than `most` bytes wait. Returns whether the reader was given up."""
+        """Write until at most `most` bytes are waiting. Returns whether we gave up on the reader."""
         left = _LAST_WORDS
         while outlet.waiting > most:
             begun = time.monotonic()
@@ -224,7 +230,7 @@ class Carrier:
         return source
 
     def _drain(self, source: _Source, now: float) -> bool:
-        """Carry what the source has, at most _TURN bytes. Returns whether it has had any."""
+        """Carry what the source has, at most _TURN bytes. Returns whether it had anything."""
         outlet, left = source.shown.outlet, _TURN
         while left > 0:
             if outlet.broken:
@@ -236,7 +242,7 @@ class Carrier:
                 data = os.read(source.reading, _PIPE)
             except BlockingIOError:
                 break
-            except OSError:  # a pseudo terminal that no process has open any more
+            except OSError:  # a pseudo terminal that no process has open any longer
                 data = b""
             if not data:
                 self._end(source)
@@ -249,7 +255,7 @@ class Carrier:
         return left < _TURN
 
     def _pause(self, source: _Source, is_full: bool) -> bool:
-        """Leave a writer alone whose reader does not keep up: then the kernel has it wait."""
+        """Stop reading a writer whose reader does not keep up: then the kernel makes it wait."""
         if is_full != source.is_paused:
             source.is_paused = is_full
             if is_full:
@@ -271,7 +277,9 @@ class Carrier:
             source.log.close()
 
     def _end_lines(self, source: _Source, *, is_over: bool) -> None:
-        """Keep the line without its end, for who reads the files now; `is_over`: no more of it will come."""
+        """Keep an unfinished line, for anybody who reads the files now. `is_over`: no more of it will
+        come.
+        """
         if source.lines is not None:
             source.log.write(source.lines.end())
         if is_over:
@@ -284,7 +292,7 @@ class Carrier:
             self._awaited.remove(descriptor)
             self._selector.unregister(descriptor)
         elif not outlet.empty and descriptor not in self._awaited:
-            with contextlib.suppress(PermissionError):  # a file on a full disk
+            with contextlib.suppress(PermissionError):  # it is a file on a full disk
                 self._selector.register(descriptor, selectors.EVENT_WRITE, outlet)
                 self._awaited.add(descriptor)
 
@@ -315,7 +323,9 @@ class Carrier:
             self._selector.register(connection, selectors.EVENT_READ, answer)
 
     def _answer(self, connection: socket.socket, pid: int) -> None:
-        """Answer one line of JSON: a rank's wish for streams, or the supervisor's to have all read."""
+        """Answer one line of JSON: a rank asks for streams, or the supervisor asks to have everything
+        read.
+        """
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             request = json.loads(connection.recv(4096))
             if "label" in request:
@@ -330,7 +340,7 @@ class Carrier:
         connection.close()
 
     def _lend(self, connection: socket.socket, pid: int, request: dict[str, Any]) -> None:
-        """Give a rank streams of its own in the place of those that it has from the launch command."""
+        """Give a rank streams of its own, in place of those that it has from the launch command."""
         rank, local, attempt = (int(request[name] or 0) for name in ("rank", "local", "attempt"))
         writer = Writer(self._label(str(rank)), int(request["ranks"] or 0) != 1)
         folder = os.path.join(self._folder, Files.RANKS, str(pid), f"attempt_{attempt}", str(local))
@@ -365,7 +375,7 @@ def _pipe() -> tuple[int, int]:
 
 
 def _terminal(outlet: Outlet) -> tuple[int, int]:
-    """Return master and slave of a pseudo terminal of the outlet's size, which changes no byte."""
+    """Return master and slave of a pseudo terminal with the outlet's size that changes no byte."""
     reading, writing = os.openpty()
     with contextlib.suppress(termios.error, OSError):
         settings = termios.tcgetattr(writing)

@@ -1,7 +1,7 @@
 """Shows the output of several writers on one of the user's streams: a file, a pipe or a terminal.
 
-Into a file or a pipe the bytes pass as they are. In a terminal, where several ranks of this node print, each
-line has its rank in front, and the bars of all ranks stand below the lines, one under another.
+A file or a pipe gets the bytes unchanged. On a terminal, when several ranks of this node print, each line
+begins with its rank, and the progress bars of all ranks are below the lines, one under another.
 """
 
 from __future__ import annotations
@@ -21,20 +21,23 @@ from typing import Optional
 from ddplaunch.agent.text.lines import PrefixedLines
 
 BACKLOG = 1 << 20
-"""Bytes that wait for a slow reader; beyond, the command waits for it, as it would without us."""
+"""Bytes that may wait for a slow reader. Beyond that the command waits for the reader, as it would without
+us."""
 REFUSED = 10.0
-"""Seconds for a full disk to have room again; then its writers learn of it (at once without us)."""
+"""Seconds for a full disk to have room again. Then its writers are told (without us: at once)."""
 _TERMINAL_GONE = (errno.EIO, errno.EBADF, errno.ENXIO)
 
 
 class Outlet:
-    """Takes everything at once, and writes what its reader takes. Never blocks, never raises OSError."""
+    """Takes everything at once, and writes as much as its reader takes. Never blocks, and never raises
+    OSError.
+    """
 
     def __init__(self, descriptor: int) -> None:
         self.is_terminal = os.isatty(descriptor)
-        self.broken = False  # the pipe has no reader any more: its writers are to learn it
-        self.refuses = False  # the last write has failed, as on a full disk, which may pass
-        self.error = ""  # why it did, and why output is lost if `lost`
+        self.broken = False  # nobody reads the pipe any more, and its writers have to learn that
+        self.refuses = False  # the last write has failed, for example on a full disk, which may pass
+        self.error = ""  # why it failed, and why output is lost if `lost`
         self.lost = 0  # bytes that were given up
         self._refused_at = 0.0
         self.at_line_start = True
@@ -61,18 +64,18 @@ class Outlet:
         return len(self._waiting) > BACKLOG
 
     def write(self, data: bytes) -> None:
-        """Append `data` to what waits, and write what the reader takes now."""
+        """Append `data` to what is waiting, and write as much as the reader takes now."""
         if data and not (self.broken or self._gone):
             self.at_line_start = data.endswith(b"\n")
             self._waiting += data
             self.flush()
 
     def flush(self, seconds: float = 0.0) -> None:
-        """Write what the reader takes, waiting for it once for so long."""
+        """Write as much as the reader takes; wait for it once, for this long."""
         wait = seconds
         while self._waiting and self._poll.poll(wait * 1000):
             wait = 0.0
-            # A descriptor that may block takes PIPE_BUF bytes once it is ready.
+            # A descriptor that may block takes PIPE_BUF bytes when it is ready.
             size = len(self._waiting) if self._own is not None else select.PIPE_BUF
             try:
                 written = os.write(self.fileno(), memoryview(self._waiting)[:size])
@@ -94,12 +97,13 @@ class Outlet:
         now = time.monotonic()
         self._refused_at = self._refused_at or now
         self.error = os.strerror(error.errno or 0)
-        # Only once the writers wait for room: they would wait for good, and look like a hang.
+        # This happens only when the writers wait for room: they would wait for good, and look as if they
+        # hang.
         if self.full and (now - self._refused_at > REFUSED or error.errno == errno.EFBIG):
             self.give_up()
 
     def give_up(self) -> None:
-        """Take no more: what waits is lost, and its writers learn it at their next write."""
+        """Take no more: what is waiting is lost, and its writers learn that at their next write."""
         if self.refuses:
             self.lost += len(self._waiting)
         self.broken = True
@@ -112,9 +116,9 @@ class Outlet:
 
 
 def _unblocked(descriptor: int) -> Optional[int]:
-    """Return a descriptor of the same stream on which a write never blocks; None where there is none.
+    """Return a descriptor of the same stream on which a write never blocks; None if there is none.
 
-    O_NONBLOCK on the user's own would be there for all programs that share it.
+    O_NONBLOCK on the user's own descriptor would affect all programs that share it.
     """
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISREG(mode):
@@ -132,11 +136,11 @@ _REDRAW = 0.1
 """Seconds between two pictures of the bars."""
 _ESCAPES = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[@-Z\\-_])")
 _MOVES = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-ln-~]")
-"""What moves the cursor or erases; colours, which end in `m`, stay."""
+"""Sequences that move the cursor or erase. Colours, which end in `m`, stay."""
 
 
 class Writer:
-    """The launch command, or one rank. `several`: other ranks of this node print, too."""
+    """The launch command, or one rank. `several`: other ranks of this node print as well."""
 
     def __init__(self, label: bytes, several: bool = False) -> None:
         self.label = label
@@ -154,10 +158,10 @@ class Display:
         self.outlet.write(data)
 
     def end(self, writer: Writer) -> None:
-        """Note that the writer prints no more."""
+        """Note that the writer will print no more."""
 
     def say(self, lines: bytes) -> None:
-        """Show whole lines of our own, at the begin of a line."""
+        """Show whole lines of our own, each at the beginning of a line."""
         self.outlet.write(lines if self.outlet.at_line_start else b"\n" + lines)
 
     def tick(self, now: float) -> None:
@@ -168,7 +172,7 @@ class Display:
 
 
 class LineDisplay(Display):
-    """Whole lines, each with its writer's name in front: where the user asks for it."""
+    """Shows whole lines that begin with their writer's name: for users who ask for that."""
 
     def __init__(self, outlet: Outlet) -> None:
         super().__init__(outlet)
@@ -193,12 +197,12 @@ class LineDisplay(Display):
 
 
 class ScreenDisplay(Display):
-    """A terminal: bytes as they are until several ranks print; then their lines, and their bars below."""
+    """A terminal: bytes unchanged until several ranks print; then their lines, and their bars below these."""
 
     def __init__(self, outlet: Outlet) -> None:
         super().__init__(outlet)
         self._lines: dict[Writer, PrefixedLines] = {}
-        self._rows = 0  # of bars, on which the cursor stands at the end of the last
+        self._rows = 0  # rows of bars; the cursor is at the end of the last one
         self._drawn: list[bytes] = []
         self._drawn_at = 0.0
 
@@ -231,7 +235,7 @@ class ScreenDisplay(Display):
             self.end(writer)
 
     def _above(self, lines: bytes) -> None:
-        """Show whole lines in the place of the bars."""
+        """Show whole lines in place of the bars."""
         if lines:
             self._erase()
             self.outlet.write(lines if self.outlet.at_line_start else b"\n" + lines)
@@ -244,7 +248,7 @@ class ScreenDisplay(Display):
             self.outlet.at_line_start = True
 
     def _draw(self) -> None:
-        """Show the bars, where they have changed and the terminal takes it."""
+        """Show the bars, if they have changed and the terminal accepts them."""
         if not self.outlet.empty:
             return  # a slow terminal gets fewer pictures
         columns, rows = size_of(self.outlet.fileno())
@@ -269,7 +273,7 @@ def display(outlet: Outlet, prefix: Optional[bool], term: str) -> Display:
 
 
 def size_of(descriptor: int) -> tuple[int, int]:
-    """Return a terminal's columns and rows; 80 and 24 where it does not know."""
+    """Return a terminal's columns and rows; 80 and 24 if it does not know them."""
     try:
         columns, rows = os.get_terminal_size(descriptor)
     except OSError:
@@ -283,7 +287,7 @@ def set_size(descriptor: int, columns: int, rows: int) -> None:
 
 
 def _cut(text: bytes, columns: int) -> bytes:
-    """Return what fits into one row, without anything that moves the cursor."""
+    """Return as much as fits into one row, without anything that moves the cursor."""
     shown, width = "", 0
     for letter in _ESCAPES.sub("", text.decode(errors="replace")):
         if not letter.isprintable():

@@ -1,11 +1,11 @@
-"""Runs all nodes of a job on this machine: one hub, a gate and a supervisor per node, as on a cluster.
+"""Runs all nodes of a job on this machine: one hub, and for each node a gate and a supervisor.
 
-Or one node of a job whose other nodes are started by themselves: then the hub is here only with node 0, and
-the environment has its address and key (`join.prepare`).
+Or it runs one node of a job whose other nodes are started separately: then the hub is here only on node 0,
+and the environment has the hub's address and key (`join.prepare`).
 
-Hub, gates and supervisors are processes of their own, started from the same file. The host only copies their
-output, passes signals on, and leaves no process behind. It stays single-threaded: the kernel ties "die with
-the parent" to the thread that started a child.
+Hub, gates and supervisors are separate processes, started from the same file. The host only copies their
+output, passes signals on, and leaves no process behind. It stays single-threaded, because the kernel ties
+"die with the parent" to the thread that started a child.
 """
 
 from __future__ import annotations
@@ -44,32 +44,33 @@ from ddplaunch.agent.system.signals import PAUSES, SignalReader, is_ignored
 from ddplaunch.agent.transport.endpoints import Endpoint
 
 HUB_START = 60.0
-"""Seconds until the hub must listen. It needs a fraction of one on a free processor."""
+"""Seconds until the hub must listen. On a free processor it needs a fraction of one."""
 HUB_END = 30.0
-"""Seconds for the hub to end once every node has ended, of which its last messages may take 15; and for gates
-to end once the hub has."""
+"""Seconds for the hub to end once every node has ended, of which its last messages may take 15; and for the
+gates to end once the hub has ended."""
 HUBS = 5
-"""Restarts of a hub that is killed while nodes are at the gate."""
+"""How often a hub is restarted that is killed while nodes are at the gate."""
 HUB_STOPPED = 5.0
-"""Seconds for which a hub may be stopped before another is started: gates wait for one for 10."""
+"""Seconds for which a hub may be stopped before another one is started: gates wait for a hub for 10."""
 STOP_GRACE = 45.0
-"""Seconds from the first signal to SIGKILL: evidence (5), torchrun's own patience with its workers (30)."""
+"""Seconds from the first signal to SIGKILL: evidence (5), and torchrun's own patience with its workers
+(30)."""
 HURRIED = 20.0
-"""Seconds from a second Ctrl-C to SIGKILL: the evidence, and the hub's last output."""
+"""Seconds from a second Ctrl-C to SIGKILL: for the evidence, and the hub's last output."""
 STOPPED = 6.0
-"""Seconds for the launch commands to stop at Ctrl-Z, if they have handlers that do something before."""
+"""Seconds for the launch commands to stop on Ctrl-Z, if they have handlers that do something first."""
 _ENDS_AT_GATE = (signal.SIGHUP, signal.SIGQUIT)
 _ENDS = (signal.SIGTERM, signal.SIGINT, *_ENDS_AT_GATE)
-"""Signals that ask for the end; some of them only until there is a command, which may have a use for them."""
+"""Signals that ask for the end. Some do so only until there is a command, which may use them itself."""
 _POLL = 0.05
 _CALM = 0.25
-"""Seconds between two looks at the children and at signals. They are longer while all ranks train: each look
-takes a moment from a core that a rank may need."""
+"""Seconds between two looks at the children and at signals, longer than usual, while all ranks train: each
+look takes a moment from a core that a rank may need."""
 _BUNDLE_MARK = Marks.BUNDLE.encode()
 
 
 class Part(NamedTuple):
-    """The one node of the job that is here. `key_server`: node 0's arguments of `agent.pyz keys`."""
+    """The one node of the job that is here. `key_server`: node 0's arguments for `agent.pyz keys`."""
 
     node: int
     hub: Endpoint
@@ -85,18 +86,18 @@ def main(
     part: Optional[Part] = None,
     streams: Optional[UserStreams] = None,
 ) -> int:
-    """Run the job to its end; again after what may go well elsewhere, if the plan allows. Returns an Exit.
+    """Run the job to its end; again, if that may go well elsewhere and the plan allows it. Returns an Exit.
 
-    `streams`: those of the user, where the one node's command runs in the foreground.
+    `streams`: the user's, if the one node's command runs in the foreground.
     """
     processes.adopt_orphans()
     host = Host(plan, folder, gate_only, part, SignalReader(), streams)
     code = _run(host, attempt)
     lost = "" if host.carrier is None else host.carrier.lost()
     if lost:
-        with contextlib.suppress(OSError):  # it may be the one that is full
+        with contextlib.suppress(OSError):  # this disk may be the one that is full
             os.write(2, f"ddplaunch: {lost}\n".encode())
-        # As of any program that could not write its output.
+        # The exit code is that of any program that could not write its output.
         code = OUTPUT_LOST if code == Exit.OK else code
         host.note_lost(lost, code)
     return code
@@ -116,7 +117,7 @@ def _run(host: Host, attempt: int) -> int:
             host.close_logs()
             attempt += 1
     finally:
-        # Its own processes have ended in order, when there is a code, and what is left is the command's.
+        # If there is a code, our own processes have ended properly, and what is left belongs to the command.
         if code is None or host.stopping or not plan.keep_background:
             end_all()
         host.close_logs()
@@ -141,10 +142,10 @@ class Host:
         self.gate_only = gate_only
         self.stopping = False
         self.kill_at: Optional[float] = None
-        self.limit_at = math.inf  # time.monotonic() at which the plan's time limit ends the attempt
-        self.is_at_limit = False  # it is this that ends it
+        self.limit_at = math.inf  # time.monotonic() when the plan's time limit ends the attempt
+        self.is_at_limit = False  # the time limit is what ends it
         self.signals = signals
-        self.early: list[int] = []  # signals for the command, which came before it was started
+        self.early: list[int] = []  # signals for the command that came before it was started
         self.pausing = 0.0  # until when the launch commands may stop, by time.monotonic()
         self.selector = selectors.DefaultSelector()
         self.selector.register(signals, selectors.EVENT_READ)
@@ -158,7 +159,7 @@ class Host:
         self.supervised = False
         self.bundled = False
         self.env: dict[str, str] = {}
-        # In the foreground, stdout is the command's alone.
+        # In the foreground, stdout belongs to the command alone.
         self.console = LogFile(sys.stdout.fileno() if streams is None else streams.stderr)
         self.logs: dict[str, LogFile] = {}
         self.streams = streams
@@ -168,7 +169,7 @@ class Host:
             self.selector.register(self.carrier.fileno(), selectors.EVENT_READ)
 
     def run(self, attempt: int) -> int:
-        """Run one attempt, from the hub's start to its end. Returns its exit code."""
+        """Run one attempt, from the hub's start to the hub's end. Returns its exit code."""
         self.exits, self.hub_exit, self.bundled = {}, None, False
         self.at_gate, self.hubs = dict.fromkeys(self.nodes), 0
         os.makedirs(self.path(Files.RUN), exist_ok=True)
@@ -179,7 +180,7 @@ class Host:
         if self.plan.time_limit is not None:
             self.limit_at = time.monotonic() + self.plan.time_limit
             self.env[Env.ENDS_AT] = str(time.time() + self.plan.time_limit)
-        if self.part is None:  # else the nodes have folders of their own, and none of it in common
+        if self.part is None:  # otherwise the nodes have their own folders and share nothing
             self.env[Env.RESUME_DIR] = self.path(Files.RESUME)
             os.makedirs(self.path(Files.RESUME), exist_ok=True)
         if 0 not in self.nodes:
@@ -194,7 +195,7 @@ class Host:
         self.at_gate = {}
         if self.stopping or not may_start or (self.gate_only and not any(self.exits.values())):
             self.hub.process.terminate()  # it would wait for gates and supervisors that never come
-        # Nodes elsewhere may still be at work, and the hub with them.
+        # Nodes on other machines may still be at work, and the hub with them.
         if not self._until(lambda: self.hub_exit is not None, None if self._is_shared() else HUB_END):
             self.hub.process.kill()
             self._until(lambda: self.hub_exit is not None)
@@ -203,14 +204,14 @@ class Host:
         return self._conclude()
 
     def comes_back(self, code: int) -> bool:
-        """Whether an attempt that has ended so may be followed by another."""
+        """Whether another attempt may follow one that has ended like this."""
         if code in self.plan.retried and not self.stopping:
             return True
         signalled = os.path.exists(self.path(Files.SIGNALLED)) and code in self.plan.retried_after_signal
         return signalled and (self.is_at_limit or not self.stopping)
 
     def renew(self, text: str) -> None:
-        """Get ready for the next attempt, after saying so."""
+        """Get ready for the next attempt, and first print `text` about it."""
         if os.path.exists(self.path(Files.SIGNALLED)):
             line = f"{time.strftime('%H:%M:%S')} the time limit was near: {text}\n".encode()
             self._log(self.path(Files.HUB_LOG), line)
@@ -225,7 +226,7 @@ class Host:
             self._gate(node)
         self._until(lambda: self._all_ended() or self.hub_exit is not None)
         if not self._until(self._all_ended, HUB_END):
-            # The hub has its verdict, so a gate that is still there is stopped, or frozen.
+            # The hub has its verdict, so a gate that is still there is stopped or frozen.
             for gate in filter(None, self.at_gate.values()):
                 gate.process.kill()
             self._until(self._all_ended)
@@ -241,12 +242,12 @@ class Host:
 
     def _hub_words(self) -> list[str]:
         if self.part is None:
-            # Nodes on one machine need loopback alone, and no other machine may reach the hub.
+            # Nodes on one machine only need loopback, and no other machine may reach the hub.
             return ["hub", "--host", "127.0.0.1"]
         return ["hub", "--name", self.part.hub.host]
 
     def _start_key_server(self) -> Optional[Child]:
-        """Start the server that the other nodes ask for the key, where there is one."""
+        """Start the server that the other nodes ask for the key, if this node has one."""
         if self.part is None or not self.part.key_server:
             return None
         return self._start(["keys", *self.part.key_server], {}, self._hub_line, lambda _: None)
@@ -259,14 +260,14 @@ class Host:
         )
 
     def _gate_line(self, log: str, data: bytes) -> None:
-        """Log a gate's lines; on a machine without the hub print them, except reports to the hub."""
+        """Log a gate's lines. On a machine without the hub also print them, except reports to the hub."""
         self._log(log, data)
         if 0 not in self.nodes:
             lines = data.splitlines(keepends=True)
             self._say(b"".join(line for line in lines if not line.startswith(b"{")))
 
     def _start_node(self, verb: str, node: int, line: Callable[[bytes], None]) -> Child:
-        # Not for the hub, which would take itself for a container.
+        # This is not passed to the hub, which would think that it is a container.
         message = os.environ.get(Env.TERMINATION, "")
         env = {Env.NODE: str(node), Env.HUB: self._where(), Env.TERMINATION: message}
         words, descriptors = [verb], list[int]()
@@ -283,7 +284,7 @@ class Host:
         if self.carrier is not None:
             out, err = self.carrier.launch_streams()
             more = [f"--carrier={self.carrier.name}"]
-        # Copies: the supervisor has other streams of its own under the usual numbers.
+        # These are copies: under the usual numbers the supervisor has streams of its own.
         descriptors = [os.dup(streams.stdin), os.dup(out), os.dup(err)]
         if self.carrier is not None:
             self.carrier.handed_over()
@@ -317,7 +318,7 @@ class Host:
             self.exits[node] = Exit.STOPPED if self.stopping and verb == "gate" else code
 
     def _gate_was_killed(self, node: int, number: int) -> None:
-        """Write the end of a gate into its log, and into the file of reports that the hub reads."""
+        """Write the end of a gate to its log, and to the file of reports that the hub reads."""
         from ddplaunch.agent.platforms import scheduler_log
 
         sentence = f"the gate of node {node} was killed by signal {number}"
@@ -329,7 +330,7 @@ class Host:
         self._log(self.path(Files.GATES), f"{report}\n".encode())
 
     def _conclude(self) -> int:
-        """Return the exit code: the hub's; if that died without one, the worst that a node reported."""
+        """Return the exit code: the hub's or, if the hub died without one, the worst that a node reported."""
         code = self.hub_exit
         if self.gate_only or code is None or code < 0 or code in (1, Exit.UNUSABLE):
             nodes = [each if each >= 0 else Exit.WORKER_FAILED for each in self.exits.values()]
@@ -347,20 +348,20 @@ class Host:
         if (status.phase, status.exit_code) != (Phase.ENDED, code):
             now = time.time()
             status = dataclasses.replace(status, phase=Phase.ENDED, exit_code=code, since=now, updated=now)
-            with contextlib.suppress(OSError):  # on a full disk the exit code is all there is
+            with contextlib.suppress(OSError):  # on a full disk the exit code is all that is left
                 codec.write(self.path(Files.STATUS), status)
         return code
 
     def note_lost(self, lost: str, code: int) -> None:
-        """Write what was lost into the status of the job, which is no success."""
-        with contextlib.suppress(OSError, codec.ContractError):  # its disk may be the full one
+        """Write what was lost into the job's status, which then counts as no success."""
+        with contextlib.suppress(OSError, codec.ContractError):  # it may be on the full disk itself
             status = codec.read(JobStatus, self.path(Files.STATUS))
             now = time.time()
             status = dataclasses.replace(status, exit_code=code, output_lost=lost, updated=now)
             codec.write(self.path(Files.STATUS), status)
 
     def _own_status(self) -> JobStatus:
-        """Return a status of this node's knowledge, where no hub has written one."""
+        """Return a status with what this node knows, for when no hub has written one."""
         now = time.time()
         attempt = int(self.env[Env.ATTEMPT])
         return JobStatus(
@@ -383,7 +384,7 @@ class Host:
         return child
 
     def _hub_ended(self, code: int) -> None:
-        """Start the hub again where it was killed with its parent: gates reconnect to it."""
+        """Start the hub again if it was killed with its parent. The gates will reconnect to it."""
         if code < 0 and self.at_gate and self.hubs < HUBS and self._listening() and not self.stopping:
             self.hubs += 1
             with open(self.path(Files.HUB), encoding="utf-8") as file:
@@ -394,7 +395,7 @@ class Host:
             self.hub_exit = code
 
     def _kill_stopped_hub(self) -> None:
-        """Kill a hub at the gate that a signal has stopped: its parent, or we, start it again."""
+        """Kill a hub at the gate that a signal has stopped. Its parent, or we, will start it again."""
         hub = (
             [self.hub.process.pid, *proc.children(self.hub.process.pid)] if self.hub and self.at_gate else []
         )
@@ -406,7 +407,7 @@ class Host:
                 processes.send(pid, signal.SIGKILL)
 
     def _until(self, happened: Callable[[], bool], seconds: Optional[float] = None) -> bool:
-        """Copy output and pass signals on until `happened()`. Returns False when the seconds ran out."""
+        """Copy output and pass signals on until `happened()`. Returns False if the seconds ran out."""
         deadline = None if seconds is None else time.monotonic() + seconds
         while not happened():
             if deadline is not None and time.monotonic() > deadline:
@@ -447,7 +448,7 @@ class Host:
         elif number == signal.SIGCONT:
             self._resume()
         elif number not in _ENDS or (number in _ENDS_AT_GATE and self.supervised):
-            # The command itself knows what it means. A gate has no use for it.
+            # The command itself knows what the signal means. A gate has no use for it.
             if not self._send(number, "run"):
                 self.early.append(number)
         elif not self.stopping:
@@ -467,24 +468,24 @@ class Host:
             self._send(number, "run")
 
     def _reach_limit(self) -> None:
-        """End the attempt as a scheduler does."""
+        """End the attempt in the way a scheduler does."""
         self.limit_at = math.inf
         if self.stopping or self._all_ended() or self.plan.time_limit is None:
             return
         self.is_at_limit = True
         who = f"the time limit of {phrases.span(self.plan.time_limit)}"
-        with contextlib.suppress(OSError):  # then it is called a signal
+        with contextlib.suppress(OSError):  # otherwise it is reported as a signal
             codec.write(self.path(Files.STOP_REQUEST), StopRequest(signal.SIGTERM, who, final=True))
         self._pass_signal(signal.SIGTERM)
 
     def must_stop(self) -> bool:
-        """Whether a signal has requested the end, also in the last moments."""
+        """Whether a signal has asked for the end, even in the last moments."""
         came = [each.number for each in self.signals.read()]
         self.stopping = self.stopping or any(each in _ENDS and not self._is_unwanted(each) for each in came)
         return self.stopping
 
     def _is_unwanted(self, number: int) -> bool:
-        """Whether our caller ignores the signal, and so does the command as long as it has no handler."""
+        """Whether our caller ignores the signal. As long as the command has no handler, it ignores it too."""
         return number != signal.SIGCONT and is_ignored(number) and not self._is_final()
 
     def _is_final(self) -> bool:
@@ -494,11 +495,11 @@ class Host:
         return False
 
     def _send(self, number: int, verb: str = "") -> bool:
-        """Send a signal to all children, or to those of one verb. Returns whether there is one."""
+        """Send a signal to all children, or to those with one verb. Returns whether there is any."""
         over = self._all_ended()
         sent = False
         for child in self.children:
-            # The hub ends by itself after the nodes, which need it until then.
+            # The hub ends by itself after the nodes, and they need it until then.
             if (over or child.ended != self._hub_ended) and verb in ("", child.verb):
                 child.process.send_signal(number)
                 sent = True
@@ -521,14 +522,14 @@ class Host:
         self._send(signal.SIGCONT, "run")
 
     def _others(self) -> list[int]:
-        """Return our processes that are not below a supervisor: those of the hub and of gates."""
+        """Return those of our processes that are not below a supervisor: the hub's and the gates'."""
         roots = [child.process.pid for child in self.children if child.verb != "run"]
         return [pid for root in roots for pid in (root, *processes.descendants(root))]
 
     # --------------------------------------------------------------- output
 
     def _output(self, data: bytes) -> None:
-        """Print lines of a supervisor: of the ranks and its own; its own alone where there is a carrier."""
+        """Print a supervisor's lines: the ranks' and its own; only its own if there is a carrier."""
         if self.carrier is not None:
             self.carrier.say(data, keep=True)
         else:
@@ -542,7 +543,7 @@ class Host:
             self.console.write(data)
 
     def _hub_line(self, data: bytes) -> None:
-        """Print lines of the hub: no bundle, and a verdict only when no supervisor prints it, too."""
+        """Print the hub's lines, but no bundle, and a verdict only if no supervisor prints it too."""
         self._log(self.path(Files.HUB_LOG), data)
         words = b"" if self.bundled else data.partition(_BUNDLE_MARK)[0]
         self.bundled = self.bundled or _BUNDLE_MARK in data  # the bundle comes last, in several pieces
@@ -552,7 +553,7 @@ class Host:
         self._say(words)
 
     def _is_repeated(self, line: bytes) -> bool:
-        """Whether the supervisor of a command in the foreground says the same, at the same time."""
+        """Whether the supervisor of a command in the foreground says the same thing at the same time."""
         if self.streams is None or self.exits:
             return False
         _, _, text = line.decode(errors="replace").partition(" ")
@@ -563,7 +564,7 @@ class Host:
             return True
         from ddplaunch.agent.diagnosis.catalogue import CATALOGUE  # late: most jobs have no verdict
 
-        # Of a slow job there is no notice to supervisors.
+        # Supervisors get no notice about a slow job.
         return bool(colon) and code in CATALOGUE and not code.startswith("slow")
 
     def _log(self, path: str, data: bytes) -> None:
@@ -587,7 +588,7 @@ class Host:
 
 
 def end_all() -> None:
-    """Kill every descendant. Children of a killed process become ours, hence the loop."""
+    """Kill every descendant. The children of a killed process become ours, which is why this is a loop."""
     left = processes.descendants(os.getpid())
     while left:
         for pid in left:
@@ -600,7 +601,7 @@ def end_all() -> None:
 
 
 class Child:
-    """A child process of the agent. `line` gets the lines that it prints, `ended` its exit code.
+    """A child process of the agent. `line` gets the lines that it prints, `ended` gets its exit code.
 
     It inherits `descriptors`.
     """
@@ -631,7 +632,7 @@ class Child:
         os.set_blocking(self.pipe.fileno(), False)
 
     def drain(self) -> bool:
-        """Read what is there, and pass on whole lines. Returns False at the end of the stream."""
+        """Read what is there, and pass whole lines on. Returns False at the end of the stream."""
         data = self.pipe.read(1 << 20)
         while data:
             *lines, self.rest = (self.rest + data).split(b"\n")

@@ -30,11 +30,11 @@ from ddplaunch.agent.evidence import stacks
 from ddplaunch.agent.system import files, ports, proc
 
 _WORKER = "pt_workerserver"
-"""What torch calls the threads of the server."""
+"""torch's name for the server's threads."""
 _KEY = "debug_server/rank{}"
 _STORE = 2.0
 _ANSWER = 1.0
-"""Seconds. To write the stacks, the server needs the GIL; a rank that is stopped does not answer at all."""
+"""Seconds. To write the stacks, the server needs the GIL. A rank that is stopped does not answer at all."""
 _MOST = 64 << 20
 _AT_ONCE = 8
 _RECORDERS = {"gloo": "fr_trace_json", "nccl": "dump_nccl_trace_json"}
@@ -42,7 +42,7 @@ Answer = TypeVar("Answer")
 
 
 class DebugServers:
-    """The servers of the ranks on this machine that have one."""
+    """The servers of those ranks on this machine that have one."""
 
     def __init__(self, ranks: Mapping[int, int]) -> None:
         """`ranks`: their numbers by pid."""
@@ -52,7 +52,7 @@ class DebugServers:
     def stacks(self, pids: Collection[int], deadline: float) -> dict[int, list[Stack]]:
         """Return the stacks of those that answer by `deadline` (time.monotonic()).
 
-        A rank whose GIL is held moves from then on: the server asks for it again and again.
+        A rank whose GIL is held will move from then on, because the server asks for the GIL again and again.
         """
         return self._ask(pids, lambda pid: _stacks(self._ports[pid], deadline))
 
@@ -73,7 +73,7 @@ def _is_served(pid: int) -> bool:
 
 
 def _ports(ranks: Mapping[int, int]) -> dict[int, int]:
-    """Return the servers' ports by pid, as the ranks' store has them."""
+    """Return the servers' ports by pid, from the ranks' store."""
     by_store: dict[tuple[str, int], dict[int, str]] = {}
     for pid, number in ranks.items():
         environment = proc.environment(pid)
@@ -116,7 +116,7 @@ def _recorders(port: int, everybody: list[int], deadline: float) -> Optional[dic
 
 
 def _post(port: int, handler: str, deadline: float) -> Optional[bytes]:
-    """Return the answer of a handler, empty where it gives none; None where the server is silent."""
+    """Return a handler's answer, empty if it gives none; None if the server is silent."""
     left = min(_ANSWER, deadline - time.monotonic())
     if left <= 0:
         return None
@@ -138,18 +138,18 @@ _VALIDATE, _GET, _CHECK = 0, 3, 5
 _MAGIC = 0x3C85F7CE
 _READY = 0
 _LONGEST = 4096
-"""Bytes of a value that is believed: whatever listens there may be no store."""
+"""Bytes in a value that we accept: whatever listens there may not be a store."""
 
 
 def read_keys(address: str, port: int, keys: Iterable[str], until: float) -> dict[str, str]:
-    """Return those of the keys that are there, by `until` (time.monotonic()); none where no store answers."""
+    """Return those of the keys that are there, by `until` (time.monotonic()); none if no store answers."""
     values = {}
     try:
         with socket.create_connection((address, port), _left(until)) as link:
             link.sendall(struct.pack("=BI", _VALIDATE, _MAGIC))
             for key in keys:
                 link.settimeout(_left(until))
-                # A key that is not there would be waited for.
+                # The store would make us wait for a key that is not there.
                 link.sendall(struct.pack("=BQ", _CHECK, 1) + _text(key))
                 if _exactly(link, 1)[0] != _READY:
                     continue
@@ -168,7 +168,7 @@ def _left(until: float) -> float:
 
 
 def _text(key: str) -> bytes:
-    data = f"/{key}".encode()  # as torch's client stores each key
+    data = f"/{key}".encode()  # torch's client stores each key like this
     return struct.pack("=Q", len(data)) + data
 
 

@@ -1,8 +1,9 @@
-"""Finds the ranks of a job by the processes of this machine: by environments, and by who started whom.
+"""Finds the ranks of a job among this machine's processes, by their environments and by who started whom.
 
-A rank is the topmost process with its numbers in the environment; its children inherit them. A process with
-numbers above ranks of other numbers is a launcher. Ranks of one job share MASTER_ADDR, MASTER_PORT, the name
-of torchrun's rendezvous, and the size of the world. All but `processes` is pure.
+A rank is the topmost process with the rank's numbers in its environment; its children inherit them. A process
+with numbers above ranks that have other numbers is a launcher. Ranks of one job share MASTER_ADDR,
+MASTER_PORT, the name of torchrun's rendezvous, and the size of the world. Everything except `processes` is
+pure.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ _MPI_SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 _MPI_JOB = ("PMIX_NAMESPACE", "PMI_JOBID", *_MPI_SIZES)
 _LIBRARIES = ("libmpi", "libtorch")
 SPAWNED = "--multiprocessing-fork"
-"""Last word of the command line of a process that multiprocessing has started as a new program."""
+"""Last word on the command line of a process that multiprocessing has started as a new program."""
 
 
 class NoRanksError(HintedError):
-    """No ranks, or those of several jobs, were found."""
+    """We found no ranks, or those of several jobs."""
 
 
 class Seen(NamedTuple):
-    """A process. `environment` is empty where it may not be read."""
+    """A process. `environment` is empty if it may not be read."""
 
     pid: int
     parent: int
@@ -49,7 +50,7 @@ class JobRanks(NamedTuple):
 
 
 def processes() -> Tree:
-    """Return all processes that are seen here, without ourselves."""
+    """Return all processes that can be seen here, without ourselves."""
     table = {}
     for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
         stat = proc.stat(pid)
@@ -80,18 +81,19 @@ class Tree:
         return pids
 
     def roots(self) -> list[int]:
-        """Return the processes whose parents are not seen here."""
+        """Return the processes whose parents cannot be seen here."""
         return [pid for pid, each in sorted(self.table.items()) if each.parent not in self.table]
 
     def value(self, pid: int, name: str) -> str:
-        """Return a variable of a process's environment; "" without it."""
+        """Return a variable from a process's environment; "" if it is not set."""
         return self.table[pid].environment.get(name, "")
 
 
 def ranks_of_process(pid: int, tree: Tree) -> JobRanks:
-    """Return the ranks of the job to which a process belongs, as launcher, as rank, or as a rank's child.
+    """Return the ranks of the job to which a process belongs, as launcher, as rank or as a rank's child.
 
-    Those below other launchers of this machine are among them. Raises NoRanksError for ranks of several jobs.
+    This includes the ranks below other launchers on this machine. Raises NoRanksError for ranks of several
+    jobs.
     """
     return _of_one_job(tree.below(pid), tree, f"process {pid}")
 
@@ -103,17 +105,17 @@ def ranks_of_variable(name: str, value: str, tree: Tree) -> JobRanks:
 
 
 def ranks_of_machine(tree: Tree) -> JobRanks:
-    """Return the ranks of the one job of a container. Raises NoRanksError for several jobs."""
+    """Return the ranks of the only job in a container. Raises NoRanksError for several jobs."""
     own, what = list(tree.table), "this container"
     job_ranks = _of_one_job(own, tree, what)
     return job_ranks if job_ranks.members else _of_one_job(own, _one_rank_each(tree), what)
 
 
 def _one_rank_each(tree: Tree) -> Tree:
-    """Return the processes of a container that may be its only rank, with the local number of such a one.
+    """Return the processes of a container that may be its only rank, each with that rank's local number.
 
-    The operators of Kubernetes number containers, and give no LOCAL_RANK. Where multiprocessing has started
-    programs, these may be the ranks.
+    Kubernetes' operators number containers and set no LOCAL_RANK. If multiprocessing has started programs,
+    these may be the ranks.
     """
     if any(each.command.endswith(SPAWNED) for each in tree.table.values()):
         return Tree({})
@@ -142,7 +144,7 @@ def _of_one_job(own: list[int], tree: Tree, what: str) -> JobRanks:
 
 
 class _Claims:
-    """The processes that have the number of a rank, without launchers. `jobs`: what names the job of each."""
+    """The processes that have a rank's number, without launchers. `jobs`: what names the job of each one."""
 
     def __init__(self, tree: Tree, of_mpi: bool, names: Sequence[str]) -> None:
         self._tree, self._of_mpi = tree, of_mpi
@@ -150,7 +152,7 @@ class _Claims:
         known = {
             pid: each
             for pid, each in numbers.items()
-            # A scheduler numbers whatever it starts.
+            # A scheduler numbers everything that it starts.
             if each is not None and (not of_mpi or any(tree.loaded(pid, name) for name in _LIBRARIES))
         }
         self._numbers = {
@@ -161,9 +163,10 @@ class _Claims:
         self.jobs = {pid: tuple(tree.value(pid, name) for name in names) for pid in self._numbers}
 
     def members(self, job: tuple[str, ...], own: set[int]) -> list[Member]:
-        """Return the ranks of a job; of several processes with one number, that of our `own` tree.
+        """Return the ranks of a job; of several processes with one number, the one in our `own` tree.
 
-        A number that others claim twice is left out: one of them may be what an earlier job has left.
+        A number that others claim twice is left out: one of the processes may be left over from an earlier
+        job.
         """
         by_rank: dict[int, list[int]] = {}
         for pid in self._tops(job):
@@ -180,25 +183,25 @@ class _Claims:
         return members
 
     def _mpi_size(self, pid: int) -> Optional[int]:
-        """Return the number of ranks by an MPI launcher's variables; None without them."""
+        """Return the number of ranks from an MPI launcher's variables; None if there are none."""
         sizes = (self._tree.value(pid, name) for name in _MPI_SIZES if self._of_mpi)
         return next((int(size) for size in sizes if size.isdecimal()), None)
 
     def _tops(self, job: tuple[str, ...]) -> list[int]:
-        """Return the processes of a job that have none of its processes with a number above them."""
+        """Return those processes of a job above which no other process of the job has a number."""
         inside: set[int] = set()
         for pid in self.jobs:
             inside.update(self._tree.below(pid)[1:])
         return [pid for pid, its in self.jobs.items() if its == job and pid not in inside]
 
     def _program(self, top: int) -> int:
-        """Return the Python of a rank: a shell script around it has the same numbers."""
+        """Return a rank's Python: a shell script around it has the same numbers."""
         family = [pid for pid in self._tree.below(top) if self._numbers.get(pid) == self._numbers[top]]
         return next((pid for pid in family if self._tree.table[pid].program.startswith("python")), top)
 
 
 def started(pid: int) -> float:
-    """Return the moment of a process's start, in seconds since the epoch; now without it."""
+    """Return when a process started, in seconds since the epoch; now if it is gone."""
     stat, now = proc.stat(pid), time.time()
     if stat is None:
         return now
@@ -209,12 +212,12 @@ _STACKS = 10.0
 
 
 def spawned_by(pid: int, tree: Tree) -> JobRanks:
-    """Return the ranks below a process, or beside it, numbered from 0 on; none without py-spy."""
+    """Return the ranks below a process or beside it, numbered from 0; none without py-spy."""
     above = tree.table[pid].parent if _may_be_one(pid, tree) else pid
     children = [each for each in tree.below(above)[1:] if _may_be_one(each, tree)]
     program = py_spy.find(sys.executable)
     numbers = py_spy.spawned_indices(program, children, time.monotonic() + _STACKS) if program else {}
-    # A data loader's worker is a copy of its rank, stack and all.
+    # A data loader's worker is a copy of its rank, including the stack.
     copies = {each for one in numbers for each in tree.below(one)[1:]}
     return JobRanks(
         [

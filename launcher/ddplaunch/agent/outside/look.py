@@ -1,4 +1,4 @@
-"""Takes the evidence of ranks that ddplaunch did not start: samples of some seconds, and their stacks.
+"""Takes the evidence of ranks that ddplaunch did not start: samples over some seconds, and their stacks.
 
 Stacks are read twice before the last look, by py-spy where it may, while the rank runs on. torch's debug
 server is asked at the last look alone, for the rank moves to answer. For how long nothing had happened before
@@ -59,19 +59,20 @@ from ddplaunch.agent.system import ports, proc
 NOTICE_AFTER = WatchdogPlan.notice_after
 """Seconds without progress from which on a job may hang, as by default for a supervised one."""
 SHORTEST, LONGEST = 4.0, NOTICE_AFTER + 1.0
-"""Seconds of the watch: longer where the kernel does not tell since when the ranks have been still."""
+"""Seconds to watch: longer if the kernel does not tell how long the ranks have been still."""
 STOPS, TOO_LONG = 3.0, 3 * LONGEST
-"""Seconds without movement after which a rank may have stopped for good; of the watch at the very most."""
+"""Seconds without movement after which a rank may have stopped for good; and the most seconds to watch."""
 _FIRST = 1.5
-"""Seconds that the first sample may take, before which no rank is known to be still."""
+"""Seconds that the first sample may take. Before that, no rank is known to be still."""
 _SAMPLE = 0.5
 _STACKS = 20.0
-"""Seconds for the stacks of all ranks: py-spy reads the symbols of each, on CPUs that the ranks may use."""
+"""Seconds for the stacks of all ranks: py-spy reads each one's symbols, on CPUs that the ranks may be
+using."""
 Traces = dict[int, list[Stack]]
 
 
 def evidence_of(node: int, job_ranks: JobRanks) -> NodeEvidence:
-    """Return the evidence of the ranks that were found on this machine. It takes 5 to 15 seconds."""
+    """Return the evidence of the ranks that were found on this machine. This takes 5 to 15 seconds."""
     hooks = Hooks(lambda _line, _message: None)  # none of the ranks has one
     watch = _Watch(node, job_ranks, hooks)
     try:
@@ -82,7 +83,7 @@ def evidence_of(node: int, job_ranks: JobRanks) -> NodeEvidence:
 
 
 class _Source:
-    """Source of evidence of ranks without a hook: their debug servers, and their dumps in files."""
+    """A source of evidence for ranks without a hook: their debug servers, and their dumps in files."""
 
     def __init__(self, ranks: Mapping[int, int]) -> None:
         """`ranks`: their numbers by pid."""
@@ -164,7 +165,7 @@ class _Watch:
             rank.close()
 
     def _watch(self) -> None:
-        """Sample the ranks until it is known whether they move."""
+        """Sample the ranks until we know whether they move."""
         with ThreadPoolExecutor(1) as pool:
             reader: Optional[Future[Traces]] = None
             next_stacks = self._began
@@ -190,7 +191,7 @@ class _Watch:
         return {**traces, **py_spy.dump(self._py_spy or "", left, until)[0]}
 
     def _with_call(self, rank: RankEvidence) -> RankEvidence:
-        """Return the evidence with the call in which the rank stands, if it stands there still."""
+        """Return the evidence with the call that the rank was in, if it still is."""
         its = self._standing.get(rank.pid)
         if its is None or not rank.alive or its.frames != reading.main(rank.stacks):
             return rank
@@ -219,22 +220,22 @@ class _Watch:
             return False
         alive = [rank for rank in self._ranks if rank.alive]
         if all(rank.progress.stuck_for(now) < SHORTEST / 2 for rank in alive) or watched >= TOO_LONG:
-            return True  # where only some move, the others get as long a look as if none did
+            return True  # if only some move, the others are watched as long as if none did
         if watched >= LONGEST:
-            # Who has stopped just after we came is watched until that is a hang, or over.
+            # If a rank stopped just after we came, it is watched until that counts as a hang, or is over.
             still = min((rank.progress.still_for(now) for rank in alive), default=0.0)
             return not STOPS <= still < LONGEST
         silence = self._silence()
         return all(self._quiet_for(rank.pid, silence.get(rank.pid, 0.0)) >= NOTICE_AFTER for rank in alive)
 
     def _quiet_for(self, pid: int, silence: float) -> float:
-        """Return for how many seconds a rank has not moved, as far as the kernel shows it at once."""
+        """Return for how many seconds a rank has not moved, as far as the kernel can show that at once."""
         slept, frames = proc.off_cpu_for(pid) or 0.0, self._frames.get(pid, [])
         waits = bool(reading.collective(frames)) or reading.in_init(frames)
         return slow.quiet_for(max(slept, silence), slept, waits)
 
     def _silence(self) -> dict[int, float]:
-        """Return by pid the seconds since a socket of the rank last had data, its store's left out."""
+        """Return, by pid, the seconds since a socket of the rank last had data, not counting its store's."""
         try:
             traffic = ports.traffic_by_inode()
         except OSError:
@@ -250,7 +251,9 @@ class _Watch:
 
 
 def _since_before(rank: RankEvidence, watched: float, silence: float) -> RankEvidence:
-    """Return the evidence of a rank that has made no progress since we came, with the time before that."""
+    """Return the evidence of a rank that has made no progress since we came, including the time before
+    that.
+    """
     slept = proc.off_cpu_for(rank.pid) or 0.0
     still = max(rank.still_for, slept) if rank.still_for >= watched - _FIRST else rank.still_for
     stuck = max(rank.stuck_for, silence, slept)
@@ -258,7 +261,7 @@ def _since_before(rank: RankEvidence, watched: float, silence: float) -> RankEvi
 
 
 def _with_phases(ranks: list[RankEvidence]) -> list[RankEvidence]:
-    """Return the ranks as initialized if one of them is in a collective: none comes there before all are."""
+    """Return the ranks as initialized if one of them is in a collective: none gets there before all are."""
     mains = [reading.main(rank.stacks) for rank in ranks if rank.alive]
     if not any(reading.collective(frames) and not reading.in_init(frames) for frames in mains):
         return ranks
@@ -283,13 +286,13 @@ _ROOTS = {
     **dict.fromkeys(("gather", "gather_object"), _PEERS["send"]),
 }
 _CUT = "..."
-"""Ends a text that py-spy has cut off."""
+"""The end of a text that py-spy has cut off."""
 _STORE = "torch/distributed/rendezvous.py"
 _PORT = "MASTER_PORT"
 
 
 class Standing(NamedTuple):
-    """The frames of the main thread, and the call that it waits in, if it is known."""
+    """The frames of the main thread, and the call in which it waits, if that is known."""
 
     frames: list[Frame]
     call: Optional[Collective] = None
@@ -297,9 +300,9 @@ class Standing(NamedTuple):
 
 
 def standing(text: str, pid: int, environment: Mapping[str, str]) -> Standing:
-    """Return where the main thread stands. `environment`: with which the process was started.
+    """Return where the main thread is. `environment`: with which the process was started.
 
-    Raises ValueError, KeyError or TypeError for text that is no dump.
+    Raises ValueError, KeyError or TypeError for a text that is not a dump.
     """
     stack = next((each for each in stacks.from_py_spy(text, pid) if each.main), None)
     threads = json.loads(text)

@@ -1,7 +1,7 @@
 """Asks the name server itself, past /etc/hosts and libc: only its answer says why a name is missing.
 
 DNS over UDP (RFC 1035), for one name and its addresses. getaddrinfo always finds a pod's own name, which is
-in its /etc/hosts, even if the job's Service is wrong.
+in the pod's /etc/hosts, even if the job's Service is wrong.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ddplaunch.agent.platforms.places import RESOLV_CONF
 
 RESOLVED, NO_NAME, NO_ADDRESS, FAILING, SILENT = "found", "no such name", "no address", "failing", "silent"
 _TRY = 1.0
-"""Seconds until the request is repeated: UDP packets get lost."""
+"""Seconds before the request is sent again, because UDP packets get lost."""
 _A, _AAAA = 1, 28
 _NXDOMAIN = 3
 _CODES = {1: "FORMERR", 2: "SERVFAIL", 4: "NOTIMP", 5: "REFUSED"}
@@ -41,7 +41,9 @@ def servers(resolv_conf: str = RESOLV_CONF) -> list[str]:
 
 
 def ask(name: str, deadline: float, server: str = "", port: int = 53) -> DnsAnswer:
-    """Return the server's answer for `name`, without any suffix, by `deadline` (time.monotonic())."""
+    """Return the server's answer for exactly this `name`, without a suffix, by `deadline`
+    (time.monotonic()).
+    """
     server = server or next(iter(servers()), "127.0.0.1")
     addresses: list[str] = []
     code: Optional[int] = None
@@ -63,7 +65,7 @@ def ask(name: str, deadline: float, server: str = "", port: int = 53) -> DnsAnsw
 def _question(
     name: str, kind: int, server: str, port: int, deadline: float
 ) -> tuple[Optional[int], list[str]]:
-    """Return (response code, addresses); the code is None without an answer."""
+    """Return (response code, addresses). The code is None if there is no answer."""
     number = os.urandom(2)
     labels = b"".join(bytes([len(part)]) + part for part in name.rstrip(".").encode().split(b"."))
     packet = number + struct.pack(">HHHHH", 0x0100, 1, 0, 0, 0) + labels + struct.pack(">BHH", 0, kind, 1)
@@ -71,7 +73,7 @@ def _question(
     with socket.socket(family, socket.SOCK_DGRAM) as asking:
         while time.monotonic() < deadline:
             try:
-                asking.connect((server, port))  # an unconnected socket gets no error of a closed port
+                asking.connect((server, port))  # an unconnected socket does not learn that a port is closed
                 asking.send(packet)
                 patience = max(min(_TRY, deadline - time.monotonic()), 0.0)
                 if select.select([asking], [], [], patience)[0]:

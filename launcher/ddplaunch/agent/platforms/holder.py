@@ -1,4 +1,4 @@
-"""Names the process that holds a port or a GPU, and the job that it belongs to."""
+"""Names the process that holds a port or a GPU, and the job to which it belongs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ddplaunch.agent.system import ports, proc
 
 @dataclass(frozen=True)
 class Holder:
-    """A process that holds a port or a GPU. `pid` is None when it is another user's or container's."""
+    """A process that holds a port or a GPU. `pid` is None if it is another user's or container's."""
 
     user_id: int
     pid: Optional[int] = None
@@ -44,7 +44,7 @@ def holder_of_port(port: int) -> Optional[Holder]:
 
 
 def holder_of_process(pid: int) -> Optional[Holder]:
-    """Return the process with its user and job; None when it is not visible from here."""
+    """Return the process with its user and job; None if it cannot be seen from here."""
     try:
         return _described(os.stat(f"/proc/{pid}").st_uid, pid)
     except OSError:
@@ -63,7 +63,7 @@ def _owner(inode: int) -> Optional[int]:
 
 
 def job_of(environment: Mapping[str, str]) -> str:
-    """Return the job of a process with that environment; "" without one."""
+    """Return the job of a process with this environment; "" if there is none."""
     if environment.get(Env.JOB):
         return f"ddplaunch job {environment[Env.JOB]}"
     return slurm.job_name(environment)

@@ -1,7 +1,7 @@
-"""Kubernetes: nodes are pods, which a headless Service names.
+"""Kubernetes: nodes are pods, and a headless Service names them.
 
-Besides the record of the differences: the Event by which the hub shows a message, and the files that ranks
-wrote inside a pod, and that go with it.
+Besides the record of the differences, this has the Event by which the hub shows a message, and the files that
+ranks wrote inside a pod and that go when the pod does.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from ddplaunch.agent.transport.endpoints import Endpoint
 # --- files that go with a pod
 
 _MOST = 50_000
-"""Entries that are looked at: the end of a job does not wait for more."""
+"""Entries to look at: the end of a job does not wait for more."""
 _EMPTY_DIR = "kubernetes.io~empty-dir"
-"""In the path of such a volume on its node: pkg/volume/emptydir of Kubernetes."""
+"""Part of the path of such a volume on its node: pkg/volume/emptydir in Kubernetes."""
 
 
 def files_gone(folder: str, since: float, table: str = "/proc/self/mountinfo") -> str:
-    """Return what was written below `folder` since then and goes with the pod, as a sentence; "": nothing.
+    """Return a sentence about what was written below `folder` since then and goes with the pod; "": nothing.
 
-    Files on volumes that stay, and those of the job's source, are none of it.
+    Files on volumes that stay do not count, and neither do those of the job's source.
     """
     if folder == "/" or not _goes(folder, table):
         return ""
@@ -59,7 +59,7 @@ def files_gone(folder: str, since: float, table: str = "/proc/self/mountinfo") -
 
 
 def _goes(folder: str, table: str) -> bool:
-    """Whether the folder lies in the container's own file system, or in an emptyDir."""
+    """Whether the folder is in the container's own file system, or in an emptyDir."""
     try:
         with open(table, encoding="utf-8", errors="surrogateescape") as file:
             mount = files.mount_of(file.read(), folder)
@@ -86,9 +86,9 @@ _WELL = (None, Exit.OK, Exit.STOPPED)
 
 
 def event(message: dict[str, Any], own: Mapping[str, str]) -> dict[str, Any]:
-    """Return the Event, by the environment of the hub's container."""
+    """Return the Event, made from the environment of the hub's container."""
     namespace = own[Env.NAMESPACE]
-    job = own[Env.NAMES].partition("-{")[0]  # that of a JobSet has a name of its own
+    job = own[Env.NAMES].partition("-{")[0]  # a JobSet's Job has a name of its own
     about = {"apiVersion": "batch/v1", "kind": "Job", "namespace": namespace, "name": job}
     is_well = message["occasion"] != Occasion.NOTICE and message["exit_code"] in _WELL
     return {
@@ -108,7 +108,7 @@ def event(message: dict[str, Any], own: Mapping[str, str]) -> dict[str, Any]:
 
 def post_event(message: dict[str, Any]) -> None:
     """Make the message an Event of the Job. Raises UndeliveredError."""
-    import ssl  # which most jobs do without
+    import ssl  # most jobs do without it
 
     made = event(message, os.environ)
 
@@ -128,7 +128,7 @@ def post_event(message: dict[str, Any]) -> None:
 
 
 def _answer_words(answer: bytes) -> str:
-    """Return the API server's sentence, which names the right that is missing."""
+    """Return the API server's sentence, which names the permission that is missing."""
     try:
         return f": {json.loads(answer)['message']}"[:_NOTE]
     except (ValueError, TypeError, KeyError):
@@ -138,7 +138,7 @@ def _answer_words(answer: bytes) -> str:
 # --- the record
 
 _DENIAL = 30
-"""Seconds for which CoreDNS, as older clusters set it up, denies a name that was asked for too early."""
+"""Seconds for which CoreDNS, in the setup of older clusters, denies a name that was asked for too early."""
 _SERVICE = (
     "the job's headless Service must exist and publish pods that are not ready: `kubectl get service,"
     "endpointslices` in the job's namespace, and look for `publishNotReadyAddresses: true`"
@@ -238,8 +238,8 @@ KUBERNETES = Platform(
     "kubernetes",
     hints=_HINTS,
     stops_single_nodes=True,
-    # The kubelet starts a hub again; its name may lead to a pod of an earlier job for as long as that ends
-    # and name servers remember it; and a new pod's network takes a moment.
+    # The kubelet starts a hub again. The hub's name may lead to a pod of an earlier job while that pod ends
+    # and name servers remember it. And a new pod's network takes a moment.
     hub_patience={
         "stranger": 10.0,
         "shared": 10.0,

@@ -27,16 +27,18 @@ _NODE, _DOMAIN = "{node}", "{domain}"
 
 
 def node_variable(environment: Mapping[str, str]) -> str:
-    """Return the name of the variable that holds this node's number: ours, or else the scheduler's."""
+    """Return the name of the variable that holds this node's number: ours, otherwise the scheduler's."""
     return Env.NODE if environment.get(Env.NODE) else slurm.NODE
 
 
 class UnplacedError(HintedError):
-    """The environment lacks an address; `hint` has the remedy."""
+    """An address is missing in the environment. `hint` has the remedy."""
 
 
 def names(plan: JobPlan, environment: Mapping[str, str], resolv_conf: str = RESOLV_CONF) -> list[str]:
-    """Return the names of all nodes in order, the plan's if it has any; else []. Raises UnplacedError."""
+    """Return the names of all nodes in order, the plan's if it has any; otherwise []. Raises
+    UnplacedError.
+    """
     value = environment.get(Env.NAMES, "")
     if plan.names or not value:
         return list(plan.names)
@@ -68,7 +70,7 @@ def hub(
 
 
 def hub_port(job: str, attempt: int, key: bytes) -> int:
-    """Return the port that each node of this attempt derives alike; two jobs on one machine seldom share it.
+    """Return the port that each node of this attempt derives. Two jobs on one machine seldom share it.
 
     `key`: the job's, or another value that its nodes know and other jobs do not.
     """
@@ -78,7 +80,7 @@ def hub_port(job: str, attempt: int, key: bytes) -> int:
 
 
 def domain(resolv_conf: str = RESOLV_CONF) -> str:
-    """Return the cluster's DNS domain: of `search default.svc.cluster.local …` it is `cluster.local`."""
+    """Return the cluster's DNS domain: for `search default.svc.cluster.local …` it is `cluster.local`."""
     try:
         with open(resolv_conf, encoding="utf-8", errors="replace") as file:
             lines = [line.split() for line in file]
@@ -107,7 +109,7 @@ def _with_domain(value: str, variable: str, resolv_conf: str) -> str:
 
 
 def handle(plan: JobPlan, folder: str, environment: Mapping[str, str]) -> str:
-    """Return `target://path`; "" where nothing here says it."""
+    """Return `target://path`; "" if nothing here says it."""
     if plan.platform == KUBERNETES.name:
         path = os.path.join(environment.get(Env.NAMESPACE, ""), plan.job)
         return f"kubernetes://{path}" if environment.get(Env.NAMESPACE) else ""

@@ -1,6 +1,6 @@
-"""Describes the differences between schedulers: one record each.
+"""Describes the differences between schedulers, with one record for each.
 
-The plan names the job's scheduler. An unknown name counts as plain machines.
+The plan names the job's scheduler. If the name is not known, the nodes count as plain machines.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ddplaunch.agent.contract import Env
 
 
 class Ends(NamedTuple):
-    """When the scheduler ends the job, and by what, as a noun: "the time limit"."""
+    """When the scheduler ends the job, and because of what, as a noun: "the time limit"."""
 
     seconds: float  # from now
     what: str
@@ -23,7 +23,7 @@ class Ends(NamedTuple):
 
 @dataclass(frozen=True)
 class Platform:
-    """A scheduler, as the agent has to know it."""
+    """What the agent has to know about a scheduler."""
 
     name: str
     hints: Mapping[str, str] = field(default_factory=dict)
@@ -41,27 +41,28 @@ class Platform:
             "rejected": 8.0,
         }
     )
-    """Seconds to wait for the hub, by the kind of failure; a failure that is not listed has no limit. A hub
+    """Seconds to wait for the hub, by the kind of failure. A failure that is not listed has no limit. The hub
     of a thousand nodes may be silent for a moment, and one that was killed is started again."""
     name_delay: Optional[float] = None
     """Seconds until the name server knows a node that has just started; None: names are known beforehand."""
     has_device_plugins: bool = False
-    """Whether a plugin hands out devices, which may count one of them several times."""
+    """Whether a plugin hands out devices; it may count one of them several times."""
 
     place: str = ""
-    """Where it shows messages about a job, for people; "": nowhere."""
+    """Where it shows messages about a job, in words for people; "": nowhere."""
     show: Optional[Callable[[dict[str, Any]], None]] = None
-    """Shows a message of `hub.message` there; raises `delivery.UndeliveredError`."""
+    """Shows a message from `hub.message` there. Raises `delivery.UndeliveredError`."""
     ended_by: Callable[[], str] = lambda: ""
-    """Returns who ends the job that gets SIGTERM now, as a noun: "scancel"; "" where that is not known."""
+    """Returns who ends the job that is getting SIGTERM now, as a noun: "scancel"; "" if that is not known."""
 
     ends_in: Callable[[], Optional[Ends]] = lambda: None
-    """Returns when the scheduler ends the job, as far as it knows now; None where that is not known."""
+    """Returns when the scheduler ends the job, as far as it now knows; None if that is not known."""
     stops_single_nodes: bool = False
-    """Whether it ends jobs by stopping nodes, each by itself, with a grace period that the job chooses."""
+    """Whether it ends jobs by stopping nodes one by one, with a grace period that the job chooses."""
 
     lost_files: Callable[[str, float], str] = lambda _folder, _since: ""
-    """Returns which files written below a folder since then go with this node, in a sentence; "": none."""
+    """Returns one sentence about files, written below a folder since then, that go with this node; "":
+    none."""
 
     def hint(self, kind: str, otherwise: str) -> str:
         """Return the scheduler's own advice, or `otherwise`."""

@@ -1,9 +1,9 @@
-"""Reads the log that the scheduler brings to node 0: reports of gates, and what srun says of its tasks.
+"""Reads the log that the scheduler brings to node 0: reports of gates, and what srun says about its tasks.
 
-srun carries what tasks print over connections of Slurm's own, which a firewall lets through when it lets
-nothing else. So the hub knows soon, and exactly, what a node met that it would otherwise only miss. A task
-may end before our agent runs: a prolog fails, a disk is full, there is no Python. Then its node sends no
-message, while srun reports its end at once. Times are the caller's clock.
+srun carries what tasks print over Slurm's own connections. A firewall lets these through even when it lets
+nothing else through. So the hub knows soon, and exactly, what a node met, while otherwise it would only miss
+the node. A task may end before our agent runs: a prolog fails, a disk is full, there is no Python. Then its
+node sends no message, but srun reports the end at once. Times are by the caller's clock.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from ddplaunch.agent.contract import Exit, Verdict, codec
 from ddplaunch.agent.system.files import FileTail
 
 SETTLES = 2.0
-"""Seconds from the hub's start until a report counts: a gate that failed before then tries again in time."""
+"""Seconds from the hub's start before a report counts: a gate that failed before then tries again in time."""
 _MARK = b'{"unreached":'
 
 
 class UnreachedReport(NamedTuple):
-    """One node's own verdict on why it does not reach the hub, and for how many seconds it has tried."""
+    """One node's own verdict on why it does not reach the hub, and how many seconds it has tried."""
 
     node: int
     seconds: float
@@ -43,21 +43,21 @@ def report_line(report: UnreachedReport) -> str:
 
 
 class SchedulerLog:
-    """Reads all gates' output. `tasks` are the gates' own, as srun tells of them."""
+    """Reads the output of all gates. `tasks` are the gates' own, as srun describes them."""
 
     def __init__(self, path: str, names: Sequence[str]) -> None:
         self.tasks = StepTasks(names)
         self._output = FileTail(path)
 
     def listen(self, now: float) -> list[UnreachedReport]:
-        """Return what was added since the last call."""
+        """Return what has been added since the last call."""
         lines = self._output.lines()
         self.tasks.add(lines, now)
         return [report for text in lines if (report := read_report(text)) is not None]
 
 
 def read_report(text: bytes) -> Optional[UnreachedReport]:
-    """Return what `line` made of it; None of any other line, or of a broken one."""
+    """Return the report in a line that `report_line` made; None for any other line, or for a broken one."""
     start = text.find(_MARK)
     if start < 0:
         return None
@@ -72,7 +72,7 @@ def read_report(text: bytes) -> Optional[UnreachedReport]:
 # --- srun's messages about a step's tasks, one per node
 
 SETTLE = 1.0
-"""Seconds until an end is reported: srun may write the reason after it."""
+"""Seconds before an end is reported, because srun may write the reason after it."""
 _ENDED = re.compile(r"srun: error: \S+: tasks? ([\d,-]+): (.+)")
 _FAILED = re.compile(r"srun: error: Task launch for \S+ failed on node ([^\s:]+)(: .+)")
 _OVER = re.compile(r"Job step aborted|CANCELLED AT")
@@ -80,10 +80,10 @@ _DAEMON = re.compile(r"(?:\d+: )?slurmstepd-(\S+?): (?:error: )?(.*)")
 _LABELLED = re.compile(r"(\d+): (.*)")
 _COLOUR = re.compile(r"\x1b\[[\d;]*m")
 _REFUSED = re.compile(r"code (1|126|127)$")
-"""Exit codes of a shell and of the OCI runtimes that it starts."""
+"""Exit codes of a shell, and of the OCI runtimes that it starts."""
 _STOPPED = f"Exited with exit code {int(Exit.STOPPED)}"
 _OURS = "ddplaunch-node "
-"""Prefix of lines that the batch script itself has a node print."""
+"""Prefix of lines that the batch script itself makes a node print."""
 _CONTAINER = _OURS + "container"
 _KEPT = 4
 UNLAUNCHED = "Task launch failed"
@@ -94,8 +94,8 @@ class Ended(NamedTuple):
     """A node's task that has ended, or could not be launched."""
 
     node: int
-    how: str  # by srun: "Exited with exit code 1"
-    last_lines: Sequence[str] = ()  # of the task, or of Slurm's daemon on its node
+    how: str  # in srun's words: "Exited with exit code 1"
+    last_lines: Sequence[str] = ()  # the task's, or those of Slurm's daemon on its node
     by: str = "srun"  # the source of `how`
 
     @property
@@ -105,18 +105,18 @@ class Ended(NamedTuple):
 
 
 class StepTasks:
-    """The tasks of a step. `names`: the job's nodes, one per task, in order."""
+    """The tasks of a step. `names`: the job's nodes, one for each task, in order."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names
         self._ended: dict[int, tuple[float, str]] = {}
         self._lines: dict[int, deque[str]] = {}
         self._contained = False  # Slurm itself starts a container for each task, before any of our words
-        self._ran: set[int] = set()  # nodes whose task has got as far as these
-        self._over = False  # the whole step is being ended: later ends are not faults of tasks
+        self._ran: set[int] = set()  # nodes whose task has got as far as these lines
+        self._over = False  # the whole step is being ended, so later ends are not faults of tasks
 
     def add(self, lines: Iterable[bytes], now: float) -> None:
-        """Read lines of srun, with or without labels."""
+        """Read lines from srun, with or without labels."""
         for line in lines:
             self._take(_COLOUR.sub("", line.decode(errors="replace")).rstrip(), now)
 
@@ -151,7 +151,7 @@ class StepTasks:
         elif labelled is not None:
             nodes, text = [int(labelled[1])], labelled[2]
         else:
-            nodes, text = [-1], line  # of an unknown node
+            nodes, text = [-1], line  # the node is not known
         if text.startswith(_OURS):
             self._ran.update(nodes)
             return
@@ -159,7 +159,7 @@ class StepTasks:
             self._lines.setdefault(node, deque(maxlen=_KEPT)).append(text)
 
     def _words(self, node: int, how: str) -> list[str]:
-        """Return the node's lines; lines without a label are its own when no other node has ended."""
+        """Return the node's lines. Lines without a label are its own if no other node has ended."""
         unlabelled = self._lines.get(-1, ()) if len(self._ended) == 1 else ()
         lines = list(self._lines.get(node) or unlabelled)
         refused = node not in self._ran and (how.startswith(UNLAUNCHED) or _REFUSED.search(how))

@@ -1,4 +1,6 @@
-"""Reads the variables of Slurm, of an Indexed Job and of Open MPI about this process's node. Pure."""
+"""Reads what the variables of Slurm, of an Indexed Job and of Open MPI say about this process's node.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from ddplaunch.agent.platforms.kubernetes import KUBERNETES
 from ddplaunch.agent.platforms.slurm import SLURM
 
 WAYS = "`srun --ntasks-per-node=1`, `mpirun --map-by ppr:1:node` and Indexed Jobs of Kubernetes"
-"""Ways to start nodes that set such variables, for the user."""
+"""Ways to start nodes that set such variables, for the user to read."""
 
 
 class Fact(NamedTuple):
@@ -36,9 +38,9 @@ class Scheduled:
 
 
 def read(environment: Mapping[str, str], host: str) -> Scheduled:
-    """Return the facts. `host`: this machine's full name, in a pod POD-INDEX.SERVICE.NAMESPACE.svc.DOMAIN."""
+    """Return the facts. `host`: this machine's full name; in a pod POD-INDEX.SERVICE.NAMESPACE.svc.DOMAIN."""
     if environment.get("OMPI_COMM_WORLD_RANK"):
-        # mpirun starts its daemons by srun, whose variables count those.
+        # mpirun starts its daemons with srun, so srun's variables count the daemons.
         return _open_mpi(environment)
     if is_in_step(environment):
         return _slurm(environment)
@@ -48,20 +50,20 @@ def read(environment: Mapping[str, str], host: str) -> Scheduled:
 
 
 def is_slurms(environment: Mapping[str, str]) -> bool:
-    """Whether all nodes are of one job of Slurm. On its own node mpirun starts a process without srun."""
+    """Whether all nodes belong to one Slurm job. On its own node mpirun starts a process without srun."""
     in_mpi = environment.get("OMPI_COMM_WORLD_RANK") and environment.get("SLURM_JOB_ID")
     return bool(in_mpi) or is_in_step(environment)
 
 
 def platform(environment: Mapping[str, str]) -> str:
-    """Return the scheduler as plans name it; empty where there is none."""
+    """Return the scheduler by the name that plans use; empty if there is none."""
     if is_slurms(environment):
         return SLURM.name
     return KUBERNETES.name if environment.get("JOB_COMPLETION_INDEX") else ""
 
 
 def is_in_step(environment: Mapping[str, str]) -> bool:
-    """Whether srun has started this process: a batch script has the same variables, on one node alone."""
+    """Whether srun has started this process. A batch script has the same variables, but only on one node."""
     return all(environment.get(name) for name in ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_NODEID"))
 
 
@@ -88,7 +90,7 @@ def _slurm(environment: Mapping[str, str]) -> Scheduled:
 
 
 def _indexed_job(environment: Mapping[str, str], host: str) -> Scheduled:
-    """Return the facts of a pod of an Indexed Job: its index, and node 0's name by a headless Service."""
+    """Return the facts of a pod of an Indexed Job: its index, and node 0's name from a headless Service."""
     index = environment["JOB_COMPLETION_INDEX"]
     pod, _, domain = host.partition(".")
     named = bool(domain) and pod.endswith(f"-{index}")
@@ -119,9 +121,9 @@ def _open_mpi(environment: Mapping[str, str]) -> Scheduled:
 
 
 def _in_order(environment: Mapping[str, str], rank: str, size: str) -> list[str]:
-    """Return the nodes by rank, where mpirun takes those of Slurm's job in their order; else empty.
+    """Return the nodes by rank, if mpirun takes those of Slurm's job in their order; otherwise empty.
 
-    A process can check that for its own node alone.
+    A process can check that only for its own node.
     """
     try:
         names = slurm.expand_nodes(environment.get("SLURM_JOB_NODELIST", ""))
@@ -132,6 +134,6 @@ def _in_order(environment: Mapping[str, str], rank: str, size: str) -> list[str]
 
 
 def _attempt(environment: Mapping[str, str]) -> int:
-    """Return how often the scheduler has started the job again."""
+    """Return how often the scheduler has restarted the job."""
     value = environment.get(Env.ATTEMPT) or environment.get("SLURM_RESTART_COUNT") or "0"
     return int(value) if value.isdecimal() else 0

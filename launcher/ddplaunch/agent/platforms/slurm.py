@@ -1,6 +1,6 @@
-"""Slurm: srun starts one task per node, and reports how each ends.
+"""Slurm: srun starts one task per node, and reports how each one ends.
 
-Besides the record of the differences: the comment by which a message is shown, and node lists.
+Besides the record of the differences, this has the comment by which a message is shown, and node lists.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ esac"""
 
 def set_comment(message: dict[str, Any]) -> None:
     """Make the message Slurm's comment. Raises UndeliveredError."""
-    if message["occasion"] != Occasion.END:  # whose comment is the batch script's: it outlives the hub
+    if message["occasion"] != Occasion.END:  # at the end the batch script does it: it outlives the hub
         _write_comment(notice_comment(message))
 
 
 def comment_at_end(folder: str) -> int:
-    """Make the job's verdict, if there is one, Slurm's comment. Returns 0: nothing depends on it."""
+    """Make the job's verdict, if there is one, Slurm's comment. Returns 0, because nothing depends on it."""
     with contextlib.suppress(OSError, codec.ContractError, UndeliveredError):
         for verdict in codec.read(JobStatus, os.path.join(folder, Files.STATUS)).verdicts[:1]:
             _write_comment(_comment_text(f"{verdict.code}: {verdict.sentence}"))
@@ -71,7 +71,7 @@ def comment_at_end(folder: str) -> int:
 
 
 def notice_comment(message: dict[str, Any]) -> str:
-    """Return Slurm's comment."""
+    """Return the text for Slurm's comment."""
     texts = ["notice: {code}: {sentence}".format(**each) for each in message["verdicts"][:1]]
     return _comment_text((texts or ["the notice is withdrawn"])[0])
 
@@ -87,7 +87,7 @@ def _write_comment(text: str) -> None:
 # --- the record
 
 NODE = "SLURM_NODEID"
-"""srun's own count of nodes, in the order of the job's node list, which is that of Env.NAMES."""
+"""srun's own count of nodes, in the order of the job's node list, which is also that of Env.NAMES."""
 
 VERBS = {
     "prolog": "before a job of Slurm: can anything run on this node",
@@ -95,20 +95,22 @@ VERBS = {
     "prologue": "in a batch script of Slurm: the gate, and what to export",
     "comment": "at the end of a job of Slurm: its verdict as Slurm's comment",
 }
-"""Words of the agent's command line on a node of Slurm, and their help."""
+"""Words of the agent's command line on a Slurm node, and their help."""
 
 
 _ASK = 2.0
-"""Seconds for the controller to say who ends the job. The hub asks once, when evidence is on its way."""
+"""Seconds for the controller to say who ends the job. The hub asks once, when the evidence is on its way."""
 
 
 def ended_by() -> str:
-    """Return who ends this job, by its state. Which user has called scancel only accounting knows, later."""
+    """Return who ends this job, from its state. Which user called scancel is known only to accounting,
+    later.
+    """
     return _ended_by(_ask_job())
 
 
 def ends_in() -> Optional[Ends]:
-    """Return when Slurm ends this job, by its limit or for another job; None: it does not say."""
+    """Return when Slurm ends this job, because of its limit or for another job; None: Slurm does not say."""
     job = _ask_job()
     with contextlib.suppress(ValueError):
         end = datetime.datetime.fromisoformat(job.get("EndTime", "")).timestamp()
@@ -119,7 +121,7 @@ def ends_in() -> Optional[Ends]:
 
 
 def _ask_job() -> dict[str, str]:
-    """Return what the controller says of this job; {} where it does not answer."""
+    """Return what the controller says about this job; {} if it does not answer."""
     number = os.environ.get("SLURM_JOB_ID", "")
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         words = ["scontrol", "--oneliner", "show", "job", number]
@@ -152,13 +154,13 @@ SLURM = Platform(
 
 
 def job_name(environment: Mapping[str, str]) -> str:
-    """Return 'Slurm job 771' for a process with that environment; "" without a job."""
+    """Return 'Slurm job 771' for a process with this environment; "" if it is in no job."""
     number = environment.get("SLURM_JOB_ID")
     return f"Slurm job {number}" if number else ""
 
 
 def munge_socket(seconds: float) -> Optional[str]:
-    """Return the socket of MUNGE that Slurm is configured to use; None: MUNGE's default."""
+    """Return the MUNGE socket that Slurm is configured to use; None: MUNGE's default."""
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         shown = subprocess.run(["scontrol", "show", "config"], capture_output=True, timeout=seconds)
         named = re.search(rb"^AuthInfo\s*=.*?\bsocket=([^,\s]+)", shown.stdout, re.MULTILINE)
@@ -171,7 +173,7 @@ def munge_socket(seconds: float) -> Optional[str]:
 _LIST_PART = re.compile(r"(?:[^,\[\]]|\[[^\[\]]*\])+")
 _BRACKET = re.compile(r"\[([^\[\]]*)\]")
 _MOST_NODES = 100_000
-"""More nodes than any cluster has; a longer list is damaged."""
+"""More nodes than any cluster has. A longer list is damaged."""
 
 
 def expand_nodes(text: str) -> list[str]:

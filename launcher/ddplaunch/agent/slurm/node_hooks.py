@@ -1,13 +1,13 @@
 """What an administrator has Slurm run on a node before and after each job: the prolog and the epilog.
 
-The prolog checks for faults that only an administrator can repair. The epilog removes the job's processes
-and files from the node, and nothing of any other job. Control group or environment show which processes are
-the job's, the name shows its folder. Files of NCCL and torch show only their user: they are removed when no
-living process of that user is old enough to have made them. Other files of the user are removed only where
-the next job would have no space.
+The prolog checks for faults that only an administrator can repair. The epilog removes the job's processes and
+files from the node, and nothing of any other job. Control group or environment show which processes are the
+job's; the name shows its folder. Files of NCCL and torch only show their user: they are removed if no living
+process of that user is old enough to have made them. Other files of the user are removed only if the next job
+would have no space.
 
-Nothing of a user is trusted: names and arguments of processes are printed escaped and cut, a pid is signalled
-only while it is the same process, and files are removed with the user's own rights.
+Nothing that comes from a user is trusted: names and arguments of processes are printed escaped and cut, a pid
+is signalled only while it is the same process, and files are removed with the user's own rights.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ class OwnedProcess(NamedTuple):
     """A process of a user."""
 
     pid: int
-    job: int  # 0: no job is visible
+    job: int  # 0: no job can be seen
     started: float  # seconds since the epoch
-    ticks: int  # when it started since boot; with the pid it names a process for good
+    ticks: int  # when it started, since boot; with the pid this names a process for good
 
 
 def jobs_here() -> list[int]:
-    """Return the ids of jobs with a step on this node: each has a daemon of Slurm, whose title names it."""
+    """Return the ids of jobs with a step on this node. Each has a Slurm daemon whose title names it."""
     return sorted({job for job in map(_step_of, _pids()) if job is not None})
 
 
 def processes_of(user: int) -> list[OwnedProcess]:
-    """Return living processes whose real user is `user`, without this one and its ancestors."""
+    """Return the living processes whose real user is `user`, without this one and its ancestors."""
     boot = _boot_time()
     own = _ancestors()
     processes = []
@@ -71,13 +71,17 @@ def processes_of(user: int) -> list[OwnedProcess]:
 
 
 def _step_of(pid: int) -> Optional[int]:
-    """Return the job of a step daemon of Slurm. It must be root's: any process can take such a title."""
+    """Return the job of a Slurm step daemon. The daemon must be root's, because any process can take such a
+    title.
+    """
     title = _STEP_DAEMON.match(proc.command_line(pid)) if _user(pid) == 0 else None
     return int(title[1]) if title else None
 
 
 def _job(pid: int) -> int:
-    """Return the process's job by its control group, which it cannot leave, else by its environment."""
+    """Return the process's job from its control group, which it cannot leave; otherwise from its
+    environment.
+    """
     try:
         with open(f"/proc/{pid}/cgroup", encoding="utf-8", errors="replace") as file:
             group = _GROUP.search(file.read())
@@ -122,7 +126,7 @@ _PROBE = b"\0" * (1 << 16)
 
 
 def lacking_room(place: str) -> str:
-    """Return what is wrong with the folder; "" when a job can run."""
+    """Return what is wrong with the folder; "" if a job can run."""
     try:
         with tempfile.TemporaryFile(dir=place) as file:
             file.write(_PROBE)
@@ -142,7 +146,7 @@ _UP = 1  # IFF_UP
 
 
 def prolog() -> int:
-    """Check the node, and print what is odd. Returns `Exit.NODE_AT_FAULT` when no job can run here."""
+    """Check the node, and print what is odd. Returns `Exit.NODE_AT_FAULT` if no job can run here."""
     context = Context(JobPlan("prolog", 1, None, [], [], platform=SLURM.name), "/", 0, 0, b"")
     results = checks.run(context, CHECKS, seconds=10.0)
     odd = [result for result in results if result.status != Status.PASS]
@@ -152,12 +156,12 @@ def prolog() -> int:
 
 
 def shm(context: Context) -> CheckResult:
-    """Check: space in shared memory, through which NCCL and DataLoader workers pass tensors."""
+    """Check the space in shared memory, through which NCCL and DataLoader workers pass tensors."""
     return _check_room(context, "shm", "shm-too-small", SHARED_MEMORY)
 
 
 def disk(context: Context) -> CheckResult:
-    """Check: space in the folder for temporary files, where Python, torchrun and sbcast write."""
+    """Check the space in the folder for temporary files, where Python, torchrun and sbcast write."""
     return _check_room(context, "disk", "disk-full", TEMPORARY)
 
 
@@ -167,13 +171,13 @@ def _check_room(context: Context, check: str, code: str, place: str) -> CheckRes
         return passed(check, f"there is room in {place}")
     wanted, hint = f"at least {size(LEAST_SPACE)}", f"`df -h {place}; ls -la {place}` on this node"
     others = [job for job in jobs_here() if str(job) != context.variable("SLURM_JOB_ID")]
-    if others:  # their files may fill it, and go with them
+    if others:  # their files may fill it, and will go with them
         return unknown(check, f"{observed}, while other jobs run here: {', '.join(map(str, others))}", hint)
     return failed(check, code, observed, wanted, hint)
 
 
 def null(context: Context) -> CheckResult:  # noqa: ARG001 - every check is called alike
-    """Check: /dev/null is the device. Root's programs may replace it by a plain file of output."""
+    """Check that /dev/null is the device: a program of root's may have replaced it by a plain output file."""
     try:
         status = os.stat(os.devnull)
     except OSError as error:
@@ -185,7 +189,7 @@ def null(context: Context) -> CheckResult:  # noqa: ARG001 - every check is call
 
 
 def loopback(context: Context) -> CheckResult:  # noqa: ARG001 - as above
-    """Check: the loopback interface is up, by which ranks of one node connect."""
+    """Check that the loopback interface is up, through which the ranks of one node connect."""
     try:
         with open(_LOOPBACK, encoding="ascii") as file:
             up = int(file.read(), 16) & _UP
@@ -207,9 +211,9 @@ CHECKS: tuple[tuple[str, checks.Check], ...] = (
 # --- after a job
 
 _PATIENCE = 10.0
-"""Seconds for killed processes to end. One that hangs in the kernel may never."""
+"""Seconds for killed processes to end. One that hangs in the kernel may never do so."""
 _MARGIN = 1.0
-"""Seconds by which a file must be older than a process: their times have different resolutions."""
+"""Seconds by which a file must be older than a process, because their times have different resolutions."""
 _SHARED = ("/dev/shm/nccl-*", "/dev/shm/torch_*", "/tmp/torch-shm-dir-*", "/tmp/torchelastic_*")  # noqa: S108 - their own
 _NOBODY = 65534
 _PLACES = (TEMPORARY, KEPT_LONGER, SHARED_MEMORY)
@@ -223,7 +227,7 @@ _LONGEST = 200
 
 
 def epilog(environment: Mapping[str, str] = os.environ) -> int:
-    """Clean up. Returns `Exit.NODE_AT_FAULT` when a process cannot be killed: it may hold a GPU."""
+    """Clean up. Returns `Exit.NODE_AT_FAULT` if a process cannot be killed: it may hold a GPU."""
     job, user = int(environment["SLURM_JOB_ID"]), int(environment["SLURM_JOB_UID"])
     stuck = _kill_job(job, user)
     alive = processes_of(user)
@@ -256,10 +260,10 @@ def _kill_job(job: int, user: int) -> list[int]:
 
 
 def kill(process: OwnedProcess) -> None:
-    """Kill this process, and no other that has its pid by now. Raises ProcessLookupError."""
+    """Kill this process, but no other that has its pid by now. Raises ProcessLookupError."""
     try:
         descriptor = os.pidfd_open(process.pid)
-    except (AttributeError, OSError):  # before Linux 5.3: microseconds between check and signal
+    except (AttributeError, OSError):  # before Linux 5.3: there are microseconds between check and signal
         if _is_still(process):
             os.kill(process.pid, signal.SIGKILL)
         return
@@ -282,7 +286,7 @@ def _own_folders(job: int) -> list[str]:
 
 
 def _shared_files(user: int, oldest: float) -> list[str]:
-    """Return the user's shared files that are older than `oldest`, the start of the user's oldest process."""
+    """Return the user's shared files that are older than `oldest`, when the user's oldest process started."""
     paths = []
     for path in (path for pattern in _SHARED for path in glob.glob(pattern)):
         try:
@@ -305,9 +309,10 @@ def _own(paths: list[str], user: int) -> list[str]:
 
 
 def _make_room(user: int) -> None:
-    """Delete all files of `user`, who has no other job here, from folders without space for the next job.
+    """If folders have no space for the next job, delete all files of `user`, who has no other job here.
 
-    Else the next prolog would take this node out of service, and the job's next run another node.
+    Otherwise the next prolog would take this node out of service, and the job's next run would take another
+    node.
     """
     for place in _PLACES:
         lacking = lacking_room(place)
@@ -317,7 +322,7 @@ def _make_room(user: int) -> None:
 
 
 def _remove(paths: list[str], user: int) -> None:
-    """Remove paths, of any depth and mode, with the rights of `user`."""
+    """Remove paths, whatever their depth and mode, with the rights of `user`."""
     for start in range(0, len(paths), _AT_ONCE):
         some = paths[start : start + _AT_ONCE]
         folders = [path for path in some if os.path.isdir(path) and not os.path.islink(path)]
@@ -332,7 +337,7 @@ def _remove(paths: list[str], user: int) -> None:
 
 
 def _call(user: int, *command: str) -> None:
-    """Run the command as `user`, for _REMOVAL seconds at most: the user may have stopped it."""
+    """Run the command as `user`, for _REMOVAL seconds at most, because the user may have stopped it."""
     demoted = os.geteuid() == 0 != user
     with contextlib.suppress(subprocess.TimeoutExpired):
         subprocess.run(

@@ -1,6 +1,6 @@
-"""The gate for a batch script that is not ours; prints its results for a shell.
+"""The gate for a batch script that is not ours. It prints its results for a shell.
 
-The hub runs here, the gates in one step of the job. Log lines go to standard error.
+The hub runs here, and the gates run in one step of the job. Log lines go to standard error.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ exit "$code"
 
 
 class GateError(Exception):
-    """There is no gate, or it has not passed; the message is for the user, `exit_code` a contract.Exit."""
+    """There is no gate, or it has not passed. The message is for the user; `exit_code` is a contract.Exit."""
 
     def __init__(self, exit_code: int, message: str) -> None:
         super().__init__(message)
@@ -66,7 +66,9 @@ class GateError(Exception):
 
 
 def main(environment: Mapping[str, str] = os.environ) -> int:
-    """Run the gate. Returns `Exit.OK` after printing the exports, else the gate's code, with a message."""
+    """Run the gate. Prints the exports and returns `Exit.OK`, or prints a message and returns the gate's
+    code.
+    """
     try:
         plan = _plan(environment)
         folder = tempfile.mkdtemp(prefix=f"ddplaunch-{environment['SLURM_JOB_ID']}-", dir="/tmp")
@@ -127,15 +129,15 @@ def _timeout(environment: Mapping[str, str]) -> float:
 
 
 class _Gate:
-    """The gate of one job: a hub, and a step with a gate on every node."""
+    """The gate of one job: a hub, and a step with one gate on every node."""
 
     def __init__(self, plan: JobPlan, folder: str, environment: Mapping[str, str]) -> None:
         self._plan = plan
         self._folder = folder
         self._archive: str = getattr(ddplaunch.agent.__loader__, "archive", "")
         self._name = environment.get("SLURMD_NODENAME", plan.names[0])
-        # Not derived from `folder`: other users see that on this node, and could make the same on the next
-        # one.
+        # This is not derived from `folder`: other users can see that on this node, and could make the same
+        # folder on the next one.
         self._scratch = f"/tmp/ddplaunch-{environment['SLURM_JOB_ID']}-{os.urandom(16).hex()}"  # noqa: S108
         self._started = time.monotonic()
         self._env = {name: value for name, value in environment.items() if name not in _UNFIT}
@@ -187,7 +189,7 @@ class _Gate:
             tar.add(self._path(Files.PLAN), Files.PLAN)
         os.chmod(archive, 0o600)  # as it will be on the nodes
         done = subprocess.run(
-            # Without --force sbcast overwrites no file, and follows no link.
+            # Without --force, sbcast overwrites no file and follows no link.
             ["sbcast", archive, f"{self._scratch}.tar"],
             capture_output=True,
             text=True,
@@ -206,7 +208,7 @@ class _Gate:
             subprocess.run([*self._srun(), *command], capture_output=True, env=self._env, timeout=_CLEAN)
 
     def _srun(self) -> list[str]:
-        """Return the words of srun for one task on every node; no task ends the others or waits for them."""
+        """Return srun's words for one task on every node. No task ends the others or waits for them."""
         nodes = str(self._plan.nodes)
         place = ["srun", "--nodes", nodes, "--ntasks", nodes, "--ntasks-per-node=1", "--mpi=none", "--label"]
         return [*place, "--no-kill", "--kill-on-bad-exit=0", "--wait=0", "--job-name=ddplaunch-gate"]
@@ -229,7 +231,7 @@ class _Gate:
             if ended is None and hub.poll() is not None:
                 ended = now
             if ended is not None and now - ended > _STEP_END:
-                step.terminate()  # srun waits for a node that has not started its gate
+                step.terminate()  # srun would wait for a node that has not started its gate
             if now - logged > _LOG_EVERY:
                 logged = now
                 self._log_waiting()
@@ -255,7 +257,7 @@ class _Gate:
         return bundle.agreed
 
     def _explain(self, code: int) -> Bundle:
-        """Return the hub's bundle. Raises GateError with its verdict, if there is one."""
+        """Return the hub's bundle. Raises GateError with the hub's verdict, if there is one."""
         try:
             bundle = bundle_file.read(self._path(Files.BUNDLE))
         except (OSError, codec.ContractError):

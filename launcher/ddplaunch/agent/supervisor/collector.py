@@ -1,6 +1,7 @@
 """Collects evidence of all ranks of this node at one moment: from hooks, py-spy, faulthandler and /proc.
 
-Bounded in time: a rank that does not answer is described from outside, and named in `missing`.
+`supervisor` calls it when the hub asks, or at a bad end. It is bounded in time: a rank that does not answer
+is described from outside, and named in `missing`.
 """
 
 from __future__ import annotations
@@ -31,30 +32,30 @@ _HOOK_WAIT = 1.0
 _SECOND_LOOK = 0.5
 _FAULT_WAIT = 1.0
 _NATIVE_WAIT = 1.0
-"""Seconds that must be left for a look at native stacks, which takes half of it."""
+"""Seconds that must be left for a look at native stacks; the look takes half of that."""
 _CHILDREN_READ = 8
 _COMPARED = stacks.FRAMES_KEPT // 2
 
 
 @dataclasses.dataclass(frozen=True)
 class Look:
-    """Limits of one collection. `hide` takes secrets out of data."""
+    """Limits of one collection. `hide` takes secrets out of the data."""
 
     deadline: float  # a moment of time.monotonic()
     quick: bool = False  # no second stack
-    dumps: int = 0  # bytes of whole flight recorders, packed
+    dumps: int = 0  # bytes for whole flight recorders, packed
     hide: Callable[[Any], Any] = lambda data: data
     why: str = ""  # as in JobEvidence
 
 
 class Source(Protocol):
-    """A source of evidence of ranks without a hook, by pid, until a moment of time.monotonic()."""
+    """A source of evidence by pid, for ranks without a hook, until a moment of time.monotonic()."""
 
     def answers(self, pids: Collection[int], deadline: float) -> dict[int, dict[str, Any]]:
-        """Return flight recorders in the form of a hook's answers."""
+        """Return flight recorders in the form in which a hook answers."""
 
     def stacks(self, pids: Collection[int], deadline: float) -> dict[int, list[Stack]]:
-        """Return stacks."""
+        """Return the stacks of each process."""
 
 
 class Collector:
@@ -72,7 +73,7 @@ class Collector:
     ) -> None:
         self._node = node
         self._hooks = hooks
-        self._hooked = hooked  # our launch command has given its ranks the hook
+        self._hooked = hooked  # our launch command has given the hook to its ranks
         self._source = source
         self._sampler = sampler
         self._meanwhile = meanwhile
@@ -82,7 +83,7 @@ class Collector:
         self._began = time.time()
         self._cpu = cgroup.cpu()
         self._pids: set[int] = set()  # of all processes that were ever ours
-        self._gpus: set[str] = set()  # that our processes have used
+        self._gpus: set[str] = set()  # that our processes have ever used
         self._missing: list[str] = []
         self._shm_peak = 0
         self._source_lines = SourceLines()
@@ -113,10 +114,10 @@ class Collector:
             self._missing.append(self._kernel.missing)
         if self._sampler.sockets_missing:
             self._missing.append(self._sampler.sockets_missing)
-        self._hooks.listen(0.0)  # what ranks have sent while others were looked at, and ended since
+        self._hooks.listen(0.0)  # what ranks sent while others were looked at, before they ended
         self._meanwhile()
         evidence = [rank_evidence.evidence_so_far(rank) for rank in ranks]
-        # Last of all: it may crash a rank. Where the job is ended next, that does no harm.
+        # This comes last, because it may crash a rank. If the job is ended next, that does no harm.
         answer = self._of_nccl(alive) if stalled and look.why == "deadline" and self._node == 0 else None
         return NodeEvidence(
             node=self._node,
@@ -152,11 +153,11 @@ class Collector:
         return cgroup.memory().oom_kills - self._kills
 
     def remember(self, pids: Iterable[int]) -> None:
-        """Keep kernel messages about these processes, also after their end."""
+        """Keep kernel messages about these processes, even after they have ended."""
         self._pids.update(pids)
 
     def watch(self) -> None:
-        """Note how full /dev/shm is, a few microseconds: what a process holds there may be gone with it."""
+        """Note how full /dev/shm is, in a few microseconds: what a process holds there may end with it."""
         self._shm_peak = max(self._shm_peak, shared_memory()[1] or 0)
 
     def _of_nccl(self, alive: Sequence[Rank]) -> Optional[Ras]:
@@ -174,7 +175,7 @@ class Collector:
     # --- the ranks
 
     def _look(self, ranks: Sequence[Rank], look: Look, dumps: flight.Dumps) -> None:
-        """Collect evidence of all `ranks` at once, and set it as their `evidence`."""
+        """Collect evidence of all `ranks` at once, and set it as each one's `evidence`."""
         deadline = look.deadline
         families = {rank: family(rank.program) for rank in ranks}
         lines = [rank.line for rank in ranks if rank.line is not None]
@@ -232,7 +233,9 @@ class Collector:
         sources: dict[int, str],
         deadline: float,
     ) -> None:
-        """Add stacks of ranks without a hook or an answer, and of loader workers for which a rank waits."""
+        """Add the stacks of ranks that have no hook or do not answer, and of loader workers that a rank waits
+        for.
+        """
         over = [rank for rank in ranks if rank.line is not None and rank.line.ending]
         wanted = {rank.program: rank for rank in ranks if rank.program not in traces and rank not in over}
         kin = [
@@ -274,7 +277,7 @@ class Collector:
         self._missing += [f"stacks of {ranges.some('rank', those)}: {why}" for why, those in blind.items()]
 
     def _with_native(self, pid: int, its_stacks: list[Stack], deadline: float) -> list[Stack]:
-        """Return the stacks with the native function of the thread that holds the GIL, if it can be had."""
+        """Return the stacks with the native function of the thread that holds the GIL, if it is available."""
         if self._py_spy is None or not any(stack.owns_gil for stack in its_stacks):
             return its_stacks
         tid, native = py_spy.native(self._py_spy, pid, deadline)
@@ -286,7 +289,7 @@ class Collector:
     def _look_again(
         self, ranks: Sequence[Rank], families: dict[Rank, list[int]], traces: dict[int, list[Stack]]
     ) -> dict[Rank, bool]:
-        """Take second stacks, and samples of young processes. Returns which ranks' stacks moved."""
+        """Take second stacks, and samples of young processes. Returns which ranks' stacks have moved."""
         unknown = [
             rank
             for rank in ranks
@@ -345,7 +348,7 @@ def _threads(traces: dict[int, list[Stack]]) -> Iterator[Thread]:
 
 
 def _silent(lines: Iterable[Line]) -> Iterator[Thread]:
-    """Yield the threads of hooks that owe an answer."""
+    """Yield the threads of hooks that have not answered yet."""
     yield from ((line.pid, line.thread) for line in lines if line.is_open and line.request and line.thread)
 
 
@@ -360,7 +363,8 @@ def _waiting(pid: int, stack: Stack, waits: ThreadWaits) -> Stack:
 def named_frames(ranks: Iterable[RankEvidence]) -> set[tuple[Frame, int]]:
     """Return the frames whose source lines are shown, each with the pid of its rank.
 
-    They are the innermost of each thread of a living rank and of its children, and the innermost of the user.
+    These are the innermost frame of each thread of a living rank and of its children, and the innermost frame
+    in the user's code.
     """
     return {
         (frame, rank.pid)
@@ -378,7 +382,7 @@ def named_frames(ranks: Iterable[RankEvidence]) -> set[tuple[Frame, int]]:
 
 
 def main_files(ranks: Iterable[RankEvidence]) -> dict[str, int]:
-    """Return the user's files in which the main threads of living ranks are, each with a process."""
+    """Return the user's files that the main threads of living ranks are in, each with one process."""
     return {
         frame.file: rank.pid
         for rank in ranks
@@ -395,7 +399,7 @@ def _addresses() -> list[str]:
 
 
 def shared_memory(path: str = "/dev/shm") -> tuple[Optional[int], Optional[int]]:  # noqa: S108 - only looked at
-    """Return size and use in bytes."""
+    """Return the size and the use in bytes."""
     try:
         facts = os.statvfs(path)
     except OSError:

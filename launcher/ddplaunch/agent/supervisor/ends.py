@@ -1,7 +1,7 @@
-"""How ranks, the launch command and this node end: waits, exit codes, and what is said of them.
+"""How ranks, the launch command and this node end: waits, exit codes, and what is said about them.
 
-A launcher is held for a moment when a rank ends badly, so that evidence of the others is collected first. The
-rest describes the end of the node's work, for its own log and for the hub.
+When a rank ends badly, its launcher is held for a moment, so that evidence of the others is collected first.
+The rest describes the end of the node's work, for its own log and for the hub.
 """
 
 from __future__ import annotations
@@ -21,14 +21,17 @@ from ddplaunch.agent.system import proc, processes
 from ddplaunch.agent.system.secrets import MissingSecretError
 
 HOLD = 1.0
-"""Seconds for which a launcher is held at most, over one start of its ranks: until the evidence is there, and
-ranks have ended whose interpreters were shutting down already, so that their own exit codes are known."""
+"""Seconds for which a launcher is held at most, once for each start of its ranks: until the evidence is
+there, and until ranks have ended whose interpreters were already shutting down, so that their own exit codes
+are known."""
 _PROGRAMS = ("python", "pypy")
-"""torchrun and the parent of mp.spawn end the other ranks over one. A shell, or make, does not."""
+"""torchrun and the parent of mp.spawn end the other ranks when one ends. A shell, or make, does not."""
 
 
 class Launchers:
-    """Holds launchers after a rank's bad end: torchrun by SIGSTOP, MPI's through the rank's keeper."""
+    """Holds launchers after a rank's bad end: torchrun by SIGSTOP, an MPI launcher through the rank's
+    keeper.
+    """
 
     def __init__(self) -> None:
         self.stopping = False  # we end the job ourselves, so no launcher is held
@@ -36,7 +39,7 @@ class Launchers:
         self._until: dict[int, float] = {}  # by pid: the moment of time.monotonic() until which to hold it
 
     def hold(self, rank: Rank) -> None:
-        """Stop the parent of `rank` before it reaps the rank or ends others over it."""
+        """Stop the parent of `rank` before it reaps the rank or ends others because of it."""
         if rank.keeper is not None:
             return  # it waits by itself
         if rank.parent in (0, os.getpid()):  # 0: the rank was reaped before; kill(0) would signal ourselves
@@ -49,10 +52,10 @@ class Launchers:
             processes.send(rank.parent, signal.SIGSTOP)
 
     def let_go(self, node_ranks: Sequence[Rank]) -> None:
-        """Let the launchers go on, once the evidence has been collected, whose ranks are not about to end."""
+        """Once the evidence is collected, let the launchers go on whose ranks are not about to end."""
         for rank in node_ranks:
             if rank.keeper is not None and rank.exit is not None and not rank.released:
-                # The launcher will end the ranks of all nodes: evidence of them comes first.
+                # The launcher will end the ranks of all nodes, so evidence of these comes first.
                 waited = time.time() - rank.exit.at
                 if not ranks.is_bad_end(rank.exit) or waited > HOLD or self.stopping:
                     rank.released = True
@@ -64,12 +67,12 @@ class Launchers:
         )
 
     def let_go_late(self) -> None:
-        """Let the launchers go on that have been held for HOLD seconds, while evidence is collected."""
+        """Let launchers go on that have been held for HOLD seconds while evidence is collected."""
         now = time.monotonic()
         self._release(pid for pid in self._stopped if now >= self._until[pid])
 
     def begin_attempt(self) -> None:
-        """Let all go on: they have started new ranks, over which they may be held again."""
+        """Let all of them go on. They have started new ranks, and may be held again for those."""
         self._release(self._stopped)
         self._until.clear()
 
@@ -80,12 +83,12 @@ class Launchers:
 
 
 def is_dying(rank: Rank) -> bool:
-    """Whether the rank's program is over, and its interpreter shuts down."""
+    """Whether the rank's program is over and its interpreter is shutting down."""
     return rank.alive and rank.line is not None and bool(rank.line.ending)
 
 
 def _ends_others(pid: int) -> bool:
-    """Whether the process may end the other ranks over one, and runs: a user may have stopped it."""
+    """Whether the process may end the other ranks when one ends, and runs: a user may have stopped it."""
     stat = proc.stat(pid)
     try:
         program = os.path.basename(os.readlink(f"/proc/{pid}/exe"))
@@ -98,23 +101,24 @@ def _ends_others(pid: int) -> bool:
 
 STOP_EVIDENCE = 5.0
 STOP_GRACE = 30.0
-"""Seconds for torchrun and the ranks to end by themselves after a signal: they may write a checkpoint."""
+"""Seconds that torchrun and the ranks have to end by themselves after a signal: they may write a
+checkpoint."""
 HURRIED = 2.0
 """Seconds from a second Ctrl-C to SIGKILL."""
 LINGER = 1.0
-"""Seconds for processes that the launch command leaves behind to end by themselves, as a `tee` does."""
+"""Seconds that processes which the launch command leaves behind have to end by themselves, as `tee` does."""
 _COMMANDS_SHOWN, _LONGEST_COMMAND = 5, 80
 LAST_WORDS = 10.0
-"""Seconds for the last output, and for the hub to hang up, when the node's work is over."""
+"""Seconds for the last output, and for the hub to hang up, once the node's work is over."""
 VERDICT_WAIT = 45.0
 """Seconds to wait for the hub's verdict after the launch command has failed: the hub waits for all nodes, and
-asks again when it knows of victims alone."""
+asks again if it knows only of victims."""
 NOTED = 10.0
 """Seconds to wait until the hub, or one in its place, has noted that this node is done."""
 
 
 def node_exit_code(tracker: RankTracker, oom_kills: int) -> int:
-    """Return the Exit code by this node's own facts; the launch command has ended."""
+    """Return the Exit code that this node's own facts give, once the launch command has ended."""
     assert tracker.launch_exit is not None
     if tracker.launch_exit.code == 0:
         return Exit.OK
@@ -123,7 +127,7 @@ def node_exit_code(tracker: RankTracker, oom_kills: int) -> int:
 
 
 def describe_awaited(pids: Sequence[int]) -> str:
-    """Return a sentence on processes that are left, and handle SIGTERM."""
+    """Return a sentence about processes that are left and handle SIGTERM."""
     number, shown = _listed(pids)
     return (
         f"the command has ended; waiting up to {STOP_GRACE:.0f} s for {number} with a handler for SIGTERM, "
@@ -139,14 +143,14 @@ def _listed(pids: Sequence[int]) -> tuple[str, str]:
 
 
 def describe_left_running(pids: Sequence[int], own_command: bool) -> str:
-    """Return a sentence on processes that are ended since their launch command has ended."""
+    """Return a sentence about processes that are ended because their launch command has ended."""
     number, shown = _listed(pids)
     hint = "; `ddplaunch run --keep-background` lets such processes go on" if own_command else ""
     return f"ended {number} that the command left running: {shown}{hint}"
 
 
 def unlaunched_verdict(plan: JobPlan, node: int, error: Exception) -> Verdict:
-    """Return why this node's launch command was not started, which only this node knows."""
+    """Return the verdict on why this node's launch command was not started; only this node knows."""
     from ddplaunch.agent.system import subjects
     from ddplaunch.agent.text.saying import say
 
@@ -161,15 +165,15 @@ def unlaunched_verdict(plan: JobPlan, node: int, error: Exception) -> Verdict:
 # --- the last checkpoint
 
 _SEARCH_SECONDS = 2.0
-"""Seconds to look through the folder. One with more files says nothing."""
+"""Seconds to look through the folder. If it has too many files for that, nothing is said."""
 _CLOCK_TICK = 0.01
 """Seconds by which a file's time may lag: Linux takes it from the last tick, of at least 100 in a second."""
 
 
 def describe_checkpoint(plan: JobPlan, signal: float) -> str:
-    """Return a sentence on the newest file of the job's folder for checkpoints; empty where nothing is known.
+    """Return a sentence about the newest file in the job's folder for checkpoints; empty if nothing is known.
 
-    `signal`: time.time() when the ranks got SIGTERM. Files of a shared folder have its server's time.
+    `signal`: time.time() when the ranks got SIGTERM. Files in a shared folder have the time of its server.
     """
     folder = plan.resume_dir or os.environ.get(Env.RESUME_DIR, "")
     until = time.monotonic() + _SEARCH_SECONDS

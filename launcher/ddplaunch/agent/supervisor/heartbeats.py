@@ -1,4 +1,6 @@
-"""Asks the ranks' hooks once a second, samples every rank right after, and builds the hub's heartbeat."""
+"""Asks the ranks' hooks once a second, samples every rank right after that, and builds the hub's
+heartbeat.
+"""
 
 from __future__ import annotations
 
@@ -19,18 +21,19 @@ from ddplaunch.agent.supervisor.sampling import Sampler
 BEAT = 1.0
 """Seconds from one question to the next."""
 POLL = 0.1
-"""Seconds between two looks at log files and, on old kernels, for deaths: no descriptor announces these."""
+"""Seconds between two looks at log files and, on old kernels, for deaths: no descriptor tells us of these."""
 _CALM = 0.5
-"""The same in a job that prints nothing: each look takes a moment from a core that a rank may need."""
+"""The same in a job that prints nothing, because each look takes a moment from a core that a rank may
+need."""
 _MOMENT = 0.1
-"""Seconds in which answers come, of the ranks' children as well."""
+"""Seconds in which answers come, also those of the ranks' children."""
 _MEASURED = 8
-"""Nodes whose ranks tell what a step takes: reading a full recorder holds a rank's GIL for some 20 ms, and a
-thousand other nodes might wait for it."""
+"""Nodes whose ranks say how long a step takes: reading a full recorder holds a rank's GIL for some 20 ms, and
+a thousand other nodes might wait for that."""
 
 
 def wait_for(descriptors: Iterable[Optional[int]], seconds: float = POLL) -> None:
-    """Wait until one is readable, or for so long."""
+    """Wait until one of the descriptors is readable, or for this long."""
     poll = select.poll()
     for descriptor in descriptors:
         if descriptor is not None:
@@ -48,7 +51,9 @@ class Poller:
         self._has_sampled = True  # since it last asked
 
     def wait(self, descriptors: Iterable[Optional[int]], is_calm: bool) -> None:
-        """Wait until one is readable, or there may be something to do. `is_calm`: nothing is printed."""
+        """Wait until a descriptor is readable or there may be something to do. `is_calm`: nothing is
+        printed.
+        """
         left = max(0.0, self._begun_at + BEAT - time.monotonic())
         wait_for(descriptors, min(_CALM, left) if is_calm and self._has_sampled else POLL)
 
@@ -56,7 +61,7 @@ class Poller:
         return self._has_sampled and time.monotonic() >= self._begun_at + BEAT
 
     def ask(self) -> None:
-        """Ask the hooks for counters; for stacks as well where a rank makes no progress."""
+        """Ask the hooks for counters, and also for stacks if a rank makes no progress."""
         self._begun_at = now = time.monotonic()
         self._has_sampled = False
         for line in self._tracker.choose_to_ask():
@@ -72,10 +77,10 @@ class Poller:
         self._sampler.look_at_queues(self._tracker.alive)
 
     def is_sample_due(self) -> bool:
-        """Return whether the ranks have had a moment, and have answered, or the next beat is due.
+        """Return whether the ranks have had a moment and have answered, or the next beat is due.
 
-        A flight recorder is a megabyte of text: those of eight ranks take longer than the moment to read. A
-        rank that owes an older answer cannot answer, and is not waited for.
+        A flight recorder is a megabyte of text: reading those of eight ranks takes longer than the moment. A
+        rank that has not answered an older request cannot answer, so it is not waited for.
         """
         lines = [rank.line for rank in self._tracker.alive if rank.line is not None]
         owe = any(line.is_open and line.request and line.requested_at >= self._begun_at for line in lines)
@@ -83,7 +88,7 @@ class Poller:
         return not self._has_sampled and time.monotonic() >= self._begun_at + patience
 
     def sample(self) -> None:
-        """Take the answers, and samples from /proc."""
+        """Take the answers, and take samples from /proc."""
         self._has_sampled = True
         self._tracker.recognise()
         for rank in self._tracker.alive:
@@ -99,7 +104,7 @@ class Poller:
 # --- the heartbeat
 
 _PACE_EVERY = 10.0
-"""Seconds between two beats with the pace, about: a hub may read a thousand beats a second."""
+"""Seconds, roughly, between two beats that carry the pace: a hub may read a thousand beats a second."""
 
 
 def build_beat(node: int, tracker: RankTracker) -> Beat:

@@ -1,4 +1,7 @@
-"""The supervisor's socket for the ranks' hooks, open to our own user alone."""
+"""The supervisor's socket for the ranks' hooks, open only to our own user.
+
+`supervisor` and `collector` ask through it. A process that does not answer must not hold them up.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +28,11 @@ class Line:
 
     def __init__(self, connection: socket.socket, pid: int) -> None:
         self.connection = connection
-        self.pid = pid  # by the kernel: the process may be in another pid namespace
+        self.pid = pid  # from the kernel: the process may be in another pid namespace
         self.role = ""  # "rank" | "any" | "child" | "keeper", by its hello
         self.child: Optional[int] = None  # of a keeper: its rank's pid
-        self.mpi_ready = False  # MPI was initialized, and not finalized, at its last message
-        self.signalled = False  # of a keeper: it got a signal to end its rank
+        self.mpi_ready = False  # MPI was initialized and not finalized when it last sent a message
+        self.signalled = False  # of a keeper: it got a signal that ends its rank
         self.rank: Optional[int] = None
         self.local_rank: Optional[int] = None
         self.world_size: Optional[int] = None
@@ -38,7 +41,7 @@ class Line:
         self.ring_file = ""  # file with its last calls of torch.distributed, once there are any
         self.python = ""
         self.thread = 0  # the kernel's number of the thread that answers; 0: it has not answered yet
-        self.ending = 0.0  # wall clock: when its interpreter began to end by itself; 0: it has not
+        self.ending = 0.0  # wall clock: when its interpreter began to shut down by itself; 0: it has not
         self.is_open = True
         self.request: Optional[bytes] = None  # sent, and not answered yet
         self.requested_at = 0.0
@@ -46,7 +49,7 @@ class Line:
         self.buffer = bytearray()
 
     def ask(self, word: bytes) -> None:
-        """Send a request, unless an earlier one is unanswered: the process may be unable to answer."""
+        """Send a request, unless an earlier one is unanswered: then the process may be unable to answer."""
         if self.is_open and not self.ending and self.request is None and self.role:
             self.answer, self.request, self.requested_at = None, word, time.monotonic()
             self.send(word)
@@ -59,7 +62,7 @@ class Line:
 
     @property
     def silent_for(self) -> float:
-        """Return seconds since the unanswered request; 0 without one."""
+        """Return the seconds since the unanswered request; 0 if there is none."""
         return 0.0 if self.request is None else time.monotonic() - self.requested_at
 
 
@@ -78,11 +81,13 @@ class Hooks:
         self._selector.register(self._listener, selectors.EVENT_READ)
 
     def fileno(self) -> int:
-        """Return an epoll descriptor, readable when there is a message; another selector can wait for it."""
+        """Return an epoll descriptor that is readable when there is a message, so that another selector can
+        wait for it.
+        """
         return self._selector.fileno()
 
     def listen(self, timeout: float = 0.0) -> None:
-        """Read the messages that are there, or come within `timeout` seconds."""
+        """Read the messages that are there, or that come within `timeout` seconds."""
         for key, _ in self._selector.select(timeout):
             if key.fileobj is self._listener:
                 self._accept()
@@ -92,10 +97,10 @@ class Hooks:
     def ask_all(
         self, lines: Iterable[Line], word: bytes, deadline: float, meanwhile: Callable[[], None]
     ) -> None:
-        """Ask all at once; wait until all have answered or are gone, or time.monotonic() is `deadline`.
+        """Ask all at once. Wait until all have answered or are gone, or until time.monotonic() is `deadline`.
 
-        A line that owes another answer gets the request once that has come. One that has owed it for longer
-        than we would wait is not waited for.
+        If a line still owes another answer, it gets the request once that answer has come. If it has owed
+        that for longer than we would wait, it is not waited for.
         """
         patience = deadline - time.monotonic()
         waiting = [line for line in lines if line.silent_for <= patience]
@@ -113,7 +118,7 @@ class Hooks:
             meanwhile()
 
     def drop_all(self) -> None:
-        """Close all connections; new ones are accepted."""
+        """Close all connections. New ones are accepted."""
         for line in list(self.lines.values()):
             self.drop(line)
 

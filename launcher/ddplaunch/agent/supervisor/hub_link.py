@@ -1,8 +1,8 @@
-"""The connection to the hub: reports to it, and its orders. Training goes on without it.
+"""The connection to the hub, for reports to it and orders from it. Training goes on without it.
 
-While the hub is away the supervisor calls it again. It may have been replaced after it was killed: on every
-connection the lasting reports are sent again. A damaged message of the hub must not end the training: it is
-logged and left out.
+`supervisor` reads it in its loop. While the hub is away, the supervisor calls it again. A new hub may have
+replaced one that was killed, so the lasting reports are sent again on every connection. A damaged message
+from the hub must not end the training: it is logged and left out.
 """
 
 from __future__ import annotations
@@ -32,22 +32,23 @@ from ddplaunch.agent.transport.endpoints import Endpoint
 from ddplaunch.agent.transport.protocol import Body, Channel, LostError, ProtocolError
 
 _CALL = 1.0
-"""Seconds for one attempt, during which the supervisor does nothing else."""
+"""Seconds for one attempt; meanwhile the supervisor does nothing else."""
 _FIRST_CALL = 10.0
 _BACKOFF = 30.0
 _LOOK = 0.1
 _RETURN = 10.0
-"""Seconds for a hub that was killed to be started again."""
+"""Seconds for a killed hub to be started again."""
 _SILENT = 10.0
-"""Seconds without a message after which a hub counts as away: stopped or frozen. It sends one every two."""
+"""Seconds without a message after which a hub counts as away: it is stopped or frozen. It sends one every
+two."""
 _FROZEN = 40.0
-"""Seconds without a message after which a hub is given up: its parent would have restarted it by now."""
+"""Seconds without a message after which a hub is given up. By then its parent would have restarted it."""
 _SEND = 5.0
-"""Seconds until a hub that does not read counts as lost."""
+"""Seconds after which a hub that does not read counts as lost."""
 
 
 class HubLink:
-    """Keeps the connection to the hub. `log` gets a sentence whenever it is lost or back."""
+    """Keeps the connection to the hub. `log` gets a sentence whenever the connection is lost or back."""
 
     def __init__(
         self,
@@ -91,19 +92,21 @@ class HubLink:
 
     @property
     def down_for(self) -> float:
-        """Return seconds since the last message of a hub that is gone or silent; 0 while one sends."""
+        """Return the seconds since the last message of a hub that is gone or silent; 0 while it is
+        sending.
+        """
         silent = time.monotonic() - self._last_message
         return 0.0 if not self._hub or (self.is_up and silent < _SILENT) else silent
 
     def forgive_silence(self) -> None:
-        """Give the hub its time again: we were stopped, and it may have been, too."""
+        """Give the hub its time again: we were stopped, and it may have been stopped too."""
         self._last_message = self._lost_at = time.monotonic()
 
     def fileno(self) -> Optional[int]:
         return self._channel.fileno() if self._channel is not None else None
 
     def connect_if_due(self, patience: float = _CALL) -> None:
-        """Connect to the hub's next address, if there is no connection and it is time to."""
+        """Connect to the hub's next address, if there is no connection and it is time for one."""
         if not self._hub or self._channel is not None or time.monotonic() < self._next_call:
             return
         host, port = self._hub[0]
@@ -133,7 +136,7 @@ class HubLink:
             self.connect_if_due(_FIRST_CALL / len(self._hub))
 
     def send(self, message: Message) -> None:
-        """Send a message, or drop it where there is no connection."""
+        """Send a message, or drop it if there is no connection."""
         if self._channel is None:
             return
         try:
@@ -142,7 +145,9 @@ class HubLink:
             self._drop(error)
 
     def report(self, message: Message, about: Hashable = None) -> None:
-        """Send a message now and on every later connection, in place of the last of its kind and `about`."""
+        """Send a message now and on every later connection. It replaces the last one of its kind and
+        `about`.
+        """
         self._reports[type(message), about] = message
         self.send(message)
 
@@ -151,7 +156,7 @@ class HubLink:
         self._reports = {key: report for key, report in self._reports.items() if not isinstance(report, kind)}
 
     def receive(self) -> Iterator[tuple[str, Body]]:
-        """Yield kinds and bodies of the messages that have come."""
+        """Yield the kinds and bodies of the messages that have come."""
         while self._channel is not None:
             try:
                 message = self._channel.receive(0.0)
@@ -164,11 +169,11 @@ class HubLink:
             yield message
 
     def expect_hang_up(self) -> None:
-        """Log no loss of the connection from now on: the hub has sent its last message."""
+        """From now on do not log that the connection is lost: the hub has sent its last message."""
         self._lost = True
 
     def outlive(self, patience: float, is_stopping: Callable[[], bool]) -> None:
-        """Wait until the hub has hung up, at most `patience` seconds, and until its pod has ended."""
+        """Wait until the hub has hung up, for at most `patience` seconds, and until its pod has ended."""
         self.expect_hang_up()
         deadline = time.monotonic() + patience + termination.FIRST
         while not is_stopping() and time.monotonic() < deadline:
@@ -197,13 +202,13 @@ class HubLink:
 # --- orders
 
 _LONGEST_WAIT = 600.0
-"""Seconds, the most that an order may ask for."""
+"""Seconds; an order may ask for no more."""
 
 Order = Union[Collect, Notice, End, Noted, SignalRanks]
 
 
 def read_orders(lines: Iterable[tuple[str, Body]], log: Callable[[str], None]) -> Iterator[Order]:
-    """Yield the orders among kinds and bodies; `log` gets a sentence about each that cannot be read."""
+    """Yield the orders among kinds and bodies. `log` gets a sentence about each one that cannot be read."""
     for kind, body in lines:
         try:
             order = _read_order(kind, body)

@@ -1,7 +1,7 @@
-"""Builds the launch command's words, environment and folder of a node, and starts it.
+"""Builds a node's launch command, its words, environment and folder, and starts it.
 
-The supervisor starts it once. The keeper of an MPI rank uses the same environment, the gate's smoke test a
-part of it.
+The supervisor starts it once. The keeper of an MPI rank uses the same environment, and the gate's smoke test
+uses a part of it.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ _HOOK_FILES = (
     "ddplaunch_torch.py",
 )
 _RECORDER_SIZE = "2000"
-"""Entries of torch's flight recorder; since torch 2.11 the default. Before 2.8 the variable had another name,
-at which newer versions warn in every rank's log: users of old versions set it themselves."""
+"""Entries of torch's flight recorder; the default since torch 2.11. Before 2.8 the variable had another name.
+Newer versions warn about that name in every rank's log, so users of old versions set it themselves."""
 
 
 class LaunchError(HintedError):
-    """The launch command cannot be started. The message names what is missing, `hint` has the remedy.
+    """The launch command cannot be started. The message names what is missing, and `hint` has the remedy.
 
-    `status`: the exit code of a shell for it, where a shell says so, too.
+    `status`: the exit code that a shell gives in this case, if a shell reports it too.
     """
 
     def __init__(self, message: str, hint: str = "", status: Optional[int] = None) -> None:
@@ -63,10 +63,11 @@ class LaunchError(HintedError):
 
 
 class LaunchStreams(NamedTuple):
-    """Descriptors of the launch command in the foreground, where our own output is no part of the command's.
+    """Descriptors of a launch command in the foreground, when our own output is not part of the command's.
 
     `carrier`: the socket of the process that shows and keeps what is written there; "": they are the user's.
-    `group`: the process group that the command joins; None: its own. `more`: further ones that it inherits.
+    `group`: the process group that the command joins; None: a group of its own. `more`: further descriptors
+    that it inherits.
     """
 
     stdin: int
@@ -77,9 +78,9 @@ class LaunchStreams(NamedTuple):
     more: tuple[int, ...] = ()
 
     def carry(self, patience: float, **message: object) -> None:
-        """Have all that was printed until now be read, within `patience` seconds.
+        """Have everything read that was printed until now, within `patience` seconds.
 
-        `label`: the launch command's, from now on; `over`: it prints no more.
+        `label`: the launch command's label from now on; `over`: it prints no more.
         """
         if not self.carrier:
             return
@@ -91,12 +92,12 @@ class LaunchStreams(NamedTuple):
 
 
 class LaunchContext:
-    """The files of this node below the job's folder, and the launch command's streams in the foreground."""
+    """This node's files below the job's folder, and the launch command's streams in the foreground."""
 
     def __init__(
         self, folder: str, node: int, streams: Optional[LaunchStreams] = None, on_volume: str = ""
     ) -> None:
-        """Make it of the job's `folder`. `on_volume`: the job's folder there; "": its ranks use none."""
+        """Make it from the job's `folder`. `on_volume`: the job's folder there; "": its ranks use none."""
         self.streams = streams
         self.on_volume = on_volume
         self.folder = folder
@@ -113,12 +114,12 @@ class LaunchContext:
         self.keeper = os.path.join(self.node, "keeper.json")
 
     def group_of(self, launch: int) -> int:
-        """Return to whom a signal to the launch command goes, for kill(2): its group, if it has its own."""
+        """Return the target for kill(2) of a signal to the launch command: its group, if it has its own."""
         shared = self.streams is not None and self.streams.group is not None
         return launch if shared else -launch
 
     def prepare(self) -> None:
-        """Make the folders, the hook's files and the source. Raises OSError, LaunchError."""
+        """Make the folders, the hook's files and the source. Raises OSError and LaunchError."""
         for path in (self.ranks, self.hook):
             os.makedirs(path, exist_ok=True)
         for name in _HOOK_FILES:
@@ -133,7 +134,7 @@ class LaunchContext:
             os.makedirs(self.work, exist_ok=True)
 
     def _claim(self) -> None:
-        """Make the job's folder on the volume, and leave this node's name there. Raises LaunchError."""
+        """Make the job's folder on the volume and leave this node's name there. Raises LaunchError."""
         try:
             os.makedirs(self.on_volume, exist_ok=True)
             with open(os.path.join(self.on_volume, work_folder.NODE.format(node=self.number)), "ab"):
@@ -146,40 +147,42 @@ class LaunchContext:
 
     @property
     def has_source(self) -> bool:
-        """Whether the job's source lies where the ranks stand; on a volume they may stand there without."""
+        """Whether the job's source is in the ranks' working folder. On a volume the ranks may run
+        without it.
+        """
         return not self.on_volume or os.path.exists(os.path.join(self.folder, Files.SOURCE))
 
     def workdir(self, plan: JobPlan) -> Optional[str]:
-        """Return the folder in which the ranks stand; None: that in which this process does."""
+        """Return the folder in which the ranks start; None: the folder of this process."""
         return plan.workdir or (self.work if os.path.isdir(self.work) else None)
 
     def expect_keepers(self, node: int, attempt: int, hook: str) -> None:
-        """Write the file in which the keepers of this node's ranks find their supervisor."""
+        """Write the file by which the keepers of this node's ranks find their supervisor."""
         partial = f"{self.keeper}.tmp"
         with open(partial, "w", encoding="utf-8") as file:
             json.dump({"node": node, "attempt": attempt, "hook": hook}, file)
         os.replace(partial, self.keeper)
 
     def agreed(self) -> Optional[RendezvousSettings]:
-        """Return the gate's settings; None without a gate. Raises ContractError for a damaged file."""
+        """Return the gate's settings; None if there was no gate. Raises ContractError for a damaged file."""
         path = os.path.join(self.node, Files.AGREED)
         return codec.read(RendezvousSettings, path) if os.path.exists(path) else None
 
     @property
     def regroups(self) -> int:
-        """Return how often newcomers were let in before."""
-        with contextlib.suppress(codec.ContractError):  # which the launch reports
+        """Return how often newcomers have been let in."""
+        with contextlib.suppress(codec.ContractError):  # the launch reports this
             agreed = self.agreed()
             return (agreed.regroups or 0) if agreed else 0
         return 0
 
     def set_aside(self, attempt: int) -> None:
-        """Rename the node's folder, with the logs of `attempt` and what the gate had agreed on."""
+        """Rename the node's folder, with the logs of `attempt` and what the gate agreed on."""
         os.rename(self.node, f"{self.node}-{attempt}")
 
 
 def volume_folder(plan: JobPlan, own: Mapping[str, str]) -> str:
-    """Return the job's folder on a volume; "": it asks for none, or its name is not known.
+    """Return the job's folder on a volume; "": it asks for none, or the name is not known.
 
     `own` is the agent's environment.
     """
@@ -189,8 +192,9 @@ def volume_folder(plan: JobPlan, own: Mapping[str, str]) -> str:
 def shared_work(folder: str) -> str:
     """Return the folder of the job's source on the file system that this node shares with node 0; "": none.
 
-    What Env.SHARED names lies in the job's own folder, and ends with the random part of the name of `folder`,
-    this node's: who sees it sees the job's folder, and a job that is started inside of this one has another.
+    The path in Env.SHARED is inside the job's own folder, and ends with the random part of the name of
+    `folder`, which is this node's. So a node that sees the path sees the job's folder, and a job that is
+    started inside this one has another path.
     """
     proof = os.environ.get(Env.SHARED, "")
     if proof.rpartition("-")[2] != folder.rpartition("-")[2] or not os.path.exists(proof):
@@ -202,7 +206,7 @@ def shared_work(folder: str) -> str:
 def launch_command(
     plan: JobPlan, node: int, attempt: int, agreed: Optional[RendezvousSettings], folder: str = ""
 ) -> list[str]:
-    """Return the words to execute; `folder` is the job's, for the keepers of its ranks."""
+    """Return the words to execute. `folder` is the job's, for the keepers of its ranks."""
     values = {
         "{python}": plan.python,
         "{node}": str(node),
@@ -238,14 +242,14 @@ def launch_environment(
     words = launch_command(plan, node, attempt, agreed)
     env = {name: value for name, value in own.items() if name != Env.KEY}
     if launch_options.is_torchrun(words):
-        # A scheduler's RANK would make torchrun look like a worker. torchrun sets it for its workers.
+        # A scheduler's RANK would make torchrun look like a worker. torchrun sets RANK for its workers.
         for name in ("RANK", "LOCAL_RANK"):
             env.pop(name, None)
     env.update(plan.env)
     env.update({name: secrets.value(name, reference, own) for name, reference in plan.secrets.items()})
     settled = dict(agreed.env) if agreed else {}
     if plan.nproc_per_node is None:
-        # The user's own command line comes with the user's own environment; the gate only fills gaps.
+        # The user's own command line comes with the user's own environment, so the gate only fills gaps.
         settled = {name: value for name, value in settled.items() if name not in env}
     env.update(settled)
     env.update({Env.JOB: plan.job, Env.NODE: str(node), Env.ATTEMPT: str(attempt)})
@@ -255,8 +259,8 @@ def launch_environment(
         env[Env.SOURCE] = place.work
     defaults = {"TORCH_FR_BUFFER_SIZE": _RECORDER_SIZE}
     if place.streams is None:
-        # torchrun's --redirects and --log-dir: the user's own flags win, other programs ignore them. In the
-        # foreground a command writes to the user's streams, as often as it does without us.
+        # These are torchrun's --redirects and --log-dir: the user's own flags win, and other programs ignore
+        # them. In the foreground a command writes to the user's streams as often as it does without us.
         defaults.update(PET_REDIRECTS="3", PET_LOG_DIR=place.ranks, PYTHONUNBUFFERED="1")
     defaults.update(_stand_in_variables(place))
     ras = read.settings(env, predict.NEWEST)
@@ -269,15 +273,17 @@ def launch_environment(
         where = agreed.master_addr, agreed.master_port
         defaults.update(launch_options.missing_variables(words, env, node, plan.nodes, *where))
     if plan.nproc_per_node not in (None, 1):
-        # torchrun's own default, without its warning. What the user's own command line starts sets its own.
+        # This is torchrun's own default, without its warning. What the user's own command line starts sets
+        # its own.
         defaults["OMP_NUM_THREADS"] = "1"
     return {**defaults, **env}
 
 
 def _stand_in_variables(place: LaunchContext) -> dict[str, str]:
-    """Return variables for a user without a passwd entry, or without write access to /tmp.
+    """Return variables for a user who has no passwd entry or cannot write to /tmp.
 
-    Without them torch's compiler fails for want of a user name, and DataLoader's workers of a folder.
+    Without them torch's compiler fails because it finds no user name, and DataLoader's workers fail because
+    they find no folder.
     """
     variables = {}
     if not os.access(processes.TMP, os.W_OK):
@@ -303,16 +309,16 @@ def start_command(
     log: str,
     streams: Optional[LaunchStreams] = None,
 ) -> subprocess.Popen[bytes]:
-    """Start the command in its own process group. It dies with us; its output is appended to `log`.
+    """Start the command in a process group of its own. It dies with us, and its output is appended to `log`.
 
-    With `streams`, it gets these, and nothing is written to `log`. Raises LaunchError.
+    With `streams`, the command gets these and nothing is written to `log`. Raises LaunchError.
     """
     us = os.getpid()
     group = (streams.group or 0) if streams is not None else 0
 
     def tie() -> None:
         os.setpgid(0, group)
-        # torchrun ends its own workers at SIGTERM, also those that the hook has not tied to it.
+        # torchrun ends its own workers on SIGTERM, even those that the hook has not tied to it.
         processes.prctl(processes.PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() != us:
             os._exit(1)
@@ -361,9 +367,9 @@ def start_command(
 
 
 def unpack(archive: str, folder: str) -> None:
-    """Unpack a tar whole or not at all, and mark that it is.
+    """Unpack a tar whole or not at all, and mark that it is unpacked.
 
-    Raises OSError, and LaunchError for members outside the folder.
+    Raises OSError, and LaunchError if a member lies outside the folder.
     """
     partial = f"{folder}.{socket.gethostname()}.{os.getpid()}.tmp"
     links: set[str] = set()
@@ -394,11 +400,11 @@ def unpack(archive: str, folder: str) -> None:
     except OSError as error:
         shutil.rmtree(partial, ignore_errors=True)
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-            raise  # else another node of this machine was faster
+            raise  # otherwise another node of this machine was faster
 
 
 def _own_file(package: ModuleType, name: str) -> bytes:
-    """Return a file of a package of ours, which may be in an archive."""
+    """Return a file of one of our packages, which may be in an archive."""
     loader = cast("ResourceLoader", package.__loader__)
     return loader.get_data(os.path.join(os.path.dirname(str(package.__file__)), name))
 
@@ -406,11 +412,11 @@ def _own_file(package: ModuleType, name: str) -> bytes:
 def start(
     plan: JobPlan, place: LaunchContext, node: int, attempt: int, tracker: RankTracker, hook: str
 ) -> None:
-    """Start the launch command. `hook`: name of the hooks' socket.
+    """Start the launch command. `hook`: the name of the hooks' socket.
 
     Raises LaunchError, MissingSecretError, ContractError or OSError.
     """
-    if plan.outputs and not place.on_volume:  # files of another job may lie in any other folder
+    if plan.outputs and not place.on_volume:  # any other folder may have files of another job
         raise LaunchError(
             f"the job's folder in {plan.outputs} is not known: {Env.SUBMISSION} does not name it",
             "what has started this agent is too old to name the job: update it, or leave `outputs` out",

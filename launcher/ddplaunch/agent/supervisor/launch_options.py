@@ -1,7 +1,7 @@
 """The options and variables of torchrun and of MPI's launchers. Pure.
 
-torchrun reads PET_<OPTION> from the environment where an option is not on its command line. MPI's launchers
-number ranks by variables.
+torchrun reads PET_<OPTION> from the environment if an option is not on its command line. MPI's launchers give
+ranks their numbers in variables.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _TORCHRUN_MODULES = ("torch.distributed.run", "torch.distributed.launch")
 _SWITCHES = frozenset(
     ["standalone", "m", "module", "no_python", "run_path", "use_env", "virtual_local_rank", "h", "help"]
 )
-"""Options without a value; all others have one."""
+"""Options without a value. All others have one."""
 _SHORTENED = (
     "nnodes",
     "node_rank",
@@ -28,19 +28,21 @@ _SHORTENED = (
     "rdzv_id",
     "standalone",
 )
-"""Options used here, which torchrun also takes by a prefix of their name."""
+"""Options used here that torchrun also accepts when their names are shortened."""
 STATIC, C10D = "static", "c10d"
 
 
 def is_torchrun(words: list[str]) -> bool:
-    """Whether the command itself is torchrun, not a script that may start it."""
+    """Whether the command itself is torchrun, and not a script that may start it."""
     if os.path.basename(words[0]) == "torchrun":
         return True
     return any(a == "-m" and b in _TORCHRUN_MODULES for a, b in zip(words, words[1:]))
 
 
 def torchrun_options(command: Sequence[str]) -> Optional[dict[str, str]]:
-    """Return torchrun's options before the script, with `_` for `-`, a switch as ""; else None."""
+    """Return torchrun's options before the script, with `_` for `-` and "" for a switch; None if it is not
+    torchrun.
+    """
     words = _torchrun_words(command)
     return None if words is None else read_options(words, _SWITCHES, _full_name)
 
@@ -48,7 +50,7 @@ def torchrun_options(command: Sequence[str]) -> Optional[dict[str, str]]:
 def read_options(
     words: Sequence[str], switches: Collection[str], whole: Callable[[str], str] = str
 ) -> dict[str, str]:
-    """Return any launcher's options before its script; all but `switches` have a value.
+    """Return the options of any launcher before its script. All except `switches` have a value.
 
     `whole` returns the full name of an option that may be shortened.
     """
@@ -73,10 +75,10 @@ def missing_variables(
     address: str,
     port: int,
 ) -> dict[str, str]:
-    """Return variables with which torchrun on node `node` meets the others; the user's own win over them.
+    """Return variables with which torchrun on node `node` meets the others. The user's own override them.
 
-    A command that is not torchrun only gets MASTER_ADDR and MASTER_PORT: a script may call torchrun several
-    times, not always for all nodes.
+    A command that is not torchrun gets only MASTER_ADDR and MASTER_PORT: a script may call torchrun several
+    times, and not always for all nodes.
     """
     result = {"MASTER_ADDR": address, "MASTER_PORT": str(port)}
     given = torchrun_options(command)
@@ -88,13 +90,13 @@ def missing_variables(
         result.update(PET_NODE_RANK=str(node), PET_MASTER_ADDR=address, PET_MASTER_PORT=str(port))
     elif backend == C10D and not (given.get("rdzv_endpoint") or environment.get("PET_RDZV_ENDPOINT")):
         host = f"[{address}]" if ":" in address else address
-        # torchrun's own guess whether it is the host compares names, and is often wrong (pytorch#73656).
+        # torchrun itself guesses from names whether it is the host, and is often wrong (pytorch#73656).
         result.update(PET_RDZV_ENDPOINT=f"{host}:{port}", PET_RDZV_CONF=f"is_host={int(node == 0)}")
     return result
 
 
 def least_nodes(command: Sequence[str], environment: Mapping[str, str]) -> Optional[int]:
-    """Return with how few nodes torchrun goes on, where its agents decide that themselves; else None."""
+    """Return with how few nodes torchrun goes on, if its agents decide that themselves; None otherwise."""
     given = torchrun_options(command)
     if given is None:
         return None
@@ -131,11 +133,11 @@ _MPI_RANKS = (
     ("SLURM_PROCID", "SLURM_LOCALID"),
 )
 _OF_THE_STEP = re.compile(r"SLURM_(?!JOB_|CONF|PMIX_)|PMI_|PMIX_(?!MCA_)")
-"""Prefixes of variables that describe a step and its tasks. The others are settings."""
+"""Prefixes of variables that describe a step and its tasks. The other variables are settings."""
 
 
 def mpi_numbers(environment: Mapping[str, str]) -> Optional[tuple[int, int]]:
-    """Return world rank and local rank by an MPI launcher's variables; None where there are none."""
+    """Return world rank and local rank from an MPI launcher's variables; None if there are none."""
     for pair in _MPI_RANKS:
         rank, local = (environment.get(name, "") for name in pair)
         if rank.isdecimal() and local.isdecimal():
@@ -149,9 +151,10 @@ def is_mpi_launcher(words: list[str]) -> bool:
 
 
 def mpi_launcher_environment(plan: JobPlan, given: Mapping[str, str]) -> dict[str, str]:
-    """Return the MPI launcher's environment, made of `given`, the one for torchrun."""
+    """Return the MPI launcher's environment, made from `given`, the one for torchrun."""
     defaults = {
-        # A rank bound to one core would have its threads and its data loader's workers on it, too.
+        # If a rank were bound to one core, its threads and its data loader's workers would be on that core
+        # too.
         "OMPI_MCA_hwloc_base_binding_policy": "none",
         "PRTE_MCA_hwloc_default_binding_policy": "none",
     }
@@ -160,7 +163,7 @@ def mpi_launcher_environment(plan: JobPlan, given: Mapping[str, str]) -> dict[st
         # since 21.08). At the end of MPI_Init a rank then sends to one that is not ready, and may crash it.
         defaults["SLURM_PMIX_FENCE"] = "ring"
         return {**defaults, **_outside_step(plan, given)}
-    # The job file has the number of ranks; without a scheduler mpirun would count the cores.
+    # The job file has the number of ranks. Without a scheduler, mpirun would count the cores.
     defaults["OMPI_MCA_rmaps_base_oversubscribe"] = "1"
     defaults["PRTE_MCA_rmaps_default_mapping_policy"] = ":oversubscribe"
     return {**defaults, **given}
@@ -169,7 +172,7 @@ def mpi_launcher_environment(plan: JobPlan, given: Mapping[str, str]) -> dict[st
 def _outside_step(plan: JobPlan, given: Mapping[str, str]) -> dict[str, str]:
     """Return Slurm's variables as in the batch script of a job with one task per rank.
 
-    The variables of the supervisor's own step do not fit the step of the MPI launcher: srun would ask for the
+    The variables of the supervisor's own step do not fit the MPI launcher's step: srun would ask for the
     resources of this step, and mpirun would count one slot on each node.
     """
     kept = {name: value for name, value in given.items() if name in plan.env or not _OF_THE_STEP.match(name)}

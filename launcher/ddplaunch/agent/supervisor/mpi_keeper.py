@@ -1,7 +1,7 @@
-"""The keeper of one MPI rank: the process that mpirun or srun starts in its place, on any node.
+"""The keeper of one MPI rank: the process that mpirun or srun starts in the rank's place, on any node.
 
-MPI's launcher starts the ranks of all nodes, and knows no supervisor. The keeper connects its rank with the
-supervisor of its node: it reports the rank, gives it the environment and the log files that the supervisor's
+MPI's launcher starts the ranks of all nodes and knows no supervisor. The keeper connects its rank with the
+supervisor of its node. It reports the rank, gives it the environment and the log files that the supervisor's
 own children would have, and does not reap it until the supervisor has seen its end. As the rank's parent it
 always gets the exit status.
 """
@@ -28,18 +28,18 @@ from ddplaunch.agent.system import processes, signals
 from ddplaunch.agent.text.printable import error_text
 
 _SUPERVISOR = 30.0
-"""Seconds to wait for this node's supervisor: node 0 may launch before this node's supervisor has started."""
+"""Seconds to wait for this node's supervisor: node 0 may launch before that supervisor has started."""
 _LINGER = 5.0
-"""Seconds for the supervisor to see a dead rank."""
+"""Seconds that the supervisor has to see a dead rank."""
 _GRACE = 5.0
 """Seconds between SIGTERM and SIGKILL for a rank whose supervisor is gone."""
 _NEXT = 0.02
-"""Seconds in which a process that kills the whole node, after the rank, kills us too."""
+"""Seconds within which a process that kills the whole node kills us, too, after the rank."""
 _POLL = 0.1
 
 
 def main(plan: JobPlan, folder: str, words: list[str]) -> int:
-    """Run `words` as the rank of our MPI variables. Returns its exit code, 128+n for a signal."""
+    """Run `words` as the rank that our MPI variables name. Returns its exit code, or 128+n for a signal."""
     try:
         keeper = MpiKeeper(plan, folder)
         return keeper.run(words)
@@ -59,7 +59,7 @@ class MpiKeeper:
         self.rank = numbers[0]
         per_node = plan.nproc_per_node or 1
         self.place, facts = _supervisor(folder, self.rank // per_node)
-        # mpirun numbers local ranks by machine: all nodes of a local job are one.
+        # mpirun numbers local ranks by machine, and all nodes of a local job are on one machine.
         self.local = numbers[1] if len(_nodes(folder)) == 1 else self.rank % per_node
         self.attempt = int(facts["attempt"])
         self.node = int(facts["node"])
@@ -91,7 +91,7 @@ class MpiKeeper:
         env = launch.launch_environment(self.plan, self.node, self.attempt, agreed, self.place, os.environ)
         env = launch.with_hook(env, self.place, self.hook)
         per_node = self.plan.nproc_per_node or 1
-        # torch.distributed finds its ranks by these, as under torchrun.
+        # torch.distributed finds its ranks from these, as under torchrun.
         env.update(
             RANK=str(self.rank),
             LOCAL_RANK=str(self.local),
@@ -118,7 +118,7 @@ class MpiKeeper:
             open(os.path.join(folder, "stdout.log"), "ab") as out,
             open(os.path.join(folder, "stderr.log"), "ab") as err,
         ):
-            # MPI's own descriptors, such as PMI_FD, go on to the rank.
+            # MPI's own descriptors, such as PMI_FD, are passed on to the rank.
             return subprocess.Popen(
                 words,
                 executable=program,
@@ -133,7 +133,7 @@ class MpiKeeper:
     # --- until it ends
 
     def _watch(self, child: subprocess.Popen[bytes]) -> int:
-        """Return the exit code as Popen has it. A dead rank stays a zombie until it was seen."""
+        """Return the exit code in Popen's form. A dead rank stays a zombie until its end has been seen."""
         descriptor = processes.open_pid(child.pid)
         kill_at: Optional[float] = None
         while not _ended(child.pid):
@@ -141,12 +141,12 @@ class MpiKeeper:
             patience = _POLL if descriptor is None or kill_at is not None else None
             readable = select.select(waiting, [], [], patience)[0]
             if self.line in readable and not self._receive():
-                self._end_rank(signal.SIGTERM)  # no supervisor watches this rank any more
+                self._end_rank(signal.SIGTERM)  # no supervisor watches this rank any longer
                 kill_at = time.monotonic() + _GRACE
             if kill_at is not None and time.monotonic() > kill_at:
                 child.kill()
         if _killed(child.pid):
-            time.sleep(_NEXT)  # after the kill of a whole node no message may blame the rank
+            time.sleep(_NEXT)  # if the whole node is killed, no message may blame the rank
         self._send({"ending": time.time()})
         until = time.monotonic() + _LINGER
         while self.line is not None and time.monotonic() < until:
@@ -155,7 +155,9 @@ class MpiKeeper:
         return child.wait()
 
     def _end_rank(self, number: int) -> None:
-        """Pass a signal on to the rank: from MPI's launcher after another rank's end, or the scheduler."""
+        """Pass a signal on to the rank: from MPI's launcher after another rank's end, or from the
+        scheduler.
+        """
         self._send({"signal": number})
         self._pass_on(number)
 
@@ -170,7 +172,7 @@ class MpiKeeper:
                 self.line.send(json.dumps(message).encode() + b"\n")
 
     def _receive(self) -> bool:
-        """Read a message. Returns False when the supervisor is gone."""
+        """Read a message. Returns False if the supervisor is gone."""
         assert self.line is not None
         with contextlib.suppress(OSError):
             if self.line.recv(4096):

@@ -2,6 +2,8 @@
 
 Ranks write to files, not to pipes: a file never blocks a rank, loses no text when a process dies, and is read
 no faster than our own output.
+
+`supervisor` calls it in its loop. It must never wait for a reader of our output.
 """
 
 from __future__ import annotations
@@ -30,17 +32,16 @@ from ddplaunch.agent.text.redact import NO_SECRETS, Redactor
 
 _CHUNK = 256 * 1024
 _BACKLOG = 1 << 20
-"""Bytes waiting for a slow console; beyond, the files wait."""
+"""Bytes that may wait for a slow console. Beyond that, the text stays in the files."""
 _NATIVE_LOG = re.compile(rb"\s*\[?[WEI]\d{4} |\s*\[W")
-"""torch's own warnings repeat while it waits: they are no progress."""
+"""torch repeats its own warnings while it waits, so they are no progress."""
 _NO_READER = (errno.EPIPE, errno.EBADF, errno.EIO)  # EIO: the terminal is gone
 
 
 class Console:
-    """Our standard output. Never blocks, never fails: a reader that is slow or gone must not stop the job.
+    """Our standard output. It never blocks and never fails: a slow or absent reader must not stop the job.
 
-    Output of ranks passes unchanged. Lines of our own are without secrets (`redactor`) and control
-    characters.
+    The ranks' output passes unchanged. Our own lines have no secrets (`redactor`) and no control characters.
     """
 
     def __init__(self, descriptor: int, redactor: Redactor = NO_SECRETS) -> None:
@@ -56,7 +57,7 @@ class Console:
             self.flush()
 
     def log(self, label: str, text: str) -> None:
-        """Print lines of our own, or of the launch command."""
+        """Print lines of our own or of the launch command."""
         shown = printable(self._redactor.hide(text), lines=True)
         self.write(f"[{label}] ".encode(), shown.encode().split(b"\n"))
 
@@ -75,7 +76,8 @@ class Console:
             wait = max(0.0, deadline - time.monotonic())
             if not self._poll.poll(wait * 1000):
                 return
-            # A ready pipe takes PIPE_BUF bytes at once, and does not mix them with those of other writers.
+            # A pipe that is ready takes PIPE_BUF bytes at once, and does not mix them with those of other
+            # writers.
             piece = self._waiting[: select.PIPE_BUF]
             end = piece.rfind(b"\n") + 1 or len(piece)
             try:
@@ -84,19 +86,19 @@ class Console:
                 if error.errno in _NO_READER:
                     self._descriptor = None
                     break
-                return  # it takes no data now, or its disk is full, which may pass
+                return  # it takes no data now, or its disk is full, and both may pass
             del self._waiting[:written]
         if self._descriptor is None:
             self._waiting.clear()
 
 
 class Tail:
-    """Follows one file from its beginning to its end."""
+    """Follows one file from beginning to end."""
 
     def __init__(self, path: str, shown: bool = True) -> None:
         self.path = path
         self.shown = shown
-        self.has_more = False  # it was not read to its end
+        self.has_more = False  # it has not been read to its end
         self.last_line = ""
         self.raised: list[Raised] = []  # cleared by the reader
         self._file: Optional[int] = None
@@ -105,7 +107,7 @@ class Tail:
         self._lines = StreamLines()
         self._tracebacks = Tracebacks()
         self.kept: list[bytes] = []  # the last lines
-        self.fresh: list[bytes] = []  # the new ones of these; cleared by the reader
+        self.fresh: list[bytes] = []  # the new lines among these; cleared by the reader
 
     def mark(self) -> None:
         """Read no further than to the present end until marked again: later lines may be another's."""
@@ -113,7 +115,7 @@ class Tail:
             self._limit = os.stat(self.path).st_size
 
     def read(self, write: Callable[[list[bytes]], None], keep: int = 1) -> bool:
-        """Read at most one chunk. Returns whether it has anything new."""
+        """Read one chunk at most. Returns whether there was anything new."""
         data = self._data()
         if not data:
             self._show_partial(write)
@@ -123,7 +125,7 @@ class Tail:
         return self._remember(final(self._lines.partial)) or is_new
 
     def close(self, write: Callable[[list[bytes]], None], keep: int = 1) -> None:
-        """Read to the end, and close the file."""
+        """Read to the end and close the file."""
         self._limit = sys.maxsize
         data = self._data()
         while data:
@@ -166,7 +168,7 @@ class Tail:
         return True
 
     def _find_tracebacks(self, lines: list[bytes]) -> None:
-        # One search of all of them: a rank may print a hundred megabytes a second.
+        # One search finds all of them, because a rank may print a hundred megabytes a second.
         together = b"\n".join(lines)
         if not self._tracebacks.reading and not any(start in together for start in STARTS):
             return
@@ -183,21 +185,22 @@ class Tail:
 
 
 _LAUNCH_KEPT = 40
-"""Last lines of the launch command's own output."""
+"""Last lines to keep of the launch command's own output."""
 _CALM_AFTER = 2.0
-"""Seconds without output after which a job counts as one that prints nothing."""
+"""Seconds without output after which a job counts as printing nothing."""
 _READING = 0.05
-"""Seconds to read at once of what the carrier has shown already."""
+"""Seconds to spend at once on reading what the carrier has already shown."""
 _CARRIED = 1.0
-"""Seconds for the carrier to read what was printed until now."""
+"""Seconds for the carrier to read what has been printed until now."""
 _RANK_KEPT, _LONGEST_QUOTE = 10, 200
-"""Last lines of a rank's output, and characters of each, that a verdict may quote."""
+"""Last lines of a rank's output, and characters of each line, that a verdict may quote."""
 
 
 class RankLogs:
-    """Output files of this node. Lines of a file with several writers, as of mp.spawn, count for no rank.
+    """This node's output files. Lines of a file with several writers, as under mp.spawn, count for no rank.
 
-    In the foreground another process shows the output and writes the files. Here they are read for evidence.
+    In the foreground another process shows the output and writes the files. Here they are only read for
+    evidence.
     """
 
     def __init__(self, node: int, place: LaunchContext, console: Console, redactor: Redactor) -> None:
@@ -207,7 +210,7 @@ class RankLogs:
         self._console = console
         self.launch = Tail(place.launch_log)
         self._tails: dict[str, Tail] = {}
-        self._writers: dict[str, list[Rank]] = {}  # path -> the ranks that write there
+        self._writers: dict[str, list[Rank]] = {}  # path -> the ranks that write to it
         self._lossy = False
         self._label = ""  # of the launch command's output, as its carrier knows it
         self._launch_streams: list[tuple[int, int]] = []
@@ -221,8 +224,9 @@ class RankLogs:
         """Follow the rank's output files. `of_mpi`: an MPI launcher prints the rank's output."""
         files = self._files(rank)
         if files and self._place.streams is None:
-            # From the first worker on, torchrun's own lines repeat ours. mpirun prints the ranks' output. A
-            # rank without files may be gone already, and its output only in the launch command's log.
+            # From the first worker on, torchrun's own lines only repeat ours. mpirun prints the ranks'
+            # output. A rank without files may already be gone, and then its output is only in the launch
+            # command's log.
             self.launch.shown = self._place.launch_log in files or of_mpi
         for path in files:
             self._follow(path, rank)
@@ -232,7 +236,7 @@ class RankLogs:
             self.catch_up(label=label)
 
     def _files(self, rank: Rank) -> list[str]:
-        """Return the files that have what the rank prints."""
+        """Return the files that hold what the rank prints."""
         files = proc.output_files(rank.program)
         if self._place.streams is None or rank.line is None:
             return files
@@ -246,17 +250,17 @@ class RankLogs:
         return files
 
     def forget(self, rank: Rank) -> None:
-        """Stop counting output for the rank: it was replaced, or is no rank after all."""
+        """Stop counting output for the rank: it was replaced, or turned out not to be a rank."""
         for writers in self._writers.values():
             if rank in writers:
                 writers.remove(rank)
 
     def are_calm(self) -> bool:
-        """Return whether there has been nothing new for a while, and all of it is on the console."""
+        """Return whether there has been nothing new for a while and everything is on the console."""
         return time.monotonic() - self._grew_at >= _CALM_AFTER and self._console.is_empty
 
     def read(self) -> None:
-        """Copy new output to the console, unless that is full."""
+        """Copy new output to the console, unless the console is full."""
         if not self._console.is_full:
             for path, tail, keep in self._all():
                 if self._read(path, tail, keep):
@@ -274,17 +278,19 @@ class RankLogs:
         return is_new
 
     def read_all(self) -> None:
-        """Read what was printed until now, as far as it is needed for evidence."""
+        """Read what has been printed until now, as far as the evidence needs it."""
         self.catch_up()
         self.read()
 
     def catch_up(self, **message: object) -> None:
-        """Have the carrier bring the files up to date, and tell it something."""
+        """Have the carrier bring the files up to date, and pass something on to it."""
         if self._place.streams is not None:
             self._place.streams.carry(_CARRIED, **message)
 
     def lose(self, reason: object) -> None:
-        """Log once that a rank cannot write its output. Its file has a line wherever text is missing."""
+        """Log once that a rank cannot write its output. Its file has a line at each place where text is
+        missing.
+        """
         if not self._lossy:
             self._lossy = True
             why = printable(str(reason)[:_LONGEST_QUOTE])
@@ -292,7 +298,7 @@ class RankLogs:
             self._console.log(f"{self._node}/ddplaunch", text)
 
     def finish(self, ranks: Sequence[Rank], numbers: Callable[[int], int]) -> None:
-        """Read all output that is left. `numbers`: rank of a local rank that was never seen alive."""
+        """Read all the output that is left. `numbers`: the rank of a local rank that was never seen alive."""
         by_local = {rank.local: rank for rank in ranks}
         pattern = os.path.join(glob.escape(self._place.ranks), "*", "attempt_*", "*", "std*.log")
         unseen: dict[str, int] = {}
@@ -317,7 +323,7 @@ class RankLogs:
             writers.append(rank)
 
     def _all(self) -> Iterable[tuple[str, Tail, int]]:
-        """Yield path, tail, and the number of last lines to keep."""
+        """Yield the path, the tail, and the number of last lines to keep."""
         yield self._place.launch_log, self.launch, _LAUNCH_KEPT
         for path, tail in self._tails.items():
             yield path, tail, _RANK_KEPT
@@ -335,7 +341,7 @@ class RankLogs:
     def _note_lines(self, path: str, tail: Tail) -> None:
         writers = self._writers.get(path, [])
         for rank in writers if tail.last_line else ():
-            # In a shared file it may be another rank's line: it counts for those that wrote just now.
+            # In a shared file the line may be another rank's: it counts for those that wrote just now.
             rank.note_lines(tail.fresh or [tail.last_line.encode()])
             if len(writers) == 1:
                 rank.last_output = printable(self._redactor.hide(tail.last_line))
@@ -344,7 +350,7 @@ class RankLogs:
         tail.fresh.clear()
 
     def quoted(self, lines: Iterable[bytes]) -> list[str]:
-        """Return the lines for a verdict to quote: without secrets, then cut and escaped."""
+        """Return the lines as a verdict may quote them: without secrets, then cut and escaped."""
         texts = (self._redactor.hide(line.decode(errors="replace").rstrip()) for line in lines)
         return [printable(text[:_LONGEST_QUOTE]) for text in texts if text]
 

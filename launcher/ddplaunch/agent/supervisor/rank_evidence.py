@@ -1,4 +1,4 @@
-"""Builds a rank's evidence from its hook, its samples and its files. Pure."""
+"""Builds a rank's evidence from its hook, its samples and its files. Pure. `collector` calls it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from ddplaunch.agent.supervisor.hooks import HookMessage
 from ddplaunch.agent.supervisor.ranks import Rank
 
 _CALLS = 16
-"""Calls of each rank that are sent to the hub: ranks further apart have long waited for one another."""
+"""Calls of each rank that are sent to the hub. Ranks that are further apart have waited for one another long
+before."""
 _PLACES = 8
 _OWN_END = 5.0
 """Seconds between the last traceback in the log and the death that it explains."""
@@ -32,7 +33,9 @@ _OWN_END = 5.0
 def living_evidence(
     rank: Rank, answer: HookMessage, its_stacks: list[Stack], source: str, now: float
 ) -> RankEvidence:
-    """Return the evidence of a living rank at `now` (time.monotonic()). `answer`: its hook's, to `dump`."""
+    """Return the evidence of a living rank at `now` (time.monotonic()). `answer`: what its hook answered to
+    `dump`.
+    """
     dumps: list[dict[str, Any]] = list(answer.get("recorders", {}).values())
     members = {name: ranks for name, (ranks, _) in answer.get("groups", {}).items()}
     descriptions = {name: text for name, (_, text) in answer.get("groups", {}).items()}
@@ -82,7 +85,7 @@ def _stands(rank: Rank) -> list[Stand]:
 
 
 def _world_size(rank: Rank, answer: HookMessage) -> Optional[int]:
-    """Return the size of the default group, else the rank's known world size."""
+    """Return the size of the default group or, without one, the world size that is known of the rank."""
     sizes = [len(ranks) for ranks, text in answer.get("groups", {}).values() if text == "default_pg"]
     return max(sizes, default=rank.world_size)
 
@@ -118,12 +121,12 @@ def _frame(parts: Optional[list[Any]]) -> Optional[Frame]:
 
 
 def mpi_call_from(answer: HookMessage) -> Optional[MpiCall]:
-    """Return the MPI function of a hook's answer. Raises ContractError."""
+    """Return the MPI function in a hook's answer. Raises ContractError."""
     return codec.load(MpiCall, answer["mpi_call"]) if answer.get("mpi_call") else None
 
 
 def _as_before(rank: Rank, its_stacks: list[Stack]) -> Optional[MpiCall]:
-    """Return the MPI function that a silent hook reported last, if the rank is still in the same call."""
+    """Return the MPI function that a silent hook last reported, if the rank is still in the same call."""
     before = rank.evidence
     if before is None or before.mpi_call is None or not its_stacks or not before.stacks:
         return None
@@ -147,7 +150,7 @@ def exception_from(message: dict[str, Any], handled: bool) -> Raised:
 
 
 def _merged(lists: list[list[Group]]) -> list[Group]:
-    """Return one entry per group: each backend's recorder lists all, and counts its own collectives."""
+    """Return one entry per group: each backend's recorder lists all groups and counts its own collectives."""
     merged: dict[str, Group] = {}
     for group in (group for groups in lists for group in groups):
         known = merged.get(group.name)
@@ -185,7 +188,7 @@ def evidence_so_far(rank: Rank) -> RankEvidence:
 
 
 def _own_end(rank: Rank) -> list[Raised]:
-    """Return the exceptions of an ended rank: the last traceback in its log counts as uncaught."""
+    """Return the exceptions of an ended rank. The last traceback in its log counts as uncaught."""
     known = list(rank.raised)
     if rank.exit is None or not rank.exit.code or not known or any(not each.handled for each in known):
         return known

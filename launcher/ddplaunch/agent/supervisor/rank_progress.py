@@ -15,15 +15,15 @@ A rank **computes** when its processes use half a second of CPU within five seco
 wants to.
 
 Everything else is **nothing**: a thread that prints, a progress bar that is redrawn, a monitor that wakes
-up, sleeping in short pieces, and asking again and again whether something is there (a file, a
-queue, a key in a store): a store is asked in messages of some bytes, and these are no transfer.
+up, sleeping in short pieces, and asking again and again whether something is there (a file, a queue, a key
+in a store). Asking a store takes messages of a few bytes, which are no transfer.
 
 `stuck_for` is the time since a rank last did something, `still_for` the time since it last did or computed.
 All amounts are sums over a window: no single tick, wake-up or packet decides anything.
 
-Of a rank that waits for others, only its main thread and its sockets count: threads and child processes
+If a rank waits for others, only its main thread and its sockets count: threads and child processes
 that log, measure or upload go on for ever in a job that hangs. While a rank waits in init_process_group,
-nothing that goes through sockets counts, for there all it does is ask. Of a rank that does not wait, what
+nothing that goes through its sockets counts, because all it does there is ask. If a rank does not wait, what
 its children transfer, and where they are, counts as well: they may read its data.
 """
 
@@ -39,22 +39,24 @@ from ddplaunch.agent.evidence import flight
 from ddplaunch.agent.system.proc import MainIo, Usage
 
 SUSPICION = 3.0
-"""Seconds in which a rank did nothing after which stacks are looked at."""
+"""Seconds without anything done after which a rank's stacks are looked at."""
 _CPU, _CPU_WINDOW = 0.5, 5.0
-"""Seconds of CPU, and within how many: a tenth of a core. A loop that polls a thousand times a second stays
-below. Waiting for a CPU counts as well, so a rank that computes is above it however many share a core."""
+"""Seconds of CPU, and within how many seconds: a tenth of a core. A loop that polls a thousand times a second
+stays below this. Waiting for a CPU counts as well, so a rank that computes is above it however many share a
+core."""
 _BYTES, _BYTES_WINDOW = 64 * 1024, 10.0
-"""A heartbeat stays below, the slowest transfer does not."""
+"""A heartbeat stays below this, the slowest transfer does not."""
 _WAKEUPS, _WAKEUPS_WINDOW = 20, 5.0
-"""Wake-ups of a main thread that stands in a collective, where calls are not counted: with Gloo it sleeps
-until its call is done. A debugger that reads its stack makes two."""
+"""Wake-ups of a main thread in a collective whose calls are not counted: with Gloo it sleeps until its call
+is done. A debugger that reads its stack causes two."""
 _WINDOW = 10.0
 _AWAY = 5.0
-"""Seconds between two samples beyond which the supervisor itself was frozen: that time does not count."""
+"""If there are more seconds than this between two samples, the supervisor itself was frozen, and that time
+does not count."""
 
 
 class Bucket:
-    """Fills when `amount` has come within `window` seconds, and is empty again then."""
+    """Fills when `amount` has come within `window` seconds, and is then empty again."""
 
     def __init__(self, amount: float, window: float) -> None:
         self._amount = amount
@@ -82,24 +84,24 @@ class Sample(NamedTuple):
     used: dict[int, Usage]  # by pid: the rank's and its children's
     printed: bool = False  # it printed something since the last sample
     repeats: bool = False  # and nothing but what it had printed before, apart from numbers
-    wanted: Optional[float] = None  # seconds for which its main thread had a CPU or waited for one, so far
+    wanted: Optional[float] = None  # seconds for which its main thread has had a CPU or waited for one so far
     counted: Optional[tuple[int, int]] = None  # collectives called and done, of all groups
-    is_doubtful: bool = False  # whether the last collective may be done although it counts as called only
+    is_doubtful: bool = False  # the last collective may be done although it only counts as called
     initialized: Optional[bool] = None
-    sent: Optional[int] = None  # bytes through sockets, of its children as well; None: not counted
-    sent_itself: Optional[int] = None  # of the rank's own process; both without small messages
-    main_io: Optional[MainIo] = None  # of its main thread; None: cannot be read
+    sent: Optional[int] = None  # bytes through sockets, also its children's; None: not counted
+    sent_itself: Optional[int] = None  # by the rank's own process; both without small messages
+    main_io: Optional[MainIo] = None  # of its main thread; None: it cannot be read
     frames: Optional[list[Frame]] = None  # of the main thread; None: not read
     deeper: tuple[list[Frame], ...] = ()  # of its children's main threads
 
 
 class Progress:
-    """The deeds of one rank since it was discovered, at moment `at`."""
+    """What one rank has done since it was discovered, at moment `at`."""
 
     def __init__(self, at: float) -> None:
         self._did = at
-        self._did_itself = at  # that no other thread and no child can have done
-        self._otherwise = at  # that was more than a transfer
+        self._did_itself = at  # something that no other thread and no child can have done
+        self._otherwise = at  # something that was more than a transfer
         self._computed = float("-inf")
         self._counted_on = float("-inf")  # when its main thread last printed a line with other numbers
         self._last: Optional[Sample] = None
@@ -112,7 +114,7 @@ class Progress:
         self._is_doubtful = False
         self._initialized: Optional[bool] = None
         self._wrote = float("-inf")  # when its main thread last wrote anything
-        self._seen: set[Hashable] = set()  # places since it last did something otherwise
+        self._seen: set[Hashable] = set()  # places where it has been since it last did something otherwise
         self._seen_below: set[Hashable] = set()  # of its children
         self._looks: deque[tuple[float, Hashable]] = deque()
         self._frames: list[Frame] = []
@@ -127,47 +129,49 @@ class Progress:
         return max(0.0, self._looked_until(now) - max(self._computed, self._counted_on, self._did))
 
     def _looked_until(self, now: float) -> float:
-        """Return now, or soon after the last sample: later times are unknown."""
+        """Return now, or a moment soon after the last sample, because what came later is unknown."""
         return now if self._last is None else min(now, self._last.at + _AWAY)
 
     def is_suspicious(self, now: float) -> bool:
         return self._looked_until(now) - self._did_itself >= SUSPICION
 
     def is_only_transferring(self, now: float) -> bool:
-        """Whether it did nothing but transfer for as long as makes other ranks suspicious."""
+        """Whether it has only transferred for as long as makes other ranks suspicious."""
         return self._did > self._otherwise and now - self._otherwise >= SUSPICION
 
     @property
     def pending(self) -> bool:
-        """Whether a collective was called and is not done."""
+        """Whether a collective has been called and is not done."""
         return self._counted is not None and self._counted[0] > self._counted[1] and not self._is_doubtful
 
     @property
     def leaves_doubts(self) -> bool:
-        """Whether its stack was read while its counters may be wrong: only a full dump tells what is done."""
+        """Whether its stack was read while its counters may be wrong: only a full dump shows what is done."""
         return self._is_doubtful and bool(self._frames)
 
     @property
     def stack_moves(self) -> Optional[bool]:
-        """Whether the main thread's stack changed within the window; None: there are less than two stacks."""
+        """Whether the main thread's stack changed within the window; None: there are fewer than two
+        stacks.
+        """
         return len({key for _, key in self._looks}) > 1 if len(self._looks) > 1 else None
 
     def note_call(self, at: float) -> None:
-        """Note that the rank called a collective at moment `at`: counters that are polled show it later."""
+        """Note that the rank called a collective at moment `at`. Counters that are polled show this later."""
         if at > self._did:
             self.note_deed(at)
 
     def is_making_communicator(self, now: float) -> bool:
-        """Whether the rank is in its first collective, and torch has no record of it yet.
+        """Whether the rank is in its first collective and torch has no record of it yet.
 
-        With NCCL, torch makes the communicator before it records the call: for seconds, in large worlds for
-        minutes.
+        With NCCL, torch makes the communicator before it records the call. That takes seconds, in large
+        worlds minutes.
         """
         fresh = self._has_fresh_frames(now)
         return fresh and self._counted == (0, 0) and bool(stacks.collective(self._frames))
 
     def is_waiting(self, now: float) -> bool:
-        """Whether the rank is in a collective or in init_process_group, by the samples so far."""
+        """Whether the rank is in a collective or in init_process_group, according to the samples so far."""
         return self._is_in_call(now) or (self._may_wait(now) and self.still_for(now) >= 1.0)
 
     def _is_in_call(self, now: float) -> bool:
@@ -175,7 +179,7 @@ class Progress:
         return bool(stacks.collective(frames) or stacks.in_init(frames) or stacks.mpi_function(frames))
 
     def _may_wait(self, now: float) -> bool:
-        """Whether it is in a call, or has one open: DDP waits inside backward(), without a frame of c10d."""
+        """Whether it is in a call or has one open: DDP waits inside backward(), without a c10d frame."""
         in_loader = self._has_fresh_frames(now) and stacks.in_loader(self._frames)
         return self._is_in_call(now) or (self.pending and not in_loader)
 
@@ -221,7 +225,7 @@ class Progress:
         changed = False
         if sample.counted is not None:
             before, self._counted = self._counted or sample.counted, sample.counted
-            settled = self._is_doubtful and sample.counted[0] == before[0]  # it may be done for long
+            settled = self._is_doubtful and sample.counted[0] == before[0]  # it may have been done for long
             changed, self._is_doubtful = sample.counted != before and not settled, sample.is_doubtful
         if sample.initialized is not None:
             changed = changed or self._initialized not in (None, sample.initialized)
@@ -229,7 +233,7 @@ class Progress:
         return changed
 
     def _note_returns(self, sample: Sample, last: Optional[Sample]) -> bool:
-        """Whether it has completed calls that nothing counts: it wakes up from each."""
+        """Whether it has completed calls that nothing counts: it wakes up from each of them."""
         in_call = sample.counted is None and self._has_fresh_frames(sample.at)
         if last is None or not (in_call and stacks.collective(self._frames)):
             self._wakeups.empty()
@@ -240,7 +244,7 @@ class Progress:
         return self._wakeups.fills(sample.at, woke)
 
     def _note_prints(self, sample: Sample, last: Optional[Sample]) -> bool:
-        """Whether its main thread has printed something new. A line is read up to a sample after that."""
+        """Whether its main thread has printed something new. A line is read up to one sample later."""
         if last is None:
             return sample.printed and not sample.repeats
         before, now = last.main_io, sample.main_io
@@ -251,7 +255,8 @@ class Progress:
         if not sample.repeats or sample.at - self._computed <= _CPU_WINDOW:
             return True
         if not self._may_wait(sample.at):
-            # "step 412" again and again: it may count what it waits for, or do its work elsewhere, slowly.
+            # If it is "step 412" again and again, it may count what it waits for, or do its work elsewhere,
+            # slowly.
             self._counted_on = sample.at
         return False
 
@@ -275,7 +280,9 @@ class Progress:
             self._did = sample.at
 
     def _note_place(self, sample: Sample) -> None:
-        """Note where it is, and its children are: a new place is something done. The first is not."""
+        """Note where the rank and its children are. A new place counts as something done, the first one does
+        not.
+        """
         if sample.frames is None:
             return
         self._frames = sample.frames
@@ -306,7 +313,7 @@ def _both(last: Sample, sample: Sample) -> list[tuple[Usage, Usage]]:
 def _place(frames: list[Frame]) -> Hashable:
     """Return the place of a stack, coarse enough that a loop within one function stays at one place."""
     if any("importlib" in frame.file for frame in frames):
-        return tuple((frame.file, frame.name) for frame in frames)  # every import happens once
+        return tuple((frame.file, frame.name) for frame in frames)  # every import happens only once
     user = stacks.user_frame(frames)
     outer = frames[frames.index(user) :] if user in frames else frames
     return (outer[0].file, outer[0].name), tuple((frame.file, frame.name, frame.line) for frame in outer[1:])
@@ -316,18 +323,20 @@ def _place(frames: list[Frame]) -> Hashable:
 
 _CHANGES = 60
 _FEWEST_CHANGES = 10
-"""Changes of the counters before the recorder is read: a program's first steps differ from all others."""
+"""Changes of the counters before the recorder is read, because a program's first steps differ from all
+others."""
 _READ_PAUSE, _LONGER_PAUSE = 60.0, 4
 _STEPS = 2
 _LATE_STEPS = 3.0
-"""Steps without a collective, of a second at least, after which the pace is no longer known."""
+"""If this many steps, and at least a second, pass without a collective, the pace is no longer known."""
 
 
 class Steps:
-    """Measures how long a step of one rank takes, by its counters, from its hook's answers.
+    """Measures how long a step of one rank takes, from the counters in its hook's answers.
 
-    How many collectives a step has is read from torch's flight recorder, after the first steps, again after a
-    minute, and then after four times as long each: the counters of each second cost the rank nothing more.
+    torch's flight recorder shows how many collectives a step has. It is read after the first steps, again
+    after a minute, and then each time after four times as long. Between these, the counters of each second
+    cost the rank nothing more.
     """
 
     def __init__(self) -> None:
@@ -338,9 +347,9 @@ class Steps:
         self._pause = _READ_PAUSE
 
     def claim_read(self, now: float) -> bool:
-        """Return whether the recorder is to be read now. Then it is not again before a pause has passed.
+        """Return whether to read the recorder now. If so, it is not read again before a pause has passed.
 
-        Also where no answer comes: on a busy machine the next one would be as late.
+        That also holds if no answer comes: on a busy machine the next one would be as late.
         """
         if len(self._changes) < _FEWEST_CHANGES or now < self._due:
             return False
@@ -369,7 +378,7 @@ class Steps:
         self._per_step, self._backend = max(known, default=(0.0, ""))
 
     def seconds(self, now: float) -> Optional[float]:
-        """Return the mean step of about the last minute, in seconds; None where it is not known."""
+        """Return the mean step over roughly the last minute, in seconds; None if it is not known."""
         if not self._per_step or len(self._changes) < _STEPS:
             return None
         (begin, first), (end, last) = self._changes[0], self._changes[-1]

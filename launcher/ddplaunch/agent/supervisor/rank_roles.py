@@ -1,11 +1,11 @@
-"""Finds the processes of a node that are ranks, and those that only start them.
+"""Finds which processes of a node are ranks, and which only start them.
 
 A rank is a process that has called init_process_group, or is about to, at any depth below torchrun, mp.spawn,
-a shell script, or several of them. Its number is the one of its call. Before the call there are three signs,
-strongest first: RANK and LOCAL_RANK in its environment; the call of a sibling that multiprocessing has
+a shell script, or several of these. Its number is the one in its call. Before the call there are three signs,
+the strongest first: RANK and LOCAL_RANK in its environment; the call of a sibling that multiprocessing has
 started beside it; a start by torch's mp.spawn.
 
-`Candidates` collects the signs, `assign_roles` decides by them.
+`Candidates` collects the signs, and `assign_roles` decides from them. `rank_tracker` calls both.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SPAWN = "spawn"
 
 @dataclass(frozen=True)
 class Numbers:
-    """Rank numbers from an environment or a call. None: not in it."""
+    """Rank numbers from an environment or a call. None: the number is not in it."""
 
     rank: Optional[int] = None
     local_rank: Optional[int] = None
@@ -62,11 +62,11 @@ class Member:
 @dataclass(frozen=True)
 class RankRoles:
     members: list[Member]  # by rank, then by pid
-    launchers: frozenset[int]  # candidates that have turned out to start ranks
+    launchers: frozenset[int]  # candidates that turned out to start ranks
 
 
 def assign_roles(candidates: Iterable[Candidate]) -> RankRoles:
-    """Return the roles: each candidate is a member, a process inside one, or a launcher."""
+    """Return the roles: each candidate is a member, a process inside a member, or a launcher."""
     known = {each.pid: each for each in candidates}
     outermost = {pid: _outermost(each, known) for pid, each in known.items()}
     members: list[Member] = []
@@ -88,12 +88,14 @@ def assign_roles(candidates: Iterable[Candidate]) -> RankRoles:
     members += _siblings(known, callers, members)
     members += _spawned_by_torch(known, callers, outermost, launchers)
     members = sorted(members, key=lambda each: (each.rank, each.pid))
-    # A program may be rank 0 itself and start the others.
+    # A program may itself be rank 0 and start the others.
     return RankRoles(members, frozenset(launchers - {each.pid for each in members}))
 
 
 def _outermost(candidate: Candidate, known: Mapping[int, Candidate]) -> Optional[int]:
-    """Return the topmost of the candidate and its ancestors with a rank's number in the environment."""
+    """Return the topmost process, among the candidate and its ancestors, that has a rank's number in its
+    environment.
+    """
     last = candidate.pid if candidate.environment is not None else None
     for parent in candidate.parents:
         above = known.get(parent)
@@ -103,7 +105,9 @@ def _outermost(candidate: Candidate, known: Mapping[int, Candidate]) -> Optional
 
 
 def _one_rank(root: Candidate, inside: Sequence[Candidate]) -> Optional[Member]:
-    """Return the rank that `root` is; None if the calls of the processes `inside` show a launcher."""
+    """Return the rank that `root` is; None if the calls of the processes `inside` show that it is a
+    launcher.
+    """
     environment = root.environment
     assert environment is not None
     if any(each.by_torch for each in inside):
@@ -112,7 +116,7 @@ def _one_rank(root: Candidate, inside: Sequence[Candidate]) -> Optional[Member]:
     if len(callers) > 1:
         return None
     if not callers:
-        # A shell script may be the outermost; the last process that it has started is the program.
+        # A shell script may be the outermost; then the last process that it has started is the program.
         program = [root, *(each for each in inside if each.environment is not None and each is not root)][-1]
         return _member(root, program, Numbers(), ENVIRONMENT)
     caller = callers[0]
@@ -134,7 +138,7 @@ def _member(root: Candidate, program: Candidate, call: Numbers, numbered_by: str
 
 
 def _numbered(callers: Sequence[Candidate]) -> list[Member]:
-    """Return the ranks that are known by their call alone; their local ranks count from 0."""
+    """Return the ranks that are known only from their calls. Their local ranks count from 0."""
     numbered = [each for each in callers if each.call is not None and each.call.rank is not None]
     numbered.sort(key=lambda each: (each.call.rank if each.call else 0, each.pid))
     members = []
@@ -148,7 +152,9 @@ def _numbered(callers: Sequence[Candidate]) -> list[Member]:
 def _siblings(
     known: Mapping[int, Candidate], callers: Sequence[Candidate], members: Sequence[Member]
 ) -> list[Member]:
-    """Return ranks that have not called yet, by calls of siblings: one parent, numbered in order."""
+    """Return ranks that have not called yet, from the calls of their siblings: one parent, numbered in
+    order.
+    """
     taken = {each.rank for each in members}
     more: list[Member] = []
     for parent in sorted({each.parents[0] for each in callers if each.parents}):
@@ -196,22 +202,22 @@ def _spawned_by_torch(
 # --- the signs
 
 _ASKED_OFTEN, _ASKED_SELDOM = 30, 10
-"""So many times a process is asked every second how it was started, then every tenth second: multiprocessing
-knows it only after the imports of the main file, which may take a minute."""
+"""A process is asked this many times, every second, how it was started, and then as often every tenth second:
+multiprocessing knows it only after the imports of the main file, which may take a minute."""
 
 
 class Candidates:
     """Processes of this node that may be ranks."""
 
     def __init__(self) -> None:
-        self.of_mpi = False  # rank numbers of an MPI launcher count as well
+        self.of_mpi = False  # the rank numbers of an MPI launcher count as well
         self._known: dict[int, Candidate] = {}
         self._queries: dict[int, int] = {}
 
     def find(self) -> None:
-        """Add workers without a hook, by their environment; drop helpers that have ended.
+        """Add workers without a hook, found by their environment, and drop helpers that have ended.
 
-        A data loader has new workers every epoch, and a later process may get the pid of one.
+        A data loader has new workers in every epoch, and a later process may get the pid of an old one.
         """
         for pid, known in list(self._known.items()):
             if known.call is None and known.environment is None and proc.stat(pid) is None:
@@ -221,12 +227,12 @@ class Candidates:
             self._add(pid, environment=numbers_of(pid, self.of_mpi))
 
     def note_connected(self, line: Line) -> None:
-        """Add a process whose hook has connected, and its ancestors that have a rank's number."""
+        """Add a process whose hook has connected, and those of its ancestors that have a rank's number."""
         if line.role != "rank":
-            return  # until its call it is no candidate
+            return  # until it calls it is no candidate
         own = numbers_of(line.pid, self.of_mpi)
         if own is None and line.rank is not None and line.local_rank is not None:
-            own = Numbers(line.rank, line.local_rank, line.world_size)  # it has ended already
+            own = Numbers(line.rank, line.local_rank, line.world_size)  # it has already ended
         self._add(line.pid, environment=own)
         for parent in self._known[line.pid].parents:
             numbers = numbers_of(parent, self.of_mpi)
@@ -234,33 +240,33 @@ class Candidates:
                 self._add(parent, environment=numbers)
 
     def note_call(self, line: Line, rank: Optional[int], world_size: Optional[int]) -> None:
-        """Note that a process has called init_process_group, with these numbers."""
+        """Note that a process has called init_process_group with these numbers."""
         self._add(line.pid, call=Numbers(rank, None, world_size))
 
     def take_answers(self, lines: Iterable[Line]) -> bool:
-        """Note what processes have answered to `who`. Returns whether that is new."""
+        """Note what processes have answered to `who`. Returns whether there was anything new."""
         is_new = False
         for line in lines:
             index = (line.answer or {}).get("spawned")
             if index is not None and self.index_of(line.pid) is None:
-                # Siblings are known by their parent, which under pytest is this process.
+                # Siblings are recognised by their parent, which under pytest is this process.
                 parents = tuple(ancestors(line.pid)) or (os.getpid(),)
                 self._add(line.pid, spawned=int(index), parents=parents)
                 is_new = True
         return is_new
 
     def note_spawned(self, line: Line, index: int, parent: int) -> None:
-        """Note that torch's mp.spawn has started a process, as its parent's child number `index`."""
-        # Of a process that has ended, the system knows no parents.
+        """Note that torch's mp.spawn has started a process as its parent's child number `index`."""
+        # Once a process has ended, the system does not know its parents.
         self._add(line.pid, spawned=index, by_torch=True, parents=(parent, *ancestors(parent)))
 
     def index_of(self, pid: int) -> Optional[int]:
-        """Return a process's index among its parent's children; None where it is not known."""
+        """Return a process's index among its parent's children; None if it is not known."""
         known = self._known.get(pid)
         return None if known is None else known.spawned
 
     def was_spawned(self, pid: int, index: int, parent: int) -> bool:
-        """Whether a process is known as child number `index` of this parent."""
+        """Whether a process is known to be child number `index` of this parent."""
         known = self._known.get(pid)
         return known is not None and known.spawned == index and known.parents[:1] == (parent,)
 
@@ -279,14 +285,14 @@ class Candidates:
         return assign_roles(self._known.values())
 
     def forget(self, pid: int) -> None:
-        """Drop a process that another has replaced, and its ancestors that are gone, too."""
+        """Drop a process that another one has replaced, and also those of its ancestors that are gone."""
         dropped = self._known.pop(pid, None)
         for parent in dropped.parents if dropped is not None else ():
             if proc.stat(parent) is None:
                 self._known.pop(parent, None)
 
     def forget_ended(self) -> None:
-        """Drop the processes that are gone: later ones take their places."""
+        """Drop the processes that are gone, because later ones take their places."""
         for pid in [pid for pid in self._known if proc.stat(pid) is None]:
             del self._known[pid]
             self._queries.pop(pid, None)
@@ -297,7 +303,7 @@ class Candidates:
 
 
 def ancestors(pid: int) -> Iterable[int]:
-    """Yield the ancestors of `pid`, the parent first, below this process."""
+    """Yield the ancestors of `pid` below this process, its parent first."""
     us = os.getpid()
     stat = proc.stat(pid)
     while stat is not None and stat.parent > 1 and stat.parent != us:
@@ -306,12 +312,12 @@ def ancestors(pid: int) -> Iterable[int]:
 
 
 def find_numbered(roots: Iterable[int], known: Container[int], of_mpi: bool = False) -> list[int]:
-    """Return the topmost processes from `roots` down with rank numbers; not below `known`."""
+    """Return the topmost processes with rank numbers, from `roots` down, but not below `known`."""
     pids = []
     queue = list(roots)
     while queue:
         pid = queue.pop()
-        # A rank's child has its numbers, too; multiprocessing's resource tracker may outlive the rank.
+        # A rank's child has its numbers too, and multiprocessing's resource tracker may outlive the rank.
         if pid in known or ",rank=" in proc.environment(pid).get(Env.HOOK, ""):
             continue
         if numbers_of(pid, of_mpi) is not None:
@@ -322,12 +328,14 @@ def find_numbered(roots: Iterable[int], known: Container[int], of_mpi: bool = Fa
 
 
 def numbers_of(pid: int, of_mpi: bool = False) -> Optional[Numbers]:
-    """Return RANK, LOCAL_RANK and WORLD_SIZE of a process's environment, else an MPI launcher's numbers."""
+    """Return RANK, LOCAL_RANK and WORLD_SIZE from a process's environment, otherwise an MPI launcher's
+    numbers.
+    """
     return numbers_in(proc.environment(pid), of_mpi)
 
 
 def numbers_in(environment: Mapping[str, str], of_mpi: bool = False) -> Optional[Numbers]:
-    """Return the numbers of a rank in an environment, as `numbers_of` does."""
+    """Return a rank's numbers in an environment, as `numbers_of` does."""
     size = environment.get("WORLD_SIZE", "")
     rank, local = environment.get("RANK", ""), environment.get("LOCAL_RANK", "")
     if rank.isdecimal() and local.isdecimal():

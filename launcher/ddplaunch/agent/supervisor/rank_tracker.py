@@ -1,4 +1,6 @@
-"""The launch command and its ranks, as they start and end."""
+"""The launch command and its ranks, as they start and end. `supervisor` calls it in its loop; it ends
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ from ddplaunch.agent.system import proc, processes
 from ddplaunch.agent.text.redact import NO_SECRETS, Redactor
 
 _REPORT = 4 << 20
-"""Bytes at the end of the launch command's output, in which torchrun's report is looked for."""
+"""Bytes at the end of the launch command's output in which we look for torchrun's report."""
 
 
 class RankTracker:
@@ -40,10 +42,10 @@ class RankTracker:
         self.ranks: list[Rank] = []  # by number; two processes may claim one
         self.candidates = Candidates()
         self.logs = RankLogs(node, place, console, redactor)
-        self.attempt = 0  # how often the launch command has started ranks in the place of others
-        self.least_nodes: Optional[int] = None  # with which torchrun goes on; None: it needs all
+        self.attempt = 0  # how often the launch command has replaced ranks by new ones
+        self.least_nodes: Optional[int] = None  # with how few torchrun goes on; None: it needs all of them
         self._past: dict[int, int] = {}  # when each rank of an earlier attempt was started, by pid
-        self._output_from = 0  # bytes of the launch command's output before this attempt
+        self._output_from = 0  # bytes of the launch command's output that came before this attempt
         self._unreported: list[Rank] = []  # their ends were noted between two calls of `ended`
         self.launch: Optional[subprocess.Popen[bytes]] = None
         self._launch_end: list[Optional[int]] = []
@@ -77,15 +79,17 @@ class RankTracker:
     # --- coming and going
 
     def begin(self, launch: subprocess.Popen[bytes]) -> None:
-        """Watch a launch command that was started just now."""
+        """Watch a launch command that has just been started."""
         self.launch, self._launch_end = launch, [processes.open_pid(launch.pid)]
 
     def end_descriptors(self) -> list[Optional[int]]:
-        """Return descriptors, readable once a rank or the launch command ended; None: before Linux 5.3."""
+        """Return descriptors that become readable when a rank or the launch command ends; None: before Linux
+        5.3.
+        """
         return [*self._launch_end, *(rank.fileno() for rank in self.alive)]
 
     def discover(self) -> None:
-        """Look for workers without a hook. Ranks with keepers are reported by these."""
+        """Look for workers without a hook. Ranks that have keepers are reported by these."""
         if not self._plan.keepers:
             self.candidates.find()
             self._review()
@@ -105,7 +109,7 @@ class RankTracker:
                 self._add(Member(line.pid, line.pid, 0, 0, None, ""), placeholder=True)
 
     def note_rendezvous(self, line: Line, message: dict[str, Any]) -> Optional[Rank]:
-        """Note a process's call of init_process_group. Returns its rank, if it is one."""
+        """Note a process's call of init_process_group. Returns its rank, if the process is one."""
         rendezvous = rank_evidence.rendezvous_from(message)
         if not self._plan.keepers:
             self.candidates.note_call(line, rendezvous.rank, rendezvous.world_size)
@@ -117,7 +121,7 @@ class RankTracker:
         return rank
 
     def note_spawned(self, line: Line, index: int, parent: int) -> None:
-        """Note that torch's mp.spawn has started a process, as its parent's child number `index`."""
+        """Note that torch's mp.spawn has started a process as its parent's child number `index`."""
         if not self._plan.keepers:
             before = [r for r in self.ranks if self.candidates.was_spawned(r.program, index, parent)]
             self._set_aside([rank for rank in before if self._has_ended(rank)])
@@ -125,16 +129,18 @@ class RankTracker:
             self._review(line.pid)
 
     def choose_to_ask(self) -> list[Line]:
-        """Return the processes with the hook to ask how they were started."""
+        """Return the processes with the hook that should be asked how they were started."""
         return self.candidates.choose_to_ask(self._hooks.lines.values())
 
     def recognise(self) -> None:
-        """Use the answers of those that `choose_to_ask` returned."""
+        """Use the answers of the processes that `choose_to_ask` returned."""
         if self.candidates.take_answers(self._hooks.lines.values()):
             self._review()
 
     def _review(self, joined: int = 0) -> None:
-        """Update the ranks by the candidates; `joined`: a process that counts though it has ended already."""
+        """Update the ranks from the candidates. `joined`: a process that counts although it has already
+        ended.
+        """
         seen = self.candidates.assign_roles()
         self._drop([rank for rank in self.ranks if rank.pid in seen.launchers])
         for member in seen.members:
@@ -173,7 +179,7 @@ class RankTracker:
                 self._claim(each)
 
     def _claim(self, line: Line) -> None:
-        """Give the line to its rank, if that rank's keeper has connected already."""
+        """Give the line to its rank, if that rank's keeper has already connected."""
         family = {line.pid, *ancestors(line.pid)} if line.role == "rank" else set()
         for rank in self.alive:
             if rank.pid in family:
@@ -183,20 +189,20 @@ class RankTracker:
         return next((rank for rank in self.ranks if rank.line is line), None)
 
     def note_exceptions(self, received: Iterable[tuple[Line, HookMessage]]) -> None:
-        """Note the exceptions of ranks in messages of their hooks."""
+        """Note the exceptions of ranks from their hooks' messages."""
         for line, message in received:
             rank = self.rank_of(line)
             if rank is not None and "raised" in message:
                 rank.add_exception(rank_evidence.exception_from(message["raised"], handled=False))
 
     def take_ended(self) -> list[Rank]:
-        """Return ranks that have ended since the last call; note the end of the launch command."""
+        """Return the ranks that have ended since the last call, and note the end of the launch command."""
         ended = [*self._unreported, *(rank for rank in self.alive if rank.look_for_end())]
         self._unreported = []
         if self.launch is not None and self.launch_exit is None and self.launch.poll() is not None:
             code = self.launch.returncode
             self.launch_exit = Exited(time.time(), code if code >= 0 else None, -code if code < 0 else None)
-        for rank in ended:  # a rank that is the launch command may be known only after that was reaped
+        for rank in ended:  # if the rank is the launch command, that may be known only after it was reaped
             if self.launch is not None and self.launch.pid == rank.pid and self.launch.returncode is not None:
                 rank.learn_exit(self.launch.returncode)
         if self.launch is None and self._plan.keepers and self._all_have_ended():
@@ -205,11 +211,11 @@ class RankTracker:
         return ended
 
     def _all_have_ended(self) -> bool:
-        """Whether all ranks of a node whose ranks node 0 starts have come and ended."""
+        """Whether all ranks have come and ended, on a node whose ranks node 0 starts."""
         return not self.alive and (self.dismissed or len(self.ranks) == self._plan.nproc_per_node)
 
     def reap(self) -> None:
-        """Reap the orphans that became our children."""
+        """Reap the orphans that have become our children."""
         try:
             child = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             while child is not None and (self.launch is None or child.si_pid != self.launch.pid):
@@ -240,7 +246,7 @@ class RankTracker:
         self.least_nodes = self.least_nodes if least is None else least
 
     def _predecessors(self, member: Member) -> list[Rank]:
-        """Return the ended ranks whose place the new one takes: an attempt has each number once."""
+        """Return the ended ranks whose place the new one takes: an attempt has each number only once."""
         stat = proc.stat(member.pid)
         return [
             rank
@@ -253,7 +259,7 @@ class RankTracker:
         ]
 
     def _is_past(self, pid: int) -> bool:
-        """Whether it is a rank of an earlier attempt, which its parent may not have reaped yet."""
+        """Whether it is a rank of an earlier attempt that its parent may not have reaped yet."""
         stat = proc.stat(pid)
         return pid in self._past and (stat is None or stat.started == self._past[pid])
 
@@ -263,7 +269,7 @@ class RankTracker:
         return not rank.alive
 
     def _set_aside(self, replaced: Sequence[Rank]) -> None:
-        """Begin a new attempt, if ranks are replaced: without these, and all that ended beside them.
+        """If ranks are replaced, begin a new attempt without them and everything that ended beside them.
 
         Ranks of another launcher that is still there stay: it may run another world beside this one.
         """
@@ -290,7 +296,7 @@ class RankTracker:
     # --- what they print
 
     def finish_output(self) -> None:
-        """Read all output that is left, and in it the exit codes that only torchrun or mpirun got."""
+        """Read all the output that is left, and from it the exit codes that only torchrun or mpirun got."""
         self.logs.catch_up(over=True)
         output = _text(self._place.launch_log, self._output_from)
         for number, (local_rank, pid, code) in program_output.torchrun_exits(output).items():
@@ -309,7 +315,7 @@ class RankTracker:
                 if rank.number == number and (not rank.alive or rank.look_for_end()):
                     rank.learn_exit(code)
         self.ranks.sort(key=lambda rank: (rank.number, rank.pid))
-        # After ranks that only torchrun has reported are added: they have output, too.
+        # This comes after the ranks that only torchrun has reported are added, because they have output too.
         self.logs.finish(self.ranks, lambda local: self.node * (self._plan.nproc_per_node or 0) + local)
 
 

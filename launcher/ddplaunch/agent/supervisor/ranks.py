@@ -1,7 +1,7 @@
-"""The ranks of this node among our descendants: the state of each, and how it ended.
+"""The ranks of this node among our descendants: the state of each one, and how it ended.
 
-`rank_roles` decides which process is which rank. A plain program with the hook is a placeholder for rank 0
-until a real rank appears.
+`rank_roles` decides which process is which rank. A plain program with the hook stands in for rank 0 until a
+real rank appears.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from ddplaunch.agent.system import proc, processes
 RAISED_KEPT = 20
 _LOOKS = 60
 _TIMEOUT, _NCCL_TIMEOUT = 1800.0, 600.0
-"""Seconds of a group for which the program gives none: torch's defaults."""
+"""Seconds that a group has if the program does not say: torch's defaults."""
 _LINES = 100
-"""Lines that are compared with what a rank prints."""
+"""Lines with which a rank's new lines are compared."""
 _NUMBERS = re.compile(rb"[\d.,:%?|/#\s\xe2\x96\x80-\x9f]+")
-"""What changes in a line that says the same again: numbers, times, the blocks of a bar."""
+"""What changes in a line that says the same thing again: numbers, times, the blocks of a progress bar."""
 _SAME_EXCEPTION = 2.0
-"""Seconds within which hook and log report one exception."""
+"""Seconds within which hook and log report the same exception."""
 _TORCHRUN_PATIENCE = 4.0
-"""Seconds after SIGTERM below which a SIGKILL is not torchrun's: torchrun waits 30 s by default."""
+"""Seconds after SIGTERM before which a SIGKILL is not torchrun's: torchrun waits 30 s by default."""
 
 
 class Rank:
-    """One worker process. Another process that is the same rank, after a restart, is another Rank."""
+    """One worker process. After a restart, another process that is the same rank is another Rank."""
 
     def __init__(self, number: int, local: int, pid: int, placeholder: bool = False) -> None:
         self.number = number
@@ -52,19 +52,19 @@ class Rank:
         self.children: list[int] = []  # descendants at the last sample
         self.world_size: Optional[int] = None
         self.numbered_by = ""
-        self.rendezvous: Optional[Rendezvous] = None  # of its last call of init_process_group
+        self.rendezvous: Optional[Rendezvous] = None  # from its last call of init_process_group
         self.line: Optional[Line] = None
-        self.released = False  # its keeper knows that its end has been seen
-        self.keeper: Optional[Line] = None  # its parent, where MPI's launcher has started it
+        self.released = False  # its keeper knows that we have seen its end
+        self.keeper: Optional[Line] = None  # its parent, if MPI's launcher has started it
         self.progress = Progress(time.monotonic())
         self.steps = Steps()
         self.exit: Optional[Exited] = None
         self.initialized: Optional[bool] = None
-        self.group_timeout: Optional[float] = None  # the longest of its groups, as its hook last reported it
+        self.group_timeout: Optional[float] = None  # the longest of its groups', as its hook last reported it
         self.was_initialized = False
         self.passed_at = 0.0  # time.time() at which its last call of init_process_group returned
         self.counted: Optional[tuple[int, int]] = None
-        self.settled = 0  # collectives called when a full dump last showed which are done
+        self.settled = 0  # collectives called when a full dump last showed which ones are done
         self.stands: deque[tuple[str, Optional[Frame]]] = deque(maxlen=_LOOKS)
         self.mpi_mute = False  # MPI is loaded, and native code holds the GIL
         self.raised: list[Raised] = []
@@ -72,21 +72,21 @@ class Rank:
         self.last_output_at = 0.0
         self.last_lines: list[str] = []
         self.printed = False
-        self.repeats = True  # what it has printed since the last sample differs in numbers alone
-        self._last_printed: dict[bytes, None] = {}  # the last different lines, the newest last
-        self.evidence: Optional[RankEvidence] = None  # the last that was taken while it lived
+        self.repeats = True  # what it has printed since the last sample differs only in numbers
+        self._last_printed: dict[bytes, None] = {}  # the last different lines, the newest at the end
+        self.evidence: Optional[RankEvidence] = None  # the last evidence taken while it was alive
         self.ring: Optional[ring.Ring] = None  # as last read; the file outlives the process
         self._descriptor = processes.open_pid(pid)
 
     @property
     def program(self) -> int:
-        """Return the process to sample: the interpreter, where the worker is a shell script around it."""
+        """Return the process to sample: the interpreter, if the worker is a shell script around it."""
         return self.line.pid if self.line is not None else self.pid
 
     def question(self, suspicious: bool, measured: bool = False) -> bytes:
-        """Return the next request to its hook. A full dump only where counters and stack leave doubts.
+        """Return the next request to its hook. It is a full dump only if counters and stack leave doubts.
 
-        `measured`: its recorder may be read for the steps of a healthy job.
+        `measured`: its recorder may be read to measure the steps of a healthy job.
         """
         if not suspicious:
             return b"steps" if measured and self.steps.claim_read(time.monotonic()) else b"count"
@@ -97,7 +97,7 @@ class Rank:
         return self.exit is None
 
     def is_or_was(self, pid: int) -> bool:
-        """Whether `pid` is, or was, this process, and not a later one of the same number."""
+        """Whether `pid` is or was this process, and not a later one with the same number."""
         stat = proc.stat(pid)
         return pid == self.pid and (stat is None or stat.started == self.started)
 
@@ -115,14 +115,16 @@ class Rank:
 
     @property
     def mpi(self) -> str:
-        """Return the state of MPI, as in the contract's RankEvidence."""
+        """Return the state of MPI in the contract's words (RankEvidence)."""
         if self.line is not None and self.line.mpi_ready:
             return "ending" if self.line.ending else "ready"
         return "loaded" if self.mpi_mute else ""
 
     @property
     def timeout(self) -> Optional[float]:
-        """Return the seconds for which torch itself lets it wait; None: it has no group, and makes none."""
+        """Return the seconds for which torch itself lets it wait; None: it has no group, and is not making
+        one.
+        """
         call = self.rendezvous
         if call is not None and not self.was_initialized:
             default = _NCCL_TIMEOUT if call.backend == "nccl" else _TIMEOUT
@@ -140,7 +142,7 @@ class Rank:
             self.rendezvous = dataclasses.replace(self.rendezvous, passed=True)
 
     def add_exception(self, raised: Raised) -> None:
-        """Add an exception, unless it is known: hook and log report the same ones."""
+        """Add an exception, unless it is known already: hook and log report the same ones."""
         for index, known in enumerate(self.raised):
             if _is_same(known, raised):
                 if _weight(raised) > _weight(known):
@@ -149,14 +151,14 @@ class Rank:
         self.raised = sorted([*self.raised, raised], key=lambda each: each.at)[-RAISED_KEPT:]
 
     def learn(self, answer: Mapping[str, Any]) -> None:
-        """Take from its hook's answer whether it has a group, and for how long that lets it wait."""
-        if answer.get("at", 0.0) >= self.passed_at:  # else it was on its way when init_process_group returned
+        """Learn from its hook's answer whether it has a group, and for how long that group lets it wait."""
+        if answer.get("at", 0.0) >= self.passed_at:  # else it was sent before init_process_group returned
             self.initialized = bool(answer.get("initialized", self.initialized))
         if answer.get("timeout") is not None:
             self.group_timeout = float(answer["timeout"])
 
     def note_lines(self, lines: Iterable[bytes]) -> None:
-        """Note lines that it has printed, or that have changed, as a bar that is redrawn."""
+        """Note lines that it has printed, or that have changed, as a progress bar does."""
         self.printed = True
         for line in lines:
             text = _NUMBERS.sub(b"0", line.strip())
@@ -167,30 +169,30 @@ class Rank:
             del self._last_printed[next(iter(self._last_printed))]
 
     def read_ring(self) -> None:
-        """Read its last calls of torch.distributed, also after its end."""
+        """Read its last calls of torch.distributed, even after it has ended."""
         if self.line is not None and self.line.ring_file:
             self.ring = ring.read(self.line.ring_file) or self.ring
 
     def look_for_end(self) -> bool:
-        """Return whether it has ended; then set `exit`."""
+        """Return whether it has ended; if so, set `exit`."""
         if self._descriptor is not None and not select.select([self._descriptor], [], [], 0)[0]:
             return False
         stat = proc.stat(self.pid)
         if stat is not None and stat.started == self.started and stat.state not in "ZX":
             return False
         if self.keeper is not None and self.keeper.is_open and not self.keeper.ending:
-            return False  # it reports in a moment whether it got a signal to end the rank
+            return False  # it will report in a moment whether it got a signal to end the rank
         if stat is not None and stat.started == self.started:
             status: Optional[int] = stat.exit_status
-        else:  # reaped already: only Linux 6.15 and later still has its status
+        else:  # already reaped: only Linux 6.15 and later still has its status
             status = proc.exit_status(self._descriptor) if self._descriptor is not None else None
         self.close()
         self.read_ring()
-        # MPI's launcher ends ranks by a signal to their keepers. A keeper that ends without a message was
+        # MPI's launcher ends ranks by a signal to their keepers. If a keeper ends without a message, it was
         # killed.
         self.exit = end_by_status(status)
         if self.exit.code == 0 and self.line is not None and self.line.ending:
-            # Peers may have missed it since then: the teardown of an interpreter may take seconds.
+            # Peers may have missed it since then, because shutting down an interpreter may take seconds.
             self.exit = dataclasses.replace(self.exit, at=self.line.ending)
         if self.keeper is not None:
             killed = self.exit.signal in (signal.SIGKILL, signal.SIGTERM, None) and not self.exit.code
@@ -199,24 +201,24 @@ class Rank:
         return True
 
     def excuse(self, since: Optional[float]) -> None:
-        """Mark its end as ours if torchrun or we ended it; `since`: when that began, if it did."""
+        """Mark its end as our doing if torchrun or we ended it. `since`: when that began, if it did."""
         assert self.exit is not None
         if self.exit.by_us or since is None or self.exit.at < since:
             return
         if self.exit.signal == signal.SIGKILL:
             by_us = self.exit.at - since > _TORCHRUN_PATIENCE
-        else:  # torchrun may reap a rank that it has ended before we can read its status
+        else:  # torchrun may reap a rank that it has ended before we can read the status
             unseen = self.exit.signal is None and self.exit.code is None
             by_us = unseen or signal.SIGTERM in (self.exit.signal, (self.exit.code or 0) - 128)
         self.exit = dataclasses.replace(self.exit, by_us=by_us)
 
     def learn_exit(self, code: int) -> None:
-        """Set its exit code by torchrun's report, where it is unknown: negative for a signal."""
+        """Set its exit code from torchrun's report, if it is unknown; negative for a signal."""
         if self.exit is not None and self.exit.code is None and self.exit.signal is None:
             self.exit = Exited(self.exit.at, code if code >= 0 else None, -code if code < 0 else None)
 
     def fileno(self) -> Optional[int]:
-        """Return a descriptor that is readable when the process has ended; None before Linux 5.3."""
+        """Return a descriptor that becomes readable when the process has ended; None before Linux 5.3."""
         return self._descriptor
 
     def close(self) -> None:
@@ -241,12 +243,12 @@ def _is_same(known: Raised, raised: Raised) -> bool:
 
 
 def _weight(raised: Raised) -> tuple[bool, bool]:
-    """Return the rank of a report: fatal before caught, hook before log."""
+    """Return how much a report weighs: fatal before caught, hook before log."""
     return not raised.handled, raised.source == "hook"
 
 
 def end_by_status(status: Optional[int]) -> Exited:
-    """Return the end now by `status` of waitpid(2); None: unknown."""
+    """Return an end that is now, from the `status` of waitpid(2); None: unknown."""
     now = time.time()
     if status is None:
         return Exited(now)
@@ -258,5 +260,5 @@ def end_by_status(status: Optional[int]) -> Exited:
 
 
 def is_bad_end(exited: Optional[Exited]) -> bool:
-    """Whether torchrun will end the other ranks over this end."""
+    """Whether torchrun will end the other ranks because of this end."""
     return exited is not None and exited.code != 0

@@ -1,7 +1,7 @@
 """The outer of the supervisor's two processes: small enough not to fail, it cleans up after the inner one.
 
-Each of the two ends with the other. Whichever is killed, the other ends all processes of the job: both are
-subreapers, so orphans become their children and cannot escape, not even as daemons.
+Each of the two ends with the other. Whichever is killed, the other one ends all processes of the job. Both
+are subreapers, so orphans become their children and cannot escape, not even as daemons.
 """
 
 from __future__ import annotations
@@ -19,13 +19,15 @@ from ddplaunch.agent.system import processes, signals
 from ddplaunch.agent.system.signals import PAUSES, Received, SignalReader
 
 PATIENCE = 2.0
-"""Seconds between SIGTERM and SIGKILL for processes that are left over."""
+"""Seconds between SIGTERM and SIGKILL for processes that are left."""
 _UNKILLABLE = 10.0
 """Seconds to wait for killed processes that hang in the kernel."""
 
 
 class SentSignal(NamedTuple):
-    """A signal that has reached the outer process. `who`: its sender, for people; empty: not known."""
+    """A signal that has reached the outer process. `who`: its sender, in words for people; empty: not
+    known.
+    """
 
     number: int
     who: str = ""
@@ -34,13 +36,15 @@ class SentSignal(NamedTuple):
 
 
 class Outer(NamedTuple):
-    """The outer process, as the inner one knows it. `pipe`: brings signals; ends with the outer process."""
+    """The outer process, as the inner one sees it. `pipe`: brings signals, and ends with the outer
+    process.
+    """
 
     pid: int
     pipe: int
 
     def read(self) -> Optional[list[SentSignal]]:
-        """Return the signals that have come since the last call; None when the outer process is gone."""
+        """Return the signals that have come since the last call; None if the outer process is gone."""
         try:
             data = os.read(self.pipe, 1 << 16)
         except BlockingIOError:
@@ -49,10 +53,10 @@ class Outer(NamedTuple):
 
 
 def guard(inside: Callable[[Outer], int], by_pipe: bool = True, keeps: bool = False) -> int:
-    """Run `inside` in a process of its own and return its exit code; no descendant survives it.
+    """Run `inside` in a process of its own and return its exit code. No descendant survives it.
 
-    Signals reach it through its pipe; without `by_pipe`, those that request an end are sent to it.
-    `keeps`: what it leaves running is meant to go on.
+    Signals reach it through its pipe. Without `by_pipe`, signals that request an end are sent to it directly.
+    `keeps`: whatever it leaves running is meant to go on.
     """
     processes.adopt_orphans()
     reader = SignalReader({*signals.FORWARDED, signal.SIGCHLD})
@@ -71,7 +75,7 @@ def guard(inside: Callable[[Outer], int], by_pipe: bool = True, keeps: bool = Fa
     try:
         status = _attend(child, reader, writer if by_pipe else None)
     finally:
-        reader.close()  # the signals stay blocked, for who comes next, as the node's gate
+        reader.close()  # the signals stay blocked for whatever comes next, such as the node's gate
         os.close(writer)
     if keeps and os.WIFEXITED(status):
         return os.WEXITSTATUS(status)
@@ -86,14 +90,14 @@ def guard(inside: Callable[[Outer], int], by_pipe: bool = True, keeps: bool = Fa
 
 
 def _below(outer: Outer, inside: Callable[[Outer], int]) -> int:
-    os.setpgid(0, 0)  # a signal to our process group comes once, from the outer process
+    os.setpgid(0, 0)  # a signal to our process group comes only once, from the outer process
     processes.adopt_orphans()
     processes.prctl(processes.PR_SET_PDEATHSIG, signal.SIGTERM)
     return inside(outer) if os.getppid() == outer.pid else Exit.WORKER_FAILED
 
 
 def end_all(patience: float, reap: Callable[[], None]) -> str:
-    """End every descendant: SIGTERM, after `patience` seconds SIGKILL. Returns a clause on those that stay.
+    """End every descendant: SIGTERM, `patience` seconds later SIGKILL. Returns a clause on those that stay.
 
     `reap` has to reap those that have ended, and may read their exit status.
     """
@@ -119,7 +123,9 @@ def end_all(patience: float, reap: Callable[[], None]) -> str:
 
 
 def _attend(child: int, reader: SignalReader, pipe: Optional[int]) -> int:
-    """Return the child's wait status. Tell it of signals, and reap all other children: orphans are ours."""
+    """Return the child's wait status. Tell it about signals, and reap all other children, because orphans are
+    ours.
+    """
     poll = select.poll()
     poll.register(reader.fileno(), select.POLLIN)
     pausing = False
@@ -150,7 +156,7 @@ def _tell(child: int, received: Received, pipe: Optional[int]) -> None:
     try:
         os.write(pipe, json.dumps(sent).encode() + b"\n")
     except (BlockingIOError, BrokenPipeError):
-        return  # thousands of signals at once, or the child is ending
+        return  # there are thousands of signals at once, or the child is ending
     if received.number == signal.SIGCONT:
         processes.send(child, signal.SIGCONT)
 

@@ -1,6 +1,6 @@
 """Looks up the address at which ranks rendezvous: what the name resolves to, and which process has the port.
 
-A resolver may take half a minute, so each look-up has a thread of its own; the supervisor's loop takes the
+A resolver may take half a minute, so each look-up has a thread of its own. The supervisor's loop takes the
 results when they are there.
 """
 
@@ -21,11 +21,13 @@ from ddplaunch.agent.supervisor.ranks import Rank
 from ddplaunch.agent.system import processes, resolve
 
 RESOLVER_PATIENCE = 4.0
-"""Seconds for the resolver. A name that takes longer counts as unanswered."""
+"""Seconds for the resolver. If a name takes longer, it counts as unanswered."""
 
 
 class Lookups:
-    """Look-ups in the background. Ranks with one address share one: it scans /proc for 10 ms or more."""
+    """Look-ups in the background. Ranks with the same address share one, because it scans /proc for 10 ms or
+    more.
+    """
 
     def __init__(self) -> None:
         self._done: queue.SimpleQueue[Rendezvous] = queue.SimpleQueue()
@@ -45,7 +47,7 @@ class Lookups:
                 self._done.put(made)
 
     def finished(self) -> Iterator[Rank]:
-        """Yield the ranks whose look-up has ended since the last call, with a filled-in `rendezvous`."""
+        """Yield the ranks whose look-up has ended since the last call, with `rendezvous` filled in."""
         while not self._done.empty():
             lookup = self._done.get()
             for rank, at in self._waiting.pop((lookup.address, lookup.port)):
@@ -65,7 +67,7 @@ class Lookups:
 
 
 def look_up(rendezvous: Rendezvous) -> Rendezvous:
-    """Return it with the addresses of its name and the holder of its port; takes PATIENCE at most."""
+    """Return it with the addresses of its name and the holder of its port. Takes PATIENCE at most."""
     try:
         addresses = resolve.resolve(rendezvous.address, time.monotonic() + RESOLVER_PATIENCE)
     except resolve.UnknownNameError:
@@ -79,7 +81,7 @@ def look_up(rendezvous: Rendezvous) -> Rendezvous:
 
 
 def _stranger_at(port: int) -> str:
-    """Return the holder of the port, unless it is a process of this job."""
+    """Return the holder of the port, unless that is a process of this job."""
     holder = holder_of_port(port)
     if holder is None or holder.pid in (os.getpid(), *processes.descendants(os.getpid())):
         return ""

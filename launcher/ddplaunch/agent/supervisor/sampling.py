@@ -1,4 +1,6 @@
-"""Samples the resources of each rank and its children once a second."""
+"""Samples the resources of each rank and its children once a second. `heartbeats` calls it; it must stay
+cheap.
+"""
 
 from __future__ import annotations
 
@@ -16,22 +18,22 @@ from ddplaunch.agent.supervisor.ranks import Rank
 from ddplaunch.agent.system import ports, proc
 
 _KEPT = 6
-"""Samples kept of a process: rates are over the last few seconds."""
+"""Samples to keep of a process: rates are over the last few seconds."""
 _DEPTH = 6
-"""Generations of children that are sampled. A rank that builds an extension has ninja, a shell, nvcc, another
-shell and the compiler below it, and only the last of them works."""
+"""Generations of children that are sampled. Below a rank that builds an extension there are ninja, a shell,
+nvcc, another shell and the compiler, and only the last of them works."""
 _CHILDREN = 128
 _CHILDREN_QUEUED = 8
 _SOCKETS_EVERY = 2.0
 _PIECE = 512
-"""Bytes of a segment from which on a socket moves data. A request to a store has some dozens."""
+"""Bytes of a segment above which a socket counts as moving data. A request to a store has some dozens."""
 _QUEUES_EVERY = 2.0
 _STARVES = 0.3
-"""Share of the time without a CPU from which on it matters who has them."""
+"""Share of the time without a CPU above which it matters who has the CPUs."""
 _BUSY, _BUSIEST = 0.1, 3
-"""Cores from which on a process outside the job is named, and how many are."""
+"""Cores above which a process outside the job is named, and how many such processes are."""
 _MUTE = 1.0
-"""Seconds without an answer of a hook after which MPI may hold the GIL."""
+"""Seconds without an answer from a hook after which MPI may hold the GIL."""
 
 
 class _Moment(NamedTuple):
@@ -40,12 +42,12 @@ class _Moment(NamedTuple):
 
 
 class _Sent(NamedTuple):
-    """Bytes through the sockets of a rank so far."""
+    """Bytes through a rank's sockets so far."""
 
     at: float
-    by_all: int  # of its children as well
+    by_all: int  # also by its children
     by_itself: int
-    in_bulk: int  # of its children as well, since the supervisor looks: without small messages
+    in_bulk: int  # also by its children, since the supervisor began to look; without small messages
     in_bulk_itself: int
 
 
@@ -54,12 +56,12 @@ class _Queue(NamedTuple):
 
     at: float
     ran: float
-    waited: float  # runnable, without a CPU
+    waited: float  # runnable, but without a CPU
     quota: Optional[cgroup.Cpu]
 
 
 class Sampler:
-    """Keeps the last samples of every process, so that evidence has rates without waiting."""
+    """Keeps the last samples of every process, so that evidence has rates without waiting for them."""
 
     def __init__(self) -> None:
         self._moments: dict[int, deque[_Moment]] = {}
@@ -72,11 +74,11 @@ class Sampler:
         self.sockets_missing = ""
 
     def sample(self, rank: Rank, lines: dict[int, Line]) -> Sample:
-        """Return the state of a rank now, with its hook's last answer."""
+        """Return the state of a rank now, with the last answer of its hook."""
         now = time.monotonic()
         rank.children = children = family(rank.program)
         hooks = {}
-        if rank.initialized:  # one of MPI spins while it waits, and all its CPU time counts
+        if rank.initialized:  # an MPI rank spins while it waits, so all its CPU time counts
             hooks = {**{pid: lines[pid] for pid in children if pid in lines}, rank.program: rank.line}
         used = {
             pid: _without_hook(usage, pid, hooks.get(pid))
@@ -115,7 +117,9 @@ class Sampler:
         )
 
     def look_at_sockets(self, ranks: Iterable[Rank], *, always: bool = False) -> None:
-        """Count the bytes of the suspicious ranks' sockets, by one request to the kernel for all."""
+        """Count the bytes through the suspicious ranks' sockets, with one request to the kernel for all of
+        them.
+        """
         now = time.monotonic()
         suspects = [
             rank
@@ -148,7 +152,7 @@ class Sampler:
             looks.append(_Sent(now, by_all, by_itself, *map(int.__add__, before, grown)))
 
     def look_at_queues(self, ranks: Iterable[Rank]) -> None:
-        """Note for how long the suspicious ranks have waited for a CPU, and who has the CPUs then."""
+        """Note how long the suspicious ranks have waited for a CPU, and who has the CPUs then."""
         now = time.monotonic()
         suspects = [rank for rank in ranks if rank.progress.is_suspicious(now)]
         if not suspects or now - self._queues_at < _QUEUES_EVERY:
@@ -161,7 +165,7 @@ class Sampler:
             self._times = (now, proc.cpu_times()) if starves else None
 
     def queue(self, rank: Rank, now: float) -> None:
-        """Note for how long the processes of a rank have waited for a CPU so far."""
+        """Note how long the processes of a rank have waited for a CPU so far."""
         for pid in [rank.program, *rank.children[:_CHILDREN_QUEUED]]:
             words = proc.text(pid, "schedstat").split()
             if len(words) > 1:
@@ -203,14 +207,14 @@ class Sampler:
         return facts
 
     def touch(self, pid: int, now: float) -> Optional[proc.Usage]:
-        """Sample a process, keep the sample and return it."""
+        """Sample a process, keep the sample, and return it."""
         usage = proc.usage(pid)
         if usage is not None:
             self._moments.setdefault(pid, deque(maxlen=_KEPT)).append(_Moment(now, usage))
         return usage
 
     def age(self, pid: int) -> float:
-        """Return seconds between the first and the last sample kept of a process."""
+        """Return the seconds between the first and the last sample that are kept of a process."""
         moments = self._moments.get(pid)
         return moments[-1].at - moments[0].at if moments else 0.0
 
@@ -254,7 +258,7 @@ def _bulk(before: ports.Traffic, after: ports.Traffic) -> int:
 
 
 def _without_hook(usage: proc.Usage, pid: int, hook: Optional[Line]) -> proc.Usage:
-    """Return what a process has used without the thread that answers us, which moves only when we ask."""
+    """Return what a process has used without the thread that answers us, which only moves when we ask."""
     if hook is None or not hook.thread:
         return usage
     return usage._replace(cpu=usage.cpu - proc.thread_cpu(pid, hook.thread))
@@ -273,7 +277,7 @@ def family(pid: int) -> list[int]:
 
 
 def count(rank: Rank, answer: Optional[dict[str, Any]]) -> tuple[Optional[tuple[int, int]], bool]:
-    """Return what `counted` does, and whether it may lag: Gloo's threads overtake one another."""
+    """Return what `counted` returns, and whether that may lag: Gloo's threads overtake one another."""
     counts = counted(answer)
     if answer is None or counts is None:
         if rank.initialized and rank.line is not None and rank.line.ring_file:
@@ -282,7 +286,7 @@ def count(rank: Rank, answer: Optional[dict[str, Any]]) -> tuple[Optional[tuple[
         return None, False
     called, done = counts
     if rank.counted is not None and called >= rank.counted[0]:
-        done = max(done, rank.counted[1])  # by an earlier dump's entries, or before a thread was overtaken
+        done = max(done, rank.counted[1])  # from an earlier dump's entries, or before a thread was overtaken
     gloo = (answer.get("recorders") or {}).get("gloo") or {}
     if "entries" in gloo:
         rank.settled = called
@@ -291,7 +295,7 @@ def count(rank: Rank, answer: Optional[dict[str, Any]]) -> tuple[Optional[tuple[
 
 
 def counted(answer: Optional[dict[str, Any]]) -> Optional[tuple[int, int]]:
-    """Return collectives called and done, summed over groups and backends; None without recorders."""
+    """Return the collectives called and done, summed over groups and backends; None without recorders."""
     if answer is None or not (answer.get("recorders") or answer.get("mpi")):
         return None
     returned = int((answer.get("mpi") or {}).get("returned", 0))
@@ -309,10 +313,10 @@ def _stand(
     counts: Optional[tuple[int, int]],
     is_doubtful: bool,
 ) -> Optional[tuple[str, Optional[Frame]]]:
-    """Return where a rank's main thread is, by `Stand.kind`, and the user's line; None: not seen.
+    """Return where a rank's main thread is, by `Stand.kind`, and the user's line; None: it was not seen.
 
-    DDP waits inside backward(), in C++, and only counters show it. Those of NCCL do not: it runs behind.
-    Those of Gloo may lag, and are believed where the thread sleeps.
+    DDP waits inside backward(), in C++, and only counters show that. NCCL's counters do not, because it runs
+    behind. Gloo's counters may lag; they are believed if the thread sleeps.
     """
     if answer is None or not answer.get("initialized"):
         return None
@@ -332,7 +336,7 @@ def _stand(
 
 
 def _is_mute_in_mpi(rank: Rank) -> bool:
-    """Whether MPI probably holds the GIL: mpi4py does in MPI_Init, and while it duplicates a communicator."""
+    """Whether MPI probably holds the GIL. mpi4py does in MPI_Init, and while it duplicates a communicator."""
     line = rank.line
     return (
         line is not None and line.silent_for >= _MUTE and proc.maps_library(rank.program, stacks.MPI_LIBRARY)
@@ -340,7 +344,7 @@ def _is_mute_in_mpi(rank: Rank) -> bool:
 
 
 def frames_of(answer: Optional[dict[str, Any]]) -> Optional[list[Frame]]:
-    """Return the main thread's frames, innermost first, of an answer to `look`."""
+    """Return the main thread's frames, innermost first, from an answer to `look`."""
     if answer is None or "main_stack" not in answer:
         return None
     return [Frame(str(name), str(file), int(line)) for name, file, line in answer["main_stack"]["frames"]]

@@ -1,8 +1,8 @@
-"""Passes signals on to the launch command, as if it had been started without us: each once, none is lost.
+"""Passes signals on to the launch command as if it had been started without us: each one once, none is lost.
 
-They come from the outer process by a pipe, with their sender. One that comes to this process directly was
-sent to all processes of the job, as some schedulers do, and so to the launch command as well. The signal that
-the job file names goes to the ranks themselves, whatever stands between them and us.
+They come from the outer process through a pipe, with their sender. A signal that comes to this process
+directly was sent to all processes of the job, as some schedulers do, and so to the launch command as well.
+The signal that the job file names goes to the ranks themselves, whatever is between them and us.
 """
 
 from __future__ import annotations
@@ -22,35 +22,36 @@ from ddplaunch.agent.system import proc, processes, signals
 from ddplaunch.agent.text.ranges import some
 
 _SECOND_COPY = 2.0
-"""Seconds between a signal to all processes of the job and its second copy, through the outer process."""
+"""Seconds between a signal to all processes of the job and its second copy, which comes through the outer
+process."""
 _DIRECT = 0.05
-"""Seconds in which a scheduler signals all processes of a node."""
+"""Seconds within which a scheduler signals all processes of a node."""
 _READY = 10.0
-"""Seconds for the launch command to set a handler for a signal that had come before it was started."""
+"""Seconds for the launch command to set a handler for a signal that came before it was started."""
 _STOPPED = 5.0
-"""Seconds for it to stop at Ctrl-Z, if it has a handler that does something before."""
+"""Seconds that it has to stop on Ctrl-Z, if it has a handler that does something first."""
 _AT_ONCE = 0.2
-"""Seconds to wait for that: the user waits for the shell's prompt."""
+"""Seconds to wait for that, because the user waits for the shell's prompt."""
 _HARMLESS = frozenset([signal.SIGCONT, signal.SIGWINCH, signal.SIGURG])
-"""Without a handler nothing happens. A program that starts later needs none of them."""
+"""Without a handler these do nothing, so a program that starts later needs none of them."""
 
 
 class SignalRelay:
-    """Signals to one launch command. `waiting`: those that have come, and are not handled yet."""
+    """The signals to one launch command. `waiting`: those that have come and are not handled yet."""
 
     def __init__(self, place: LaunchContext, outer: Outer, tracker: RankTracker) -> None:
         self.waiting: list[SentSignal] = []
         self._place = place
         self._request = os.path.join(place.folder, Files.STOP_REQUEST)
         self._outer = outer
-        self._has_hung_up = False  # the outer process, by its pipe
+        self._has_hung_up = False  # the outer process, as its pipe shows
         self._tracker = tracker
-        self._early: list[tuple[SentSignal, float]] = []  # and until when they wait for a handler
-        self._direct: dict[int, float] = {}  # signal -> when it came to us and not through the outer process
-        self._pausing = 0.0  # until when the launch command may stop
+        self._early: list[tuple[SentSignal, float]] = []  # and until when each of them waits for a handler
+        self._direct: dict[int, float] = {}  # signal -> when it came, not through the outer process
+        self._pausing = 0.0  # until when the launch command may take to stop
 
     def listen(self) -> None:
-        """Note signals that come directly, from now on. Signals of the caller's that it ignores stay so."""
+        """From now on, note signals that come directly. Signals that our caller ignores stay ignored."""
         for number in signals.FORWARDED - signals.CRASHES:
             if not signals.is_ignored(number):
                 signal.signal(number, self._note_direct)
@@ -67,7 +68,7 @@ class SignalRelay:
 
     @property
     def is_alone(self) -> bool:
-        """Whether the outer process is gone: no caller waits for us any more.
+        """Whether the outer process is gone, so that no caller waits for us any more.
 
         A process that is killed closes its files first, and gives up its children a moment later. On a busy
         machine that moment is long enough to tell the hub that somebody had asked for our end.
@@ -90,7 +91,9 @@ class SignalRelay:
         return request if request.number == sent.number else None
 
     def asks_for_end(self, sent: SentSignal) -> bool:
-        """Whether the signal asks for the end. A launch command that expects SIGHUP only wants to know."""
+        """Whether the signal asks for the end. A launch command that expects SIGHUP only wants to know about
+        it.
+        """
         launch = self._tracker.launch
         if sent.number == signal.SIGHUP:
             return launch is None or not signals.is_caught(launch.pid, sent.number)
@@ -99,12 +102,12 @@ class SignalRelay:
         if not signals.is_ignored(sent.number) or self.is_alone:
             return True
         request = self.request_of(sent)
-        # What our caller ignores the launch command does as well, unless it has a handler.
+        # What our caller ignores, the launch command ignores too, unless it has a handler.
         wanted = launch is not None and signals.has_handler(launch.pid, sent.number)
         return wanted or (request is not None and request.final)
 
     def pass_on(self, sent: SentSignal) -> None:
-        """Send it to the launch command: alone, or with its group, as a terminal does."""
+        """Send it to the launch command, alone or with its group, as a terminal does."""
         launch = self._tracker.launch
         if self._has_come_to_all(sent.number) or launch is None or self._tracker.launch_exit is not None:
             return
@@ -113,11 +116,15 @@ class SignalRelay:
         processes.send(self._place.group_of(launch.pid) if to_group else launch.pid, sent.number)
 
     def is_for_ranks(self, sent: SentSignal) -> bool:
-        """Whether the ranks have no copy of their own, as of a signal to all processes of the job."""
+        """Whether the ranks have no copy of their own, as they have if it was sent to all processes of the
+        job.
+        """
         return not self._has_come_to_all(sent.number)
 
     def forward(self, sent: SentSignal, started: float) -> None:
-        """Pass on a signal that asks for no end. `started`: the launch command's time.monotonic()."""
+        """Pass on a signal that does not ask for the end. `started`: time.monotonic() of the launch command's
+        start.
+        """
         if sent.number in signals.PAUSES:
             self._pause()
         elif sent.number == signal.SIGCONT:
@@ -144,9 +151,10 @@ class SignalRelay:
     # --- Ctrl-Z, fg and bg
 
     def _pause(self) -> None:
-        """Stop the launch command's group as a terminal does.
+        """Stop the launch command's group, as a terminal does.
 
-        Without a handler by SIGSTOP: the kernel drops SIGTSTP where no shell is there to continue the group.
+        If there is no handler, use SIGSTOP: the kernel drops SIGTSTP if no shell is there to continue the
+        group.
         """
         for pid in self._group():
             caught = signals.is_caught(pid, signal.SIGTSTP)
@@ -195,15 +203,18 @@ def is_stopped(pid: int) -> bool:
 # --- the job file's signal, for the ranks
 
 _HANDLER_PATIENCE = 5.0
-"""Seconds for a rank to set a handler, until it is named as one without. It gets the signal later, too."""
+"""Seconds that a rank has to set a handler before it is named as one without. It still gets the signal
+later."""
 _PROGRAM_STARTS = 0.3
 """Seconds for a process to become another program. It takes a few milliseconds."""
 _SAME_SIGNAL = 2.0
-"""Seconds in which a signal of the same number is the same one, by another way."""
+"""Seconds within which a signal with the same number is the same signal, which came another way."""
 
 
 class RankSignal:
-    """Sends the plan's signal to the ranks. `report` gets the result, for the hub; `log`, what is odd."""
+    """Sends the plan's signal to the ranks. `report` gets the result, for the hub; `log` gets whatever is
+    odd.
+    """
 
     def __init__(
         self,
@@ -217,25 +228,25 @@ class RankSignal:
         self._report = report
         self._log = log
         self._number = signals.number(plan.signal.name) if plan.signal is not None else 0
-        self._due_since = -math.inf  # by the hub, or by our own stop
-        self._again_at = -math.inf  # when a signal of this number was last sent to the job
+        self._due_since = -math.inf  # because of the hub, or of our own stop
+        self._again_at = -math.inf  # when a signal with this number was last sent to the job
         self._reported = True
         self._got: set[int] = set()  # processes
-        self._ready_since: dict[int, float] = {}  # processes, and from when they took it
+        self._ready_since: dict[int, float] = {}  # processes, and since when each has been ready for it
         self._own = proc.command_line(os.getpid())
         self._deaf: list[int] = []  # ranks without a handler, as last logged
 
     def is_named(self, number: int) -> bool:
-        """Whether the job file names this signal for the ranks. MPI's launchers hand on their own copies."""
+        """Whether the job file names this signal for the ranks. MPI's launchers pass on their own copies."""
         return number == self._number and not self._plan.keepers
 
     @property
     def is_due(self) -> bool:
-        """Whether the ranks get the signal since the end is near."""
+        """Whether the ranks should get the signal because the end is near."""
         return self._due_since > -math.inf
 
     def send_once(self) -> None:
-        """Send it since the end is near: once, however often this is called."""
+        """Send it because the end is near: only once, however often this is called."""
         if self._plan.signal is None:
             return
         if not self.is_due:
@@ -243,11 +254,11 @@ class RankSignal:
             self._due_since = now
             if now - self._again_at > _SAME_SIGNAL:
                 self._got.clear()
-        self._reported = False  # asked again, the hub has lost the answer
+        self._reported = False  # it asks again, so the hub has lost the answer
         self.do_what_is_due()
 
     def send_again(self) -> None:
-        """Send it, which was sent to the job; every time."""
+        """Send it each time that it was sent to the job."""
         now = time.monotonic()
         if now - self._due_since > _SAME_SIGNAL:
             self._got.clear()
@@ -255,7 +266,7 @@ class RankSignal:
         self.do_what_is_due()
 
     def do_what_is_due(self) -> None:
-        """Send it to ranks that have a handler by now."""
+        """Send it to ranks that now have a handler."""
         since = max(self._due_since, self._again_at)
         if since == -math.inf or self._tracker.launch_exit is not None:
             return
@@ -279,9 +290,10 @@ class RankSignal:
             self._deaf = deaf
 
     def _is_ready(self, pid: int) -> bool:
-        """Whether the process takes the signal, and did a moment ago.
+        """Whether the process is ready for the signal, and was ready a moment ago.
 
-        A process that is about to become a rank has the handlers and the blocked signals of who starts it.
+        A process that is about to become a rank has the handlers and the blocked signals of the process that
+        starts it.
         """
         if not signals.is_awaited(pid, self._number) or proc.command_line(pid) == self._own:
             self._ready_since.pop(pid, None)
@@ -289,7 +301,7 @@ class RankSignal:
         return time.monotonic() - self._ready_since.setdefault(pid, time.monotonic()) >= _PROGRAM_STARTS
 
     def _targets(self) -> dict[int, int]:
-        """Return the ranks' numbers by process. Of a command without ranks, the command itself is one."""
+        """Return the ranks' numbers by process. For a command without ranks, that is the command itself."""
         own = self._plan.nproc_per_node is None
         ranks = {rank.program: rank.number for rank in self._tracker.alive if own or not rank.placeholder}
         launch = self._tracker.launch

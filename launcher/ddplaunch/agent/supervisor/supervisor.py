@@ -1,4 +1,7 @@
-"""The supervisor of one node: one loop for output, ranks, orders of the hub, and the end."""
+"""The supervisor of one node: one loop for output, ranks, the hub's orders, and the end.
+
+`agent.cli` calls it after the gate, in the inner of the two processes of `reaper`.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,7 @@ from ddplaunch.agent.transport.endpoints import Endpoint
 
 _DISCOVER, _MISTAKES = 2.0, 5
 HASTE = 3.0
-"""Seconds for evidence of an end, when no launcher is held."""
+"""Seconds for evidence about an end, if no launcher is held."""
 
 
 def main(
@@ -60,9 +63,9 @@ def main(
     hub: Sequence[Endpoint],
     streams: Optional[LaunchStreams] = None,
 ) -> int:
-    """Run and watch node `node`'s part of the job. Returns an Exit code; no process that it started survives.
+    """Run and watch node `node`'s part of the job. Returns an Exit code. No process that it started survives.
 
-    `hub`: the hub's addresses; empty where there is none. After REGROUP the node goes back to the gate.
+    `hub`: the hub's addresses; empty if there is none. After REGROUP the node goes back to the gate.
     """
 
     def inside(outer: reaper.Outer) -> int:
@@ -106,16 +109,16 @@ class Supervisor:
         self.lookups = Lookups()
         self.alone = WithoutHub(plan, place, node, attempt)
         self.in_trouble = False  # a rank of this attempt raised or ended badly, and there is evidence of it
-        self.away_since: Optional[float] = None  # time.time() from which other ranks may have been ended
-        self.verdict: Optional[tuple[int, list[Verdict]]] = None  # exit code and verdicts of the hub
+        self.away_since: Optional[float] = None  # time.time() since when other ranks may have been ended
+        self.verdict: Optional[tuple[int, list[Verdict]]] = None  # the hub's exit code and verdicts
         self.stop_code: Optional[int] = None
-        self.before_stop: Optional[NodeEvidence] = None  # taken at the signal to stop
-        self.started = math.inf  # the launch command's time.monotonic()
-        self.requested_at = -math.inf  # when a signal last requested the end
+        self.before_stop: Optional[NodeEvidence] = None  # taken when the signal to stop came
+        self.started = math.inf  # time.monotonic() when the launch command started
+        self.requested_at = -math.inf  # when a signal last asked for the end
         self.kill_at: Optional[float] = None
         self.pass_at: Optional[tuple[float, reaper.SentSignal]] = None  # a signal to stop, and when it is due
         self.killed = False  # the launch command did not end by itself
-        self.dismissed = False  # it was ended without a signal to this node: for a hang, or another node
+        self.dismissed = False  # ended without a signal to this node: for a hang, or another node
         self.next_discovery = 0.0
         self.reported = 0  # the attempt within the launch command that the hub knows of
         self.mistakes = 0
@@ -142,7 +145,7 @@ class Supervisor:
         return self._conclude()
 
     def _mistake(self) -> None:
-        """Log the present exception: a bug in the supervisor must not end the training."""
+        """Log the current exception: a bug in the supervisor must not end the training."""
         self.mistakes += 1
         if self.mistakes <= _MISTAKES:
             self.log(f"an error in ddplaunch itself; the job goes on:\n{traceback.format_exc()}")
@@ -155,7 +158,8 @@ class Supervisor:
             [self.hooks.fileno(), self.link.fileno(), self.relay.fileno(), *descriptors], is_calm
         )
         self.collector.watch()
-        # A hook connects before its program prints: output up to here is of processes that are known below.
+        # A hook connects before its program prints, so the output up to here is from processes that are known
+        # below.
         self.tracker.logs.launch.mark()
         self.hooks.listen()
         self.note_ends()
@@ -202,7 +206,7 @@ class Supervisor:
             self._end_alone()
 
     def _end_alone(self) -> None:
-        """End a job that hangs and has no hub, by this node's evidence."""
+        """End a job that hangs and has no hub, judging by this node's evidence."""
         self.verdict = self.alone.judge_hang(self.collect_evidence(HASTE, dumps=MOST_DUMPS))
         if self.verdict is not None:
             self._print_verdicts(self.verdict[1])
@@ -211,7 +215,7 @@ class Supervisor:
     def collect_evidence(
         self, seconds: float, why: str = "", dumps: int = 0, quick: bool = False
     ) -> NodeEvidence:
-        """Return this node's evidence within `seconds`, without secrets: it goes to files, too."""
+        """Return this node's evidence within `seconds`, without secrets because it also goes into files."""
         tracker, look = self.tracker, Look(time.monotonic() + seconds, quick, dumps, self.redactor.hide, why)
         evidence = self.collector.collect(
             list(tracker.ranks), tracker.phase, look, tracker.launch_exit, tracker.launch_output
@@ -223,7 +227,8 @@ class Supervisor:
     def note_ends(self) -> None:
         """Note ranks that have ended. torchrun polls every 0.1 s: stop it before it ends other ranks.
 
-        Once there is evidence of them, it is stopped only for ranks that are about to end by themselves.
+        Once there is evidence of these, torchrun is stopped only for ranks that are about to end by
+        themselves.
         """
         for rank in self.tracker.take_ended():
             self.fresh_ends.append(rank)
@@ -232,7 +237,7 @@ class Supervisor:
                 self.launchers.hold(rank)
 
     def watch_meanwhile(self) -> None:
-        """Note what happens to ranks while evidence is collected. It is handled after that."""
+        """Note what happens to ranks while evidence is collected. It is handled afterwards."""
         self.note_ends()
         self.launchers.let_go_late()
         self.tracker.note_exceptions(self.hook_messages)
@@ -256,7 +261,7 @@ class Supervisor:
                 rank.printed, rank.repeats = True, False
 
     def _introduce(self, line: Line, message: HookMessage) -> None:
-        """Note what a process is. The hub compares the calls of init_process_group of all ranks at once."""
+        """Note what a process is. The hub compares all ranks' calls of init_process_group at once."""
         if "hello" in message:
             self.tracker.note_connected(line)
         if "spawned" in message:
@@ -268,9 +273,9 @@ class Supervisor:
             self.link.send(messages.RendezvousCalled(rank_evidence.evidence_so_far(rank)))
 
     def _follow_attempts(self) -> None:
-        """Tell the hub at once that the launch command has started other ranks in the place of ended ones.
+        """Tell the hub at once that the launch command has started new ranks in place of those that ended.
 
-        What is known of the earlier ones comes before: it is none of the new ranks' doing.
+        What is known about the earlier ranks is sent first: the new ranks did none of it.
         """
         if self.reported == self.tracker.attempt:
             return
@@ -311,7 +316,7 @@ class Supervisor:
 
     def _obey(self, order: hub_link.Order) -> None:
         if isinstance(order, messages.Collect):
-            # The signal to stop came before the order: by now the ranks may be on their way out.
+            # The signal to stop came before the order, so by now the ranks may be on their way out.
             kept = order.why == "stopping" and self.before_stop
             evidence = kept or self.collect_evidence(order.deadline, order.why, order.dumps)
             self.link.send(messages.Evidence(order.id, evidence))
@@ -323,14 +328,15 @@ class Supervisor:
         if isinstance(order, messages.Notice) and (
             self.stop_code is not None or self.tracker.launch_exit is not None
         ):
-            return  # it says that the job goes on
+            return  # the order says that the job goes on
         if isinstance(order, (messages.Notice, messages.End)) and self.verdict is None:
             self._print_verdicts(order.verdicts, isinstance(order, messages.End))
             if isinstance(order, messages.End):
                 self.verdict = order.exit_code, order.verdicts
                 if order.exit_code == REGROUP:
                     self.log(f"newcomers can join: SIGTERM, SIGKILL after {order.grace:.0f} s, then the gate")
-                # A command that is being ended by a signal that was passed on keeps the time it was given.
+                # A command that is being ended by a signal which was passed on keeps the time that it was
+                # given.
                 if order.exit_code != Exit.STOPPED or self.stop_code != Exit.STOPPED:
                     self._stop(order.exit_code, order.grace)
 
@@ -353,7 +359,9 @@ class Supervisor:
         self.relay.do_what_is_due()
 
     def _end_requested(self, sent: reaper.SentSignal) -> None:
-        """Pass on a signal that asks for the end, after evidence. After a second Ctrl-C end all ourselves."""
+        """Collect evidence, then pass on a signal that asks for the end. After a second Ctrl-C, end
+        everything ourselves.
+        """
         request = self.relay.request_of(sent)
         is_final = request is not None and request.final
         # The user's own command line has all the time that it would have without us.
@@ -364,7 +372,7 @@ class Supervisor:
             self.stop_code = Exit.STOPPED if self.stop_code == REGROUP else self.stop_code
             if is_final and self.kill_at in (None, math.inf):
                 self.kill_at = now + ends.STOP_GRACE
-            # Slurm sends SIGTERM twice at a time limit, and that counts as one.
+            # Slurm sends SIGTERM twice at a time limit; that counts as one.
             if sent.number == signal.SIGINT or is_patient:
                 self.relay.pass_on(sent)
             if sent.number == signal.SIGINT and now - before < ends.STOP_GRACE:
@@ -386,13 +394,15 @@ class Supervisor:
             self._stop(Exit.STOPPED, math.inf if is_patient else ends.STOP_GRACE, sent)
 
     def _pass_late(self) -> None:
-        """Pass on a signal to stop: the ranks have had their time since the signal of the job file."""
+        """Pass on a signal to stop: the ranks have had their time since the job file's signal."""
         assert self.pass_at is not None
         (_, sent), self.pass_at = self.pass_at, None
         self._stop(Exit.STOPPED, ends.STOP_GRACE, sent)
 
     def _stop(self, code: int, grace: float, sent: Optional[reaper.SentSignal] = None) -> None:
-        """Send SIGTERM to the launch command, or pass on a signal; `grace` seconds later SIGKILL to all."""
+        """Send SIGTERM to the launch command, or pass on a signal. After `grace` seconds, send SIGKILL to
+        all.
+        """
         self._begin_stop(code, sent)
         self.pass_at = None
         self.kill_at = time.monotonic() + grace
@@ -419,7 +429,7 @@ class Supervisor:
     # --- the end
 
     def _conclude(self) -> int:
-        """End all processes after the launch command, and get the hub's verdict. Returns the exit code."""
+        """After the launch command, end all processes and get the hub's verdict. Returns the exit code."""
         self._handle_ends()
         if self.tracker.launch_exit is not None and self.tracker.launch_exit.code != 0:
             self._handle_signals()  # the end of a whole job may have reached the launch command first
@@ -440,7 +450,7 @@ class Supervisor:
         if code is None:
             code = ends.node_exit_code(self.tracker, self.collector.oom_kills())
         if code == Exit.WORKER_FAILED and self.rank_signal.is_due and self._stops_single_nodes:
-            # Another node is being stopped, and a handler may end its rank by any exit code.
+            # Another node is being stopped, and a handler may end its rank with any exit code.
             code = self.stop_code = Exit.STOPPED
         if code != Exit.OK and self.verdict is None and self.stop_code is None:
             code = self._wait_for_verdict(code)
@@ -459,7 +469,9 @@ class Supervisor:
         return "/"
 
     def _end_background(self) -> None:
-        """Say what the launch command has left running, and is ended now. Whatever ends by itself, may."""
+        """Say what the launch command has left running and what is ended now. Whatever ends by itself may do
+        so.
+        """
         if self.plan.keep_background or self.stop_code is not None or self.tracker.alive:
             return
         deadline = time.monotonic() + ends.LINGER
@@ -478,12 +490,12 @@ class Supervisor:
             self.log(left)
 
     def _await_handlers(self) -> None:
-        """Let processes with a handler of SIGTERM end by themselves after a signal that was passed on.
+        """Let processes that handle SIGTERM end by themselves, after a signal that was passed on.
 
-        It may have come to them as well, from the trap of their shell, or by their group. They may be writing
-        a checkpoint, and another SIGTERM would interrupt that. A second Ctrl-C ends the wait.
+        They may have got it as well, from their shell's trap or through their group. They may be writing a
+        checkpoint, and another SIGTERM would interrupt that. A second Ctrl-C ends the wait.
         """
-        if self.kill_at != math.inf:  # the end was asked of us, or is urgent
+        if self.kill_at != math.inf:  # we were asked to end, or it is urgent
             return
         deadline, logged = time.monotonic() + ends.STOP_GRACE, False
         while time.monotonic() < min(deadline, self.kill_at or 0.0):
@@ -499,7 +511,7 @@ class Supervisor:
             time.sleep(0.02)
 
     def _keep_launch_end(self, unstarted: Optional[int] = None) -> None:
-        """Write how the launch command has ended, for `ddplaunch run`, whose exit code that is.
+        """Write how the launch command ended, for `ddplaunch run`, which ends with the same exit code.
 
         `unstarted`: a shell's exit code for a command that cannot be started.
         """
@@ -516,7 +528,9 @@ class Supervisor:
         self.tracker.reap()
 
     def _wait_for_verdict(self, code: int) -> int:
-        """Wait for the hub's verdict; without a hub, judge alone. Returns the exit code that follows."""
+        """Wait for the hub's verdict, or judge alone if there is no hub. Returns the exit code that
+        follows.
+        """
         evidence = self.collect_evidence(HASTE, quick=True)
         self.link.report(messages.Evidence(0, evidence))
         self._finish(code)
@@ -537,7 +551,7 @@ class Supervisor:
         return Exit.OK if self.verdict is None else self.verdict[0]
 
     def _await_hub(self, enough: Callable[[], bool], seconds: float) -> None:
-        """Obey the hub until `enough()`, for `seconds` at most, as long as there may be one."""
+        """Obey the hub until `enough()`, for at most `seconds`, as long as there may be a hub."""
         deadline = time.monotonic() + seconds
         while not (enough() or self._must_end() or time.monotonic() >= deadline):
             if not self.link.may_speak:
@@ -558,7 +572,7 @@ class Supervisor:
     def _leave(self, code: int) -> int:
         self._finish(code)
         self._await_hub(lambda: self.noted, ends.NOTED)
-        if self.stop_code == REGROUP:  # also where it was done a moment before
+        if self.stop_code == REGROUP:  # even if it was done a moment before
             code = Exit.STOPPED if self._must_end() else REGROUP
         elif termination.goes_last(self.node, code, bool(self.plan.min_nodes)):
             self.link.outlive(ends.LAST_WORDS, self._must_end)

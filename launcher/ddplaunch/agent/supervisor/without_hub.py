@@ -1,8 +1,8 @@
 """One node's own stall detection and verdict, for when no hub is left.
 
-A node sees its own ranks only. Its verdict is marked as one node's view; in a job of several nodes it blames
-a rank only for a state that needs no other rank to explain it. Most jobs keep their hub: the rules, a third
-of what a supervisor would have to load, are imported when they are asked.
+A node sees only its own ranks. Its verdict is marked as one node's view: in a job of several nodes it blames
+a rank only for a state that needs no other rank to explain it. Most jobs keep their hub, so the rules, which
+are a third of what a supervisor would have to load, are imported only when they are needed.
 """
 
 from __future__ import annotations
@@ -50,11 +50,13 @@ class WithoutHub:
         self._stalls: Optional[StallDetector] = None
 
     def begin_attempt(self) -> None:
-        """Start again: the launch command has started new ranks."""
+        """Start again, because the launch command has started new ranks."""
         self._stalls = None
 
     def must_end(self, beat: Beat, hub_away: float) -> bool:
-        """Whether no rank here has moved for `kill_after`, without a hub. `hub_away`: seconds without it."""
+        """Whether no rank here has moved for `kill_after` while there was no hub. `hub_away`: the seconds
+        without it.
+        """
         kill_after = self._plan.watchdog.kill_after
         if kill_after is None or hub_away < min(HUB_RETURNS, kill_after):
             self._stalls = None
@@ -67,7 +69,7 @@ class WithoutHub:
         return self._stalls.decide(now) == "deadline"
 
     def judge_hang(self, evidence: NodeEvidence) -> Optional[tuple[int, list[Verdict]]]:
-        """Return exit code and verdicts of a hang; None where the evidence shows movement after all."""
+        """Return the exit code and the verdicts of a hang; None if the evidence shows movement after all."""
         from ddplaunch.agent.diagnosis.run import decide
 
         job = self._job("deadline", evidence)
@@ -82,7 +84,9 @@ class WithoutHub:
         return self._kept(Exit.HANG, verdicts, job)
 
     def judge_end(self, code: int, evidence: NodeEvidence) -> tuple[int, list[Verdict]]:
-        """Return exit code and verdicts for a failed launch command; `code` where no verdict sets another."""
+        """Return the exit code and the verdicts for a failed launch command. It is `code` if no verdict sets
+        another.
+        """
         from ddplaunch.agent.diagnosis.run import decide
 
         job = self._job("death", evidence)
@@ -95,7 +99,7 @@ class WithoutHub:
         return job_evidence(self._plan, why, time.time(), {self._node: evidence}, [], {}, {}, [])
 
     def _kept(self, code: int, verdicts: list[Verdict], job: JobEvidence) -> tuple[int, list[Verdict]]:
-        """Write the bundle into the node's folder, and return code and verdicts."""
+        """Write the bundle to the node's folder, and return code and verdicts."""
         plan = self._plan
         if plan.nodes > 1:
             here = phrases.node(self._node, plan.names)
@@ -114,7 +118,7 @@ class WithoutHub:
             evidence=job,
             verdicts=verdicts,
         )
-        with contextlib.suppress(OSError):  # it is printed, too
+        with contextlib.suppress(OSError):  # it is printed as well
             bundle_file.write(os.path.join(self._place.node, Files.OWN), bundle)
         return code, verdicts
 

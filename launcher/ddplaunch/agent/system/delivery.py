@@ -1,6 +1,6 @@
-"""Hands one message over, to a server or to a command, within seconds.
+"""Hands over one message, to a server or to a command, within seconds.
 
-A URL is a secret: no text here has it.
+A URL is a secret, so no text here contains it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ TIMEOUT = 5.0
 COMMAND = 10.0
 """Seconds for a command to end."""
 _PASSING = (408, 429)
-"""Answers of a server, below 500, after which another try may go well."""
+"""Answers of a server, below 500, after which another try may succeed."""
 _ANSWER = 1 << 13
-"""Bytes that are read of an answer."""
+"""Bytes to read of an answer."""
 
 
 class UndeliveredError(Exception):
@@ -35,13 +35,13 @@ class UndeliveredError(Exception):
 def post(url: str, body: bytes, who: str = "its webhook", token: str = "", tls: Any = None) -> None:
     """Send the body to the URL. Raises UndeliveredError.
 
-    `token`, `tls`: for the API server, past any proxy, and its answer is read.
+    `token`, `tls`: for the API server, which is reached past any proxy and whose answer is read.
     """
-    from http.client import HTTPException  # which most jobs do without
+    from http.client import HTTPException  # most jobs do without it
     from urllib import error, request
 
     class NoRedirect(request.HTTPRedirectHandler):
-        """Follows nowhere: what the URL lets in is for its own server alone."""
+        """Follows no redirect: what the URL gives access to is for its own server alone."""
 
         def redirect_request(self, *_: Any) -> None:
             return None
@@ -65,7 +65,7 @@ def post(url: str, body: bytes, who: str = "its webhook", token: str = "", tls: 
 
 
 def reason(error: BaseException) -> str:
-    """Return the system's own words, or the kind of the error: its text may quote the URL."""
+    """Return the system's own words, or the kind of the error, because its text may quote the URL."""
     inner = getattr(error, "reason", None)
     if isinstance(inner, OSError):
         return reason(inner)

@@ -8,13 +8,13 @@ from io import FileIO
 from typing import IO, Callable, NamedTuple, Optional, Union
 
 BACKLOG = 1 << 20
-"""Bytes that wait in memory. Beyond, the oldest are lost, and the log has their number."""
+"""Bytes that may wait in memory. Beyond that the oldest are lost, and the log says how many."""
 
 
 class LogFile:
     """Appends to the file at `path`, or to an open descriptor, which stays open.
 
-    `complain` gets one sentence when the first write fails.
+    `complain` gets one sentence when a write first fails.
     """
 
     def __init__(self, path: Union[str, int], complain: Callable[[str], None] = lambda _: None) -> None:
@@ -26,7 +26,7 @@ class LogFile:
         self._complained = False
 
     def write(self, data: bytes) -> None:
-        """Append `data` after the bytes that wait. Never raises OSError."""
+        """Append `data` after the bytes that are waiting. Never raises OSError."""
         self._waiting += data
         try:
             self._flush()
@@ -38,7 +38,7 @@ class LogFile:
                 self._complain(f"cannot write {self._path}: {error.strerror}")
 
     def close(self) -> None:
-        """Write the bytes that wait, if there is space, and close the file."""
+        """Write the bytes that are waiting, if there is space, and close the file."""
         self.write(b"")
         if self._file is not None:
             self._file.close()
@@ -51,7 +51,7 @@ class LogFile:
             self._waiting[:0] = f"... {self._lost} bytes are missing here: the disk was full\n".encode()
             self._lost = 0
         written: Optional[int] = 1
-        while self._waiting and written:  # None where a pipe takes nothing now
+        while self._waiting and written:  # None if a pipe takes nothing now
             written = self._file.write(self._waiting)
             del self._waiting[: written or 0]
 
@@ -60,14 +60,14 @@ _AT_ONCE = 1 << 20
 
 
 class FileTail:
-    """Reads a file that grows, and may not exist yet."""
+    """Reads a file that grows and that may not exist yet."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._offset = 0
 
     def lines(self) -> list[bytes]:
-        """Return the whole lines that were added since the last call."""
+        """Return the whole lines that have been added since the last call."""
         try:
             with open(self._path, "rb") as file:
                 file.seek(self._offset)
@@ -80,9 +80,9 @@ class FileTail:
 
 
 def open_unchanged(path: str, largest: int, unchanged_since: float) -> Optional[IO[bytes]]:
-    """Return a regular file of at most `largest` bytes; None where it is none, or has changed since.
+    """Return a regular file of at most `largest` bytes; None if it is not one, or has changed since then.
 
-    Raises OSError where it cannot be opened, ValueError for a path that cannot be.
+    Raises OSError if it cannot be opened, and ValueError for an impossible path.
     """
     file = open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")  # noqa: SIM115 - the caller's
     facts = os.fstat(file.fileno())
@@ -102,7 +102,7 @@ class Mount(NamedTuple):
 
 
 def mount_of(text: str, path: str) -> Mount:
-    """Return the mount of `path`; an empty one where `text` has none."""
+    """Return the mount that holds `path`; an empty one if `text` has none."""
     closest = Mount()
     for line in text.splitlines():
         left, _, right = line.partition(" - ")

@@ -30,7 +30,8 @@ _SIGNALS = {
     25: "SIGXFSZ",
     31: "SIGSYS",
 }
-"""By their numbers on Linux (signal(7)): a bundle may be read on another system than it was written on."""
+"""By their numbers on Linux (signal(7)): a bundle may be read on another system than the one that wrote
+it."""
 
 _ENDS = {
     Exit.OK: "has finished",
@@ -89,7 +90,9 @@ def signal_name(number: int) -> str:
 
 
 def ended(code: int) -> str:
-    """'has failed' of an Exit: how a job or a node has ended. The numbers are for schedulers alone."""
+    """'has failed' for an Exit: how a job or a node has ended. The numbers themselves are only for
+    schedulers.
+    """
     return _ENDS.get(code, "has failed")
 
 
@@ -101,6 +104,6 @@ def exited(end: Exited) -> str:
 
 
 def clipped(text: str, limit: int = 200) -> str:
-    """Return one line of at most `limit` characters: what user code says may be long."""
+    """Return one line of at most `limit` characters, because text from user code may be long."""
     line = " ".join(text.split())
     return line if len(line) <= limit else line[: limit - 1] + "…"

@@ -17,16 +17,16 @@ from typing import NamedTuple, Optional
 from ddplaunch.agent.system.resolve import plain_address
 
 _LOWEST, _HIGHEST = 10000, 32767
-"""Above the usual ports of services, below those that Linux gives to outgoing connections by default."""
+"""Above the usual ports of services, and below those that Linux gives to outgoing connections by default."""
 EPHEMERAL = (32768, 60999)
 """Ports that Linux gives to outgoing connections by default."""
 _TRIES = 200
 
 
 def listen(host: Optional[str], port: int) -> socket.socket:
-    """Return a listening socket (None: on all addresses, of both families), bound as the trainer's store is.
+    """Return a listening socket, bound as the trainer's store is. None: all addresses, both families.
 
-    With SO_REUSEADDR connections in TIME_WAIT do not hold the port; a listener does. Raises OSError.
+    With SO_REUSEADDR, connections in TIME_WAIT do not hold the port, but a listener does. Raises OSError.
     """
     if host is None and socket.has_dualstack_ipv6():
         try:
@@ -53,7 +53,7 @@ def _listen(family: int, host: str, port: int) -> socket.socket:
 
 
 def first_free(host: Optional[str], job: str, attempt: int, key: bytes, purpose: str) -> socket.socket:
-    """Listen on the first free port of the job's own sequence. Raises OSError when none is free."""
+    """Listen on the first free port of the job's own sequence. Raises OSError if none is free."""
     failure = OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
     for port in sequence(f"{job} {attempt} {purpose}".encode() + key, ephemeral_range()):
         try:
@@ -66,9 +66,10 @@ def first_free(host: Optional[str], job: str, attempt: int, key: bytes, purpose:
 
 
 def sequence(seed: bytes, avoid: tuple[int, int]) -> list[int]:
-    """Return ports to try, the same for the same seed, none inside `avoid` (inclusive), unless all are.
+    """Return the ports to try, the same for the same seed; none inside `avoid` (inclusive), unless all are.
 
-    On large machines outgoing connections often may have all ports; a job must start there, too.
+    On large machines the range for outgoing connections often covers all ports, and a job must start there,
+    too.
     """
     digests = (hashlib.sha256(b"%s %d" % (seed, index)).digest() for index in range(_TRIES))
     tried = [_LOWEST + int.from_bytes(each[:4], "big") % (_HIGHEST - _LOWEST + 1) for each in digests]
@@ -76,7 +77,7 @@ def sequence(seed: bytes, avoid: tuple[int, int]) -> list[int]:
 
 
 def ephemeral_range() -> tuple[int, int]:
-    """Return the first and last port that the kernel takes for outgoing connections."""
+    """Return the first and the last port that the kernel takes for outgoing connections."""
     try:
         with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as file:
             low, high = file.read().split()

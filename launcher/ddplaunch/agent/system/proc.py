@@ -41,28 +41,28 @@ class Usage(NamedTuple):
     fetched: int = 0  # bytes from a disk, by read() or because a page of a mapped file was touched
 
     def read_since(self, before: Usage) -> int:
-        """Return bytes read since `before`: by read() or from a disk, whichever has grown more.
+        """Return the bytes read since `before`: by read() or from a disk, whichever has grown more.
 
-        Mapped files need no read(), and cached files no disk. The larger total would hide reads behind
-        libraries that were mapped first.
+        Mapped files need no read(), and cached files no disk. A sum of the two would hide reads behind
+        libraries that were mapped before.
         """
         return max(self.read - before.read, self.fetched - before.fetched)
 
 
 class MainIo(NamedTuple):
-    """Bytes that a main thread has read and written so far, of files, pipes and sockets alike."""
+    """The bytes that a main thread has read and written so far, counting files, pipes and sockets alike."""
 
     read: int
     written: int
 
 
 def stat(pid: int) -> Optional[Stat]:
-    """Return fields of /proc/PID/stat; None without such a process, or while it is being torn down."""
+    """Return fields of /proc/PID/stat; None if there is no such process, or if it is just being torn down."""
     return _stat(text(pid, "stat"))
 
 
 def thread_cpu(pid: int, tid: int) -> float:
-    """Return the CPU seconds of a thread; 0 without it."""
+    """Return the CPU seconds of a thread; 0 if it is gone."""
     thread = _stat(text(pid, f"task/{tid}/stat"))
     return thread.cpu if thread is not None else 0.0
 
@@ -85,7 +85,7 @@ def _stat(line: str) -> Optional[Stat]:
 
 
 def exit_status(descriptor: int) -> Optional[int]:
-    """Return the exit status of a pidfd's dead process, reaped or not; None before Linux 6.15."""
+    """Return the exit status of a pidfd's dead process, whether reaped or not; None before Linux 6.15."""
     info = bytearray(_PIDFD_INFO.size)
     _PIDFD_INFO.pack_into(info, 0, _PIDFD_INFO_EXIT, 0)
     try:
@@ -97,7 +97,7 @@ def exit_status(descriptor: int) -> Optional[int]:
 
 
 def usage(pid: int, known: Optional[Stat] = None) -> Optional[Usage]:
-    """Return the counters of a process; None without it. `known` saves a read of its stat."""
+    """Return the counters of a process; None if it is gone. `known` saves reading its stat."""
     process = known or stat(pid)
     if process is None:
         return None
@@ -108,7 +108,7 @@ def usage(pid: int, known: Optional[Stat] = None) -> Optional[Usage]:
 
 
 def main_io(pid: int) -> Optional[MainIo]:
-    """Return the bytes of a process's main thread; None where they cannot be read."""
+    """Return the bytes of a process's main thread; None if they cannot be read."""
     numbers = dict(_pairs(text(pid, f"task/{pid}/io")))
     return MainIo(numbers["rchar"], numbers["wchar"]) if {"rchar", "wchar"} <= numbers.keys() else None
 
@@ -120,7 +120,7 @@ def wanted(pid: int) -> Optional[float]:
 
 
 def cpu_times() -> dict[int, float]:
-    """Return the CPU seconds of every process that is seen here."""
+    """Return the CPU seconds of every process that can be seen here."""
     pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
     return {pid: process.cpu for pid in pids if (process := stat(pid)) is not None}
 
@@ -131,7 +131,7 @@ def children(pid: int) -> list[int]:
 
 
 def network(pid: int) -> str:
-    """Return the name of its network namespace; "" where it cannot be read."""
+    """Return the name of its network namespace; "" if it cannot be read."""
     try:
         return os.readlink(f"/proc/{pid}/ns/net")
     except OSError:
@@ -139,7 +139,7 @@ def network(pid: int) -> str:
 
 
 def thread_names(pid: int) -> dict[int, str]:
-    """Return the names of its threads by their numbers; none where it has ended."""
+    """Return the names of its threads by their numbers; none if it has ended."""
     try:
         tids = [int(name) for name in os.listdir(f"/proc/{pid}/task")]
     except OSError:
@@ -154,13 +154,13 @@ def environment(pid: int) -> dict[str, str]:
 
 
 def wchan(pid: int) -> str:
-    """Return the kernel function in which its main thread sleeps; "" where it cannot be read."""
+    """Return the kernel function in which its main thread sleeps; "" if it cannot be read."""
     name = text(pid, "wchan").strip()
     return "" if name == "0" else name
 
 
 def program(pid: int) -> str:
-    """Return the file name of the process's executable; "" where it cannot be read."""
+    """Return the file name of the process's executable; "" if it cannot be read."""
     try:
         return os.path.basename(os.readlink(f"/proc/{pid}/exe"))
     except OSError:
@@ -168,12 +168,12 @@ def program(pid: int) -> str:
 
 
 def off_cpu_for(pid: int, tid: int = 0) -> Optional[float]:
-    """Return the seconds since a thread last had a CPU; None where the kernel does not tell.
+    """Return the seconds since a thread last had a CPU; None if the kernel does not tell.
 
     `tid`: 0 for the main thread.
 
-    Each CPU has a clock of its own, without the time that the host or interrupts have taken: we go to the
-    CPU of that thread to read it.
+    Each CPU has its own clock, without the time that the host or interrupts have taken. So we go to that
+    thread's CPU to read it.
     """
     task = f"{pid}/task/{tid or pid}"
     words = text(task, "stat").rpartition(")")[2].split()
@@ -190,7 +190,7 @@ def off_cpu_for(pid: int, tid: int = 0) -> Optional[float]:
 
 
 def _ran_at(task: str) -> Optional[float]:
-    """Return when a thread last had a CPU, in seconds by the clock of the scheduler."""
+    """Return when a thread last had a CPU, in seconds by the scheduler's clock."""
     for line in text(task, "sched").splitlines():
         name, _, value = line.partition(":")
         if name.strip() == "se.exec_start":
@@ -202,13 +202,13 @@ class ThreadWait(NamedTuple):
     """The futex for which a thread waits."""
 
     futex: str  # its address
-    timed: bool  # it gives up, or looks again, after a while
+    timed: bool  # it gives up or looks again after a while
     own: bool  # only threads of its own process can wake it
     switches: int  # voluntary context switches of the thread so far
 
 
 def thread_wait(pid: int, tid: int) -> Optional[ThreadWait]:
-    """Return what a thread waits for; None: for no futex, or it cannot be read."""
+    """Return what a thread waits for; None: it waits for no futex, or this cannot be read."""
     call = text(pid, f"task/{tid}/syscall").split()
     if len(call) < 7 or call[0] != str(_FUTEX):
         return None
@@ -225,9 +225,9 @@ def maps_library(pid: int, name: str) -> bool:
 
 
 def path_from_here(pid: int, path: str) -> str:
-    """Return where a file of the process's is found from here: it may see other mounts, as in a container.
+    """Return where a file of the process is found from here: it may see other mounts, as in a container.
 
-    A relative path begins in its working directory.
+    A relative path starts in the process's working directory.
     """
     theirs, ours = (_link(f"{each}/ns/mnt") for each in (pid, "self"))
     if theirs in ("", ours):
@@ -301,7 +301,7 @@ def _pairs(lines: str) -> list[tuple[str, int]]:
 
 
 def text(pid: Union[int, str], name: str) -> str:
-    """Return what /proc/PID/NAME says; empty where it cannot be read."""
+    """Return what /proc/PID/NAME says; empty if it cannot be read."""
     try:
         with open(f"/proc/{pid}/{name}", "rb", buffering=0) as file:
             return file.read().decode(errors="replace")

@@ -1,6 +1,6 @@
 """This process and its relatives: prctl, the process tree, what it may do, who connects to it, its programs.
 
-These are Linux calls that Python lacks, and a few lines around those that it has.
+These are Linux calls that Python lacks, with a few lines around those that it has.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ def prctl(option: int, argument: int) -> None:
 
 
 def die_with_parent(parent: int, with_signal: int = signal.SIGTERM) -> None:
-    """Have the kernel send us `with_signal` when our parent, `parent`, dies; now, if it is dead. Raises
-    OSError.
+    """Have the kernel send us `with_signal` when `parent`, our parent, dies; at once if it is dead already.
 
-    The kernel watches the parent *thread*: a parent that starts us from a thread must keep that thread.
+    Raises OSError. The kernel watches the parent *thread*: if a parent starts us from a thread, it must keep
+    that thread.
     """
     prctl(PR_SET_PDEATHSIG, with_signal)
     if os.getppid() != parent:
@@ -50,7 +50,9 @@ def die_with_parent(parent: int, with_signal: int = signal.SIGTERM) -> None:
 
 
 def open_pid(pid: int) -> Optional[int]:
-    """Return a descriptor that is readable when the process ends; None: gone, or a Linux before 5.3."""
+    """Return a descriptor that is readable when the process ends; None: it is gone, or Linux is older than
+    5.3.
+    """
     try:
         return os.pidfd_open(pid)
     except (OSError, AttributeError):
@@ -63,7 +65,7 @@ def adopt_orphans() -> None:
 
 
 def send(pid: int, number: int) -> None:
-    """Send a signal to a process, or with -pid to its group, that may be gone."""
+    """Send a signal to a process, or with -pid to its group, which may be gone."""
     try:
         os.kill(pid, number)
     except (ProcessLookupError, PermissionError):
@@ -71,9 +73,9 @@ def send(pid: int, number: int) -> None:
 
 
 def run_and_exit(work: Callable[[], int], failed: int) -> NoReturn:
-    """Run `work` in this forked process, and end the process with the exit code that it returns.
+    """Run `work` in this forked process, and end the process with the exit code that `work` returns.
 
-    `failed` is the exit code where `work` raises.
+    `failed` is the exit code if `work` raises.
     """
     code = failed
     try:
@@ -108,11 +110,11 @@ def descendants(root: int) -> list[int]:
 
 
 def accept_own(listener: socket.socket) -> Iterator[tuple[socket.socket, int]]:
-    """Yield the waiting connections of our own user to a Unix socket, each with its process; close others.
+    """Yield the waiting connections to a Unix socket from our own user, each with its process; close others.
 
-    The pid is the kernel's: the process may be in another pid namespace.
+    The pid comes from the kernel, because the process may be in another pid namespace.
     """
-    from socket import SO_PEERCRED, SOL_SOCKET  # most who import this module need no socket
+    from socket import SO_PEERCRED, SOL_SOCKET  # most modules that import this one need no socket
 
     while True:
         try:
@@ -135,9 +137,9 @@ def own_command() -> list[str]:
 
 
 def inherited() -> list[int]:
-    """Return the descriptors beside 0, 1 and 2 that we have been given: `<(command)`, `3<file`, make's pipes.
+    """Return the descriptors, besides 0, 1 and 2, that we were given: `<(command)`, `3<file`, make's pipes.
 
-    What Python opens itself is not inherited by others, and none of them.
+    Descriptors that Python opens itself are not inherited by others, and are not among them.
     """
     descriptors = []
     for name in os.listdir("/proc/self/fd"):
@@ -145,7 +147,7 @@ def inherited() -> list[int]:
         try:
             if number > 2 and os.get_inheritable(number):
                 descriptors.append(number)
-        except OSError:  # that of the list itself
+        except OSError:  # the list's own descriptor
             continue
     return sorted(descriptors)
 
@@ -153,7 +155,7 @@ def inherited() -> list[int]:
 def forget_coercion() -> None:
     """Remove what Python itself has put into the environment, so that the user's command does not get it.
 
-    In the C locale it sets LC_CTYPE=C.UTF-8 for its children (PEP 538).
+    In the C locale Python sets LC_CTYPE=C.UTF-8 for its children (PEP 538).
     """
     if os.environ.get("LC_CTYPE") not in ("C.UTF-8", "C.utf8", "UTF-8"):
         return
@@ -175,7 +177,7 @@ _FIRST_NAMESPACE = ["0", "0", "4294967295"]
 
 
 def has_capability(*capabilities: int) -> bool:
-    """Whether it has one of them in the first user namespace: only there they lift a limit."""
+    """Whether it has one of these in the first user namespace: only there do they lift a limit."""
     try:
         with open("/proc/self/status", encoding="utf-8", errors="replace") as file:
             held = next(line.split()[1] for line in file if line.startswith("CapEff:"))
@@ -185,7 +187,7 @@ def has_capability(*capabilities: int) -> bool:
 
 
 def is_in_first_namespace() -> bool:
-    """Whether its user namespace is the first one, as outside of containers for users who are not root."""
+    """Whether its user namespace is the first one, as it is outside containers for users who are not root."""
     try:
         with open("/proc/self/uid_map", encoding="ascii") as file:
             return file.read().split() == _FIRST_NAMESPACE

@@ -1,4 +1,4 @@
-"""Resolves names within a time limit: getaddrinfo has none, and a dead name server takes it 30 s."""
+"""Resolves names within a time limit: getaddrinfo has none, and with a dead name server it takes 30 s."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from ddplaunch.agent.system.background import Task
 
 
 class UnknownNameError(Exception):
-    """There is no such name, by the resolver's answer."""
+    """There is no such name, the resolver says."""
 
 
 class UnansweredNameError(Exception):
-    """The resolver failed or did not answer in time; the name may exist."""
+    """The resolver failed or did not answer in time. The name may exist."""
 
 
 _UNKNOWN = {socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)}
@@ -31,7 +31,7 @@ def resolve(name: str, deadline: float) -> list[str]:
 
 
 def socket_addresses(name: str, deadline: float) -> list[tuple[Any, ...]]:
-    """Return getaddrinfo's socket addresses, IPv6 scopes included. Raises as `resolve` does."""
+    """Return getaddrinfo's socket addresses, including IPv6 scopes. Raises as `resolve` does."""
     answer: list[Union[list[tuple[Any, ...]], OSError, UnicodeError]] = []
     Task(_look_up, name, answer, name=f"resolve {name}").join(max(0.0, deadline - time.monotonic()))
     if not answer:
@@ -47,7 +47,7 @@ def socket_addresses(name: str, deadline: float) -> list[tuple[Any, ...]]:
 def _look_up(name: str, answer: list[Union[list[tuple[Any, ...]], OSError, UnicodeError]]) -> None:
     try:
         answer.append([to for *_, to in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)])
-    except (OSError, UnicodeError) as error:  # a name that IDNA refuses, e.g. a label of 64 letters
+    except (OSError, UnicodeError) as error:  # a name that IDNA refuses, as with a label of 64 letters
         answer.append(error)
 
 
@@ -73,5 +73,5 @@ def family(address: str) -> str:
 
 
 def plain_address(address: str) -> str:
-    """Return the address without the prefix that IPv4 has on a socket of both families."""
+    """Return the address without the prefix that an IPv4 address has on a socket of both families."""
     return address[7:] if address.startswith("::ffff:") and "." in address else address

@@ -1,8 +1,8 @@
 """Signals that are passed on from process to process until they reach the user's command.
 
-Between the sender of a signal and the command stand several processes of ours. Each of them reads its
-signals from a descriptor (signalfd(2)): none is lost while a process starts, none interrupts it, and each
-says who sent it. Blocked signals are inherited: a program that wants them calls `unblock`.
+Several processes of ours are between the sender of a signal and the command. Each of them reads its signals
+from a descriptor (signalfd(2)). So none is lost while a process starts, none interrupts it, and each says who
+sent it. Blocked signals are inherited: a program that wants them calls `unblock`.
 """
 
 from __future__ import annotations
@@ -30,17 +30,18 @@ CRASHES = frozenset(
         signal.SIGABRT,
     ]
 )
-"""What a program sends to itself when it crashes. From outside they come for faulthandler, as others do."""
+"""Signals that a program sends to itself when it crashes. From outside they come for faulthandler, as others
+do."""
 _OWN = (signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ)
-"""These no program can catch, or they tell a process of its own children and files."""
+"""No program can catch these, or they tell a process about its own children and files."""
 FORWARDED = frozenset(int(number) for number in signal.valid_signals()) - {int(number) for number in _OWN}
-"""Signals that are passed on, real-time signals among them."""
+"""Signals that are passed on, including real-time signals."""
 PAUSES = frozenset([signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU])
-"""Ctrl-Z, and a background job at the terminal: the process stops until SIGCONT."""
+"""Ctrl-Z, and a background job that uses the terminal: the process stops until SIGCONT."""
 REQUESTS = FORWARDED - CRASHES - PAUSES
-"""Of these, those by which somebody asks a program for something."""
+"""Among these, the ones by which somebody asks a program for something."""
 _TWICE = 1.0
-"""Seconds in which one signal to a whole process tree comes a second time, from our parent."""
+"""Seconds within which a signal to a whole process tree comes a second time, from our parent."""
 _SI_KERNEL = 0x80
 _INFO = struct.Struct("=IiiII108x")  # the first five fields of struct signalfd_siginfo, of 128 bytes
 
@@ -55,7 +56,7 @@ class Received(NamedTuple):
 
     @property
     def by_terminal(self) -> bool:
-        """Whether it was typed."""
+        """Whether somebody typed it."""
         return self.from_kernel and self.number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP)
 
     @property
@@ -68,10 +69,10 @@ class Received(NamedTuple):
 
 
 class SignalReader:
-    """Reads the signals `numbers` of this process, those too that its caller ignores (nohup, INT behind `&`).
+    """Reads the signals `numbers` of this process, even those its caller ignores (nohup, INT behind `&`).
 
-    The command inherits that, unless it sets a handler: then it wants the signal.
-    For processes with one thread. Raises OSError where there is no signalfd.
+    The command inherits that they are ignored, unless it sets a handler: then it wants the signal. For
+    processes with one thread. Raises OSError if there is no signalfd.
     """
 
     def __init__(self, numbers: Iterable[int] = FORWARDED) -> None:
@@ -86,13 +87,13 @@ class SignalReader:
             code = ctypes.get_errno()
             raise OSError(code, f"signalfd: {os.strerror(code)}")
         self._parent = os.getppid()
-        self._last: dict[int, tuple[float, bool]] = {}  # number -> when it last came, and from our parent?
+        self._last: dict[int, tuple[float, bool]] = {}  # number -> when it last came, from our parent?
 
     def fileno(self) -> int:
         return self._fd
 
     def read(self) -> list[Received]:
-        """Return what has come, oldest first, without our own and without second copies."""
+        """Return what has come, the oldest first, without our own signals and without second copies."""
         received: list[Received] = []
         while True:
             try:
@@ -111,9 +112,9 @@ class SignalReader:
         if received.number == signal.SIGCHLD:
             return True
         if received.sender == os.getpid() or (received.number == signal.SIGXCPU and received.from_kernel):
-            return False  # our own limit of processor time, not the command's
+            return False  # it is our own limit of processor time, not the command's
         # A scheduler may signal the whole process tree. Then our parent, which passes on its own copy, is the
-        # second to send it.
+        # second one to send it.
         now = time.monotonic()
         by_parent = received.sender == self._parent
         if by_parent or _is_ancestor(received.sender):
@@ -126,13 +127,15 @@ class SignalReader:
 
 
 class BySignal(int):
-    """The exit code of a command that a signal has ended, as a shell shows it: 128 + its number."""
+    """The exit code of a command that a signal has ended, in a shell's form: 128 + the signal's number."""
 
     def __new__(cls, number: int) -> BySignal:
         return super().__new__(cls, 128 + number)
 
     def die(self) -> None:
-        """End this process by the same signal: a shell's loop ends only if its command died of Ctrl-C."""
+        """End this process by the same signal, because a shell's loop ends only if its command died of
+        Ctrl-C.
+        """
         number = self - 128
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
         if number not in (signal.SIGKILL, signal.SIGSTOP):
@@ -147,27 +150,27 @@ def unblock() -> None:
 
 
 def is_ignored(number: int) -> bool:
-    """Whether our caller, or we ourselves, have had this process ignore the signal."""
+    """Whether our caller, or we ourselves, make this process ignore the signal."""
     return signal.getsignal(number) is signal.SIG_IGN
 
 
 def has_handler(pid: int, number: int) -> bool:
-    """Whether the process has a handler for the signal. False where it is gone."""
+    """Whether the process has a handler for the signal. False if it is gone."""
     return bool(_mask(pid, "SigCgt:") >> (number - 1) & 1)
 
 
 def is_caught(pid: int, number: int) -> bool:
-    """Whether the process has a handler for the signal, or ignores it. False where it is gone."""
+    """Whether the process has a handler for the signal, or ignores it. False if it is gone."""
     return has_handler(pid, number) or bool(_mask(pid, "SigIgn:") >> (number - 1) & 1)
 
 
 def is_awaited(pid: int, number: int) -> bool:
-    """Whether the signal does not just end the process, which handles, ignores or blocks it."""
+    """Whether the signal does not simply end the process, because it handles, ignores or blocks it."""
     return is_caught(pid, number) or bool(_mask(pid, "SigBlk:") >> (number - 1) & 1)
 
 
 def sender(received: Received) -> str:
-    """Return who sent it: ` from process 12 (timeout, user alice)`. Empty where it is not known."""
+    """Return who sent it: ` from process 12 (timeout, user alice)`. Empty if that is not known."""
     stat = proc.stat(received.sender) if received.sender else None
     if stat is None:
         return ""

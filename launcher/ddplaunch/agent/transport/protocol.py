@@ -36,20 +36,20 @@ _REPORT_ERRORS: dict[int, tuple[int, int]] = {
     socket.AF_INET: (socket.IPPROTO_IP, 11),
     socket.AF_INET6: (socket.IPPROTO_IPV6, 25),
 }
-"""IP_RECVERR of linux/in.h and IPV6_RECVERR of linux/in6.h, for which Python has no names."""
+"""IP_RECVERR in linux/in.h and IPV6_RECVERR in linux/in6.h; Python has no names for them."""
 _ORIGIN = 4
 _ICMP = (2, 3)
-"""Where a sock_extended_err has its origin, and the origins that are ICMP: linux/errqueue.h."""
+"""Where a sock_extended_err has its origin, and which origins mean ICMP: linux/errqueue.h."""
 
 
 class RejectedError(ConnectionRefusedError):
-    """An ICMP message refuses the connection. A host refuses by TCP, so it is a firewall's."""
+    """An ICMP message refuses the connection. A host refuses with TCP, so this is a firewall."""
 
 
 def connect(address: str, port: int, seconds: float) -> socket.socket:
     """Return a socket connected to a numeric address. Raises OSError.
 
-    Before Linux 5.8, whose kernel does not tell who refused, RejectedError is never raised.
+    Before Linux 5.8, the kernel does not tell who refused, and RejectedError is never raised.
     """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     connection = socket.socket(family, socket.SOCK_STREAM)
@@ -57,7 +57,7 @@ def connect(address: str, port: int, seconds: float) -> socket.socket:
         connection.settimeout(seconds)
         _report_errors(connection, True)
         connection.connect((address, port))
-        _report_errors(connection, False)  # a later ICMP message would end the connection
+        _report_errors(connection, False)  # otherwise a later ICMP message would end the connection
     except OSError as error:
         rejected = isinstance(error, ConnectionRefusedError) and _is_by_icmp(connection)
         connection.close()
@@ -82,13 +82,13 @@ def _is_by_icmp(connection: socket.socket) -> bool:
 
 
 HELLO_LIMIT = 1024
-"""Bytes read, and kept, from an unauthenticated client."""
+"""Bytes to read and keep from an unauthenticated client."""
 HELLO_SECONDS = 5.0
 """Seconds for a client to authenticate."""
 LINE_LIMIT = 32 * 1024 * 1024
-"""Bytes of the longest line: the evidence of a node with many ranks takes a few MiB."""
+"""Bytes in the longest line: the evidence of a node with many ranks takes a few MiB."""
 _ADDRESS_SECONDS = 3.0
-"""Seconds at most for one address when a name has several: a dead one must leave time for the next."""
+"""Seconds at most for one address if a name has several: a dead one must leave time for the next."""
 _CHUNK = 256 * 1024
 _PMTU, _BYTES_ACKED, _MIN_RTT, _UNSET = 60, 120, 148, 0xFFFFFFFF
 """Offsets in struct tcp_info (linux/tcp.h), of the second since Linux 4.1, the third since 4.6; no value."""
@@ -98,11 +98,13 @@ Message = tuple[str, Body]
 
 
 class ProtocolError(Exception):
-    """The peer cannot be reached or does not follow the protocol; the subclass says which."""
+    """The peer cannot be reached, or does not follow the protocol. The subclass says which."""
 
 
 class UnreachableError(ProtocolError):
-    """No connection. `kind`: not-found | unanswered | refused | rejected | timeout | unreachable | reset."""
+    """There is no connection. `kind`: not-found | unanswered | refused | rejected | timeout | unreachable |
+    reset.
+    """
 
     def __init__(self, kind: str, detail: str) -> None:
         super().__init__(detail)
@@ -119,7 +121,7 @@ class StrangerError(ProtocolError):
 
 
 class RefusedError(ProtocolError):
-    """ddplaunch answers for `job`, and refuses us. `why`: key (another job or attempt) | version."""
+    """ddplaunch answers for `job` and refuses us. `why`: key (another job or attempt) | version."""
 
     def __init__(self, why: str, detail: str, job: str = "") -> None:
         super().__init__(detail)
@@ -132,12 +134,12 @@ class LostError(ProtocolError):
 
 
 def encode(data: Any) -> bytes:
-    """Return the bytes of `data` in a line."""
+    """Return the bytes of `data` as they are in a line."""
     return json.dumps(data, separators=(",", ":")).encode()
 
 
 class Seal:
-    """Makes and checks the lines of one connection. Pure but for its counters."""
+    """Makes and checks the lines of one connection. Pure, except for its counters."""
 
     def __init__(self, key: bytes, attempt: int, server: bool) -> None:
         self._key = hmac.digest(key, b"ddplaunch attempt %d" % attempt, "sha256")
@@ -151,13 +153,13 @@ class Seal:
         return self.seal_text(encode(data))
 
     def seal_text(self, text: bytes) -> bytes:
-        """Return the next line to send, of bytes that `encode` returned."""
+        """Return the next line to send, from bytes that `encode` returned."""
         line = self._mac(self._directions[0], self._sent, text) + b" " + text + b"\n"
         self._sent += 1
         return line
 
     def open(self, line: bytes) -> Optional[Any]:
-        """Return the data of the next line received; None when its MAC is wrong."""
+        """Return the data in the next line received; None if its MAC is wrong."""
         mac, _, text = line.rstrip(b"\r\n").partition(b" ")
         if not hmac.compare_digest(mac, self._mac(self._directions[1], self._received, text)):
             return None
@@ -170,7 +172,7 @@ class Seal:
 
 
 class ServerHandshake:
-    """The server's side of the first three lines, for blocking and asynchronous callers alike."""
+    """The server's side of the first three lines, for both blocking and asynchronous callers."""
 
     def __init__(self, key: bytes, attempt: int, job: str = "") -> None:
         self.seal = Seal(key, attempt, server=True)
@@ -180,7 +182,9 @@ class ServerHandshake:
         self.hello = _plain({"ddplaunch": VERSION, "nonce": self._nonce})
 
     def answer(self, line: bytes) -> tuple[bytes, bool]:
-        """Return the answer to the client's first line, and whether it knows the key; if not, close."""
+        """Return the answer to the client's first line, and whether the client knows the key. If not,
+        close.
+        """
         theirs = _version_of(line.partition(b" ")[2])
         if theirs is not None and theirs != VERSION:
             return _plain({"refused": "version", "ddplaunch": VERSION}), False
@@ -194,7 +198,7 @@ class ServerHandshake:
 
 
 def message(data: Any) -> Optional[Message]:
-    """Return (kind, body) of an opened line; None when it is not a message."""
+    """Return (kind, body) of an opened line; None if it is no message."""
     if not isinstance(data, dict):
         return None
     kind, body = data.get("kind"), data.get("body")
@@ -206,7 +210,7 @@ def _plain(data: Any) -> bytes:
 
 
 def _parsed(text: bytes) -> Any:
-    """Return the JSON value; None when it is none, or is nested too deeply."""
+    """Return the JSON value; None if it is not JSON, or is nested too deeply."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -214,7 +218,7 @@ def _parsed(text: bytes) -> Any:
 
 
 def _version_of(text: bytes) -> Optional[int]:
-    """Return the version in a hello or a plain refusal; None when it is neither."""
+    """Return the version in a hello or in a plain refusal; None if it is neither."""
     data = _parsed(text)
     version = data.get("ddplaunch") if isinstance(data, dict) else None
     return version if type(version) is int else None
@@ -253,9 +257,9 @@ class Channel:
     def accept(
         cls, connection: socket.socket, key: bytes, attempt: int, deadline: float, job: str = ""
     ) -> Channel:
-        """Do the server's side on an accepted socket. Raises LostError or RefusedError, and then closes it.
+        """Do the server's side on an accepted socket. Raises LostError or RefusedError after closing it.
 
-        `job`: its name, sent to clients of another job.
+        `job`: its name, which is sent to clients of another job.
         """
         channel = cls(connection)
         handshake = ServerHandshake(key, attempt, job)
@@ -275,15 +279,16 @@ class Channel:
         return channel
 
     def send(self, kind: str, body: Body, timeout: float = 30.0) -> None:
-        """Send a message. Raises LostError when the connection is gone, or takes no data in time."""
+        """Send a message. Raises LostError if the connection is gone, or takes no data in time."""
         data = {"kind": kind, "body": self.redactor.hide(body)}
         with self._sending:
             self._write(self._seal.seal(data), time.monotonic() + timeout)
 
     def receive(self, timeout: float) -> Optional[Message]:
-        """Return the next message, or None when none came in time. Raises LostError.
+        """Return the next message, or None if none came in time. Raises LostError.
 
-        After `fileno()` became readable, call with timeout 0 until None: several may have come at once.
+        After `fileno()` has become readable, call this with timeout 0 until it returns None: several may have
+        come at once.
         """
         line = self._line(time.monotonic() + timeout, LINE_LIMIT)
         if line is None:
@@ -303,12 +308,12 @@ class Channel:
 
     @property
     def acknowledged(self) -> int:
-        """Return the bytes that the peer's kernel has acknowledged; 0 where ours does not count them."""
+        """Return how many bytes the peer's kernel has acknowledged; 0 if ours does not count them."""
         info = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)[_BYTES_ACKED:]
         return int.from_bytes(info[:8], sys.byteorder) if len(info) >= 8 else 0
 
     def link(self) -> tuple[int, ...]:
-        """Return microseconds of the shortest round trip and the path MTU; 0: the kernel does not tell."""
+        """Return the shortest round trip in microseconds, and the path MTU; 0: the kernel does not tell."""
         info = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256).ljust(256, b"\0")
         return tuple(int.from_bytes(info[at : at + 4], sys.byteorder) % _UNSET for at in (_MIN_RTT, _PMTU))
 
@@ -336,7 +341,7 @@ class Channel:
             raise _refusal(line)
 
     def _hello_line(self, deadline: float) -> bytes:
-        """Return the server's first line. Raises StrangerError, or UnreachableError when it hangs up."""
+        """Return the server's first line. Raises StrangerError, or UnreachableError if it hangs up."""
         try:
             line = self._line(deadline, HELLO_LIMIT)
         except LostError as error:
@@ -350,7 +355,7 @@ class Channel:
         return line
 
     def _line(self, deadline: float, limit: int) -> Optional[bytes]:
-        """Return the next line; None while incomplete at the deadline. Raises LostError."""
+        """Return the next line; None if it is incomplete at the deadline. Raises LostError."""
         while True:
             end = self._buffer.find(b"\n", self._scanned)
             if end >= 0:
@@ -439,10 +444,10 @@ def _name(error: OSError) -> str:
 
 
 def _keep_alive(connection: socket.socket) -> None:
-    """Have the kernel notice a peer that vanished without closing, within about a minute.
+    """Have the kernel notice, within about a minute, that a peer vanished without closing.
 
-    Keep-alive does not run while data is unacknowledged: then TCP_USER_TIMEOUT counts, without which the
-    kernel would resend for a quarter of an hour.
+    Keep-alive does not run while data is unacknowledged. Then TCP_USER_TIMEOUT counts; without it the kernel
+    would resend for a quarter of an hour.
     """
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     minute = {"TCP_KEEPIDLE": 20, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 60_000}

@@ -1,4 +1,4 @@
-"""Identifies a foreign server at the address of the hub or of a peer, by its greeting or its answer."""
+"""Identifies a foreign server at the address of the hub or of a peer, from its greeting or its answer."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _STORE_PING = struct.pack("<BIBI", 0, 0x3C85F7CE, 13, 0x64647031)
 """The first bytes of any client of torch's TCPStore: validate, then ping, which returns the last number."""
 _STORE_PONG = _STORE_PING[-4:]
 _QUESTIONS = (_STORE_PING, b"GET / HTTP/1.0\r\n\r\n")
-"""Harmless to any server, and answered only by the kind of server that is meant."""
+"""These harm no server, and only the kind of server that is meant answers them."""
 
 OURS = b'{"ddplaunch"'
-"""The first bytes of any server of ddplaunch, of any job."""
+"""The first bytes of any ddplaunch server, of any job."""
 _SIGNS = (
     (b"HTTP/", "it speaks HTTP (a web server, a proxy, or a service mesh)"),
     (_STORE_PONG, "it is the TCPStore of another training job"),
@@ -26,7 +26,7 @@ _SIGNS = (
 
 
 def is_job(greeting: bytes) -> bool:
-    """Whether the greeting is that of another training job."""
+    """Whether the greeting is another training job's."""
     return greeting.startswith((_STORE_PONG, OURS))
 
 
@@ -39,7 +39,7 @@ def describe(greeting: bytes) -> str:
 
 
 def ask(host: str, port: int, seconds: float) -> bytes:
-    """Return the answer of a silent listener to our questions; b"" when it sends nothing or hangs up."""
+    """Return a silent listener's answer to our questions; b"" if it sends nothing or hangs up."""
     for question in _QUESTIONS:
         answer = _ask(host, port, question, seconds / len(_QUESTIONS))
         if answer:

@@ -1,6 +1,6 @@
 """Requests to a cluster's API server: time limits, retries, readable errors, and what the user may do.
 
-Only this module uses the `kubernetes` client, which takes most of a second to import, so it does that at the
+Only this module uses the `kubernetes` client. Importing it takes most of a second, so that happens at the
 first request. The client finds the cluster and the credentials; objects stay plain JSON.
 """
 
@@ -36,7 +36,7 @@ _ROLE = "docs/how-to/kubernetes.md has the whole Role"
 
 
 class RefusedError(ClusterError):
-    """The API server refused a request. `status` is HTTP's, `reason` the API's."""
+    """The API server refused a request. `status` is HTTP's, `reason` is the API's."""
 
     def __init__(self, message: str, hint: str, status: int, reason: str) -> None:
         super().__init__(message, hint)
@@ -45,12 +45,12 @@ class RefusedError(ClusterError):
 
     @property
     def of_webhook(self) -> bool:
-        """Whether a webhook failed, and not the server itself."""
+        """Whether a webhook failed, rather than the server itself."""
         return self.status >= 500 and "webhook" in self.message
 
 
 class Permission(NamedTuple):
-    """A rule that a Role must have. `resource` may name a subresource, as in pods/log."""
+    """A rule that a Role must have. `resource` may name a subresource, such as pods/log."""
 
     verb: str
     resource: str
@@ -61,7 +61,7 @@ class Permission(NamedTuple):
 
 
 def lacking(missing: list[Permission], namespace: str, user: str = "") -> ClusterError:
-    """Return the error for a user who lacks permissions; it names each of them."""
+    """Return the error for a user who lacks permissions. It names each of them."""
     grouped: dict[tuple[str, str], list[str]] = {}
     for each in missing:
         grouped.setdefault((each.group, each.resource), []).append(each.verb)
@@ -77,7 +77,7 @@ def lacking(missing: list[Permission], namespace: str, user: str = "") -> Cluste
 
 
 def explained_refusal(status: int, body: dict[str, Any], what: str) -> RefusedError:
-    """Return the error for an HTTP error status; `what` was requested, as in "create Job digits"."""
+    """Return the error for an HTTP error status. `what` is what was requested, as in "create Job digits"."""
     message = str(body.get("message") or "").strip() or f"HTTP status {status} without a message"
     reason = str(body.get("reason") or "")
     message, hint = _explained(status, message, body.get("details") or {})
@@ -148,21 +148,21 @@ def _forbidden(message: str) -> tuple[str, str]:
 
 
 def _bare(text: str) -> str:
-    """Return the text on one line, without braces, which `format` would read."""
+    """Return the text on one line, without braces, because `format` would interpret these."""
     return " ".join(text.split()).replace("{", "(").replace("}", ")")
 
 
 FIRST_PATIENCE = 10.0
-"""Seconds to retry a server that has not answered yet: it may be the wrong one."""
+"""Seconds to retry a server that has never answered yet: it may be the wrong one."""
 PATIENCE = 120.0
-"""Seconds to retry a server that has answered before: control planes are upgraded, and come back."""
+"""Seconds to retry a server that has answered before: control planes are upgraded and come back."""
 _WEBHOOK_PATIENCE = 10.0
 """Seconds to retry while a webhook fails: it may be restarting."""
 _CONNECT, _READ = 5.0, 20.0
 _PAUSE = 1.0
 _BUSY = frozenset({429, 500, 502, 503, 504})
 _CONNECTIONS = 256
-"""Connections that are kept open, one for each node's log."""
+"""Connections to keep open, one for each node's log."""
 _NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 Query = Mapping[str, str | int]
@@ -173,7 +173,7 @@ class SilentError(ClusterError):
 
 
 class Response(NamedTuple):
-    """Answer of the API server. `unsure`: an earlier try got no answer, and may have had its effect."""
+    """The API server's answer. `unsure`: an earlier try got no answer, and may have taken effect."""
 
     status: int
     body: Json
@@ -192,10 +192,10 @@ class ClusterContext(NamedTuple):
 
 
 class Api:
-    """Client of the cluster that kubectl finds: by $KUBECONFIG, ~/.kube/config, or the pod's service account.
+    """Client of the cluster that kubectl finds: from $KUBECONFIG, ~/.kube/config or a service account.
 
-    Every request raises UsageError where the `kubernetes` package is missing, ClusterError without a usable
-    kubeconfig.
+    Every request raises UsageError if the `kubernetes` package is missing, and ClusterError if there is no
+    usable kubeconfig.
     """
 
     def __init__(self) -> None:
@@ -228,12 +228,12 @@ class Api:
         return ApiClient(configuration).rest_client.pool_manager
 
     def close(self) -> None:
-        """Close the connections; a later request opens new ones."""
+        """Close the connections. A later request opens new ones."""
         if "_pool" in self.__dict__:
             self._pool.clear()
 
     def headers(self) -> dict[str, str]:
-        """Return headers with the user's credentials; an expired token is renewed. Raises ClusterError."""
+        """Return headers with the user's credentials. An expired token is renewed. Raises ClusterError."""
         found = {"User-Agent": f"ddplaunch/{__version__}", "Accept": "application/json"}
         with self._lock, _logged_errors() as errors:
             for auth in self.configuration.auth_settings().values():
@@ -256,10 +256,10 @@ class Api:
         kind: str = "application/json",
         patience: float | None = None,
     ) -> Response:
-        """Send a request and return the answer. `what` it does, as in "list the pods", is for error messages.
+        """Send a request and return the answer. `what` it does, as in "list the pods", is for messages.
 
-        A request without an answer is sent again for `patience` seconds, so it may arrive twice. Raises
-        RefusedError for an error of the server, SilentError when no answer comes.
+        A request that gets no answer is sent again for `patience` seconds, so it may arrive twice. Raises
+        RefusedError for an error of the server, and SilentError if no answer comes.
         """
         if patience is None:
             patience = PATIENCE if self._has_answered else FIRST_PATIENCE
@@ -289,11 +289,11 @@ class Api:
             time.sleep(_PAUSE)
 
     def get(self, path: str, what: str, query: Query | None = None, patience: float | None = None) -> Json:
-        """Return an object or a list. Raises RefusedError, SilentError."""
+        """Return an object or a list. Raises RefusedError and SilentError."""
         return self.request("GET", path, what, query=query, patience=patience).body
 
     def find(self, path: str, what: str, patience: float | None = None) -> Json | None:
-        """Return an object; None where the name or the kind is unknown. Raises RefusedError, SilentError."""
+        """Return an object; None if the name or the kind is unknown. Raises RefusedError and SilentError."""
         try:
             return self.get(path, what, patience=patience)
         except RefusedError as error:
@@ -303,7 +303,7 @@ class Api:
 
     @contextmanager
     def stream(self, path: str, what: str, query: Query, silence: float) -> Iterator[Any]:
-        """Yield urllib3's response, to be read as it grows.
+        """Yield urllib3's response, so that it can be read as it grows.
 
         Raises RefusedError, and SilentError after `silence` seconds without a byte.
         """
@@ -369,7 +369,7 @@ class Api:
 
 
 def _keepalive() -> list[tuple[int, int, int]]:
-    """Return socket options that detect a vanished peer of a quiet stream within half a minute."""
+    """Return socket options that notice within half a minute that the peer of a quiet stream has vanished."""
     from urllib3.connection import HTTPConnection
 
     return [
@@ -386,7 +386,7 @@ def _is_hopeless(error: ClusterError) -> bool:
 
 
 def _json(data: bytes) -> Json:
-    """Return the JSON object in `data`; any other text, as from a proxy, becomes the message of one."""
+    """Return the JSON object in `data`. Any other text, such as a proxy's, becomes the message of one."""
     try:
         found = json.loads(data)
     except (ValueError, RecursionError):
@@ -430,7 +430,7 @@ def _configured() -> tuple[ClusterContext, Any]:
 
 @contextmanager
 def _config_errors(paths: str) -> Iterator[None]:
-    """Raise ClusterError for what the client raises about a kubeconfig."""
+    """Raise ClusterError for the errors that the client raises about a kubeconfig."""
     from kubernetes.config import ConfigException
 
     try:
@@ -456,7 +456,7 @@ def _config_errors(paths: str) -> Iterator[None]:
 def _logged_errors() -> Iterator[list[str]]:
     """Yield a list that collects errors which the client only logs, such as those of credential plugins.
 
-    Errors that other threads log meanwhile are left out: they are of the program that uses this one.
+    Errors that other threads log meanwhile are left out: they belong to the program that uses this one.
     """
     messages: list[str] = []
     here = threading.get_ident()
@@ -487,7 +487,7 @@ _ASKED_AT_ONCE = 8
 
 
 def needed_permissions(documents: Iterable[Mapping[str, Any]]) -> list[Permission]:
-    """Return the permissions that are needed to create, watch and delete these objects."""
+    """Return the permissions that it takes to create, watch and delete these objects."""
     found = [
         Permission(verb, objects.plural(each["kind"]), objects.group(each["apiVersion"]))
         for each in documents
@@ -499,7 +499,7 @@ def needed_permissions(documents: Iterable[Mapping[str, Any]]) -> list[Permissio
 def check_permissions(
     api: Api, documents: Iterable[Mapping[str, Any]], namespace: str, spare: Collection[str]
 ) -> set[str]:
-    """Return which of the kinds `spare`, which a job can do without, the user may not create.
+    """Return which of the kinds in `spare`, which a job can do without, the user may not create.
 
     Raises ClusterError, which names every other permission that is missing.
     """
@@ -532,6 +532,6 @@ def _is_allowed(api: Api, permission: Permission, namespace: str) -> bool:
         answer = api.request("POST", _REVIEW, "ask what you may do", body=review)
     except RefusedError as error:
         if error.status == 403:
-            return True  # reviews are not allowed either: then the request itself fails
+            return True  # reviews are not allowed either, so the request itself will fail
         raise
     return bool(objects.status(answer.body).get("allowed"))

@@ -1,4 +1,4 @@
-"""The Kubernetes backend: combines the API's objects of a job with its hub's status."""
+"""The Kubernetes backend: combines a job's objects in the API with its hub's status."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _STUCK = (
 
 
 def connect() -> KubernetesBackend:
-    """Return the backend of kubectl's current cluster, without a request to it."""
+    """Return the backend of kubectl's current cluster, without asking the cluster anything."""
     return KubernetesBackend(folder.state_folder())
 
 
@@ -74,7 +74,7 @@ class KubernetesBackend:
         return Snapshots(self.api, self.queries)
 
     def close(self) -> None:
-        """Wait for its threads, and close its connections."""
+        """Wait for its threads, and close the connections."""
         self._snapshots.close()
         self.api.close()
 
@@ -88,7 +88,7 @@ class KubernetesBackend:
         return handle(job.namespace, job.name)
 
     def try_out(self, rendered: Rendered) -> str:
-        """Return that the server would create the job. Raises ClusterError when it would not."""
+        """Return that the server would create the job. Raises ClusterError if it would not."""
         submission.try_out(self.api, submission.documents(rendered))
         return f"{self.api.place.server} would create it"
 
@@ -102,7 +102,7 @@ class KubernetesBackend:
         return self._job(snapshot, record)
 
     def _keep_end(self, snapshot: Snapshot, record: Submission) -> None:
-        """Keep how an attempt ends while its hub, or its log, is there: a retry deletes both."""
+        """Keep how an attempt ends while its hub or the hub's log is there: a retry deletes both."""
         state, status = snapshot.state, snapshot.hub_status
         kept = self.records.attempts(record)
         if status is not None and status.exit_code is not None:
@@ -191,9 +191,9 @@ class KubernetesBackend:
     ) -> Job:
         state = snapshot.state
         end = self.records.attempts(record).end(job.restarts) if record is not None else None
-        if end is not None and outcome.exit_code is None:  # the pods that would say it are gone
+        if end is not None and outcome.exit_code is None:  # the pods that would tell it are gone
             outcome = outcome._replace(exit_code=end.exit_code, detail="")
-        if record is not None and record.cancelled:  # by a command that did not see the end
+        if record is not None and record.cancelled:  # by a command that did not see it end
             outcome = outcomes.as_cancelled(outcome)
         verdicts: list[Verdict] = []
         if outcome.state is not State.SUCCEEDED:
@@ -224,19 +224,21 @@ class KubernetesBackend:
         return job
 
     def _present(self, snapshot: Snapshot, record: Submission | None) -> int:
-        """Return the number of the present attempt, or of the last."""
+        """Return the number of the present attempt, or of the last one."""
         is_elastic = record is not None and objects.is_elastic(snapshot.state.job)
         return max(snapshot.attempt, self.records.attempts(record).last if record and is_elastic else 0)
 
     def _explained(self, record: Submission | None, attempt: int, own: list[Verdict]) -> list[Verdict]:
-        """Return the agents' `own` verdicts, or those kept earlier, when the API could explain them."""
+        """Return the agents' `own` verdicts, or those that were kept earlier, when the API could explain
+        them.
+        """
         if record is None or not any(map(outcomes.says_node_is_silent, own)):
             return own
         kept = self.records.bundle(record, attempt)
         return kept.verdicts if kept is not None else own
 
     def _earlier(self, record: Submission | None, present: int) -> tuple[Earlier, ...]:
-        """Return the attempts before the present one; of a job that others submitted, nothing is kept."""
+        """Return the attempts before the present one. For a job that others submitted, nothing is kept."""
         return unseen(present) if record is None else self.records.attempts(record).earlier(present)
 
     def _gone(self, record: Submission) -> Job:
@@ -260,7 +262,7 @@ class KubernetesBackend:
     # --- logs, cancel, collect
 
     def logs(self, handle: Handle, wanted: Selection, *, follow: bool) -> Iterator[str]:
-        """Yield the output. Raises NotFoundError when the job was deleted, and its logs with it."""
+        """Yield the output. Raises NotFoundError if the job was deleted, because its logs go with it."""
         path = self._parse(handle)
         if self._snapshots.at(*path).state.owner is None:
             raise NotFoundError(
@@ -288,7 +290,9 @@ class KubernetesBackend:
             self.records.keep(record, bundle)
 
     def cancel(self, handle: Handle) -> Job:
-        """Stop the job, keep its evidence, delete its objects. Raises ClusterError if one remains."""
+        """Stop the job, keep its evidence, and delete its objects. Raises ClusterError if one of these
+        remains.
+        """
         namespace, name = self._parse(handle)
         record = self._sent(namespace, name)
         snapshot = self._snapshots.at(namespace, name, fresh=True)
@@ -341,7 +345,7 @@ class KubernetesBackend:
         bundle = None if snapshot.ended else evidence.diagnose(self.api, state)
         if bundle is None:
             bundle = evidence.left(self.api, state)
-        kept = bundle is None  # the hub's pod is gone; a command that followed its log kept the bundle
+        kept = bundle is None  # the hub's pod is gone; a command that followed its log has kept the bundle
         if bundle is None and record is not None:
             bundle = self.records.bundle(record, self._present(snapshot, record))
         if bundle is None or (kept and not snapshot.ended):
@@ -368,7 +372,7 @@ class KubernetesBackend:
     # --- what the ranks wrote
 
     def outputs(self, handle: Handle) -> list[Outputs]:
-        """Return what the ranks wrote on the volume that the job file names. Raises NotFoundError."""
+        """Return what the ranks wrote to the volume that the job file names. Raises NotFoundError."""
         state, where = self._volume(handle)
         return list(volume.outputs(self.api, state, where))
 
@@ -457,14 +461,14 @@ def handle(namespace: str, name: str) -> Handle:
 
 
 def _is_of(record: Submission, state: ApiState) -> bool:
-    """Whether the record is of this job, and not of an earlier one of its name."""
+    """Whether the record belongs to this job, and not to an earlier one with its name."""
     return record.uid == objects.uid(state.owner or {})
 
 
 def _standing(
     state: ApiState, nodes: Sequence[node_status.Node], groups: Sequence[node_status.Group]
 ) -> tuple[list[str], str]:
-    """Return what stands in the way of a job that goes on, in sentences, and what to do about it."""
+    """Return what prevents a job that goes on from running, in sentences, and what to do about it."""
     detail = [group.sentence for group in groups]
     hint = next((group.problem.hint for group in groups), "")
     if objects.is_being_deleted(state.owner or {}):

@@ -21,7 +21,7 @@ _PARTS = (
     ("v1", "configmaps", ""),
     ("v1", "secrets", objects.KEY),
 )
-"""Version, resource, and the suffix of its name after the job's."""
+"""Version, resource, and the suffix that its name has after the job's name."""
 
 
 def begin(api: Api, owner: Json, namespace: str) -> None:
@@ -39,7 +39,7 @@ def begin(api: Api, owner: Json, namespace: str) -> None:
 
 
 def parts(api: Api, owner: Json, namespace: str) -> list[str]:
-    """Return the objects that `begin` deletes, as kubectl names them. Raises ClusterError."""
+    """Return the objects that `begin` deletes, by kubectl's names. Raises ClusterError."""
     name = objects.name(owner)
     found = [f"{objects.plural(owner['kind'])}/{name}"]
     for version, resource, suffix in _PARTS:
@@ -59,7 +59,7 @@ def helm(owner: Json) -> str:
 
 
 def wait(api: Api, queries: Queries, owner: Json, namespace: str) -> None:
-    """Wait until nothing of the job is left. Raises ClusterError, which names what is."""
+    """Wait until nothing of the job is left. Raises ClusterError, which names what is left."""
     name = objects.name(owner)
     deadline = time.monotonic() + GONE
     while left := _left(api, queries, owner, namespace):
@@ -77,7 +77,7 @@ def _left(api: Api, queries: Queries, owner: Json, namespace: str) -> list[str]:
     name = objects.name(owner)
     there = api.find(objects.path(owner, namespace), f"look at {owner['kind']} {name}")
     if there is not None and objects.uid(there) != objects.uid(owner):
-        return []  # another took the name meanwhile
+        return []  # another job took the name meanwhile
     pods = [f"pod {objects.name(pod)}" for pod in queries.leftover_pods(namespace, name)]
     if there is not None:
         return pods or [f"{owner['kind']} {name}"]
@@ -90,7 +90,7 @@ def _left(api: Api, queries: Queries, owner: Json, namespace: str) -> list[str]:
 
 
 def _part(api: Api, path: str) -> Json | None:
-    """Return the object if ddplaunch created it; None also for one that this user may not read."""
+    """Return the object if ddplaunch created it; None also if this user may not read it."""
     try:
         found = api.find(path, "look for what belongs to the job")
     except RefusedError as error:
@@ -110,14 +110,14 @@ def _delete(api: Api, path: str, what: str, uid: str) -> None:
 
 
 STOP = 90.0
-"""Seconds for a job to end after its hub was asked to: the ranks may write a checkpoint."""
+"""Seconds for a job to end after its hub was asked to end it: the ranks may write a checkpoint."""
 _WHY = "ddplaunch cancel"
 
 
 def cancel(api: Api, state: ApiState) -> Bundle | None:
     """Stop the job, begin to delete it, and return its hub's bundle; None: the hub left none.
 
-    What would start again is deleted while it stops. Raises ClusterError.
+    Whatever would start again is deleted while it stops. Raises ClusterError.
     """
     assert state.owner is not None
     bundle = None if state.comes_back else _stopped(api, state)
@@ -128,7 +128,9 @@ def cancel(api: Api, state: ApiState) -> Bundle | None:
 
 
 def _stopped(api: Api, state: ApiState) -> Bundle | None:
-    """Stop the job by its hub, and return the hub's bundle; None: it cannot be reached, or left none."""
+    """Stop the job through its hub, and return the hub's bundle; None: the hub cannot be reached, or left
+    none.
+    """
     if not evidence.stop(api, state, _WHY):
         return None
     deadline = time.monotonic() + STOP
@@ -141,7 +143,7 @@ def _stopped(api: Api, state: ApiState) -> Bundle | None:
 
 
 def _bundle_while_deleted(api: Api, state: ApiState) -> Bundle | None:
-    """Delete the job, and return the bundle that its hub prints at SIGTERM, before its pod is gone."""
+    """Delete the job, and return the bundle that its hub prints on SIGTERM, before its pod is gone."""
     assert state.owner is not None
     bundles: list[Bundle] = []
     reader = threading.Thread(target=_read_bundle, args=(api, state, bundles), daemon=True)

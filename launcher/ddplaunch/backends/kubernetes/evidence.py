@@ -25,20 +25,21 @@ _STOP = 15.0
 _SILENCE = 120.0
 _READ = "import sys; sys.stdout.write(open(sys.argv[1]).read())"
 _DENIED = 60.0
-"""Seconds in which a server that denied exec is not asked again. One that starts denies it to everyone."""
+"""Seconds for which a server that denied exec is not asked again. When one starts, it denies exec to
+everyone."""
 _denied: dict[tuple[str, str], float] = {}
-"""By server and namespace: until when, by time.monotonic()."""
+"""By server and namespace: until when, in time.monotonic()."""
 
 
 def status(api: Api, state: ApiState) -> JobStatus | None:
-    """Return the hub's status; None where the hub is not up, or exec is not allowed."""
+    """Return the hub's status; None if the hub is not up, or if exec is not allowed."""
     pod = hub_pod(state)
     if pod is None or not _hub_runs(pod):
         return None
     python, folder = _agent(pod)
     if not python:
         return None
-    # This reads the file, so that it costs the hub nothing.
+    # This reads the file, so it costs the hub nothing.
     words = [*python, "-c", _READ, f"{folder}/{Files.STATUS}"]
     try:
         return files.load(JobStatus, _run(api, state, pod, words, _ASK_STATUS))
@@ -47,7 +48,7 @@ def status(api: Api, state: ApiState) -> JobStatus | None:
 
 
 def diagnose(api: Api, state: ApiState) -> Bundle | None:
-    """Return new evidence of all ranks; None when the hub cannot be asked."""
+    """Return new evidence of all ranks; None if the hub cannot be asked."""
     try:
         return files.bundle(_ask(api, state, ["diagnose"], pod_exec.LIMIT) or "")
     except codec.ContractError:
@@ -55,17 +56,21 @@ def diagnose(api: Api, state: ApiState) -> Bundle | None:
 
 
 def stop(api: Api, state: ApiState, why: str) -> bool:
-    """Ask the hub to collect evidence and end the job; return False when it cannot be asked."""
+    """Ask the hub to collect evidence and end the job. Returns False if it cannot be asked."""
     return _ask(api, state, ["stop", why], _STOP) is not None
 
 
 def left(api: Api, state: ApiState, *, follow: bool = False) -> Bundle | None:
-    """Return the bundle that the hub printed at its end; with `follow`, wait for it. None: there is none."""
+    """Return the bundle that the hub printed when it ended; with `follow`, wait for it. None: there is
+    none.
+    """
     return next(reversed(printed_bundles(api, state, follow=follow)), None)
 
 
 def printed_bundles(api: Api, state: ApiState, *, follow: bool = False) -> list[Bundle]:
-    """Return a bundle for each attempt that the hub has seen to its end; with `follow`, wait for the last."""
+    """Return a bundle for each attempt that the hub has seen to its end; with `follow`, wait for the last
+    one.
+    """
     pod = hub_pod(state)
     if pod is None:
         return []
@@ -76,14 +81,14 @@ def printed_bundles(api: Api, state: ApiState, *, follow: bool = False) -> list[
             with api.stream(log_path(state, pod), "read the hub's log", query, _SILENCE) as response:
                 found = [*files.printed_bundles(response.data.decode("utf-8", "replace").splitlines())]
         except (RefusedError, SilentError):
-            continue  # the container has not started, or was never restarted
+            continue  # the container has not started, or has never been restarted
         if found:
             return found
     return []
 
 
 def is_over(state: ApiState) -> bool:
-    """Whether the hub of the present attempt has ended, and not well: then its log holds the bundle."""
+    """Whether the hub of the present attempt has ended, but not well: then its log holds the bundle."""
     pod = hub_pod(state)
     if pod is None or objects.state(pod, HUB, "terminated") is None:
         return False
@@ -114,7 +119,7 @@ def _ask(api: Api, state: ApiState, words: list[str], limit: float) -> str | Non
 
 
 def _run(api: Api, state: ApiState, pod: Json, words: list[str], limit: float) -> str:
-    """Run a command in the hub's container and return its output; "" when it failed."""
+    """Run a command in the hub's container and return its output; "" if it failed."""
     here = (api.place.server, state.namespace)
     if time.monotonic() < _denied.get(here, 0.0):
         return ""
@@ -127,7 +132,9 @@ def _run(api: Api, state: ApiState, pod: Json, words: list[str], limit: float) -
 
 
 def _agent(pod: Json) -> tuple[list[str], str]:
-    """Return the Python that runs the hub, with its options, and the job's folder; empty if not known."""
+    """Return the Python that runs the hub, with its options, and the job's folder; empty if they are not
+    known.
+    """
     for container in objects.spec(pod).get("initContainers") or []:
         if container.get("name") == HUB:
             words = [*(container.get("command") or []), *(container.get("args") or [])]
@@ -138,20 +145,20 @@ def _agent(pod: Json) -> tuple[list[str], str]:
 
 
 _PODS = 8
-"""Logs that are read at a time: what keeps a hundred pods from the hub shows in a few of them."""
+"""Logs to read at a time: whatever keeps a hundred pods from the hub shows in a few of them."""
 _BYTES = 1 << 18
 _GATE_SILENCE = 2.0
 
 
 class GateReport(NamedTuple):
-    """Report in a gate's log. `at`: seconds since the epoch, by the clock of the pod's machine."""
+    """A report in a gate's log. `at`: seconds since the epoch, by the clock of the pod's machine."""
 
     at: float
     report: UnreachedReport
 
 
 def unknown_to_hub(state: ApiState, hub_status: JobStatus | None) -> list[Json]:
-    """Return the pods at the gate that the hub does not know. `hub_status` None: it is not known."""
+    """Return the pods at the gate that the hub does not know. `hub_status` None: that is not known."""
     hub = hub_pod(state)
     if hub is None or not objects.state(hub, HUB, "running"):
         return []
@@ -163,7 +170,7 @@ def unknown_to_hub(state: ApiState, hub_status: JobStatus | None) -> list[Json]:
 
 
 def failed_gates(state: ApiState, nodes: Collection[int]) -> list[Json]:
-    """Return those pods of these nodes whose gate has failed."""
+    """Return those of these nodes' pods whose gate has failed."""
     found = [pod for pod in state.pods if objects.node(pod) in nodes]
     return [
         pod for pod in found if objects.state(pod, GATE, "terminated") and not node_status.has_passed(pod)
@@ -171,9 +178,9 @@ def failed_gates(state: ApiState, nodes: Collection[int]) -> list[Json]:
 
 
 def not_reaching_hub(before: Collection[int], state: ApiState, hub_status: JobStatus | None) -> set[int]:
-    """Return the nodes that do not reach the hub: those of `before`, and those at the gate now.
+    """Return the nodes that do not reach the hub: those in `before`, and those that are at the gate now.
 
-    A node stays among them when its gate has failed or its pod has gone, and leaves them when the hub knows
+    A node stays in the set when its gate has failed or its pod is gone. It leaves the set when the hub knows
     it or its gate has passed.
     """
     known = (
@@ -187,25 +194,25 @@ def not_reaching_hub(before: Collection[int], state: ApiState, hub_status: JobSt
 
 
 class GateReports:
-    """The reports in the logs of one job's gates. Each line is read once."""
+    """The reports in the logs of one job's gates. Each line is read only once."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
         self._first: dict[tuple[str, str], GateReport] = {}  # by pod and code
         self._last: dict[str, GateReport] = {}
-        self._read_until: dict[str, float] = {}  # up to when, by pod
+        self._read_until: dict[str, float] = {}  # by pod, up to when
 
     def read(self, state: ApiState, failed_or_waiting: Iterable[Json]) -> None:
-        """Read the logs of these gates, a few of them; one that cannot be read is tried again later."""
+        """Read the logs of these gates, a few at a time. If one cannot be read, it is tried again later."""
         pods = list(failed_or_waiting)[:_PODS]
         if pods:
             with ThreadPoolExecutor(len(pods)) as pool:
                 list(pool.map(lambda pod: self._read_log(state, pod), pods))
 
     def problems(self, found: Iterable[Json], missed: Collection[int] = ()) -> dict[int, PodProblem]:
-        """Return by node the last report of each; nodes with the same code share the first one's.
+        """Return each node's last report. Nodes with the same code share the first one's.
 
-        `found`: their pods; `missed`: more nodes, whose pods may be gone by now.
+        `found`: their pods; `missed`: further nodes, whose pods may be gone by now.
         """
         names = {objects.name(pod) for pod in found}
         verdicts = {
@@ -221,7 +228,7 @@ class GateReports:
         }
 
     def events(self, nodes: Collection[int]) -> list[Event]:
-        """Return an event for each report of these nodes, at the time of its first line."""
+        """Return an event for each report of these nodes, with the time of the report's first line."""
         return [
             Event(at, "notice", f"{report.verdict.code}: {report.verdict.sentence}", report.node)
             for at, report in self._first.values()

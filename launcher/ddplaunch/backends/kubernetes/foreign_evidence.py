@@ -1,6 +1,6 @@
-"""Looks at the ranks of a job that ddplaunch did not start: by a command in each of its pods.
+"""Looks at the ranks of a job that ddplaunch did not start, through a command in each of its pods.
 
-The agent travels through the command's standard input into memory, and leaves nothing in the pod.
+The agent goes through the command's standard input into memory, and leaves nothing in the pod.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ from ddplaunch.errors import ClusterError, NotFoundError, UsageError
 from ddplaunch.render import archive
 
 _NAMED: Final = 4
-"""Pods that a text names; more of them share a number."""
+"""Pods that a text names. If there are more, the rest is given as a number."""
 
 
 def diagnose(path: str, debug_image: str = "") -> tuple[Job, Bundle | None]:
     """Return the job that the text after kubernetes:// names, and the evidence of its ranks.
 
-    `debug_image`: look from a container of this image, which is added to each pod; "": from that of the
-    ranks. The bundle is None where none of its pods runs. Raises NotFoundError, UsageError, ClusterError.
+    `debug_image`: look from a container with this image, which is added to each pod; "": look from the ranks'
+    container. The bundle is None if none of its pods is running. Raises NotFoundError, UsageError and
+    ClusterError.
     """
     target = foreign_pods.parse(path)
     api = Api()
@@ -54,9 +55,9 @@ def diagnose(path: str, debug_image: str = "") -> tuple[Job, Bundle | None]:
 
 
 def of_owner(api: Api, namespace: str, owner: Json) -> Bundle | None:
-    """Return the evidence of a Job or a JobSet that ddplaunch did not start; None where no pod of it runs.
+    """Return the evidence of a Job or a JobSet that ddplaunch did not start; None if no pod of it runs.
 
-    Raises UsageError, ClusterError.
+    Raises UsageError and ClusterError.
     """
     kind = next(each for each in foreign_pods.KINDS if each.word == owner.get("kind"))
     target = Target(namespace, kind, objects.name(owner))
@@ -67,9 +68,9 @@ def of_owner(api: Api, namespace: str, owner: Json) -> Bundle | None:
 
 
 def collect(api: Api, target: Target, pods: Sequence[Json], debug_image: str = "") -> Bundle | None:
-    """Return the evidence of the ranks in these pods; None where none of them runs.
+    """Return the evidence of the ranks in these pods; None if none of the pods is running.
 
-    Raises UsageError, ClusterError.
+    Raises UsageError and ClusterError.
     """
     if not any(obstacle(pod) is None for pod in pods):
         return None
@@ -78,7 +79,7 @@ def collect(api: Api, target: Target, pods: Sequence[Json], debug_image: str = "
 
 
 def _not_running(job: Job, pods: Sequence[Json]) -> Job:
-    """Return the job with what its pods do, none of which runs."""
+    """Return the job with what its pods do, none of which is running."""
     phases = {str(objects.status(pod).get("phase")) for pod in pods}
     ended = State.FAILED if "Failed" in phases else State.SUCCEEDED
     state = ended if phases <= {"Succeeded", "Failed"} else State.PENDING
@@ -96,7 +97,10 @@ def _not_running(job: Job, pods: Sequence[Json]) -> Job:
 
 
 def merged(target: Target, answers: Sequence[Answer], started: float) -> Bundle:
-    """Return the evidence of all pods, judged. Raises ClusterError without any, UsageError for two jobs."""
+    """Return the evidence of all pods, with the verdicts on it.
+
+    Raises ClusterError if there is none, and UsageError if the pods belong to two jobs.
+    """
     with_ranks = [each for each in answers if each.evidence is not None]
     if not with_ranks and any(each.silent for each in answers):
         first = next(each for each in answers if each.silent)
@@ -106,7 +110,7 @@ def merged(target: Target, answers: Sequence[Answer], started: float) -> Bundle:
             "node that answers",
         )
     _refuse_several_jobs(target, with_ranks)
-    # Pods that are left of an earlier try, and those of launchers, tell nothing where every rank is there.
+    # If every rank is there, leftover pods of an earlier try, and launchers' pods, add nothing.
     nodes = with_ranks if _is_whole(with_ranks) else list(answers)
     texts = _texts(nodes)
     evidence = [
@@ -130,7 +134,7 @@ def _is_whole(answers: Iterable[Answer]) -> bool:
 
 
 def _texts(answers: Iterable[Answer]) -> dict[str, str]:
-    """Return by pod what is to be known of those without evidence: one text for those with one reason."""
+    """Return, by pod, what there is to know about the pods without evidence: one text for each reason."""
     reasons: dict[str, list[str]] = {}
     for each in answers:
         if each.evidence is None:
@@ -161,25 +165,25 @@ def _refuse_several_jobs(target: Target, answers: Iterable[Answer]) -> None:
 _LIMIT: Final = 60.0
 """Seconds for a pod to start the agent, which watches the ranks for 5 to 15, and to send the evidence."""
 _AT_ONCE: Final = 64
-"""Pods that are looked at together: a thousand take some minutes, and the API server other requests."""
+"""Pods to look at together: a thousand take some minutes, and the API server has other requests to serve."""
 _ADDS_ONE: Final = "--debug-image IMAGE adds a container that has one"
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 
 class Answer(NamedTuple):
-    """Evidence of one pod, or why there is none. `phase`: of a pod without evidence."""
+    """The evidence of one pod, or why there is none. `phase`: for a pod without evidence."""
 
     pod: str
     machine: str
     evidence: NodeEvidence | None
     why: str = ""
     phase: PhaseName = Phase.STARTING
-    silent: bool = False  # it runs, and gave no answer
+    silent: bool = False  # it is running, but gave no answer
 
 
 def answers(api: Api, namespace: str, pods: Sequence[Json], debug_image: str) -> list[Answer]:
-    """Return what each pod shows, in their order. Raises ClusterError where this user may not ask them."""
+    """Return what each pod shows, in their order. Raises ClusterError if this user may not ask them."""
     command = _Command(api, namespace, archive.agent_archive(), foreign_jobs.packed_py_spy())
     try:
         return _beside(command, pods, debug_image) if debug_image else _at_once(command.inside, pods)
@@ -188,9 +192,9 @@ def answers(api: Api, namespace: str, pods: Sequence[Json], debug_image: str) ->
 
 
 def _beside(command: _Command, pods: Sequence[Json], image: str) -> list[Answer]:
-    """Return their answers in containers of this image.
+    """Return their answers, from containers with this image.
 
-    A pull takes its time: the ranks are looked at when the containers of all are there.
+    Pulling the image takes time, so the ranks are looked at when all the containers are there.
     """
     found: list[Answer] = []
     for first in range(0, len(pods), _AT_ONCE):
@@ -202,7 +206,9 @@ def _beside(command: _Command, pods: Sequence[Json], image: str) -> list[Answer]
 
 
 def _at_once(ask: Callable[[_Item], _Result], items: Sequence[_Item]) -> list[_Result]:
-    """Return a result for each, in their order; `_AT_ONCE` are asked together. Raises what `ask` raises."""
+    """Return a result for each item, in their order; `_AT_ONCE` are asked together. Raises what `ask`
+    raises.
+    """
     waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
     done: queue.SimpleQueue[tuple[int, list[_Result] | Exception]] = queue.SimpleQueue()
     for number in range(len(items)):
@@ -220,7 +226,7 @@ def _at_once(ask: Callable[[_Item], _Result], items: Sequence[_Item]) -> list[_R
                 done.put((number, error))
 
     for _ in range(min(_AT_ONCE, len(items))):
-        threading.Thread(target=work, daemon=True).start()  # Ctrl-C waits for none
+        threading.Thread(target=work, daemon=True).start()  # Ctrl-C must not wait for any of them
     results: dict[int, _Result] = {}
     while len(results) < len(items):
         number, result = done.get()
@@ -231,7 +237,7 @@ def _at_once(ask: Callable[[_Item], _Result], items: Sequence[_Item]) -> list[_R
 
 
 class _Command(NamedTuple):
-    """Command by which each pod is asked."""
+    """The command by which each pod is asked."""
 
     api: Api
     namespace: str
@@ -239,7 +245,7 @@ class _Command(NamedTuple):
     spy: PySpy
 
     def inside(self, pod: Json) -> Answer:
-        """Return what the container of the ranks shows."""
+        """Return what can be seen from the ranks' container."""
         answer, (container, many) = _unasked(pod), foreign_pods.container(pod)
         if not answer.silent:
             return answer
@@ -247,7 +253,7 @@ class _Command(NamedTuple):
         return self._asked(answer, container, where, _ADDS_ONE)
 
     def debugger(self, image: str, pod: Json, gone: str = "") -> Debugger | None:
-        """Return the container that was added to a pod; None where the pod is not asked."""
+        """Return the container that was added to a pod; None if the pod is not asked."""
         if not _unasked(pod).silent:
             return None
         target = foreign_pods.container(pod)[0]
@@ -261,12 +267,12 @@ class _Command(NamedTuple):
         container, many = foreign_pods.container(pod)
         where = f" (in its container {container}, one of {many})" if many > 1 else ""
         found = self._asked(answer, debugger.name, where)
-        if found.silent and debugger.is_shared:  # it has ended with the look for which it was made
+        if found.silent and debugger.is_shared:  # it has ended together with the look for which it was made
             return self.beside(image, pod, self.debugger(image, pod, gone=debugger.name))
         return found
 
     def _asked(self, answer: Answer, container: str, where: str, otherwise: str = "") -> Answer:
-        """Return the answer of a command in this container. `otherwise`: what helps without a Python."""
+        """Return the answer of a command in this container. `otherwise`: what to do if there is no Python."""
         words = [
             "python3",
             "-I",
@@ -294,7 +300,7 @@ class _Command(NamedTuple):
 
 
 def _unasked(pod: Json) -> Answer:
-    """Return the answer of a pod that gives none; it is not silent where it cannot be asked."""
+    """Return the answer of a pod that gives none. The pod is not silent if it cannot be asked."""
     answer = Answer(objects.name(pod), str(objects.spec(pod).get("nodeName") or ""), None, silent=True)
     if (its := obstacle(pod)) is None:
         return answer
@@ -302,7 +308,7 @@ def _unasked(pod: Json) -> Answer:
 
 
 def obstacle(pod: Json) -> foreign_pods.Obstacle | None:
-    """Return why nothing can run in the container of the pod's ranks; None where something can."""
+    """Return why nothing can run in the container of the pod's ranks; None if something can."""
     return foreign_pods.obstacle(pod, foreign_pods.container(pod)[0])
 
 

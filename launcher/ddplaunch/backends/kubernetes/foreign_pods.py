@@ -1,4 +1,6 @@
-"""Finds the pods of a job that ddplaunch did not start, and the container of each in which its ranks run."""
+"""Finds the pods of a job that ddplaunch did not start, and in each pod the container in which its
+ranks run.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,9 @@ from ddplaunch.errors import ClusterError, NotFoundError, UsageError
 
 
 class Kind(NamedTuple):
-    """A kind of object that owns pods. `label`: of these, with its name; "": they are found by its spec.
+    """A kind of object that owns pods. `label`: the pods' label with its name; "": its spec names them.
 
-    `groups`: a label of pods by whose values, 0 and on, one object has several jobs; "": it has one.
+    `groups`: a label of pods whose values, 0 and on, tell apart the jobs of one object; "": it has one job.
     """
 
     word: str
@@ -29,7 +31,7 @@ class Kind(NamedTuple):
 
     @property
     def full(self) -> str:
-        """Return the resource as kubectl takes it, whatever else is installed."""
+        """Return the resource's name for kubectl, which is clear whatever else is installed."""
         group = objects.group(self.version)
         return f"{self.resource}.{group}" if group else self.resource
 
@@ -42,7 +44,7 @@ KINDS: Final = (
     Kind("Job", ("job",), objects.JOBS, "jobs", objects.JOB_NAME),
     Kind("JobSet", ("jobset",), objects.JOBSETS, "jobsets", objects.JOBSET_NAME),
     Kind("PyTorchJob", ("pytorchjob",), "kubeflow.org/v1", "pytorchjobs", _KUBEFLOW),
-    # Kubeflow's Trainer makes a JobSet of the same name of it.
+    # Kubeflow's Trainer turns it into a JobSet of the same name.
     Kind("TrainJob", ("trainjob",), "trainer.kubeflow.org/v1alpha1", "trainjobs", objects.JOBSET_NAME),
     Kind("MPIJob", ("mpijob",), "kubeflow.org/v2beta1", "mpijobs", _KUBEFLOW),
     Kind(
@@ -61,11 +63,11 @@ _NAMED: Final = re.compile(r"([a-z0-9][-a-z0-9]*)/([A-Za-z][-A-Za-z0-9.]*)/([a-z
 _SELECTED: Final = re.compile(r"([a-z0-9][-a-z0-9]*)/?\?selector=(.+)", re.DOTALL)
 _DEFAULT: Final = "kubectl.kubernetes.io/default-container"
 _CONTAINERS: Final = ("pytorch", "node", "trainer", "launcher", "worker", "mpi", "training", "train", "main")
-"""Names that operators and their examples give to the container of the ranks, the most telling first."""
+"""Names that operators and their examples give to the ranks' container, the most telling first."""
 
 
 class Target(NamedTuple):
-    """Object that owns pods, or the labels of these, as the user has named it."""
+    """An object that owns pods, or the pods' labels, as the user has named it."""
 
     namespace: str
     kind: Kind | None  # None: pods by `selector`
@@ -79,21 +81,21 @@ class Target(NamedTuple):
 
     @property
     def path(self) -> str:
-        """Return what stands after kubernetes:// in its handle."""
+        """Return what comes after kubernetes:// in its handle."""
         if self.kind is None:
             return f"{self.namespace}?selector={self.selector}"
         return f"{self.namespace}/{self.kind.spellings[0]}/{self.name}"
 
     @property
     def one_job(self) -> str:
-        """Return what to name in its place where its pods are of several jobs; "" where that is not known."""
+        """Return what to name instead if its pods belong to several jobs; "" if that is not known."""
         if self.kind is None or not self.kind.groups:
             return ""
         return f"kubernetes://{self.namespace}?selector={self.kind.label}={self.name},{self.kind.groups}=0"
 
 
 def parse(path: str) -> Target:
-    """Return what the text after kubernetes:// names. Raises UsageError for a kind that is not known."""
+    """Return what the text after kubernetes:// names. Raises UsageError for an unknown kind."""
     named, selected = _NAMED.fullmatch(path), _SELECTED.fullmatch(path)
     if selected is not None:
         return Target(selected[1], None, selector=unquote(selected[2]).strip())
@@ -115,7 +117,7 @@ def parse(path: str) -> Target:
 
 
 def _spells(word: str, kind: Kind) -> bool:
-    """Whether `word` means this kind, as for kubectl: job, jobs, job.batch, jobs.batch."""
+    """Whether `word` means this kind, as it would for kubectl: job, jobs, job.batch, jobs.batch."""
     short, dot, group = word.partition(".")
     if dot and group != objects.group(kind.version):
         return False
@@ -124,7 +126,7 @@ def _spells(word: str, kind: Kind) -> bool:
 
 
 def find(api: Api, target: Target) -> list[Json]:
-    """Return the pods, those of a job in the order of its nodes. Raises NotFoundError, ClusterError."""
+    """Return the pods, those of a job in the order of its nodes. Raises NotFoundError and ClusterError."""
     namespace, kind = target.namespace, target.kind
     if kind is POD:
         pods = [] if (pod := _find(api, POD, target)) is None else [pod]
@@ -157,7 +159,7 @@ def _find(api: Api, kind: Kind, target: Target) -> Json | None:
 
 
 def _selector(found: Json) -> str:
-    """Return the selector in an object's spec, as a query has it."""
+    """Return the selector in an object's spec, in the form that a query takes."""
     selector = objects.spec(found).get("selector") or {}
     parts = [f"{key}={value}" for key, value in (selector.get("matchLabels") or {}).items()]
     for each in selector.get("matchExpressions") or []:
@@ -177,7 +179,7 @@ def _no_pods(api: Api, target: Target) -> NotFoundError:
         )
     try:
         is_there = kind is not POD and _find(api, kind, target) is not None
-    except RefusedError:  # this user may list pods, and not look at what owns them
+    except RefusedError:  # this user may list pods, but not look at what owns them
         return NotFoundError(
             f"there are no pods of {target}", hint=f"`kubectl get pods -n {namespace}` shows what is there"
         )
@@ -188,29 +190,31 @@ def _no_pods(api: Api, target: Target) -> NotFoundError:
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
-    """Return the name as a key of a sort in which worker-2 comes before worker-10."""
+    """Return the name as a sort key by which worker-2 comes before worker-10."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
 def container(pod: Json) -> tuple[str, int]:
-    """Return the container in which the ranks run, as far as names tell, and how many the pod has."""
+    """Return the container in which the ranks run, as far as names tell, and how many containers the
+    pod has.
+    """
     names = [str(each.get("name", "")) for each in objects.spec(pod).get("containers") or []]
     chosen = (objects.metadata(pod).get("annotations") or {}).get(_DEFAULT, "")
     labels = objects.metadata(pod).get("labels") or {}
-    # mpi-operator gives sshd's keys to the first one, whatever its name.
+    # mpi-operator gives sshd's keys to the first one, whatever its name is.
     known = [name for name in _CONTAINERS if name in names and labels.get(_OPERATOR) != "mpi-operator"]
     return next((name for name in (chosen, *known, *names) if name in names), ""), len(names)
 
 
 class Obstacle(NamedTuple):
-    """Reason why nothing can run in a pod's container now. `text` follows the pod's name and a colon."""
+    """Why nothing can run in a pod's container now. `text` follows the pod's name and a colon."""
 
     phase: PhaseName
     text: str
 
 
 def obstacle(pod: Json, name: str) -> Obstacle | None:
-    """Return why a command cannot run in this container; None where it can."""
+    """Return why a command cannot run in this container; None if it can."""
     status = objects.status(pod)
     phase = str(status.get("phase") or "Unknown")
     waiting = objects.state(pod, name, "waiting")
@@ -233,7 +237,7 @@ def obstacle(pod: Json, name: str) -> Obstacle | None:
 
 
 def _why_pending(pod: Json) -> str:
-    """Return for what a container waits, an init container first, or why no machine takes the pod."""
+    """Return what a container waits for, an init container first, or why no machine takes the pod."""
     waits = [(objects.state(pod, name, "waiting") or {}).get("reason") for name in objects.containers(pod)]
     conditions = objects.status(pod).get("conditions") or []
     unscheduled = [each.get("message") for each in conditions if each.get("reason") == "Unschedulable"]
@@ -255,7 +259,7 @@ _START: Final = 90.0
 """Seconds for the image to be pulled and the container to run."""
 _POLL: Final = 1.0
 _COMES: Final = ("", "ContainerCreating", "PodInitializing", "ErrImagePull")
-"""Reasons to wait for a container that may come yet: a pull that failed is tried again at once."""
+"""Reasons to wait for a container that may still come: a pull that has failed is tried again at once."""
 _IDLES: Final = """
 import os, sys, time
 
@@ -275,12 +279,12 @@ while time.monotonic() - began < most:
         break
     time.sleep(0.5)
 """
-"""Ends two seconds after the last look, when its container has no other process.
+"""Ends two seconds after the last look, because its container has no other process.
 
-Its arguments: for how many seconds it waits for the first one, and how many it lasts at most.
+Its arguments: how many seconds it waits for the first look, and how many it lasts at most.
 """
 _FIRST: Final = _START + 60.0
-"""Seconds until a look comes: when the containers of all pods are there."""
+"""Seconds until a look comes, which is when the containers of all pods are there."""
 _MOST: Final = 300.0
 _MERGED: Final = "application/strategic-merge-patch+json"
 _OTHERWISE: Final = (
@@ -291,7 +295,7 @@ _OTHERWISE: Final = (
 
 
 class _NotStartedError(Exception):
-    """No container can be had in this pod. The text says why."""
+    """This pod can have no such container. The text says why."""
 
 
 class Debugger(NamedTuple):
@@ -303,9 +307,9 @@ class Debugger(NamedTuple):
 
 
 def started(api: Api, namespace: str, pod: str, target: str, image: str, gone: str = "") -> Debugger:
-    """Return a container of this image in the pod, which sees the processes of the container `target`.
+    """Return a container of this image in the pod that sees the processes of the container `target`.
 
-    One that is there already is taken, unless it is `gone`. Raises ClusterError where no pod of the namespace
+    If one is there already it is used, unless it is `gone`. Raises ClusterError if no pod in the namespace
     may have one.
     """
     path = f"{objects.collection('v1', 'pods', namespace)}/{pod}"
@@ -340,10 +344,10 @@ def _usable(pod: Json, target: str, image: str, gone: str) -> str:
 
 
 def _container(name: str, target: str, image: str) -> Json:
-    """Return it as the pod's spec has it.
+    """Return it in the form of the pod's spec.
 
-    For any user but root a capability has no effect. Root without those that are dropped reads no file of the
-    ranks' user, /proc/PID/environ among them, unless it has DAC_OVERRIDE.
+    For any user except root a capability has no effect. Without the capabilities that are dropped, root
+    cannot read the files of the ranks' user, such as /proc/PID/environ, unless it has DAC_OVERRIDE.
     """
     return {
         "name": name,
@@ -352,7 +356,7 @@ def _container(name: str, target: str, image: str) -> Json:
         "command": ["python3", "-I", "-S", "-c", _IDLES, f"{_FIRST:.0f}", f"{_MOST:.0f}"],
         "securityContext": {
             "runAsUser": 0,
-            "runAsNonRoot": False,  # also where the pod says otherwise
+            "runAsNonRoot": False,  # even if the pod says otherwise
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"], "add": ["DAC_OVERRIDE", "SYS_PTRACE"]},
@@ -389,7 +393,7 @@ def _not_allowed(error: RefusedError, namespace: str) -> ClusterError:
 
 
 def _await(api: Api, path: str, pod: str, name: str, image: str) -> None:
-    """Return when it runs. Raises _NotStartedError."""
+    """Return when it is running. Raises _NotStartedError."""
     deadline = time.monotonic() + _START
     while True:
         state = _state(_pod(api, path, pod), name)

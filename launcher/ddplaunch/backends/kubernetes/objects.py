@@ -13,11 +13,11 @@ Json = dict[str, Any]
 MANAGER = "ddplaunch"
 """Field manager of the objects that ddplaunch creates."""
 OURS = {"app.kubernetes.io/part-of": "ddplaunch", "app.kubernetes.io/component": "training"}
-"""Labels of all objects of a job, also of one from Helm, which writes its own name into `managed-by`."""
+"""Labels of all objects of a job, including one from Helm, which writes its own name into `managed-by`."""
 FAMILY = "app.kubernetes.io/name"
-"""The label that all submissions of a job file have in common: its name, without a number behind it."""
+"""The label that all submissions of a job file have in common: its name, without a number at the end."""
 RELEASE, RELEASE_NAMESPACE = "meta.helm.sh/release-name", "meta.helm.sh/release-namespace"
-"""Annotations of what Helm has installed."""
+"""Annotations of objects that Helm has installed."""
 INDEX = "batch.kubernetes.io/job-completion-index"
 JOB_NAME = "batch.kubernetes.io/job-name"
 JOB_UID = "batch.kubernetes.io/controller-uid"
@@ -36,7 +36,7 @@ PYTHON, HUB, GATE, TRAINER = "python", "hub", "gate", "trainer"
 """Containers of every pod."""
 
 KEY = "-key"
-"""End of the name of a job's Secret."""
+"""The end of the name of a job's Secret."""
 
 _PLURALS = {
     "Secret": "secrets",
@@ -47,21 +47,21 @@ _PLURALS = {
     "JobSet": "jobsets",
 }
 OWNERS = ("Job", "JobSet")
-"""Kinds of the object that owns all others of a job."""
+"""Kinds of the object that owns all the others of a job."""
 
 
 def plural(kind: str) -> str:
-    """Return the kind's plural, as it stands in an API path and in a Role."""
+    """Return the kind's plural, in the form used in an API path and in a Role."""
     return _PLURALS[kind]
 
 
 def group(api_version: str) -> str:
-    """Return the API group, "" for the core."""
+    """Return the API group; "" for the core."""
     return api_version.rpartition("/")[0]
 
 
 def collection(api_version: str, resource: str, namespace: str) -> str:
-    """Return the API path of all objects of that resource in the namespace."""
+    """Return the API path of all objects of this resource in the namespace."""
     base = "/api/v1" if api_version == "v1" else f"/apis/{api_version}"
     return f"{base}/namespaces/{namespace}/{resource}"
 
@@ -78,7 +78,7 @@ def items(found: Mapping[str, Any]) -> list[Json]:
 
 
 def metadata(found: Mapping[str, Any]) -> Json:
-    """Return the object's metadata, empty where it has none."""
+    """Return the object's metadata; empty if it has none."""
     return found.get("metadata") or {}
 
 
@@ -93,17 +93,17 @@ def uid(found: Mapping[str, Any]) -> str:
 
 
 def labels(found: Mapping[str, Any]) -> dict[str, str]:
-    """Return the object's labels, empty where it has none."""
+    """Return the object's labels; empty if it has none."""
     return metadata(found).get("labels") or {}
 
 
 def status(found: Mapping[str, Any]) -> Json:
-    """Return the object's status, empty where it has none."""
+    """Return the object's status; empty if it has none."""
     return found.get("status") or {}
 
 
 def spec(found: Mapping[str, Any]) -> Json:
-    """Return the object's spec, empty where it has none."""
+    """Return the object's spec; empty if it has none."""
     return found.get("spec") or {}
 
 
@@ -118,12 +118,12 @@ def is_being_deleted(found: Mapping[str, Any]) -> bool:
 
 
 def node(pod: Mapping[str, Any]) -> int | None:
-    """Return the node number of a pod; None where it has none."""
+    """Return a pod's node number; None if it has none."""
     return _number(labels(pod).get(INDEX, ""))
 
 
 def attempt(found: Mapping[str, Any]) -> int:
-    """Return the attempt of the JobSet that it belongs to; a Job has one, 0."""
+    """Return the attempt of the JobSet to which the object belongs; a Job has one attempt, 0."""
     return _number(labels(found).get(ATTEMPT, "")) or 0
 
 
@@ -132,7 +132,7 @@ def _number(label: str) -> int | None:
 
 
 def condition(found: Mapping[str, Any], kind: str) -> Json | None:
-    """Return the condition of that type if it is true."""
+    """Return the condition of this type if it is true."""
     for each in status(found).get("conditions") or []:
         if each.get("type") == kind and each.get("status") == "True":
             return dict(each)
@@ -140,7 +140,7 @@ def condition(found: Mapping[str, Any], kind: str) -> Json | None:
 
 
 def containers(pod: Mapping[str, Any]) -> dict[str, Json]:
-    """Return the statuses of all containers by name, init containers included."""
+    """Return the statuses of all containers by name, including init containers."""
     pod_status = status(pod)
     listed: Iterable[Json] = [
         *(pod_status.get("initContainerStatuses") or []),
@@ -150,7 +150,7 @@ def containers(pod: Mapping[str, Any]) -> dict[str, Json]:
 
 
 def state(pod: Mapping[str, Any], container: str, kind: str) -> Json | None:
-    """Return the state of a container that is `kind`: waiting, running or terminated; None: it is not."""
+    """Return the state of a container if it is `kind` (waiting, running or terminated); None: it is not."""
     return ((containers(pod).get(container) or {}).get("state") or {}).get(kind)
 
 
@@ -165,12 +165,12 @@ def at(text: str | None) -> float | None:
 
 
 def created(found: Mapping[str, Any]) -> float:
-    """Return the time of its creation in seconds since the epoch, 0.0 if it is not known."""
+    """Return when it was created, in seconds since the epoch; 0.0 if that is not known."""
     return at(metadata(found).get("creationTimestamp")) or 0.0
 
 
 def job(owner: Json | None) -> Json:
-    """Return the Job: the owner itself, or what its JobSet makes of it; {} where that has none."""
+    """Return the Job: the owner itself, or what its JobSet makes of it; {} if that has made none."""
     if not owner or owner.get("kind") != "JobSet":
         return owner or {}
     jobs = spec(owner).get("replicatedJobs") or [{}]
@@ -178,7 +178,7 @@ def job(owner: Json | None) -> Json:
 
 
 def is_elastic(job: Json | None) -> bool:
-    """Whether it starts with some of its nodes: then it is complete as soon as node 0 is."""
+    """Whether it starts with only some of its nodes: then it is complete as soon as node 0 is."""
     return bool(spec(job or {}).get("successPolicy"))
 
 
@@ -192,5 +192,5 @@ def sweep(found: Mapping[str, Any]) -> dict[str, str]:
 
 
 def line(text: object) -> str:
-    """Return a message of the API on one line."""
+    """Return a message from the API on one line."""
     return " ".join(str(text or "").split())

@@ -1,4 +1,4 @@
-"""Works out how a job ended, from its agents' termination messages and from the API's objects. Pure."""
+"""Works out how a job ended, from its agents' termination messages and the API's objects. Pure."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _CODES = {
     "image-lacks": Exit.UNUSABLE,
     "launch-failed": Exit.WORKER_FAILED,
 }
-"""Exit codes by the problem of an agent that was killed or never ran, and left none itself."""
+"""Exit codes by the problem of an agent that was killed or never ran, and so left none itself."""
 
 
 def outcome(state: ApiState, now: float, groups: Sequence[Group] = ()) -> Outcome | None:
-    """Return how the job ended; None while it has not. `groups`: its nodes with a problem."""
+    """Return how the job ended; None while it has not. `groups`: its nodes that have a problem."""
     owner = state.owner
     assert owner is not None
     done = objects.condition(owner, "Complete") or objects.condition(owner, "Completed")
@@ -42,7 +42,7 @@ def outcome(state: ApiState, now: float, groups: Sequence[Group] = ()) -> Outcom
 
 
 def lingers(state: ApiState, now: float) -> bool:
-    """Whether the job has failed and its hub has ended while a pod has not: its machine may be lost."""
+    """Whether the job has failed and its hub has ended, but a pod has not: its machine may be lost."""
     owner = state.owner or {}
     if objects.condition(owner, "Failed") is not None or objects.condition(owner, "FailureTarget") is None:
         return False
@@ -54,7 +54,7 @@ def lingers(state: ApiState, now: float) -> bool:
 
 
 def _failed(state: ApiState, failed: Json, groups: Sequence[Group]) -> Outcome:
-    # A JobSet does not say why its Job failed; the Job does.
+    # A JobSet does not say why its Job failed. The Job does.
     inner = _failure(state.job or {}) or failed
     first = first_failure(state)
     code = termination_message(state.pods).exit_code
@@ -84,12 +84,12 @@ _FIRST = re.compile(
 
 
 class Failure(NamedTuple):
-    """The pod whose failure ended the job; the Job's condition names it, even when the pod is gone."""
+    """The pod whose failure ended the job. The Job's condition names it, even if the pod is gone."""
 
     node: int
     pod: str
     exit_code: int | None
-    is_stopped: bool  # from outside
+    is_stopped: bool  # by something outside the job
 
     @property
     def where(self) -> str:
@@ -109,12 +109,12 @@ def first_failure(state: ApiState) -> Failure | None:
 
 
 def _failure(job: Json) -> Json | None:
-    """Return the condition of a Job that fails, which is set before its last pod has gone."""
+    """Return the condition of a Job that fails. It is set before the Job's last pod is gone."""
     return objects.condition(job, "Failed") or objects.condition(job, "FailureTarget")
 
 
 def _by_kubernetes(state: ApiState, reason: str, groups: Sequence[Group]) -> str:
-    """Return how Kubernetes ended the job; empty when it did not."""
+    """Return how Kubernetes ended the job; empty if Kubernetes did not end it."""
     if reason == "DeadlineExceeded":
         limit = objects.spec(state.job or {}).get("activeDeadlineSeconds")
         return f"Kubernetes ended it at its deadline of {limit} s (`kubernetes.active_deadline`)"
@@ -129,14 +129,16 @@ def deleted(*, cancelled: bool) -> Outcome:
 
 
 def as_cancelled(outcome: Outcome) -> Outcome:
-    """Return the outcome of a job whose end `ddplaunch cancel` has asked for."""
+    """Return the outcome of a job that `ddplaunch cancel` has asked to end."""
     if outcome.state is not State.LOST or outcome.exit_code not in (None, Exit.STOPPED):
         return outcome
     return outcome._replace(state=State.CANCELLED, detail=BY_CANCEL)
 
 
 def termination_message(pods: Iterable[Json]) -> TerminationMessage:
-    """Return the hub's message; else the combined one of gates and supervisors, with their exit codes."""
+    """Return the hub's message; without one, those of gates and supervisors combined, with their exit
+    codes.
+    """
     messages: list[tuple[int, TerminationMessage]] = []
     codes: list[tuple[float, int]] = []
     for pod in pods:
@@ -219,10 +221,10 @@ def enriched(
     machines: Mapping[int, str],
     own: Sequence[Verdict] | None = None,
 ) -> list[Verdict]:
-    """Return the job's verdicts with the nodes' `machines`, and with what Kubernetes knows beyond them.
+    """Return the job's verdicts, with the nodes' `machines` and with what Kubernetes knows beyond them.
 
-    Kubernetes knows why a node never came, and which agents were killed. `own`: the job's own verdicts, if
-    the `known` ones were enriched before; those that were are left as they are.
+    Kubernetes knows why a node never came and which agents were killed. `own`: the job's own verdicts, if the
+    `known` ones were enriched before. Verdicts that were enriched are left unchanged.
     """
     unexplained = {each.cause for each in (known if own is None else own)}
     killed = [group for group in groups if group.problem.code == _KILLED]
@@ -234,7 +236,7 @@ def enriched(
 
 
 def says_node_is_silent(verdict: Verdict) -> bool:
-    """Whether the verdict only says that a node is silent, which Kubernetes may explain."""
+    """Whether the verdict only says that a node is silent; Kubernetes may be able to explain that."""
     return verdict.code in ("node-missing", "network-lost")
 
 
@@ -244,7 +246,7 @@ def _enriched(verdict: Verdict, groups: Sequence[Group]) -> list[Verdict]:
     why = [group for group in groups if set(group.nodes) & set(verdict.nodes)]
     reports = [group for group in why if group.problem.verdict is not None]
     if reports and set(verdict.nodes) <= {node for group in reports for node in group.nodes}:
-        return [_verdict(group) for group in reports]  # they started, and did not reach the hub
+        return [_verdict(group) for group in reports]  # they started, but did not reach the hub
     if not why:
         return [verdict]
     first, *others = why
@@ -258,5 +260,5 @@ def _enriched(verdict: Verdict, groups: Sequence[Group]) -> list[Verdict]:
 
 
 def has_begun(nodes: Iterable[node_status.Node]) -> bool:
-    """Whether the agent of any node runs, or has run."""
+    """Whether the agent of any node is running or has run."""
     return any(each.phase != Phase.STARTING for each in nodes)

@@ -1,6 +1,6 @@
 """Reads the logs of a job's containers: first all that is there, by time, then new lines, without a gap.
 
-Each line has a time, so a stream that breaks continues after the last line that was read.
+Each line has a time, so a stream that breaks can go on after the last line that was read.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from ddplaunch.backends.kubernetes.objects import GATE, HUB, TRAINER, Json
 from ddplaunch.backends.kubernetes.queries import ApiState
 
 FOLLOWED = 128
-"""Nodes whose logs are followed; each takes a connection."""
+"""Nodes whose logs are followed. Each takes a connection."""
 _AT_ONCE = 8
 _SILENCE = 3600.0
 _PAUSE = 1.0
 _DRAIN = 10.0
-"""Seconds for streams to end once their containers have."""
+"""Seconds for streams to end after their containers have ended."""
 _OWN = re.compile(rb"\[\d+(?:/\w+)?\]")
 _CHUNK = 1 << 16
 
 Stamp = tuple[float, int]
-"""Seconds and nanoseconds; one float is too coarse for both."""
+"""Seconds and nanoseconds: one float is too coarse for both."""
 
 
 class Stream(NamedTuple):
@@ -52,7 +52,7 @@ class Stream(NamedTuple):
 
 
 class Output:
-    """A `lines.LogSource` of all wanted containers. `fetch` is called often, and must not block."""
+    """A `lines.LogSource` of all wanted containers. `fetch` is called often, so it must not block."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Output:
         if over:
             deadline = time.monotonic() + _DRAIN
             for log in self._logs.values():
-                # A container that runs after the job's end is on a machine that does not answer.
+                # A container that still runs after the job's end is on a machine that does not answer.
                 log.join(0.0 if self.runs(log.stream) else max(0.0, deadline - time.monotonic()))
         while True:
             try:
@@ -101,7 +101,7 @@ class Output:
         return iter(())  # `present` yields whole lines only
 
     def _everything(self, state: ApiState) -> Iterator[bytes]:
-        """Yield what all containers have printed so far, by time; then follow each from there."""
+        """Yield what all containers have printed so far, by time, and then follow each one from there."""
         streams = self._streams(state)
         logs = [self._log(state, stream) for stream in streams]
         with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -146,7 +146,7 @@ class Output:
         return found
 
     def runs(self, stream: Stream) -> bool:
-        """Whether that run of the container goes on, by the last state. The streams' threads call it."""
+        """Whether this run of the container goes on, by the last state. The streams' threads call this."""
         pods = self._state.pods if self._state is not None and self._state.owner is not None else ()
         pod = next((each for each in pods if objects.name(each) == stream.pod), {})
         status = objects.containers(pod).get(stream.container) or {}
@@ -160,13 +160,13 @@ class Output:
         if self._wanted.ranks is not None:
             return (TRAINER,)
         hub = [HUB] if node == 0 and self._wanted.nodes is None else []
-        # While the job is followed, the hub prints what the gates of all nodes find.
+        # While you follow the job, the hub prints what the gates of all nodes find.
         gate = [GATE] if not self._follow or self._wanted.nodes is not None else []
         return (*hub, *gate, TRAINER)
 
 
 class _ContainerLog:
-    """The log of one stream. A previous run is read once; a current one can be followed until it ends."""
+    """The log of one stream. A previous run is read once. A current one can be followed until it ends."""
 
     def __init__(self, api: Api, path: str, stream: Stream, output: Output) -> None:
         self._api = api
@@ -179,7 +179,7 @@ class _ContainerLog:
         self._thread: threading.Thread | None = None
 
     def present(self) -> list[tuple[Stamp, bytes]]:
-        """Return the lines that are there; none where the log is gone. Raises ClusterError."""
+        """Return the lines that are there; none if the log is gone. Raises ClusterError."""
         found: list[tuple[Stamp, bytes]] = []
         try:
             self._read({}, lambda at, line: found.append((at, line)))
@@ -189,7 +189,7 @@ class _ContainerLog:
         return found
 
     def follow(self) -> None:
-        """Read the stream from here on, in a thread."""
+        """Read the stream from here on in a thread."""
         if self.stream.life >= 0:
             self._thread = threading.Thread(target=self._run, daemon=True)
             self._thread.start()
@@ -218,7 +218,7 @@ class _ContainerLog:
             query["previous"] = "true"
         if self._last[0]:
             query["sinceTime"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._last[0]))
-        skip, same = self._last, self._same  # lines up to here were read
+        skip, same = self._last, self._same  # lines up to here have been read
         with self._api.stream(self._path, "read the log", query, _SILENCE) as response:
             again = 0
             for raw in _lines(response):
@@ -236,7 +236,9 @@ class _ContainerLog:
                     put(at, line)
 
     def _labelled(self, text: bytes) -> bytes | None:
-        """Return the line with the label that the agent adds elsewhere; None: it is part of a bundle."""
+        """Return the line with the label that the agent adds elsewhere; None: the line is part of a
+        bundle.
+        """
         stream = self.stream
         if stream.container == HUB:
             word = text.strip().decode("utf-8", "replace")
@@ -244,7 +246,8 @@ class _ContainerLog:
                 return b"[hub] " + text
             self._bundle.append(word)
             if word == Marks.BUNDLE_END:
-                # When a pod fails, the Job controller deletes the others, perhaps the hub's, with its log.
+                # When a pod fails, the Job controller deletes the others. One may be the hub's, and its log
+                # goes with it.
                 bundle = files.printed_bundle(self._bundle)
                 self._bundle = []
                 if bundle is not None:
@@ -256,7 +259,7 @@ class _ContainerLog:
 
 
 def _lines(response: Any) -> Iterator[bytes]:
-    """Yield whole lines, and at the end a last one without its newline."""
+    """Yield whole lines, and at the end a last line that has no newline."""
     begun = b""
     for chunk in response.stream(_CHUNK):
         *whole, begun = (begun + chunk).split(b"\n")
@@ -266,7 +269,7 @@ def _lines(response: Any) -> Iterator[bytes]:
 
 
 def stamped(raw: bytes) -> tuple[Stamp, bytes]:
-    """Return time and text of a line `2026-11-21T11:00:00.123456789Z text`."""
+    """Return the time and the text of a line such as `2026-11-21T11:00:00.123456789Z text`."""
     stamp, _, text = raw.partition(b" ")
     match = re.fullmatch(rb"([^.]+?)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)", stamp)
     try:

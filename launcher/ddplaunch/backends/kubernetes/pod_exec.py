@@ -1,4 +1,4 @@
-"""Runs a command in a container of a running pod."""
+"""Runs a command in a container of a running pod. All modules that ask a pod use it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ddplaunch.backends.kubernetes import objects
 from ddplaunch.backends.kubernetes.api import Api
 
 LIMIT = 45.0
-"""Seconds for new evidence of all ranks, collected in a container with a tenth of a CPU."""
+"""Seconds for new evidence of all ranks, when it is collected in a container that has a tenth of a CPU."""
 _CONNECT = 10.0
 _CHUNK = 32 << 10
 _MOST_ERRORS = 4 << 10
@@ -33,7 +33,7 @@ class UnusableError(Exception):
 class Ran(NamedTuple):
     """Exit code and output of a command. `code` None: the connection ended first.
 
-    `errors`: what it wrote to stderr; of one that did not start, why.
+    `errors`: what it wrote to stderr; if it did not start, why not.
     """
 
     code: int | None
@@ -44,7 +44,7 @@ class Ran(NamedTuple):
 def run(
     api: Api, namespace: str, pod: str, container: str, words: list[str], limit: float = LIMIT
 ) -> Ran | None:
-    """Run a command in a container; return None where it cannot run now. Raises NotAllowedError."""
+    """Run a command in a container. Returns None if it cannot run now. Raises NotAllowedError."""
     try:
         return execute(api, namespace, pod, container, words, limit)
     except UnusableError:
@@ -62,9 +62,9 @@ def execute(
 ) -> Ran:
     """Run a command in a container. Raises NotAllowedError and UnusableError.
 
-    `stdin` is given the first line that the command prints, and returns what it reads: one that does not
-    start is known at once. Its end is not marked, which version 4 of the protocol cannot do: the command
-    counts the bytes.
+    `stdin` gets the first line that the command prints and returns what the command is to read. So we know at
+    once if a command does not start. The end of the input is not marked, because version 4 of the protocol
+    cannot do that: the command counts the bytes.
     """
     connection = _connected(api, namespace, pod, container, words, with_input=stdin is not None)
     with _ended(connection, limit):
@@ -76,7 +76,7 @@ def stream(
 ) -> Generator[bytes]:
     """Run a command in a container, and yield its output as it comes, of any length.
 
-    Raises NotAllowedError, and UnusableError where it fails, or is silent for so many seconds.
+    Raises NotAllowedError, and UnusableError if it fails or is silent for so many seconds.
     """
     connection = _connected(api, namespace, pod, container, words, with_errors=True)
     errors = bytearray()
@@ -102,7 +102,7 @@ def stream(
 
 @contextlib.contextmanager
 def _ended(connection: Any, seconds: float) -> Iterator[None]:
-    """Shut a connection down at the end. Raises UnusableError where it breaks, or times out."""
+    """Shut down a connection at the end. Raises UnusableError if it breaks or times out."""
     import websocket
 
     try:
@@ -125,7 +125,7 @@ def _connected(
     with_input: bool = False,
     with_errors: bool = False,
 ) -> Any:
-    """Return a WebSocket to a command that has been started. Raises NotAllowedError, UnusableError."""
+    """Return a WebSocket to a command that has been started. Raises NotAllowedError and UnusableError."""
     import websocket
 
     query = [("command", word) for word in words]
@@ -145,7 +145,7 @@ def _connected(
 
 
 def _message(body: bytes) -> str:
-    """Return the message of an API error; of a proxy's, the beginning of its text."""
+    """Return the message of an API error; for a proxy's error, the beginning of its text."""
     try:
         return objects.line(files.parse(body).get("message"))
     except (ValueError, AttributeError):
@@ -153,9 +153,9 @@ def _message(body: bytes) -> str:
 
 
 def _opened(api: Api, url: str) -> Any:
-    """Return a connected WebSocket with the client's credentials, proxy and subprotocols, and a time limit.
+    """Return a connected WebSocket with the client's credentials, proxy, subprotocols and a time limit.
 
-    The client's own create_websocket() has no limit: a silent server would block it for ever.
+    The client's own create_websocket() has no time limit: a silent server would block it for ever.
     """
     import certifi
     import websocket
@@ -201,13 +201,13 @@ def _converse(connection: Any, deadline: float, stdin: Callable[[str], bytes] | 
                 code, why = _end(data[1:])
                 errors = errors or bytearray(why.encode())
     except websocket.WebSocketConnectionClosedException:
-        if code is None:  # else the end is known, and this server does not close as it should
+        if code is None:  # otherwise the end is known, but this server does not close as it should
             raise
     return Ran(code, out.decode("utf-8", "replace"), errors.decode("utf-8", "replace"))
 
 
 def _messages(connection: Any, deadline: float) -> Iterator[bytes]:
-    """Yield what the server sends until it closes, each with its channel first."""
+    """Yield what the server sends until it closes. Each message begins with its channel."""
     while (left := deadline - time.monotonic()) > 0:
         connection.settimeout(left)
         opcode, data = connection.recv_data()
@@ -223,7 +223,7 @@ def _send(connection: Any, stdin: bytes) -> None:
 
 
 def _end(data: bytes) -> tuple[int, str]:
-    """Return the exit code, and why the command ended with another than 0, or did not start."""
+    """Return the exit code, and why the command ended with a code other than 0 or did not start."""
     result = files.parse(data)
     if result.get("status") == "Success":
         return 0, ""

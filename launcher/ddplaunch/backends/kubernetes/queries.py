@@ -15,24 +15,26 @@ from ddplaunch.backends.kubernetes.api import Api, RefusedError
 from ddplaunch.backends.kubernetes.objects import Json
 
 _MOST_EVENTS = 500
-"""The most warnings of a namespace that are listed; the API keeps them for an hour."""
+"""The most warnings of a namespace to list. The API keeps them for an hour."""
 _NO_EVENTS = 60.0
-"""Seconds in which a server that denied listing events is not asked again."""
+"""Seconds for which a server that denied listing events is not asked again."""
 _COUNTED = "BackoffLimitExceeded"
 """The reason for which a Job fails whose JobSet starts it again; see `render.kubernetes`."""
 _SOME = 5
-"""Pods to list in order to know that some are left; a job may have a thousand."""
+"""Pods to list in order to know whether some are left: a job may have a thousand."""
 
 
 @dataclass(frozen=True)
 class ApiState:
-    """The objects of a job at one moment. `owner`: the Job, or the JobSet that creates it; None: gone."""
+    """The objects of a job at one moment. `owner`: the Job, or the JobSet that creates it; None: it is
+    gone.
+    """
 
     namespace: str
     name: str
     owner: Json | None
-    job: Json | None = None  # None also while the JobSet has not created it
-    pods: tuple[Json, ...] = ()  # one for each node that has one, of the newest attempt
+    job: Json | None = None  # also None while the JobSet has not created it yet
+    pods: tuple[Json, ...] = ()  # one for each node that has one, in the newest attempt
     events: tuple[Json, ...] = ()  # warnings about the job and its pods, the oldest first
     workload: Json | None = None
 
@@ -43,24 +45,26 @@ class ApiState:
 
     @property
     def attempt(self) -> int:
-        """Return the attempt that its pods belong to; between two attempts, when it has none, the next."""
+        """Return the attempt to which its pods belong; between two attempts, when it has none, the next
+        one.
+        """
         return max((objects.attempt(pod) for pod in self.pods), default=self._begun)
 
     @property
     def waits_for_pods(self) -> bool:
-        """Whether the next attempt waits until the pods of this one are gone: before, no Job has failed."""
+        """Whether the next attempt waits until this one's pods are gone. Before that, no Job has failed."""
         failing = objects.condition(self.job or {}, "FailureTarget") or {}
         is_next = failing.get("reason") == _COUNTED and self._begun < self._most_restarts
         return is_next or self._begun > self.attempt
 
     @property
     def _begun(self) -> int:
-        """Return the number of the attempt that its controller has begun."""
+        """Return the number of the attempt that the job's controller has begun."""
         return int(objects.status(self.owner or {}).get("restarts") or 0)
 
     @property
     def comes_back(self) -> bool:
-        """Whether its controller may start the job again after a failure."""
+        """Whether the job's controller may start it again after a failure."""
         return self._most_restarts > 0
 
     @property
@@ -70,14 +74,14 @@ class ApiState:
 
 
 class Queries:
-    """Queries to one cluster. All raise RefusedError and SilentError."""
+    """Queries to one cluster. All of them raise RefusedError and SilentError."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
-        self._no_events: dict[str, float] = {}  # by namespace: until when, by time.monotonic()
+        self._no_events: dict[str, float] = {}  # by namespace: until when, in time.monotonic()
 
     def fetch(self, namespace: str, name: str, patience: float | None = None) -> ApiState:
-        """Return the objects of one job. `owner` None: there is none of that name."""
+        """Fetch the objects of one job. `owner` None: there is no job with that name."""
         path = f"{objects.collection(objects.JOBS, 'jobs', namespace)}/{name}"
         owner = self._find(path, f"look at Job {name}", patience)
         if owner is None:
@@ -99,7 +103,7 @@ class Queries:
         return self._with_workload(found, patience)
 
     def all(self, namespace: str) -> list[ApiState]:
-        """Return every ddplaunch job in the namespace, by one query for each kind of object."""
+        """Return every ddplaunch job in the namespace, with one query for each kind of object."""
         ours = ",".join(f"{key}={value}" for key, value in objects.OURS.items())
         jobs = self._list(namespace, objects.JOBS, "jobs", ours, None)
         try:
@@ -133,7 +137,9 @@ class Queries:
         ]
 
     def submissions(self, namespace: str, family: str) -> set[str]:
-        """Return the names of all jobs that were submitted by this name, which each has as a label."""
+        """Return the names of all jobs that were submitted with this name, which each of them has as a
+        label.
+        """
         selector = ",".join(
             f"{key}={value}" for key, value in {**objects.OURS, objects.FAMILY: family}.items()
         )
@@ -143,7 +149,7 @@ class Queries:
                 found += self._list(namespace, version, resource, selector, None)
             except RefusedError as error:
                 if error.status not in (403, 404):
-                    raise  # else the cluster has no JobSet, or this user may not list them
+                    raise  # otherwise the cluster has no JobSet, or this user may not list them
         return {objects.name(each) for each in found if objects.JOBSET_NAME not in objects.labels(each)}
 
     def leftover_pods(self, namespace: str, name: str) -> list[Json]:
@@ -160,7 +166,7 @@ class Queries:
             return self._find(path, f"look at JobSet {name}", patience)
         except RefusedError as error:
             if error.status == 403:
-                return None  # a user of Jobs needs no permission for JobSets
+                return None  # a user who only uses Jobs needs no permission for JobSets
             raise
 
     def _list(
@@ -185,7 +191,7 @@ class Queries:
         ]
 
     def _warnings(self, namespace: str, patience: float | None) -> list[Json]:
-        """Return the warnings; none where this user may not list them."""
+        """Return the warnings; none if this user may not list them."""
         if time.monotonic() < self._no_events.get(namespace, 0.0):
             return []
         try:
@@ -219,7 +225,7 @@ class Queries:
 
 
 def _about(events: Iterable[Json], owner: Json, job: Json | None, pods: Iterable[Json]) -> list[Json]:
-    """Return the events of these objects, and of their pods that are gone; the oldest first."""
+    """Return the events about these objects, and about their pods that are gone, the oldest first."""
     known = {objects.uid(each) for each in (owner, job or owner, *pods)}
     since = objects.created(owner) - 1
     prefix = f"{objects.name(job or owner)}-"
@@ -237,7 +243,7 @@ def _about(events: Iterable[Json], owner: Json, job: Json | None, pods: Iterable
 
 
 def newest(pods: Iterable[Json]) -> tuple[Json, ...]:
-    """Return the youngest pod of each node in the last attempt, in node order."""
+    """Return the youngest pod of each node in the last attempt, ordered by node."""
     listed = [each for each in pods if objects.node(each) is not None]
     last = max((objects.attempt(each) for each in listed), default=0)
     found: dict[int, Json] = {}

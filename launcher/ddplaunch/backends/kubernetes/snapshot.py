@@ -1,6 +1,6 @@
 """Takes snapshots of a job: its objects in the API, and its hub's status.
 
-The cluster is queried in a thread, with pauses, however often a snapshot is wanted.
+The cluster is asked in a thread, with pauses, however often a snapshot is wanted.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from ddplaunch.errors import ClusterError
 
 _FIRST_PAUSE = 1.0
 _LONGEST_PAUSE = 5.0
-"""Seconds between two queries about one job, growing while nothing changes."""
+"""Seconds between two queries about one job. They grow while nothing changes."""
 _PATIENCE = 3.0
-"""Seconds to retry within one query; the next one comes soon."""
+"""Seconds to retry within one query. The next query comes soon."""
 _QUIET = 10.0
 """Seconds without an answer after which a note says so."""
 SILENCE = 600.0
-"""Seconds for which a watched job is shown while the API server does not answer: the job itself runs on."""
+"""Seconds for which a watched job is shown while the API server does not answer: the job itself goes on."""
 _REFUSAL = 30.0
 """Seconds for which the server may refuse access: after a restart it does so until it has read its rules."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """`hub_status`: by the hub, None where it does not stand, or may not be asked."""
+    """`hub_status`: from the hub; None if the hub is not up, or may not be asked."""
 
     state: ApiState
     hub_status: JobStatus | None = None
@@ -51,7 +51,9 @@ class Snapshot:
 
     @property
     def attempt(self) -> int:
-        """Return the number of the attempt: its pods', or the hub's, which adds those it began itself."""
+        """Return the attempt's number: that of its pods, or the hub's, which also counts the attempts that it
+        began.
+        """
         return max(self.state.attempt, self.hub_status.attempt if self.hub_status else 0)
 
     @property
@@ -63,11 +65,11 @@ class _Poller(Poller):
     def __init__(self, api: Api, queries: Queries, state: ApiState) -> None:
         self._api = api
         self._queries = queries
-        self._asked: float | None = None  # since when there is no answer
-        self._refused: float | None = None  # since when access is refused
+        self._asked: float | None = None  # since when there has been no answer
+        self._refused: float | None = None  # since when access has been refused
         self._last: JobStatus | None = None
-        self._has_unknown_gate = False  # whether the hub does not know a pod at the gate
-        self._silent_nodes: set[int] = set()  # that did not reach the hub by the last snapshot
+        self._has_unknown_gate = False  # whether the hub does not know a pod that is at the gate
+        self._silent_nodes: set[int] = set()  # those that had not reached the hub at the last snapshot
         self._machines: dict[int, str] = {}
         self._attempt = 0
         self.gate_reports = GateReports(api)
@@ -85,7 +87,7 @@ class _Poller(Poller):
             self._silence(error)
 
     def current(self, *, fresh: bool) -> Snapshot:
-        """Return the last snapshot, with a note when the API does not answer. Raises ClusterError."""
+        """Return the last snapshot, with a note if the API does not answer. Raises ClusterError."""
         self.refresh(fresh=fresh, ended=self._snapshot.ended)
         silent = self._silent()
         if self._snapshot.ended or silent < _QUIET:
@@ -101,7 +103,7 @@ class _Poller(Poller):
         self.error = None
 
     def _silence(self, error: ClusterError) -> None:
-        """Keep the last snapshot while the API does not answer; set `error` after SILENCE seconds."""
+        """Keep the last snapshot while the API does not answer. After SILENCE seconds, set `error`."""
         self.poll_soon()
         if isinstance(error, RefusedError) and error.status in (401, 403):
             self._refused = self._refused or time.monotonic()
@@ -113,7 +115,7 @@ class _Poller(Poller):
             self.error = error
 
     def _silent(self) -> float:
-        """Return for how many seconds there has been no answer; another thread may receive it now."""
+        """Return for how many seconds there has been no answer. Another thread may be receiving one now."""
         asked = self._asked
         return 0.0 if asked is None else time.monotonic() - asked
 
@@ -137,7 +139,7 @@ class _Poller(Poller):
             and last.exit_code is not None
             and last.attempt >= state.attempt
         ):
-            hub_status = last  # its end is final, and its pod is deleted before the others
+            hub_status = last  # how it ended is final, and its pod is deleted before the others
         self._last = hub_status
         self._silent_nodes = evidence.not_reaching_hub(self._silent_nodes, state, hub_status)
         unknown_to_hub = evidence.unknown_to_hub(state, hub_status)
@@ -147,7 +149,7 @@ class _Poller(Poller):
         )
 
     def _begin_attempt(self, number: int) -> None:
-        """Forget the gate reports and machines of the last attempt: a retry has pods of its own."""
+        """Forget the gate reports and machines of the last attempt, because a retry has new pods."""
         self._attempt = number
         self.gate_reports = GateReports(self._api)
         self._silent_nodes = set()
@@ -161,7 +163,7 @@ class _Poller(Poller):
 
 
 class Snapshots:
-    """Keeps the last snapshot of each job, and refreshes it when it is due."""
+    """Keeps the last snapshot of each job, and refreshes it when it is time to."""
 
     def __init__(self, api: Api, queries: Queries) -> None:
         self._api = api
@@ -169,16 +171,18 @@ class Snapshots:
         self._pollers: dict[tuple[str, str], _Poller] = {}
 
     def at(self, namespace: str, name: str, *, fresh: bool = False) -> Snapshot:
-        """Return a snapshot, seconds old; with `fresh`, a new one. Raises ClusterError."""
+        """Return a snapshot that is seconds old; with `fresh`, a new one. Raises ClusterError."""
         poller = self._pollers.get((namespace, name))
         if poller is None:
             poller = _Poller(self._api, self._queries, self._queries.fetch(namespace, name))
             self._pollers[namespace, name] = poller
-            fresh = False  # it is as fresh as can be
+            fresh = False  # it cannot be any fresher
         return poller.current(fresh=fresh)
 
     def gate_reports(self, snapshot: Snapshot, nodes: Collection[int]) -> tuple[Snapshot, list[Event]]:
-        """Return `snapshot` with the reports of these gates that did not reach the hub, and their events."""
+        """Return `snapshot` with the reports of those of these gates that did not reach the hub, and their
+        events.
+        """
         state = snapshot.state
         reports = self._pollers[state.namespace, state.name].gate_reports
         reports.read(state, evidence.failed_gates(state, nodes))
@@ -186,7 +190,7 @@ class Snapshots:
         return dataclasses.replace(snapshot, gate_reports=known), reports.events(nodes)
 
     def wake(self, namespace: str, name: str) -> None:
-        """Let the next snapshot be a new one: something has changed."""
+        """Let the next snapshot be a new one, because something has changed."""
         poller = self._pollers.get((namespace, name))
         if poller is not None:
             poller.wake()
@@ -198,10 +202,10 @@ class Snapshots:
 
 
 def _missed(state: ApiState, hub_status: JobStatus | None, silent: Collection[int] = ()) -> set[int]:
-    """Return the nodes of which the hub only knew that they never came.
+    """Return the nodes about which the hub only knew that they never came.
 
-    `hub_status`: the last one; the job may have ended before its hub's container. `silent`: nodes that did
-    not reach the hub by then, which count where there is no verdict, because the hub's pod was deleted first.
+    `hub_status`: the last one; the job may have ended before its hub's container. `silent`: nodes that had
+    not reached the hub by then. They count if there is no verdict because the hub's pod was deleted first.
     """
     verdicts = outcomes.termination_message(state.pods).verdicts if state.owner is not None else []
     if not verdicts and hub_status is not None and hub_status.attempt >= state.attempt:
@@ -212,7 +216,7 @@ def _missed(state: ApiState, hub_status: JobStatus | None, silent: Collection[in
 
 
 def _visible_state(snapshot: Snapshot) -> Hashable:
-    """Return a value that is equal as long as nothing worth showing has changed."""
+    """Return a value that stays equal as long as nothing worth showing has changed."""
     hub_status = snapshot.hub_status
     nodes = tuple((each.number, each.pod, each.phase, each.problem) for each in snapshot.nodes)
     status = hub_status and (

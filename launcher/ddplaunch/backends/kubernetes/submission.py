@@ -1,4 +1,4 @@
-"""Creates the objects of a rendered file: all or none, and never over another job of that name.
+"""Creates the objects of a rendered file: all or none, and never over another job with that name.
 
 The file's order is kept, so that what the pods need exists before the job that creates them. At the end the
 job becomes the owner of the other objects, which are then deleted with it.
@@ -258,7 +258,9 @@ _TTL = 600.0
 
 
 def check_up(spec: JobSpec) -> JobSpec:
-    """Return `spec` under a name of its own. Raises UsageError without image and job file: pods need one."""
+    """Return `spec` with a name of its own. Raises UsageError if there is no image and no job file, because
+    pods need one.
+    """
     if not (spec.image or spec.job_file):
         raise UsageError(
             "a check-up on Kubernetes runs in pods, and they need an image",
@@ -273,7 +275,7 @@ _KEY_BYTES = 32
 
 
 def key_secret(owner: Json) -> Json:
-    """Return a Secret with a new key for the job `owner`, under the name that its pods mount."""
+    """Return a Secret with a new key for the job `owner`, with the name under which its pods mount it."""
     own = objects.metadata(owner)
     metadata = {field: own[field] for field in ("namespace", "annotations") if field in own}
     labels = {name: value for name, value in objects.labels(owner).items() if name != objects.QUEUE}
@@ -292,17 +294,17 @@ _WITHOUT = {
     "Secret": "the key of this job is its uid, a label that every user who may list pods can read",
     "NetworkPolicy": "every pod of the cluster can connect to the port of this job's hub",
 }
-"""Kinds that a job can do without, and the consequence."""
+"""Kinds that a job can do without, and what happens then."""
 _RENAME = "give the new job another name by `--set name=NAME`"
 _MOST_TRIED = 100
-"""Names that are tried for one job."""
+"""Names to try for one job, at the most."""
 _LOG = logging.getLogger(__name__)
 _ROLL_BACK = 20.0
-"""Seconds to delete what was created, once something failed."""
+"""Seconds to delete what was created if something failed."""
 
 
 class NamesakeError(ClusterError):
-    """Error for a name that another job has: one with a number behind it may be free."""
+    """Error for a name that another job has. The same name with a number at the end may be free."""
 
 
 class Sent(NamedTuple):
@@ -315,7 +317,7 @@ class Sent(NamedTuple):
 
 
 def documents(rendered: Rendered) -> list[Json]:
-    """Return the objects of the rendered file, in its order."""
+    """Return the objects of the rendered file, in the file's order."""
     import yaml
 
     from ddplaunch.spec.document import LOADER
@@ -327,7 +329,8 @@ def documents(rendered: Rendered) -> list[Json]:
 def send_counted(api: Api, queries: Queries, rendered: Rendered, sent: Iterable[Submission]) -> Sent:
     """Create the objects of the rendered file under the first name that no submission of the job has had.
 
-    `sent`: those known from here, also of jobs that are gone. Raises ClusterError as `send`.
+    `sent`: the names that are known from here, including those of jobs that are gone. Raises ClusterError as
+    `send` does.
     """
     found = documents(rendered)
     owner = next(each for each in found if each["kind"] in objects.OWNERS)
@@ -340,14 +343,14 @@ def send_counted(api: Api, queries: Queries, rendered: Rendered, sent: Iterable[
         try:
             given = documents(_numbered(rendered, number)) if number > 1 else found
             return send(api, queries, given)._replace(family=rendered.job)
-        except NamesakeError:  # of another family, or sent at the same moment
+        except NamesakeError:  # a job of another family, or one that was sent at the same moment
             if rendered.counted is None or number - first >= _MOST_TRIED:
                 raise
             number += 1
 
 
 def _after(names: Iterable[str], plain: str) -> int:
-    """Return the number of the next submission: 1, which is the plain name, where there is none yet."""
+    """Return the number of the next submission: 1, which means the plain name, if there is none yet."""
     ends = [re.search(r"-([0-9]{1,9})$", name) for name in names if name != plain]
     numbers = [int(match[1]) for match in ends if match] + [1 for name in names if name == plain]
     return max(numbers, default=0) + 1
@@ -358,7 +361,7 @@ def _numbered(rendered: Rendered, number: int) -> Rendered:
 
 
 def send(api: Api, queries: Queries, found: Sequence[Json]) -> Sent:
-    """Create these objects. Raises ClusterError when that fails; then none of them is left."""
+    """Create these objects. Raises ClusterError if that fails; then none of them is left."""
     owner = next(each for each in found if each["kind"] in objects.OWNERS)
     namespace = objects.metadata(owner).get("namespace") or api.place.namespace
     name = objects.name(owner)
@@ -373,7 +376,7 @@ def send(api: Api, queries: Queries, found: Sequence[Json]) -> Sent:
             for each in found:
                 made.apply(each)
             made.adopt()
-    except BaseException:  # also for Ctrl-C: no half job must be left, and none whose handle was not printed
+    except BaseException:  # also for Ctrl-C: no half job may be left, and none whose handle was not printed
         with interrupts.held_off():
             made.roll_back()
         raise
@@ -381,7 +384,7 @@ def send(api: Api, queries: Queries, found: Sequence[Json]) -> Sent:
 
 
 def try_out(api: Api, found: Sequence[Json]) -> None:
-    """Let the server check these objects, and create none. Raises ClusterError for one that it refuses."""
+    """Let the server check these objects without creating any. Raises ClusterError if it refuses one."""
     owner = next(each for each in found if each["kind"] in objects.OWNERS)
     namespace = objects.metadata(owner).get("namespace") or api.place.namespace
     _refuse_old_server(api, owner)
@@ -389,7 +392,8 @@ def try_out(api: Api, found: Sequence[Json]) -> None:
     _refuse_missing_parts(api, owner, namespace)
     query = {"fieldManager": objects.MANAGER, "dryRun": "All"}
     for each in found:
-        # Under a name that is free: an object of an earlier job would be changed, which it cannot be.
+        # Use a name that is free: otherwise the server would try to change an earlier job's object, which
+        # cannot be done.
         renamed = {**each, "metadata": {**each["metadata"], "name": f"{objects.name(each)}-try"}}
         what = f"create {each['kind']} {objects.name(each)}"
         api.request("PATCH", objects.path(renamed, namespace), what, query=query, body=renamed, kind=_APPLY)
@@ -410,12 +414,12 @@ def _permitted(api: Api, found: Sequence[Json], namespace: str) -> list[Json]:
 
 
 def _is_asked_for(document: Json) -> bool:
-    """Whether the job file asks for it: by default there is no policy for egress."""
+    """Whether the job file asks for it: by default there is no egress policy."""
     return "Egress" in objects.spec(document).get("policyTypes", ())
 
 
 class _Made:
-    """Objects that were created so far."""
+    """Objects that have been created so far."""
 
     def __init__(self, api: Api, namespace: str) -> None:
         self._api = api
@@ -430,7 +434,7 @@ class _Made:
         return objects.uid(self._owner)
 
     def apply(self, document: Json) -> None:
-        """Create an object. Raises ClusterError, also when another of that name has just been created."""
+        """Create an object. Raises ClusterError, also if another one with that name has just been created."""
         path = objects.path(document, self._namespace)
         what = f"create {document['kind']} {objects.name(document)}"
         self._tried.append((document, time.time()))
@@ -438,7 +442,7 @@ class _Made:
             "PATCH", path, what, query={"fieldManager": objects.MANAGER}, body=document, kind=_APPLY
         )
         if answer.status != 201 and not answer.unsure:
-            self._tried.pop()  # it is another job's
+            self._tried.pop()  # it belongs to another job
             raise _taken(document, answer.body, self._namespace)
         self._uids[path] = objects.uid(answer.body)
         if document["kind"] in objects.OWNERS:
@@ -481,9 +485,9 @@ class _Made:
     def _remove(self, path: str, document: Json, tried: float) -> None:
         what = f"remove {document['kind']} {objects.name(document)}"
         uid = self._uids.get(path)
-        if uid is None:  # it is not known whether it was created
+        if uid is None:  # it is not known whether the object was created
             there = self._api.find(path, what, _ROLL_BACK)
-            # The two clocks may differ; an object of another submission would have been refused before.
+            # The two clocks may differ. An object of another submission would have been refused before.
             if there is None or not objects.is_ours(there) or objects.created(there) < tried - 60:
                 return
             uid = objects.uid(there)
@@ -512,7 +516,7 @@ def _refuse_old_server(api: Api, owner: Json) -> None:
 
 
 def _refuse_missing_parts(api: Api, owner: Json, namespace: str) -> None:
-    """Raise ClusterError for a job that needs JobSet or Kueue where the cluster has none."""
+    """Raise ClusterError if a job needs JobSet or Kueue and the cluster does not have it."""
     if owner["kind"] == "JobSet" and not _knows(api, owner["apiVersion"], "jobsets"):
         raise ClusterError(
             f"the cluster has no JobSet controller, or not {owner['apiVersion']}",
@@ -542,7 +546,9 @@ def _refuse_missing_parts(api: Api, owner: Json, namespace: str) -> None:
 
 
 def _is_there(api: Api, path: str, doing: str) -> bool:
-    """Return whether the object exists; True where this user may not read it: then its controller says so."""
+    """Return whether the object exists; True if this user may not read it: then its controller will say
+    so.
+    """
     try:
         return api.find(path, doing) is not None
     except RefusedError:
@@ -563,7 +569,7 @@ def _refuse_namesakes(api: Api, queries: Queries, found: Sequence[Json], namespa
         raise _taken(other.owner, other.owner, namespace)
     pods = queries.leftover_pods(namespace, name)
     if pods:
-        # DNS still has their names, which the new pods would share.
+        # DNS still has their names, and the new pods would share these.
         raise NamesakeError(
             f"pods of an earlier job {name} are still there, in namespace {namespace}: "
             + ", ".join(objects.name(pod) for pod in pods[:3]),

@@ -1,8 +1,8 @@
-"""Lists and brings what the ranks of a job wrote on the volume that its job file names under `outputs`.
+"""Lists and brings what a job's ranks wrote to the volume that its job file names under `outputs`.
 
-A pod of the job that still runs is asked. Where none does, a Job of one small pod is made that mounts the
-volume for reading. It is deleted afterwards; when this process is killed it ends by itself, and Kubernetes
-deletes it.
+If a pod of the job is still running, it is asked. Otherwise this makes a Job of one small pod that mounts the
+volume for reading, and deletes it afterwards. If this process is killed, the Job ends by itself and
+Kubernetes deletes it.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from ddplaunch.plan.kubernetes import OUTPUTS, VOLUMES
 
 _READER: Final = "reader"
 _MOST: Final = 200_000
-"""Files that are listed at most."""
+"""Files to list, at the most."""
 _SILENCE: Final = 60.0
-"""Seconds for which a look waits for the next bytes: a file system may be slow, a network may be gone."""
+"""Seconds for which a look waits for the next bytes: a file system may be slow, or a network may be gone."""
 _START: Final = 120.0
-"""Seconds for the reader's pod to run: the image is there on most machines, a volume must be attached."""
+"""Seconds for the reader's pod to run: most machines have the image, but a volume must be attached."""
 _POLL: Final = 0.3
 _DELETE: Final = 20.0
-"""Seconds in which the reader is deleted; it ends by itself as well."""
+"""Seconds within which the reader is deleted. It also ends by itself."""
 _LONGEST_LINE: Final = 1 << 16
 _LASTS: Final = 4 * 3600
 """Seconds after which Kubernetes ends a reader in any case."""
@@ -50,11 +50,11 @@ while time.monotonic() - used < 90:
         used = time.monotonic()
     time.sleep(1)
 """
-"""Ends when nobody has looked for so long: its container has no other process."""
+"""Ends when nobody has looked for so long, because its container has no other process."""
 
 
 class Place(NamedTuple):
-    """The folder of a job, as its pods see it, and the volume on which it lies, as a pod's spec has it."""
+    """A job's folder as its pods see it, and the volume that it is on, in the form of a pod's spec."""
 
     folder: str
     volume: Json
@@ -62,7 +62,7 @@ class Place(NamedTuple):
 
     @property
     def of_machine(self) -> bool:
-        """Whether the volume is a folder of each machine, which may or may not be one for all."""
+        """Whether the volume is a folder on each machine, which may or may not be the same for all."""
         return "hostPath" in self.volume
 
     @property
@@ -82,7 +82,7 @@ class Place(NamedTuple):
 
 
 def place(owner: Json | None) -> Place | None:
-    """Return where the job's ranks write; None where its job file names no volume under `outputs`."""
+    """Return where the job's ranks write; None if its job file names no volume under `outputs`."""
     template = objects.spec(objects.job(owner)).get("template") or {}
     annotations = objects.metadata(template).get("annotations") or {}
     name, _, path = (annotations.get(OUTPUTS) or "").partition("/")
@@ -99,12 +99,12 @@ def place(owner: Json | None) -> Place | None:
 
 
 def stays(where: Place) -> str:
-    """Return that `delete` leaves the files where they are, in one sentence."""
+    """Return one sentence saying that `delete` leaves the files where they are."""
     return f"what its ranks wrote stays in {where}"
 
 
 def unseen(where: Place) -> Outputs:
-    """Return that the ranks write there, without a look."""
+    """Return that the ranks write there, without looking."""
     return Outputs(Path(where.work), (), where=str(where), listed=False)
 
 
@@ -115,10 +115,10 @@ def outputs(
     to: Path | None = None,
     check: Callable[[Sequence[Outputs]], None] = lambda _: None,
 ) -> Iterator[Outputs]:
-    """Yield what the ranks wrote, by folder. With `to`, its files are brought there, once `check` lets them.
+    """Yield what the ranks wrote, by folder. With `to`, bring its files there once `check` accepts them.
 
-    A folder of the machines may be one for several nodes: it is looked for on the machine of each node that
-    none before has seen. Raises ClusterError, and what `check` raises.
+    A folder on the machines may be the same for several nodes. So we look for it on the machine of each node
+    that has not been seen on an earlier one. Raises ClusterError, and what `check` raises.
     """
     placed = {objects.node(pod): str(objects.spec(pod).get("nodeName") or "") for pod in state.pods}
     machines = {node: machine for node, machine in placed.items() if node is not None and machine}
@@ -189,7 +189,7 @@ class _Reading(NamedTuple):
 
 
 class _Bytes:
-    """A stream of pieces, read by lines and by lengths. Raises ValueError where it ends too early."""
+    """A stream of pieces that can be read by lines and by lengths. Raises ValueError if it ends too early."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces, self._held = pieces, bytearray()
@@ -234,14 +234,14 @@ def _received(stream: _Bytes, copy: Path | None) -> tuple[list[int], _Found]:
 
 
 def _below(folder: Path, name: str) -> Path:
-    """Return the path of a file. Raises ValueError for one that a pod must not name."""
+    """Return the path of a file. Raises ValueError for a path that a pod must not name."""
     if name.startswith("/") or ".." in name.split("/"):
         raise ValueError(f"{name!r} is no path below the folder")
     return folder / name
 
 
 def _link(folder: Path, links: dict[str, str]) -> None:
-    """Make the links as they are, when all files are there, so that nothing is written through one."""
+    """Make the links unchanged, once all files are there, so that nothing is written through a link."""
     for name, link in links.items():
         target = _below(folder, name)
         if any(above.as_posix() in links for above in PurePosixPath(name).parents):
@@ -277,7 +277,7 @@ def _pieces(stream: _Bytes) -> Iterator[bytes]:
 
 @contextlib.contextmanager
 def _container(api: Api, state: ApiState, where: Place, machine: str) -> Iterator[_Reading]:
-    """Yield a running container that has the volume: the hub's of a pod of the job, or a reader's own."""
+    """Yield a running container that has the volume: the hub's in a pod of the job, or a reader's."""
     for pod in state.pods:
         is_there = not where.of_machine or objects.spec(pod).get("nodeName") == machine
         if is_there and objects.state(pod, HUB, "running") and not objects.is_being_deleted(pod):
@@ -299,7 +299,7 @@ def _python(found: Json, container: str) -> list[str]:
 
 @contextlib.contextmanager
 def _reader(api: Api, state: ApiState, where: Place, machine: str) -> Iterator[str]:
-    """Yield the name of a pod that runs and mounts the volume; it is gone afterwards. Raises ClusterError."""
+    """Yield the name of a running pod that mounts the volume. Afterwards it is gone. Raises ClusterError."""
     name = f"{objects.name(state.owner or {})[:50]}-reader-{os.urandom(2).hex()}"
     path = objects.collection(objects.JOBS, "jobs", state.namespace)
     try:
@@ -312,7 +312,7 @@ def _reader(api: Api, state: ApiState, where: Place, machine: str) -> Iterator[s
 
 
 def _started(api: Api, namespace: str, name: str, where: Place) -> str:
-    """Return the name of the reader's pod as soon as it runs. Raises ClusterError."""
+    """Return the name of the reader's pod as soon as it is running. Raises ClusterError."""
     path = objects.collection("v1", "pods", namespace)
     deadline = time.monotonic() + _START
     while True:
@@ -331,7 +331,7 @@ def _started(api: Api, namespace: str, name: str, where: Place) -> str:
 
 
 def _job(state: ApiState, where: Place, machine: str, name: str) -> Json:
-    """Return a Job of one pod, which may run wherever the job could, by the same user, and only reads."""
+    """Return a Job of one pod that may run wherever the job could, as the same user, and that only reads."""
     owner = state.owner or {}
     template = objects.spec(objects.job(owner)).get("template") or {}
     spec = objects.spec(template)
@@ -363,7 +363,7 @@ def _job(state: ApiState, where: Place, machine: str, name: str) -> Json:
     }
     if where.of_machine:
         pod["nodeName"] = machine
-    elif machine:  # which has the image
+    elif machine:  # this machine has the image
         fields = [{"key": "metadata.name", "operator": "In", "values": [machine]}]
         term = {"weight": 100, "preference": {"matchFields": fields}}
         pod["affinity"] = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}
@@ -382,7 +382,7 @@ def _job(state: ApiState, where: Place, machine: str, name: str) -> Json:
 
 
 def _mounts(trainer: Json) -> list[Json]:
-    """Return the mounts of the job's volumes: its Python may lie on another one."""
+    """Return the mounts of the job's volumes, because its Python may be on another one of them."""
     names = _names(trainer)
     return [{**each, "readOnly": True} for each in trainer["volumeMounts"] if each["name"] in names]
 

@@ -168,11 +168,11 @@ class _AttemptLogs:
 
 _ENDS = (*STOPPING, SIGQUIT)
 START = 10.0
-"""Seconds in which the host must be up or have failed; it needs a fraction of one."""
+"""Seconds within which the host must be up or have failed; it needs a fraction of one."""
 STOP = 60.0
-"""Seconds for a job to end after SIGTERM; its host collects evidence, and gives its ranks 45."""
+"""Seconds for a job to end after SIGTERM. Its host collects evidence, and gives its ranks 45."""
 KILLED = 10.0
-"""Seconds for a job to end after SIGKILL: a rank deep in a system call may take a few."""
+"""Seconds for a job to end after SIGKILL: a rank that is deep in a system call may take a few."""
 
 
 def connect() -> LocalBackend:
@@ -187,9 +187,11 @@ class LocalBackend:
         self.store = Store(root)
 
     def submit(self, rendered: Rendered) -> Handle:
-        """Start the job apart from this terminal. Raises ClusterError, with its last lines, when it fails."""
+        """Start the job detached from this terminal. Raises ClusterError, with the job's last lines, if that
+        fails.
+        """
         with Path(os.devnull).open("wb") as null:
-            # Files.OUTPUT has what the ranks print; in the host's log it would take the same room again.
+            # Files.OUTPUT has what the ranks print; in the host's log it would take the same space again.
             folder, child = self._start(rendered, null.fileno(), log=True)
         up = [folder / Files.HUB, folder / Files.STATUS]
         host.wait_until(lambda: any(path.exists() for path in up) or child.poll() is not None, START)
@@ -202,17 +204,17 @@ class LocalBackend:
                 + "".join(f"\n    {line}" for line in lines),
                 hint="`ddplaunch render --to local -o DIR` writes what was started; try `sh DIR/run.sh`",
             )
-        if code is None:  # else the host remains as a zombie, when it has ended, of a program that goes on
+        if code is None:  # otherwise, in a program that goes on, the host remains as a zombie after its end
             threading.Thread(target=child.wait, name=f"wait for {folder}", daemon=True).start()
         return _handle(folder)
 
     def start_here(
         self, rendered: Rendered, *, raw: bool = False, kept: Sequence[int] = ()
     ) -> tuple[Handle, Child]:
-        """Start the job as a child whose command has this process's streams, and which ends with it.
+        """Start the job as a child whose command has this process's streams. The job ends with this process.
 
-        `raw`: the command gets them as they are, with the terminal that they may be. `kept`: other
-        descriptors that it gets; they are closed here, so that the other end of a pipe hears of its end.
+        `raw`: the command gets the streams as they are, with the terminal that they may be. `kept`: other
+        descriptors that it gets. They are closed here, so that the other end of a pipe sees when it ends.
         """
         more = [f"--die-with-parent={os.getpid()}", "--foreground"]
         if raw:
@@ -251,17 +253,17 @@ class LocalBackend:
             # A launcher that is killed before this line leaves no job; after it, one whose host is on record.
             folder = self.store.claim(begun)
         except OSError:
-            child.close_pipe()  # by which it ends
+            child.close_pipe()  # then it ends
             shutil.rmtree(begun, ignore_errors=True)
             raise
         child.run_job(folder)
         return folder, child
 
     def pass_on(self, handle: Handle, asked: StopRequest) -> None:
-        """Pass a signal to the job, with who has sent it."""
+        """Pass a signal on to the job, with who sent it."""
         folder = self.store.find(handle.path)
         if asked.number in _ENDS:
-            with contextlib.suppress(OSError):  # the job must end, even if the disk is full
+            with contextlib.suppress(OSError):  # the job must end even if the disk is full
                 if asked.number != SIGQUIT and (asked.final or not is_ignored(asked.number)):
                     (folder / CANCELLED).touch()
                 codec.write(str(folder / Files.STOP_REQUEST), asked)
@@ -289,7 +291,7 @@ class LocalBackend:
         return lines_of(folder, wanted, follow=follow, alive=lambda: process is not None and process.alive())
 
     def cancel(self, handle: Handle) -> Job:
-        """Stop the job, by SIGKILL if need be. Raises ClusterError when it does not end."""
+        """Stop the job, with SIGKILL if necessary. Raises ClusterError if it does not end."""
         folder = self.store.find(handle.path)
         process = host.read(folder / HOST)
         if process is not None and process.alive():
@@ -324,7 +326,7 @@ class LocalBackend:
     def delete(self, handle: Handle) -> None:
         folder = self.store.find(handle.path)
         outputs.remove(folder)
-        with contextlib.suppress(OSError):  # there are others of its name
+        with contextlib.suppress(OSError):  # there are other jobs of its name
             folder.parent.rmdir()
 
     def close(self) -> None:
@@ -333,9 +335,9 @@ class LocalBackend:
 
 @contextlib.contextmanager
 def _stdin(*, raw: bool) -> Iterator[int]:
-    """Give the descriptor of the command's stdin: ours, unless that is a terminal in which others type now.
+    """Give the descriptor for the command's stdin: ours, unless that is a terminal in which others type now.
 
-    `raw`: the kernel sees to it, for the command is in the terminal's session.
+    `raw`: the kernel takes care of that, because the command is in the terminal's session.
     """
     with contextlib.suppress(OSError):
         os.fstat(0)
@@ -396,7 +398,7 @@ def _read_job(folder: Path) -> Job:
 
 
 def _why_lost(folder: Path, process: Host | None, *, stopped: bool) -> str:
-    if stopped:  # the hub leaves the same exit code when its host was killed and when it was stopped
+    if stopped:  # the hub leaves the same exit code whether its host was killed or stopped
         asked = files.read_if_valid(StopRequest, folder / Files.STOP_REQUEST)
         return f"ended by {asked.who}" if asked and asked.final else STOPPED_OUTSIDE
     name = f"its process {process.pid}" if process else "its process"

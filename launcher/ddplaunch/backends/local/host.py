@@ -1,4 +1,4 @@
-"""The host process of a local job: started, recognised by a later command, and stopped."""
+"""The host process of a local job: how it is started, recognised by a later command, and stopped."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from ddplaunch.backends import files
 _START_SCRIPT = (
     'IFS= read -r folder && program=$1 && script=$2 && shift 2 && exec "$program" "$folder/$script" "$@"'
 )
-"""The process starts before its job, so that its pid is on record by then. It ends when it gets no folder."""
+"""The process starts before its job, so that its pid is on record by then. It ends if it gets no folder."""
 DIGITS = range(3, 10)
 STDIN = DIGITS[-1]
-"""Descriptor of the user's own stdin at first, unless the user has another under this number. A shell can
-name those of one digit alone. In the foreground the pipe gives way to it."""
+"""At first, the descriptor of the user's own stdin, unless the user has another one under this number. A
+shell can only name descriptors of one digit. In the foreground the pipe is replaced by it."""
 _POLL = 0.05
 
 
 @dataclass(frozen=True)
 class Host:
-    """A process, by its pid and by what tells it from an earlier or later one of that pid."""
+    """A process, known by its pid and by what tells it from an earlier or later one with that pid."""
 
     pid: int
     started: int  # clock ticks since boot, as in /proc/<pid>/stat
@@ -36,7 +36,7 @@ class Host:
     at: float  # seconds since the epoch
 
     def alive(self) -> bool:
-        """Whether it runs. A zombie does not, although its parent may take hours to notice."""
+        """Whether it is running. A zombie is not, although its parent may take hours to notice."""
         fields = _stat(self.pid)
         return fields is not None and fields[0] not in "ZX" and self._is_ours(fields)
 
@@ -46,13 +46,13 @@ class Host:
         return fields is not None and fields[0] in "Tt" and self._is_ours(fields)
 
     def send(self, number: int) -> bool:
-        """Send it a signal; return False when it is gone, even if another process has its pid now."""
+        """Send it a signal. Returns False if it is gone, even if another process now has its pid."""
         try:
             descriptor = os.pidfd_open(self.pid)
         except (ProcessLookupError, ValueError):
             return False
         try:
-            # After the descriptor was opened: from here on that means this process and no other.
+            # This comes after the descriptor was opened, which from then on means this process and no other.
             if not self.alive():
                 return False
             signal.pidfd_send_signal(descriptor, number)
@@ -75,7 +75,7 @@ class Host:
                     signal.pidfd_send_signal(each, signal.SIGKILL)
 
     def wait(self, seconds: float) -> bool:
-        """Wait for its end; return False when it still runs after so many seconds."""
+        """Wait for it to end. Returns False if it still runs after so many seconds."""
         return wait_until(lambda: not self.alive(), seconds)
 
     def of_earlier_boot(self) -> bool:
@@ -88,7 +88,7 @@ class Host:
 class Child:
     """A child process that becomes the host of a job.
 
-    It is not a Popen, which warns of every child that outlives it, as a host does.
+    It is no Popen, because that warns about every child that outlives it, as a host does.
     """
 
     def __init__(
@@ -103,16 +103,16 @@ class Child:
     ) -> None:
         """`command`: a program, the name of a script in the job's folder, arguments. `stdin`: the user's.
 
-        `kept`: descriptors that it inherits, not all of DIGITS among them.
+        `kept`: descriptors that it inherits; they must not use up all of DIGITS.
         """
         at = next(each for each in reversed(DIGITS) if each not in kept)
         reading, self._writing = os.pipe()
-        # Above the numbers that the child gets, of which none may be overwritten before it was copied.
+        # Above the numbers that the child gets: none of these may be overwritten before it has been copied.
         given = [fcntl.fcntl(each, fcntl.F_DUPFD_CLOEXEC, STDIN + 1) for each in (reading, output, errors)]
         if stdin is not None:
             given.append(fcntl.fcntl(stdin, fcntl.F_DUPFD_CLOEXEC, STDIN + 1))
         streams = [(os.POSIX_SPAWN_DUP2, each, to) for each, to in zip(given, (0, 1, 2, at), strict=False)]
-        # Neither Ctrl-C nor a closing terminal reaches it.
+        # Neither Ctrl-C nor a terminal that closes reaches it.
         apart: dict[str, Any] = {"setsid": True} if own_session else {"setpgroup": 0}
         try:
             self.pid = os.posix_spawnp(
@@ -127,13 +127,13 @@ class Child:
                 os.environ,
                 file_actions=streams,
                 **apart,
-                setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],  # which Python ignores, and children would too
+                setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],  # Python ignores these, its children would too
             )
         finally:
             for each in (reading, *given):
                 os.close(each)
         fields = _stat(self.pid)
-        assert fields is not None  # it cannot be gone: only its parent can wait for it
+        assert fields is not None  # it cannot be gone, because only its parent can wait for it
         self.host = Host(self.pid, int(fields[19]), _boot(), time.time())
         self._status: int | None = None
 
@@ -143,15 +143,15 @@ class Child:
         self.close_pipe()
 
     def close_pipe(self) -> None:
-        """Close the pipe to it. It ends, unless it has become a host."""
+        """Close the pipe to it. It then ends, unless it has become a host."""
         os.close(self._writing)
 
     def poll(self) -> int | None:
-        """Return its exit code, negative for the signal that killed it; None while it lives."""
+        """Return its exit code, negative for the signal that killed it; None while it is alive."""
         return self._wait(os.WNOHANG)
 
     def wait(self) -> int:
-        """Wait for its end, however long, and return its exit code."""
+        """Wait for it to end, however long that takes, and return its exit code."""
         code = self._wait(0)
         assert code is not None
         return code
@@ -164,12 +164,12 @@ class Child:
 
 
 def read(path: Path) -> Host | None:
-    """Return the host process on record; None when none can be read."""
+    """Return the host process on record; None if none can be read."""
     return files.read_if_valid(Host, path)
 
 
 def wait_until(happened: Callable[[], bool], seconds: float) -> bool:
-    """Wait until `happened()`; return False when it has not happened after so many seconds."""
+    """Wait until `happened()`. Returns False if that has not happened after so many seconds."""
     deadline = time.monotonic() + seconds
     while not happened():
         if time.monotonic() > deadline:
@@ -179,7 +179,9 @@ def wait_until(happened: Callable[[], bool], seconds: float) -> bool:
 
 
 def _stat(pid: int) -> list[str] | None:
-    """Return the fields of /proc/<pid>/stat from the third on; the second may hold blanks and brackets."""
+    """Return the fields of /proc/<pid>/stat from the third on. The second one may contain blanks and
+    brackets.
+    """
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:

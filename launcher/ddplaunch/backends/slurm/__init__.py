@@ -1,4 +1,4 @@
-"""Jobs on a Slurm cluster, through the commands that its users have: no daemon, no accounting needed.
+"""Jobs on a Slurm cluster, through the commands that its users have: this needs no daemon and no accounting.
 
 `commands` runs them, with time limits, and asks for the state of jobs. Pure modules: `parse` (the output of
 the commands), `pending` (why a job does not start, or never can) and `outcomes` (how a job ended). Modules
@@ -20,5 +20,5 @@ if TYPE_CHECKING:
 
 
 def destination(_: JobSpec) -> str:
-    """Return why jobs can be sent to Slurm from this machine; "" when there is no sbatch."""
+    """Return why jobs can be sent to Slurm from this machine; "" if there is no sbatch."""
     return "sbatch is on PATH" if shutil.which("sbatch") else ""

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ddplaunch.spec.models import JobSpec
 
 GATE_ONLY = "--gate-only"
-"""An argument after the script's name: run the gate alone. The script reads it from this variable."""
+"""An argument after the script's name: run only the gate. The script reads it from this variable."""
 _GATE_ONLY = "DDPLAUNCH_GATE_ONLY"
 STOP = 150.0
 """Seconds for a cancelled job to end: Slurm's KillWait (30 s), its epilog, a slow controller."""
@@ -60,13 +60,13 @@ class SlurmBackend:
         self._snapshots = Snapshots(self.queries, self.records)
 
     def queries(self, cluster: str = "") -> Queries:
-        """Return the queries to that cluster."""
+        """Return the queries for that cluster."""
         return self._queries.setdefault(cluster, Queries(Commands(cluster)))
 
     # --- submit
 
     def submit(self, rendered: Rendered) -> Handle:
-        """Submit the job. Raises ClusterError when it can never start, or when Slurm refuses it."""
+        """Submit the job. Raises ClusterError if it can never start, or if Slurm refuses it."""
         _, name, *words = rendered.command
         file = rendered.files[name]
         wanted = pending.requested(file.content.decode(), os.environ)
@@ -75,7 +75,7 @@ class SlurmBackend:
         if "," not in wanted.clusters:
             with interrupts.let_through():
                 _refuse_what_never_starts(wanted, queries)
-        # Slurm knows the job by the name of its file; for `doctor`, Rendered.job is another.
+        # Slurm knows the job by the name of its file. For `doctor`, Rendered.job is another name.
         record = self.records.begin(Path(name).stem, name, file, str(Path.cwd()), rendered.sweep)
         env = {_GATE_ONLY: "1"} if GATE_ONLY in words else {}
         words = [word for word in words if word != GATE_ONLY]
@@ -94,7 +94,7 @@ class SlurmBackend:
         return handle(job_id, cluster)
 
     def try_out(self, rendered: Rendered) -> str:
-        """Return when and where the job could start. Raises ClusterError when Slurm would refuse it."""
+        """Return when and where the job could start. Raises ClusterError if Slurm would refuse it."""
         _, name, *words = rendered.command
         content = rendered.files[name].content
         wanted = pending.requested(content.decode(), os.environ)
@@ -104,7 +104,7 @@ class SlurmBackend:
         return submission.try_out(queries.commands, content, words)
 
     def _cancel_unconfirmed(self, record: Submission, queries: Queries) -> None:
-        """Cancel the job after a Ctrl-C, before its handle was printed: its user could not find it."""
+        """Cancel the job if Ctrl-C came before its handle was printed: its user could not find it."""
         try:
             job_id = submission.find_submitted(queries, record, submission.CANCEL_WAIT)
         except ClusterError as error:
@@ -138,7 +138,7 @@ class SlurmBackend:
         ]
 
     def _job(self, snapshot: Snapshot) -> Job:
-        """Return the job by Slurm's state and by the hub's status of the same attempt."""
+        """Return the job from Slurm's state and the hub's status of the same attempt."""
         slurm_job, record, hub_status = snapshot.slurm_job, snapshot.record, snapshot.hub_status()
         job = Job(
             handle(snapshot.job_id, snapshot.cluster),
@@ -153,9 +153,9 @@ class SlurmBackend:
         )
         if slurm_job is None or snapshot.ended:
             return self._ended(job, snapshot)
-        if record is not None and record.state:  # it was requeued after its end
+        if record is not None and record.state:  # it was requeued after it had ended
             self._snapshots.remember(snapshot, record.without_end())
-        # Where the hub is up, Slurm's state is out of date.
+        # If the hub is up, Slurm's state is out of date.
         if slurm_job.state in outcomes.WAITING and hub_status is None:
             facts = self.queries(snapshot.cluster).partition_facts(slurm_job.partition)
             why = pending.explain(slurm_job, facts)
@@ -181,7 +181,8 @@ class SlurmBackend:
             by = _user(slurm_job.ended_by)
             outcome = outcomes.outcome(slurm_job, hub_status, cancelled=cancelled, me=os.getuid(), by=by)
             failure = None if hub_status is not None else self._not_started(slurm_job, snapshot.cluster)
-            # While Slurm still holds the job, its end time is when the time limit will be over.
+            # While Slurm still holds the job, its end time is the moment at which the time limit will be
+            # over.
             ended = last_update if snapshot.lingers else slurm_job.ended
             verdicts = self._verdicts(slurm_job, snapshot.cluster)
             if failure is not None:
@@ -202,7 +203,7 @@ class SlurmBackend:
             state=outcome.state,
             exit_code=outcome.exit_code,
             detail=outcome.detail,
-            # Slurm's times are whole seconds: a short job would have ended before it was submitted.
+            # Slurm's times are whole seconds, so a short job would have ended before it was submitted.
             ended=max(ended or time.time(), job.submitted),
             verdicts=tuple(verdicts),
         )
@@ -215,7 +216,7 @@ class SlurmBackend:
         return job
 
     def _last_words(self, snapshot: Snapshot) -> str:
-        """Return why its script gave up; of a script that is not ours, the last line that it printed."""
+        """Return why its script gave up. If the script is not ours, return the last line that it printed."""
         if snapshot.is_ours or snapshot.slurm_job is None:
             return outcomes.of_script(snapshot.output)
         output = self._output(snapshot)
@@ -223,7 +224,7 @@ class SlurmBackend:
         return words and f"its last line: {words}"
 
     def _not_started(self, slurm_job: SlurmJob, cluster: str) -> outcomes.LaunchFailure | None:
-        """Return why its batch script never started; None for a job that has another end."""
+        """Return why its batch script never started; None if the job ended in another way."""
         if outcomes.number(slurm_job) is None:
             return None
         output = self.queries(cluster).output_file(slurm_job)
@@ -239,7 +240,7 @@ class SlurmBackend:
     # --- logs, cancel, collect
 
     def logs(self, handle: Handle, wanted: Selection, *, follow: bool) -> Iterator[str]:
-        """Yield the output. Raises ClusterError when this machine cannot read it."""
+        """Yield the output. Raises ClusterError if this machine cannot read it."""
         path = parse_handle(handle)
         output = self._output(self._snapshots.at(*path))
         if output is None or not _is_visible(output):
@@ -262,16 +263,21 @@ class SlurmBackend:
         )
 
     def _output(self, snapshot: Snapshot) -> Path | None:
-        """Return the file into which all nodes print: ours, or where Slurm writes for any batch script."""
+        """Return the file to which all nodes print: ours, or the one to which Slurm writes for any batch
+        script.
+        """
         ours, slurm_job = snapshot.output, snapshot.slurm_job
         if slurm_job is None or (ours is not None and ours.is_file()):
             return ours
-        # Also for a script of ours: `slurm.extra`, or sbatch's own options, may name another.
+        # This also applies to a script of ours: `slurm.extra`, or sbatch's own options, may name another
+        # file.
         found = self.queries(snapshot.cluster).output_file(slurm_job)
         return found or (ours if snapshot.is_ours else None)
 
     def cancel(self, handle: Handle) -> Job:
-        """Cancel the job and wait for its end. Raises ClusterError when Slurm refuses, or it does not end."""
+        """Cancel the job and wait for its end. Raises ClusterError if Slurm refuses, or if the job does not
+        end.
+        """
         path = parse_handle(handle)
         snapshot = self._snapshots.at(*path)
         job = self._job(snapshot)
@@ -280,7 +286,7 @@ class SlurmBackend:
         if snapshot.record is not None:
             snapshot.record.mark_cancelled()
         _tell_hub(snapshot)
-        # Slurm sends SIGTERM to all processes of the job, and SIGKILL only after KillWait: in between the
+        # Slurm sends SIGTERM to all processes of the job, and SIGKILL only after KillWait. In between, the
         # supervisors collect the evidence.
         answer = self.queries(snapshot.cluster).commands.ask("scancel", str(snapshot.job_id))
         if answer.code != 0 and "Invalid job id" not in answer.err and "already complet" not in answer.err:
@@ -316,7 +322,9 @@ class SlurmBackend:
         return outputs.of_job(folder, snapshot.submitted or 0.0, besides)
 
     def remains(self, handle: Handle) -> Remains | None:
-        """Return what is left of a job: its folder, its output, what is kept of it here; None for others'."""
+        """Return what is left of a job: its folder, its output, and what is kept of it here; None if it is
+        not ours.
+        """
         snapshot = self._snapshots.at(*parse_handle(handle))
         if not _is_made_here(snapshot):
             return None
@@ -337,7 +345,7 @@ class SlurmBackend:
                 hint="`ddplaunch status` shows when they are released",
             )
         if _is_made_here(snapshot):
-            outputs.remove(*self._left(snapshot))  # the record last: without it the rest is hard to find
+            outputs.remove(*self._left(snapshot))  # the record goes last: without it the rest is hard to find
 
     def _left(self, snapshot: Snapshot) -> list[Path]:
         home, output, record = snapshot.folder, snapshot.output, snapshot.record
@@ -345,12 +353,12 @@ class SlurmBackend:
         return [*paths, Path(record.script).parent] if record is not None else paths
 
     def close(self) -> None:
-        """Wait for its queries."""
+        """Wait for its queries to finish."""
         self._snapshots.close()
 
 
 def handle(job_id: int, cluster: str = "") -> Handle:
-    """Return the handle of a job of that cluster, the local one when it has no name."""
+    """Return the handle of a job of that cluster; without a name it is the local one."""
     return Handle("slurm", f"{cluster}/{job_id}" if cluster else str(job_id))
 
 
@@ -365,7 +373,9 @@ def _refuse_what_never_starts(wanted: pending.Requested, queries: Queries) -> No
 
 
 def _is_made_here(snapshot: Snapshot) -> bool:
-    """Whether ddplaunch has made the job's folder: scripts of others make folders of that name, too."""
+    """Whether ddplaunch has made the job's folder: other people's scripts make folders with that name,
+    too.
+    """
     home = snapshot.folder
     return snapshot.record is not None or (home is not None and (home / Files.PLAN).is_file())
 
@@ -390,7 +400,7 @@ def parse_handle(handle: Handle) -> tuple[int, str]:
 
 
 def _tell_hub(snapshot: Snapshot) -> None:
-    """Leave word in the job's folder, where it is seen from here, of who asks for its end."""
+    """Leave a note in the job's folder, if it can be seen from here, of who asks for the job's end."""
     if snapshot.folder is not None and snapshot.folder.is_dir():
         asked = StopRequest(signal.SIGTERM, "`ddplaunch cancel`", final=True)
         with contextlib.suppress(OSError):
@@ -398,13 +408,13 @@ def _tell_hub(snapshot: Snapshot) -> None:
 
 
 def _asked_for_end(snapshot: Snapshot) -> bool:
-    """Whether `ddplaunch cancel` has left word there, on whatever machine."""
+    """Whether `ddplaunch cancel` has left that note, on whatever machine."""
     home = snapshot.folder
     return home is not None and files.read_if_valid(StopRequest, home / Files.STOP_REQUEST) is not None
 
 
 def _user(uid: int | None) -> str:
-    """Return the user's name; empty: unknown here."""
+    """Return the user's name; empty if it is unknown here."""
     with contextlib.suppress(KeyError):
         return "" if uid is None else pwd.getpwuid(uid).pw_name
     return ""
@@ -413,8 +423,8 @@ def _user(uid: int | None) -> str:
 def jobs_after(specs: Sequence[JobSpec], handles: Sequence[Handle]) -> list[JobSpec]:
     """Return `specs` as jobs that start when the jobs of `handles` have succeeded.
 
-    Raises UsageError for a job that has failed already: Slurm forgets such a job, and would then start these.
-    Raises NotFoundError for an unknown job, ClusterError when Slurm does not answer.
+    Raises UsageError for a job that has already failed: Slurm forgets such a job, and would then start these.
+    Raises NotFoundError for an unknown job, and ClusterError if Slurm does not answer.
     """
     for spec in specs:
         _check_dependency(spec, handles)
@@ -432,7 +442,7 @@ def jobs_after(specs: Sequence[JobSpec], handles: Sequence[Handle]) -> list[JobS
 
 
 def _check_dependency(spec: JobSpec, handles: Sequence[Handle]) -> None:
-    """Raise UsageError for what Slurm would misunderstand."""
+    """Raise UsageError for anything that Slurm would misunderstand."""
     given = spec.slurm.dependency
     if given and "?" in given:
         raise UsageError(
@@ -441,7 +451,7 @@ def _check_dependency(spec: JobSpec, handles: Sequence[Handle]) -> None:
         )
     wanted = pending.requested("\n".join(f"#SBATCH {option}" for option in spec.slurm.extra), os.environ)
     for handle in handles:
-        if parse_handle(handle)[1] != wanted.clusters:  # there, that id is another job
+        if parse_handle(handle)[1] != wanted.clusters:  # there, that id is another job's
             here = f"cluster {wanted.clusters}" if wanted.clusters else "the cluster of this machine"
             raise UsageError(
                 f"--after: {handle} is a job of another cluster, and this one goes to {here}",

@@ -20,12 +20,12 @@ from ddplaunch.errors import ClusterError
 LIMIT = 20.0
 """Seconds for one command. Slurm's own commands wait 10 s for the controller, and may try twice."""
 PATIENCE = 30.0
-"""Seconds for which a query is retried: a controller restarts in less."""
+"""Seconds for which a query is tried again. A controller restarts in less."""
 _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 8.0
 
 _UNREACHED = "Unable to contact slurm controller (connect failure)"
-"""An error that proves that the controller did not get the request, unlike `(receive failure)`."""
+"""An error which proves that the controller did not get the request, unlike `(receive failure)`."""
 _UNANSWERED = (
     "Unable to contact slurm controller",
     "Connection refused",
@@ -49,13 +49,13 @@ _UNANSWERED = (
 )
 """Errors after which the controller may have got the request."""
 _NO_CLUSTER = "Could not establish a configuration source"
-"""The error of Slurm's commands on a machine that belongs to no cluster."""
+"""The error of Slurm's commands on a machine that is in no cluster."""
 _FORMATS = ("SQUEUE_", "SACCT_", "SINFO_", "SCONTROL_")
 """Prefixes of variables that would change the output of the commands."""
 
 
 class CommandResult(NamedTuple):
-    """Exit code and output of a command. `code` None: it was killed, because it did not end in time."""
+    """Exit code and output of a command. `code` None: it was killed because it did not end in time."""
 
     code: int | None
     out: str
@@ -69,27 +69,27 @@ class CommandResult(NamedTuple):
 
     @property
     def unanswered(self) -> bool:
-        """Whether the controller did not answer; a retry may help."""
+        """Whether the controller did not answer, so that trying again may help."""
         return self.code is None or (self.code != 0 and any(words in self.err for words in _UNANSWERED))
 
     @property
     def last_line(self) -> str:
-        """Return the last line of stderr, without the program's name in front."""
+        """Return the last line of stderr, without the program's name at its beginning."""
         lines = [line.strip() for line in self.err.splitlines() if line.strip()]
         return _without_name(lines[-1]) if lines else ""
 
 
 class Commands:
-    """Commands of one cluster, "" being the local one. Queries are retried for `patience` seconds."""
+    """The commands of one cluster; "" is the local one. Queries are tried again for `patience` seconds."""
 
     def __init__(self, cluster: str = "", patience: float = PATIENCE) -> None:
         self.cluster = cluster
         self.patience = patience
 
     def ask(self, program: str, *words: str, patience: float | None = None) -> CommandResult:
-        """Run a query, with retries while the controller does not answer; return its answer or its error.
+        """Run a query, and try again while the controller does not answer. Returns its answer or its error.
 
-        Raises ClusterError when there is no such program, or no answer within `patience` seconds (None: the
+        Raises ClusterError if there is no such program, or no answer within `patience` seconds (None: the
         usual).
         """
         patience = self.patience if patience is None else patience
@@ -114,9 +114,9 @@ class Commands:
         limit: float | None = None,
         stdin: bytes | None = None,
     ) -> CommandResult:
-        """Run a command once. Raises ClusterError when there is no such program.
+        """Run a command once. Raises ClusterError if there is no such program.
 
-        Ctrl-C first ends its process group, then raises KeyboardInterrupt.
+        Ctrl-C first ends its process group, and then raises KeyboardInterrupt.
         """
         import sh
 

@@ -1,4 +1,4 @@
-"""Fetches a job's evidence: from its hub while it runs, else from its files or its log."""
+"""Fetches a job's evidence: from its hub while it runs, otherwise from its files or its log."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _STEP = 60.0
 
 
 def collect(snapshot: Snapshot, queries: Queries) -> Bundle | None:
-    """Return the job's bundle; None: none can be read on this machine.
+    """Return the job's bundle; None if this machine can read none.
 
-    Raises UsageError when every bundle is broken.
+    Raises UsageError if every bundle is broken.
     """
     home = snapshot.folder
     if home is None:
@@ -45,9 +45,11 @@ def collect(snapshot: Snapshot, queries: Queries) -> Bundle | None:
 
 
 def _by_step(job_id: int, home: Path, commands: Commands) -> Bundle | None:
-    """Ask by a job step on the hub's own node: its network, or the job's folder, may be out of reach here."""
+    """Ask through a job step on the hub's own node: its network or the job's folder may be out of reach
+    here.
+    """
     ask = ["python3", "-I", "-S", str(home / Files.AGENT), "ask", "diagnose", "--folder", str(home)]
-    # Node 0 of the job, which is where the batch script and the hub run.
+    # This is the job's node 0, on which the batch script and the hub run.
     step = [
         f"--jobid={job_id}",
         "--overlap",
@@ -65,7 +67,7 @@ def _by_step(job_id: int, home: Path, commands: Commands) -> Bundle | None:
 
 
 def _from_logs(home: Path) -> Bundle | None:
-    """Return the bundle that the hub printed into its log, in case the file is lost."""
+    """Return the bundle that the hub printed to its log, in case the file is lost."""
     for run in reversed(folder.attempts(home)):
         try:
             text = files.contents(run / Path(Files.HUB_LOG).name).decode("utf-8", errors="replace")
@@ -80,11 +82,11 @@ def _from_logs(home: Path) -> Bundle | None:
 _LIMIT: Final = 90.0
 """Seconds for the step to start, and to watch the ranks."""
 _LINE: Final = re.compile(r"\s*(\d+): (\S*)")
-"""A line of output that srun has labelled with the number of its task, which is that of the node."""
+"""A line of output that srun has labelled with its task's number, which is the node's number."""
 
 
 def collect_from_outside(job: SlurmJob, commands: Commands) -> Bundle:
-    """Return the evidence of all nodes of a running job. Raises ClusterError without a step in it."""
+    """Return the evidence of all nodes of a running job. Raises ClusterError if no step can run in it."""
     step = [f"--jobid={job.job_id}", "--overlap", f"--nodes={job.nodes}", f"--ntasks={job.nodes}"]
     step += ["--ntasks-per-node=1", "--mpi=none", "--label", "--quiet"]
     agent = archive.agent_archive()
@@ -103,7 +105,7 @@ def collect_from_outside(job: SlurmJob, commands: Commands) -> Bundle:
 
 
 def outside_evidence(output: str) -> list[NodeEvidence]:
-    """Return the evidence of the nodes that have printed theirs whole, by their numbers."""
+    """Return the evidence of the nodes that have printed theirs completely, by their numbers."""
     texts = sorted(_by_task(output.splitlines()).items())
     return [found for node, text in texts if (found := foreign_jobs.unpacked(text, node)) is not None]
 

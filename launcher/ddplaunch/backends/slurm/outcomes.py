@@ -1,7 +1,8 @@
-"""Works out how a job ended, from its hub's exit code and from Slurm's state. Pure.
+"""Works out how a job ended, from its hub's exit code and Slurm's state. Pure.
 
-The hub's exit code tells more than Slurm's state, which is FAILED for a failed gate and for a program that
-raised an exception. Slurm knows of ends that leave a hub no time: time limits, preemption, lost nodes.
+The hub's exit code says more than Slurm's state, which is FAILED both for a failed gate and for a program
+that raised an exception. Slurm knows about ends that leave a hub no time: time limits, preemption, lost
+nodes.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ ENDED = frozenset(
         "REVOKED",
     }
 )
-"""A job in any other state has its nodes."""
+"""In any other state, a job still has its nodes."""
 
 _BY_SLURM: Mapping[str, str] = {
     "TIMEOUT": "Slurm ended it at its time limit",
@@ -59,7 +60,7 @@ _BY_SLURM: Mapping[str, str] = {
     "REVOKED": "another cluster of the federation runs it",
 }
 _STOPS = frozenset(["TIMEOUT", "PREEMPTED", "DEADLINE", "REVOKED"])
-"""Ends of a healthy job, which Slurm stopped for its time limit or for another job."""
+"""Ends of a healthy job that Slurm stopped because of its time limit or for another job."""
 
 
 def outcome(
@@ -67,7 +68,7 @@ def outcome(
 ) -> Outcome:
     """Return the outcome of a job whose state is one of ENDED, or whose hub has reported its end.
 
-    `hub_status`: of its last attempt. `me`: this user's uid. `by`: the name of the user who cancelled it.
+    `hub_status`: the last attempt's. `me`: this user's uid. `by`: the name of the user who cancelled it.
     """
     code = hub_status.exit_code if hub_status is not None else None
     if job.state in _BY_SLURM:
@@ -87,7 +88,7 @@ def outcome(
 
 
 def forgotten(hub_status: JobStatus | None, *, cancelled: bool) -> Outcome:
-    """Return the outcome of a job that Slurm no longer knows, by the files it left."""
+    """Return the outcome of a job that Slurm no longer knows, from the files that it left."""
     code = hub_status.exit_code if hub_status is not None else None
     if code == Exit.OK:
         return Outcome(State.SUCCEEDED, code)
@@ -174,11 +175,12 @@ def _cancelled(job: SlurmJob, code: int | None, *, cancelled: bool, me: int, by:
 _FIRST: Final = 4000
 _IO_ERROR: Final = 4021
 _SOON: Final = 10.0
-"""Seconds in which a script that was not started is over; a real signal of that number may end another."""
+"""Seconds within which a script that was not started is over. Later, a real signal with that number may have
+ended another script."""
 
 
 class _Failure(NamedTuple):
-    """`exit_code`: whether the same job may start on other nodes."""
+    """An error of slurmd. `exit_code` says whether the same job may start on other nodes."""
 
     name: str  # in Slurm's source
     text: str
@@ -229,7 +231,7 @@ _TEXTS: Mapping[int, _Failure] = {
     4035: _Failure("STEPD_PROXY_FAILED", "{node} could not pass on what the batch script's daemon asked"),
 }
 _BY_SIGNAL: Final = {number & 0x7F: number for number in _TEXTS}
-"""The number by what is left of it in a wait status, from 42 on: no program dies of these by itself."""
+"""The number, by what is left of it in a wait status, from 42 on: no program dies of these by itself."""
 
 
 class LaunchFailure(NamedTuple):
@@ -240,7 +242,7 @@ class LaunchFailure(NamedTuple):
 
 
 def number(job: SlurmJob) -> int | None:
-    """Return the number of slurmd's error for which the job's signal stands; None: it stands for none."""
+    """Return the number of the slurmd error that the job's signal means; None: it means none."""
     ran = job.ended - job.started if job.ended and job.started else 0.0
     # The last signal is 64.
     signal = job.signal or 0
@@ -248,9 +250,9 @@ def number(job: SlurmJob) -> int | None:
 
 
 def explained(job: SlurmJob, output: str) -> LaunchFailure | None:
-    """Return why the batch script never started; None for a job that has another end.
+    """Return why the batch script never started; None if the job ended in another way.
 
-    `output`: the path of its output file, "" where it is not known.
+    `output`: the path of its output file, or "" if that is not known.
     """
     found = number(job)
     if found is None:
@@ -276,13 +278,13 @@ _ERROR = re.compile(r"\[slurm\] \S+ error: (.+)|(?:slurmstepd-\S+): error: (Task
 
 
 def of_script(output: Path | None) -> str:
-    """Return why the batch script gave up, or Slurm did not start it; empty when neither printed it."""
+    """Return why the batch script gave up, or why Slurm did not start it; empty if neither printed it."""
     found = [_ERROR.fullmatch(line) for line in lines.last_lines(output, 40)] if output else []
     return next((match[1] or match[2] for match in reversed(found) if match), "")
 
 
 def of_gates(folder: Path | None) -> list[Verdict]:
-    """Return the verdicts of gates that did not reach the hub, each once. `folder`: the job's."""
+    """Return the verdicts of gates that did not reach the hub, each once. `folder`: the job's folder."""
     try:
         text = files.tail(folder / Files.GATES, files.MAX_SMALL) if folder else b""
     except OSError:

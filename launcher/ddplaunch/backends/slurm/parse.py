@@ -1,6 +1,6 @@
-"""Parses the output of Slurm's commands. Pure; raises NonsenseError for what it cannot read.
+"""Parses the output of Slurm's commands. Pure. Raises NonsenseError for anything that it cannot read.
 
-The commands print text with separators of our choice: its form is the same since Slurm 20.02.
+The commands print text with separators that we choose; its form has been the same since Slurm 20.02.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 SEPARATOR = "\x1f"
-"""Stands between columns: Slurm's own `|` may be part of a path."""
+"""Separates columns: Slurm's own `|` may be part of a path."""
 
 
 class NonsenseError(ValueError):
@@ -23,9 +23,9 @@ class NonsenseError(ValueError):
 
 @dataclass(frozen=True)
 class SlurmJob:
-    """A job as Slurm reports it. `state` is Slurm's own; times are seconds since the epoch.
+    """A job as Slurm reports it. `state` is Slurm's own word; times are seconds since the epoch.
 
-    `started` of a pending job is when Slurm expects it to start; `ended` of a running one is when its time
+    `started` of a pending job is when Slurm expects it to start. `ended` of a running job is when its time
     limit is over.
     """
 
@@ -42,16 +42,16 @@ class SlurmJob:
     submitted: float | None = None
     started: float | None = None
     ended: float | None = None
-    time_limit: float = math.inf  # seconds
+    time_limit: float = math.inf  # in seconds
     workdir: str = ""
     command: str = ""
     dependency: str = ""
-    ended_by: int | None = None  # uid of the user who cancelled it, where accounting reports it
+    ended_by: int | None = None  # uid of the user who cancelled it, if accounting reports it
 
 
 @dataclass(frozen=True)
 class Partition:
-    """Limits of a partition; infinite where there is none."""
+    """The limits of a partition. A limit that is not set is infinite."""
 
     name: str
     default: bool = False
@@ -89,11 +89,11 @@ _SQUEUE = {
 """Column of `squeue --Format` -> field of SlurmJob."""
 
 SQUEUE_FORMAT = ",".join(f"{column}:0{SEPARATOR}" for column in _SQUEUE)
-"""A width of 0 lets squeue cut nothing off."""
+"""With a width of 0, squeue cuts nothing off."""
 
 
 def squeue(text: str) -> list[SlurmJob]:
-    """Return the jobs in `squeue --noheader --Format=SQUEUE_FORMAT`, which prints unknown columns empty."""
+    """Return the jobs in `squeue --noheader --Format=SQUEUE_FORMAT`, which leaves unknown columns empty."""
     return [_squeue_row(line) for line in text.splitlines() if line.strip()]
 
 
@@ -132,7 +132,7 @@ def _squeue_row(line: str) -> SlurmJob:
 # --- sacct
 
 SACCT_FORMAT = "JobIDRaw,State,ExitCode,JobName,Partition,NNodes,NodeList,Submit,Start,End,Timelimit,WorkDir"
-"""Fields that every version since 20.02 has: sacct fails on an unknown one."""
+"""Fields that every version since 20.02 has: sacct fails if it does not know one."""
 
 
 def sacct(text: str) -> list[SlurmJob]:
@@ -173,7 +173,7 @@ def _sacct_row(line: str) -> SlurmJob:
 
 
 def job_id(text: str) -> tuple[int, str]:
-    """Return id and cluster in the last line of `sbatch --parsable`; a site's notices may precede it.
+    """Return id and cluster from the last line of `sbatch --parsable`. A site's notices may come before it.
 
     Raises NonsenseError.
     """
@@ -207,18 +207,18 @@ def _partition(line: str) -> Partition:
 
 
 def output_file(text: str, job: int, node: str) -> str:
-    """Return the path of a job's output by `scontrol show job`, "" where that says none.
+    """Return the path of a job's output, from `scontrol show job`; "" if that names none.
 
-    scontrol fills in part of the name's pattern. `node`: the first of the job, where the batch script runs.
+    scontrol fills in part of the name's pattern. `node`: the job's first one, on which the batch script runs.
     """
     for block in re.split(r"^(?=JobId=)", text, flags=re.MULTILINE):
         if re.match(rf"JobId={job}\b", block):
-            # A line each, since a path may hold blanks; those of the first line are words.
+            # There is one line for each, because a path may contain blanks. In the first line they are words.
             path = re.search(r"^ +StdOut=(.+)$", block, flags=re.MULTILINE)
             array, task = (re.search(rf"\bArray{name}=(\d+)", block) for name in ("JobId", "TaskId"))
             values = {
                 "A": array[1] if array else str(job),
-                "a": task[1] if task else "4294967294",  # as Slurm names the task of no array
+                "a": task[1] if task else "4294967294",  # Slurm's name for the task when there is no array
                 "j": str(job),
                 "J": str(job),
                 "N": node.partition(".")[0],
@@ -231,7 +231,7 @@ def output_file(text: str, job: int, node: str) -> str:
 
 
 def _filled(pattern: str, values: Mapping[str, str]) -> str:
-    """Return the name of a file by sbatch's pattern: `%4j` is the number with at least four digits."""
+    """Return the file's name from sbatch's pattern: `%4j` is the number with at least four digits."""
 
     def value(match: re.Match[str]) -> str:
         width, letter = match.groups()
@@ -260,7 +260,7 @@ NODES_FORMAT = f"nodelist:0{SEPARATOR},statelong:0{SEPARATOR},reason:0{SEPARATOR
 
 
 def directives(script: str) -> Iterator[str]:
-    """Yield the words after each `#SBATCH`, up to the first command, where sbatch stops reading as well."""
+    """Yield the words after each `#SBATCH`, up to the first command, where sbatch also stops reading."""
     import shlex
 
     for line in script.splitlines():
@@ -277,7 +277,9 @@ def directives(script: str) -> Iterator[str]:
 
 
 def seconds(text: str) -> float:
-    """Return the seconds of `minutes`, `[hours:]min:sec` or `days-hours[:min[:sec]]`; else infinity."""
+    """Return the seconds in `minutes`, `[hours:]min:sec` or `days-hours[:min[:sec]]`; infinity for anything
+    else.
+    """
     match = re.fullmatch(r"(?:(#)-)?(#)(?::(#))?(?::(#))?".replace("#", "[0-9]{1,15}"), text)
     if match is None:
         return math.inf
@@ -306,11 +308,13 @@ _FLAGS = (
     "SIGNALING",
     "STAGE_OUT",
 )
-"""Flags that text shows in place of the state; a list of JSON has both."""
+"""Flags that the text form shows in place of the state. A list in JSON has both."""
 
 
 def state(*words: str) -> str:
-    """Return the state as one word: a flag if there is one. Raises NonsenseError for an empty state."""
+    """Return the state as one word, which is a flag if there is one. Raises NonsenseError for an empty
+    state.
+    """
     upper = [str(word).upper() for word in words]
     first = upper[0].split()
     if not first:
@@ -319,7 +323,7 @@ def state(*words: str) -> str:
 
 
 def _ending(text: str) -> tuple[int | None, int | None]:
-    """Return exit code and signal of `code:signal` or of a wait status."""
+    """Return exit code and signal from `code:signal` or from a wait status."""
     first, colon, signal = text.partition(":")
     code = digits(first)
     if code is None:
@@ -328,7 +332,7 @@ def _ending(text: str) -> tuple[int | None, int | None]:
 
 
 def wait_status(status: int) -> tuple[int, int | None]:
-    """Return the exit code and the signal in a wait status of 16 bits."""
+    """Return the exit code and the signal in a 16-bit wait status."""
     status &= 0xFFFF
     if os.WIFSIGNALED(status):
         return 0, os.WTERMSIG(status)
@@ -336,18 +340,18 @@ def wait_status(status: int) -> tuple[int, int | None]:
 
 
 def digits(text: str) -> int | None:
-    """Return the number; None for other text, such as `²`, and for more than 15 digits."""
+    """Return the number; None for other text, such as `²`, and if it has more than 15 digits."""
     return int(text) if re.fullmatch("[0-9]{1,15}", text) else None
 
 
 def word(text: str) -> str:
-    """Return the text; "" for what Slurm prints in place of an empty value."""
+    """Return the text; "" for what Slurm prints when a value is empty."""
     text = text.strip()
     return "" if text in ("(null)", "N/A", "None", "NONE", "Unknown") else text
 
 
 def _whole(text: str) -> int:
-    """Return the number that the text begins with, as in `2-4` or `1K`; 0 for none."""
+    """Return the number with which the text begins, as in `2-4` or `1K`; 0 if there is none."""
     match = re.match(r"[0-9]{1,15}", text)
     return int(match[0]) if match else 0
 
@@ -358,7 +362,7 @@ def _limit(text: str) -> float:
 
 
 def _time(text: str) -> float | None:
-    """Return seconds since the epoch; None for text of another form."""
+    """Return seconds since the epoch; None for text in another form."""
     at = digits(text.strip())
     return None if at is None else float(at)
 
@@ -368,7 +372,7 @@ def _names(text: str) -> frozenset[str] | None:
 
 
 _MOST = 10**15
-"""Slurm prints no larger number."""
+"""Slurm prints no number larger than this."""
 
 
 def squeue_json(text: str) -> list[SlurmJob]:
@@ -415,7 +419,9 @@ def _json_job(job: dict[str, Any]) -> SlurmJob:
 
 
 def _number(value: Any) -> float | None:
-    """Return a number, bare or in an object with a flag whether it is set; None for one beyond _MOST."""
+    """Return a number, bare or in an object with a flag that says whether it is set; None if it is beyond
+    _MOST.
+    """
     if isinstance(value, dict):
         return _number(value.get("number")) if value.get("set") and not value.get("infinite") else None
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
@@ -423,7 +429,9 @@ def _number(value: Any) -> float | None:
 
 
 def _json_ending(value: Any) -> tuple[int | None, int | None]:
-    """Return exit code and signal of a wait status, or of an object, where the signal has two names."""
+    """Return exit code and signal from a wait status, or from an object, in which the signal has two
+    names.
+    """
     if isinstance(value, dict) and "return_code" in value:
         code, signal = _number(value["return_code"]), value.get("signal") or {}
         number = _number(signal.get("id", signal.get("signal_id"))) if isinstance(signal, dict) else None

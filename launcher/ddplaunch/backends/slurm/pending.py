@@ -28,7 +28,7 @@ _EVENTS: Final = {
     "aftercorr": ("has succeeded, task by task", "has not succeeded"),
     "afterburstbuffer": ("has freed its burst buffer", "has not freed its burst buffer"),
 }
-"""Two texts on a job: the end that a dependency waits for, and what happened instead."""
+"""Two texts about a job: the end that a dependency waits for, and what happened instead."""
 
 
 class _Part(NamedTuple):
@@ -38,7 +38,7 @@ class _Part(NamedTuple):
 
 
 def waits_for(text: str) -> str:
-    """Return `until job 7 has succeeded` for `afterok:7(unfulfilled)`; empty where that is not understood."""
+    """Return `until job 7 has succeeded` for `afterok:7(unfulfilled)`; empty if it is not understood."""
     if text.partition("(")[0] == "singleton":
         return "until no other job of its name and its user runs or waits"
     events = [f"job {each.job} {_EVENTS[each.kind][0]}" for each in _parts(text) if not each.failed]
@@ -46,26 +46,26 @@ def waits_for(text: str) -> str:
 
 
 def missed(text: str) -> str:
-    """Return `job 7 has not succeeded` for `afterok:7(failed)`; empty where no part has failed."""
+    """Return `job 7 has not succeeded` for `afterok:7(failed)`; empty if no part has failed."""
     return " and ".join(f"job {each.job} {_EVENTS[each.kind][1]}" for each in _parts(text) if each.failed)
 
 
 def _parts(text: str) -> list[_Part]:
-    """Return the parts of `afterok:7(unfulfilled),afterany:8_*(failed)` that are understood."""
+    """Return those parts of `afterok:7(unfulfilled),afterany:8_*(failed)` that are understood."""
     found = re.findall(r"(\w+):(\d+)(?:_\*|_\d+)?(?:\+\d+)?(?:\((\w+)\))?", text)
     return [_Part(kind, job, state == "failed") for kind, job, state in found if kind in _EVENTS]
 
 
 class Why(NamedTuple):
-    """Reason why Slurm does not start the job, and a hint: one sentence each."""
+    """Why Slurm does not start the job, and a hint: one sentence each."""
 
     text: str
     hint: str
-    never: bool = False  # no waiting cures it
+    never: bool = False  # waiting will never cure it
 
 
 def explain_limit(job: SlurmJob, reason: str) -> Why | None:
-    """Explain a limit that keeps a job pending; None where the reason is of another kind."""
+    """Explain a limit that keeps a job pending; None if the reason is of another kind."""
     for pattern, maker in _FAMILIES:
         match = re.fullmatch(pattern, reason, re.IGNORECASE)
         if match is not None:
@@ -74,7 +74,7 @@ def explain_limit(job: SlurmJob, reason: str) -> Why | None:
 
 
 def never_starts(text: str, what: str, job: SlurmJob) -> Why:
-    """Return that a job must be submitted again, changed as `what` says."""
+    """Return that a job must be submitted again, with the change that `what` names."""
     return Why(
         text, f"it never starts as it is: `ddplaunch cancel slurm://{job.job_id}`, then {what}", never=True
     )
@@ -149,9 +149,9 @@ class PartitionFacts:
 
 
 def explain(job: SlurmJob, facts: PartitionFacts) -> Why:
-    """Return why a job is pending, held or still being started, and whether waiting is of any use."""
+    """Return why a job is pending, held or still being started, and whether waiting helps."""
     why = _explain(job, facts)
-    # Slurm gives the reason of one partition, and another may still take the job.
+    # Slurm gives one partition's reason, and another partition may still take the job.
     elsewhere = "," in job.partition and not job.reason.startswith(_OF_THE_JOB)
     return why._replace(never=False) if elsewhere else why
 
@@ -193,7 +193,7 @@ def _priority(job: SlurmJob, facts: PartitionFacts) -> Why:
 
 
 def node_limit(nodes: int, partition: Partition) -> str:
-    """Return which limit of the partition forbids a job of so many nodes; empty when none does."""
+    """Return which limit of the partition forbids a job with so many nodes; empty if none does."""
     where = f"partition {partition.name}"
     if nodes > partition.nodes:
         return f"{where} has {partition.nodes}"
@@ -282,7 +282,7 @@ def _never(text: str, what: str) -> Callable[[SlurmJob, PartitionFacts], Why]:
 
 
 _OF_THE_JOB = ("Dependency", "InvalidAccount", "InvalidQOS", "ReservationDeleted", "Deadline")
-"""Beginnings of reasons that hold in every partition."""
+"""Beginnings of reasons that apply in every partition."""
 _NOT_PERMITTED = "not permitted to use this partition"
 _ASK = "ask an administrator of the cluster"
 _YOURS = "`sacctmgr show associations user=$USER` lists yours"
@@ -391,7 +391,7 @@ def _free(facts: PartitionFacts) -> str:
 
 
 def _unusable(facts: PartitionFacts) -> str:
-    """`: n3 is down, Not responding`, of the first few; "" when all may be used."""
+    """`: n3 is down, Not responding`, for the first few; "" if all of them can be used."""
     by_name = {}
     for name, state, why in facts.nodes:
         if state.startswith(_DOWN):
@@ -402,7 +402,8 @@ def _unusable(facts: PartitionFacts) -> str:
 
 
 _NO_ESTIMATE = 300 * 86400.0
-"""Seconds from which Slurm's estimate means nothing: it assumes a year for a job without a time limit."""
+"""From this many seconds on, Slurm's estimate means nothing: it assumes a year for a job without a time
+limit."""
 
 
 def _expected(job: SlurmJob) -> str:

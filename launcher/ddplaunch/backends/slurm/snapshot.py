@@ -1,6 +1,6 @@
-"""Takes snapshots of a job: its state in Slurm, and what its folder holds.
+"""Takes snapshots of a job: its state in Slurm, and what is in its folder.
 
-Slurm is queried with pauses, however often a snapshot is wanted.
+Slurm is asked with pauses, however often a snapshot is wanted.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from ddplaunch.errors import ClusterError, NotFoundError
 
 _FIRST_PAUSE = 1.0
 _LONGEST_PAUSE = 10.0
-"""Seconds between two queries about one job, growing while nothing changes: thousands may be watched."""
+"""Seconds between two queries about one job. They grow while nothing changes, because thousands may be
+watched."""
 SILENCE = 600.0
-"""Seconds for which a watched job is shown while the controller does not answer: the job itself runs on."""
+"""Seconds for which a watched job is shown while the controller does not answer: the job itself goes on."""
 
 
 @dataclass(frozen=True)
@@ -63,13 +64,13 @@ class Snapshot:
 
     @property
     def output(self) -> Path | None:
-        """Return the file into which all nodes print."""
+        """Return the file to which all nodes print."""
         base = self.folder
         return base.with_name(f"{base.name}.out") if base else None
 
     @property
     def folder(self) -> Path | None:
-        """Return the job's folder: it lies where the job was submitted, and bears its name and id."""
+        """Return the job's folder: it is where the job was submitted, and has the job's name and id."""
         name = self.name
         workdir = (self.slurm_job.workdir if self.slurm_job else "") or (
             self.record.workdir if self.record else ""
@@ -78,22 +79,24 @@ class Snapshot:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether it runs, and ddplaunch has not started it."""
+        """Whether it is running and ddplaunch did not start it."""
         runs = self.slurm_job is not None and self.slurm_job.state == "RUNNING"
         return runs and not self.is_ours
 
     @property
     def is_ours(self) -> bool:
-        """Whether its batch script is one of ours, by whichever user it was submitted."""
+        """Whether its batch script is one of ours, whichever user submitted it."""
         return self.record is not None or (self.folder is not None and self.folder.is_dir())
 
     def earlier(self) -> tuple[Earlier, ...]:
-        """Return the attempts before the one that Slurm counts; the last of them may still bear no number."""
+        """Return the attempts before the one that Slurm counts. The last of them may not have a number
+        yet.
+        """
         restarts = self.slurm_job.restarts if self.slurm_job else None
         return folder.earlier(self.folder, restarts) if self.folder else ()
 
     def hub_status(self) -> JobStatus | None:
-        """Return the status that the hub wrote; None when it is of an earlier attempt, or cannot be read."""
+        """Return the status that the hub wrote; None if it is an earlier attempt's, or cannot be read."""
         status = folder.status(self.folder) if self.folder else None
         now = self.slurm_job.restarts if self.slurm_job else None
         return None if status is None or now not in (None, status.attempt) else status
@@ -115,7 +118,7 @@ class _Poller(Poller):
             self._silence(error)
 
     def _answer(self, slurm_job: SlurmJob | None) -> None:
-        """Keep the state that Slurm reports now."""
+        """Keep the state that Slurm now reports."""
         old = self.snapshot
         self.snapshot = dataclasses.replace(old, slurm_job=slurm_job, note="")
         hub_status = self.snapshot.hub_status() if slurm_job is not None else None
@@ -136,7 +139,7 @@ class _Poller(Poller):
 
 
 class Snapshots:
-    """Keeps the last snapshot of each job, and refreshes it when it is due."""
+    """Keeps the last snapshot of each job, and refreshes it when it is time to."""
 
     def __init__(self, queries: Callable[[str], Queries], records: Records) -> None:
         self._queries = queries
@@ -144,7 +147,9 @@ class Snapshots:
         self._pollers: dict[tuple[int, str], _Poller] = {}
 
     def at(self, job_id: int, cluster: str, *, fresh: bool = False) -> Snapshot:
-        """Return a snapshot, seconds old; with `fresh`, a new one. Raises NotFoundError, ClusterError."""
+        """Return a snapshot that is seconds old; with `fresh`, a new one. Raises NotFoundError and
+        ClusterError.
+        """
         poller = self._pollers.get((job_id, cluster))
         if poller is None:
             first = self._first(job_id, cluster)
@@ -162,7 +167,7 @@ class Snapshots:
         except ClusterError:
             if record is None or not record.state:
                 raise
-            slurm_job = None  # its end is on record, and does not change
+            slurm_job = None  # its end is on record and will not change
         if slurm_job is None and not (record and record.state):
             slurm_job = self._queries(cluster).accounted([job_id]).get(job_id)
         if slurm_job is not None and record is not None and not _is_same(slurm_job, record):
@@ -173,9 +178,9 @@ class Snapshots:
         return Snapshot(job_id, cluster, slurm_job, record)
 
     def at_all(self) -> list[Snapshot]:
-        """Return all jobs of this user, by one query per cluster and one to its accounting.
+        """Return all jobs of this user, with one query to each cluster and one to its accounting.
 
-        Of those that were not submitted from here: what waits or runs on the cluster of this machine.
+        Jobs that were not submitted from here are included if they wait or run on this machine's cluster.
         """
         snapshots = []
         records = self._records.all()
@@ -202,7 +207,7 @@ class Snapshots:
         return snapshots + [Snapshot(each.job_id or 0, each.cluster, None, each) for each in done]
 
     def _identified(self, record: Submission, mine: dict[int, SlurmJob]) -> Submission:
-        """Return the record with its job id, if the job appeared only after sbatch had given up."""
+        """Return the record with its job id, in case the job appeared only after sbatch had given up."""
         if record.job_id is None:
             for slurm_job in mine.values():
                 if submission.is_of(slurm_job, record):
@@ -211,7 +216,7 @@ class Snapshots:
         return record
 
     def remember(self, snapshot: Snapshot, record: Submission) -> None:
-        """Save the record: Slurm forgets a job soon after its end."""
+        """Save the record, because Slurm forgets a job soon after its end."""
         self._records.save(record)
         poller = self._pollers.get((snapshot.job_id, snapshot.cluster))
         if poller is not None:
@@ -224,7 +229,7 @@ class Snapshots:
 
 
 def _is_same(slurm_job: SlurmJob, record: Submission) -> bool:
-    """Whether they are the same job; accounting reports no command, only the name."""
+    """Whether they are the same job. Accounting does not report the command, only the name."""
     return submission.is_of(slurm_job, record) if slurm_job.command else slurm_job.name == record.name
 
 

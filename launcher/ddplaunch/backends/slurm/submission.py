@@ -183,7 +183,7 @@ _KNOWN: Mapping[str, tuple[str, str]] = {
         "the job that it depends on does not exist",
         "see `slurm.dependency`",
     ),
-    # sbatch prints this one after the reason proper, where there is one.
+    # sbatch prints this one after the actual reason, if there is one.
     "Requested node configuration is not available": (
         "there are not enough nodes that have everything the job asks for",
         "compare `nodes`, `resources` and `slurm.constraint` with `sinfo --format '%P %D %c %m %G %f'`",
@@ -211,18 +211,18 @@ APPEARS = 20.0
 _PAUSE = 1.0
 
 CANCEL_WAIT = 5.0
-"""Seconds to search for a job whose submission was interrupted."""
+"""Seconds to look for a job whose submission was interrupted."""
 
 Id = tuple[int, str]
-"""Job id, and the cluster's name where sbatch prints one."""
+"""Job id, and the cluster's name if sbatch prints one."""
 
 
 class UncertainError(ClusterError):
-    """Error for a job of which it is not known whether Slurm has it."""
+    """Error for a job when we do not know whether Slurm has it."""
 
 
 def send(queries: Queries, record: Submission, words: Sequence[str], env: Mapping[str, str]) -> Id:
-    """Submit the file of `record` with the arguments `words`. Raises ClusterError when Slurm refuses it."""
+    """Submit the file of `record` with the arguments `words`. Raises ClusterError if Slurm refuses it."""
     started = time.monotonic()
     while True:
         answer = _sbatch(queries.commands, record, words, env)
@@ -255,7 +255,9 @@ def _sbatch(
 
 
 def try_out(commands: Commands, script: bytes, words: Sequence[str]) -> str:
-    """Return when and where Slurm would start this script. Raises ClusterError when it would refuse it."""
+    """Return when and where Slurm would start this script. Raises ClusterError if it would refuse the
+    script.
+    """
     answer = commands.run(
         "sbatch", "--test-only", "/dev/stdin", *words, cwd=str(Path.cwd()), limit=LIMIT, stdin=script
     )
@@ -265,7 +267,7 @@ def try_out(commands: Commands, script: bytes, words: Sequence[str]) -> str:
 
 
 def found_or_error(queries: Queries, record: Submission, answer: CommandResult) -> Id:
-    """Return the job, if Slurm has it although sbatch did not print its id. Raises ClusterError."""
+    """Return the job, if Slurm has it although sbatch did not print its id. Raises ClusterError otherwise."""
     found = find_submitted(queries, record, APPEARS)
     if found is not None:
         return found, queries.commands.cluster

@@ -31,7 +31,7 @@ from ddplaunch.render.kubernetes.pod import (
 )
 
 _ROOM = 50
-"""Characters of a job's name, as in a job file: Kubernetes makes longer ones of it."""
+"""Characters in a job's name, as in a job file. Kubernetes makes longer names from it."""
 _KEY = (
     "no file holds the job's key: `submit` makes one, in the Secret {job}-key. By hand, before the job is "
     "applied: `head -c 32 /dev/urandom | base64 | kubectl create secret generic {job}-key{namespace} "
@@ -60,7 +60,8 @@ def render(plan: Plan, *, gate_only: bool = False) -> Rendered:
     ]
     name = f"{plan.job.job}.yaml"
     content = text.documents(made).encode()
-    # kubectl's own way keeps a second copy of each object in it, which for archives is more than fits.
+    # kubectl's own way would keep a second copy of each object in the object, and archives leave no room for
+    # that.
     command = ("kubectl", "apply", "--server-side", "--filename", name)
     namespace = f" --namespace {options.namespace}" if options.namespace else ""
     by_hand = _KEY.format(job=plan.job.job, namespace=namespace)

@@ -1,6 +1,6 @@
-"""The schema of the chart's values: the job file's, and what would keep a pod from telling what is wrong.
+"""The schema of the chart's values: the job file's, and what would stop a pod from saying what is wrong.
 
-Whatever else the rules and Kubernetes' limits refuse, the gate says, in their words. Pure.
+Everything else that the rules and Kubernetes' limits refuse is said by the gate, in their words. Pure.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _BESIDE_THE_JOB: Schema = {
     },
     "global": {"description": "Helm passes it to every chart; nothing of it is read.", "type": "object"},
 }
-"""The values that are no keys of a job file."""
+"""The values that are not keys of a job file."""
 
 
 def schema() -> Schema:
-    """Return it. What has a default is required, for values.yaml gives it.
+    """Return the schema. Keys with a default are required, because values.yaml gives it.
 
-    So `nodes: null`, by which Helm would take the default away, is refused, as the launcher refuses it.
+    So `nodes: null`, by which Helm would remove the default, is refused, as the launcher refuses it.
     """
     made = json_schema()
     about = "A job file, as Helm merges it over values.yaml."
@@ -79,7 +79,7 @@ def _sections(whole: Schema, part: Schema) -> Iterator[Schema]:
 
 
 def _forms() -> dict[str, Schema]:
-    """Return what single values must be besides, or no API server would take them and no pod could start."""
+    """Return the forms without which no API server would accept the values and no pod could start."""
     own = [f"^{re.escape(prefix)}" for prefix in limits.OWN_PREFIXES]
     own += [f"^{re.escape(key)}$" for key in limits.OWN_KEYS]
     ours = {"not": {"pattern": "|".join(own)}}
@@ -115,7 +115,7 @@ def _forms() -> dict[str, Schema]:
 
 
 def _affinity() -> Schema:
-    """Return the parts of an affinity, and the lists to which a term of ours is added."""
+    """Return the parts of an affinity, and the lists to which our term is added."""
     terms = {"type": "object", "properties": {limits.REQUIRED: {"type": "array"}}}
     parts = {key: {"type": "object"} if key == "nodeAffinity" else terms for key in limits.AFFINITY}
     return {"properties": parts, "additionalProperties": False}
@@ -126,7 +126,7 @@ def _whole(pattern: str) -> Schema:
 
 
 def _name_lengths() -> Iterator[Schema]:
-    """Yield the room for a job's name with a JobSet, by the digits of the last node's number."""
+    """Yield how long a job's name may be with a JobSet, by the digits of the last node's number."""
     jobset = {"kubernetes": {"properties": {"jobset": {"const": True}}}}
     for digits in range(1, 5):
         room = kubernetes.LABEL - len(f"-node-0-{'9' * digits}{kubernetes.POD_SUFFIX}")
@@ -150,18 +150,18 @@ def _restricted() -> Schema:
 
 
 def _queued(name: str) -> Schema:
-    """Return that `name` needs a queue."""
+    """Return the rule that `name` needs a queue."""
     part, queue = ({"properties": {"kubernetes": _given(key)}} for key in (name, "queue"))
     return {"if": part, "then": queue}
 
 
 def _given(key: str) -> Schema:
-    """Return that the key is there, and not null."""
+    """Return the rule that the key is there and is not null."""
     return {"required": [key], "properties": {key: {"type": ["string", "object"]}}}
 
 
 def _own_network() -> Schema:
-    """Return what a pod template may not say, by the network that the pods have."""
+    """Return what a pod template must not say, depending on the network that the pods have."""
     affinity = {"properties": {"podAntiAffinity": {"properties": _kept(limits.REQUIRED)}}}
     machines = {"dnsPolicy": {"enum": ["ClusterFirstWithHostNet", "None"]}, "affinity": affinity}
     pods = {"dnsPolicy": {"enum": ["ClusterFirst", "None", None]}}
@@ -183,9 +183,9 @@ def _kept(*keys: str) -> Schema:
 
 
 def _template_parts() -> dict[str, Schema]:
-    """Return what may stand anywhere in a pod template: items with their keys, and no word to the merge.
+    """Return what may be anywhere in a pod template: items with their keys, and no directives for the merge.
 
-    But a list may be replaced, by an item that says so, and an item of it deleted.
+    Two directives are allowed: a list may be replaced, by an item that says so, and an item of it deleted.
     """
     lists: Schema = {}
     for name, key in overlay.KEYS.items():
@@ -206,7 +206,7 @@ def _template_parts() -> dict[str, Schema]:
 
 
 def _pod_template() -> Schema:
-    """Return what of a pod template would break the gate: the tables of `guard`, as a schema."""
+    """Return what in a pod template would break the gate: the tables of `guard`, as a schema."""
     container = _kept(*overlay.CONTAINER, "$patch") | {
         "env": _list({"name": {"not": {"pattern": f"^{Env.PREFIX}"}}}),
         "volumeMounts": _list({"mountPath": {"not": {"pattern": f"^{limits.FOLDER}(/|$)"}}}),
@@ -220,7 +220,7 @@ def _pod_template() -> Schema:
         "initContainers": containers,
         "volumes": _list({"name": {"not": {"enum": list(overlay.VOLUMES)}}}),
     }
-    # A pod has no name of its own to begin with, so that none is what may be asked for.
+    # A pod has no name of its own to begin with, so nobody may ask for one.
     spec |= {key: {"type": "null"} for key in overlay.POD if "host" in key.lower() and key != "hostNetwork"}
     labels = {"type": "object", "propertyNames": {"not": {"pattern": r"^app\.kubernetes\.io/"}}}
     metadata = {"type": "object", "properties": {"labels": labels}}
@@ -231,5 +231,5 @@ def _pod_template() -> Schema:
 
 
 def _list(item: Schema) -> Schema:
-    """Return a list that is not replaced, whose items have such properties."""
+    """Return a list that is not replaced, and whose items have these properties."""
     return {"type": "array", "items": {"properties": {**item, "$patch": {"const": "delete"}}}}

@@ -1,8 +1,8 @@
 """Merges a user's pod template over ours as the Kubernetes API server would, and refuses some changes. Pure.
 
-It must not change what the gate needs, or the gate would wait, or prove nothing.
+A template must not change what the gate needs: the gate would wait, or would prove nothing.
 
-A strategic merge patch:
+This is a strategic merge patch:
 https://github.com/kubernetes/community/blob/master/contributors/devel/sig-api-machinery/strategic-merge-patch.md
 """
 
@@ -33,10 +33,10 @@ KEYS = {
     "volumeDevices": "devicePath",
     "volumeMounts": "mountPath",
 }
-"""The lists of a pod template whose items are merged, by the key that tells them apart."""
+"""The lists of a pod template whose items are merged, and the key that tells the items apart."""
 
 _SETS = ("finalizers",)
-"""Lists of plain values that are added to. Every other list is replaced as a whole."""
+"""Lists of plain values to which values are added. Every other list is replaced as a whole."""
 
 _PATCH = "$patch"
 _RETAIN = "$retainKeys"
@@ -45,7 +45,7 @@ _ORDER = "$setElementOrder/"
 
 
 class OverlayError(ValueError):
-    """The error for a patch that cannot be applied: at `path` stands `found`, where `wanted` is wanted."""
+    """The error for a patch that cannot be applied: at `path` there is `found`, where `wanted` is wanted."""
 
     def __init__(self, path: str, found: str, wanted: str, hint: str = "") -> None:
         super().__init__(f"{path}: found {found}, wanted {wanted}")
@@ -53,7 +53,7 @@ class OverlayError(ValueError):
 
 
 def merge(original: dict[str, Any], patch: dict[str, Any], path: str = "") -> dict[str, Any]:
-    """A new mapping; neither of the two is changed. Raises OverlayError."""
+    """Return a new mapping; neither of the two is changed. Raises OverlayError."""
     directive = patch.get(_PATCH, "merge")
     if directive == "replace":
         return {key: _plain(value) for key, value in patch.items() if key != _PATCH and value is not None}
@@ -76,7 +76,7 @@ def merge(original: dict[str, Any], patch: dict[str, Any], path: str = "") -> di
 
 
 def _retained(original: dict[str, Any], patch: dict[str, Any], path: str) -> dict[str, Any]:
-    """Return the keys that $retainKeys keeps: so one kind of volume takes the place of another."""
+    """Return the keys that $retainKeys keeps. With it, one kind of volume can replace another."""
     if _RETAIN not in patch:
         return dict(original)
     at = _at(path, _RETAIN)
@@ -104,7 +104,9 @@ def _merged(before: Any, value: Any, key: str, path: str) -> Any:
 
 
 def _items(before: list[Any], patch: list[Any], key: str, path: str) -> list[Any]:
-    """Items of the same name are merged, new ones stand first, as `kubectl patch` puts them."""
+    """Return the list with items of the same name merged. New items come first, where `kubectl patch` puts
+    them.
+    """
     for index, item in enumerate(patch):
         if not isinstance(item, dict):
             raise OverlayError(f"{path}[{index}]", _kind(item), f"a mapping with {key}")
@@ -123,7 +125,7 @@ def _items(before: list[Any], patch: list[Any], key: str, path: str) -> list[Any
 
 
 def _check_key(item: dict[str, Any], key: str, at: str) -> None:
-    """Refuse an item without its key: Kubernetes could not tell which item is meant."""
+    """Refuse an item without its key, because Kubernetes could not tell which item is meant."""
     found = item.get(key)
     kind, wanted = (int, "a number") if key == "containerPort" else (str, "text")
     if type(found) is kind and found != "":
@@ -135,7 +137,9 @@ def _check_key(item: dict[str, Any], key: str, at: str) -> None:
 
 
 def _ordered(merged: list[Any], patch: list[Any], before: list[Any], key: str | None) -> list[Any]:
-    """Return the items of both lists, each in its own order; the patch's come first where both allow it."""
+    """Return the items of both lists, each list in its own order. The patch's come first if both orders allow
+    it.
+    """
 
     def places(items: Iterable[Any]) -> dict[Any, int]:
         return {item[key] if key else item: place for place, item in enumerate(items)}
@@ -153,7 +157,7 @@ def _ordered(merged: list[Any], patch: list[Any], before: list[Any], key: str | 
 
 
 def _plain(value: Any) -> Any:
-    """Return what is new, without the words that only speak to a merge."""
+    """Return what is new, without the directives that only a merge reads."""
     if isinstance(value, dict):
         kept = {key: each for key, each in value.items() if not key.startswith("$") and each is not None}
         return {key: _plain(each) for key, each in kept.items()}
@@ -163,7 +167,7 @@ def _plain(value: Any) -> Any:
 
 
 def _special(item: Any) -> bool:
-    """An item of a list that is itself only a word to the merge."""
+    """Whether an item of a list is itself only a directive for the merge."""
     return isinstance(item, dict) and item.get(_PATCH) in ("delete", "replace")
 
 
@@ -184,10 +188,10 @@ def _at(path: str, key: str) -> str:
 
 _KEY = "kubernetes.pod_template"
 _Broken = Iterator[tuple[str, str, str]]
-"""Path, what is wanted there, and why."""
+"""The path, what is wanted there, and why."""
 
 VOLUMES = ("ddplaunch", "files")
-"""The volumes in which the agent lies."""
+"""The volumes that contain the agent."""
 
 POD = {
     "subdomain": "the nodes' names are below it",
@@ -207,7 +211,9 @@ CONTAINER = {
 
 
 def overlaid(template: dict[str, Any], overlay: dict[str, Any], job: str) -> dict[str, Any]:
-    """`template` with `overlay` merged over it. Raises SpecError with every key that breaks the gate."""
+    """Return `template` with `overlay` merged over it. Raises SpecError with every key that breaks the
+    gate.
+    """
     if not overlay:
         return template
     try:

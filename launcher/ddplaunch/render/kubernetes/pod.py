@@ -1,11 +1,11 @@
 """The pod, which is the same for every node of a job: hub, gate, then the trainer under its supervisor.
 
-Before them the agent is asked for its version, to see that it can run in this image at all: a sidecar that
-cannot be started is tried for ever, an init container that cannot fails the pod, and with it the Job. The
-hub is a native sidecar, so that it outlives both others, whatever kills them; it decides nothing on nodes
-other than 0. The gate is a plain init container in the trainer's image and with its devices: it ends, and
-with it, if it must, the pod. No probe is of use: a pod's name resolves before it is ready, and a trainer
-that does not move is the watchdog's business.
+Before them the agent is asked for its version, to see whether it can run in this image at all. A sidecar that
+cannot be started is tried again for ever; an init container that cannot be started fails the pod, and with it
+the Job. The hub is a native sidecar, so that it outlives both others, whatever kills them; on nodes other
+than 0 it decides nothing. The gate is a plain init container with the trainer's image and devices: it ends,
+and if it must, it ends the pod. Probes would be of no use: a pod's name resolves before the pod is ready, and
+the watchdog takes care of a trainer that does not move.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ddplaunch.spec.targets import Toleration
 
 
 def job_labels(plan: Plan) -> dict[str, str]:
-    """Return the labels of every object; the user's own override ours."""
+    """Return the labels of every object. The user's own override ours."""
     name = plan.job.job
     return {
         "app.kubernetes.io/name": plan.family or name,
@@ -48,20 +48,20 @@ def job_annotations(plan: Plan) -> dict[str, str]:
 
 
 def pod_selector(plan: Plan) -> dict[str, str]:
-    """Labels that the pods of this job have and no others. The Job's controller sets them."""
+    """Return labels that this job's pods have and no others. The Job's controller sets them."""
     if plan.settings(KubernetesPlan).options.jobset:
         return {"jobset.sigs.k8s.io/jobset-name": plan.job.job}
     return {"batch.kubernetes.io/job-name": plan.job.job}
 
 
 def plan_text(plan: Plan) -> str:
-    """Return `plan.json`: its digest is in every object, so the same plan has always been the same bytes."""
+    """Return `plan.json`. Its digest is in every object, so the same plan must always give the same bytes."""
     text = json.dumps(_numbers(codec.dump(plan.job)), indent=2, sort_keys=True, ensure_ascii=False)
     return re.sub("[<>&\u2028\u2029]", lambda found: f"\\u{ord(found[0]):04x}", text) + "\n"
 
 
 def _numbers(data: Any) -> Any:
-    """Whole numbers without the `.0` that only Python writes."""
+    """Return whole numbers without the `.0` that only Python writes."""
     if isinstance(data, dict):
         return {key: _numbers(value) for key, value in data.items()}
     if isinstance(data, list):
@@ -70,7 +70,8 @@ def _numbers(data: Any) -> Any:
 
 
 GRACE = 90
-"""Seconds from SIGTERM to SIGKILL: the supervisor takes evidence, then ends torchrun, then the hub speaks."""
+"""Seconds from SIGTERM to SIGKILL: the supervisor takes evidence, then ends torchrun, and then the hub
+speaks."""
 
 PYTHON, HUB, GATE, TRAINER = "python", "hub", "gate", "trainer"
 
@@ -78,16 +79,16 @@ _TERMINATION = "/dev/termination-log"
 _FOLDER = ("--folder", FOLDER)
 _TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount"
 _RESOLVER = {"name": "RES_OPTIONS", "value": "timeout:1 attempts:1"}
-"""Makes the C library give up a lookup after 1 s: a lost machine may have had one of CoreDNS' two pods.
+"""Makes the C library give up a lookup after 1 s: a lost machine may have had one of CoreDNS's two pods.
 
-glibc sends all attempts of a lookup from one port, and kube-proxy sends one port to one pod. So by default a
-lookup would ask the lost pod for 10 s; another lookup may reach the other pod.
+glibc sends all attempts of a lookup from one port, and kube-proxy sends all traffic of one port to one pod.
+So by default a lookup would ask the lost pod for 10 s, while another lookup may reach the other pod.
 """
 _SMALL = {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}}
 
 
 def template(plan: Plan, *, gate_only: bool = False) -> dict[str, Any]:
-    """A PodTemplateSpec; with `gate_only`, one whose trainer does nothing."""
+    """Return a PodTemplateSpec; with `gate_only`, one whose trainer does nothing."""
     options = plan.settings(KubernetesPlan).options
     asked = {
         "serviceAccountName": options.service_account,
@@ -116,7 +117,7 @@ def template(plan: Plan, *, gate_only: bool = False) -> dict[str, Any]:
 
 
 def warning(plan: Plan) -> int:
-    """Return the seconds of the ranks between the job file's signal and SIGTERM."""
+    """Return how many seconds the ranks have between the job file's signal and SIGTERM."""
     return math.ceil(plan.job.signal.before) if plan.job.signal is not None else 0
 
 
@@ -139,22 +140,22 @@ def _pod_annotations(plan: Plan) -> dict[str, str]:
 
 
 def _network(plan: Plan) -> dict[str, Any]:
-    """Return hostNetwork and what goes with it."""
+    """Return hostNetwork and what it requires."""
     own = not plan.settings(KubernetesPlan).options.host_network
     return {} if own else {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
 
 
 def _machines(plan: Plan) -> dict[str, str]:
-    """Return the labels that a machine must carry."""
+    """Return the labels that a machine must have."""
     kubernetes = plan.settings(KubernetesPlan)
     kind = {kubernetes.options.gpu_type_label: kubernetes.gpu_type} if kubernetes.gpu_type else {}
     return {**kubernetes.options.node_selector, **kind}
 
 
 def _affinity(plan: Plan) -> dict[str, Any]:
-    """Return the user's affinity, and a term of ours where two nodes of the job must not share a machine.
+    """Return the user's affinity, with our term if two nodes of the job must not share a machine.
 
-    On a machine's own network they would meet on the same ports.
+    On a machine's own network they would both use the same ports.
     """
     options = plan.settings(KubernetesPlan).options
     if not (options.host_network or options.one_per_machine):
@@ -166,7 +167,7 @@ def _affinity(plan: Plan) -> dict[str, Any]:
 
 
 def _spread(plan: Plan) -> list[dict[str, Any]]:
-    """Return the affinity that puts each node of the job on a machine of its own, where that is possible."""
+    """Return the affinity that puts each of the job's nodes on a different machine, if possible."""
     wanted = [("kubernetes.io/hostname", 1, "ScheduleAnyway")]
     if given := plan.settings(KubernetesPlan).options.topology_spread:
         named = (given.key, given.max_skew, given.when_unsatisfiable)
@@ -218,7 +219,7 @@ def _python(plan: Plan) -> dict[str, Any]:
 
 def _hub(plan: Plan, *, gate_only: bool) -> dict[str, Any]:
     words = [*_FOLDER, "--gate-only"] if gate_only else _FOLDER
-    webhooks = [  # optional: a pod starts without them
+    webhooks = [  # these are optional: a pod starts without them
         {
             "name": f"{Env.WEBHOOK}{index}",
             "valueFrom": {"secretKeyRef": {"name": each.name, "key": each.key, "optional": True}},
@@ -237,7 +238,9 @@ def _hub(plan: Plan, *, gate_only: bool) -> dict[str, Any]:
 
 
 def _small(plan: Plan) -> dict[str, Any]:
-    """Return what the agent needs for itself. It reads the volumes, for the job's Python may lie on one."""
+    """Return what the agent needs for itself. It reads the volumes, because the job's Python may be on
+    one.
+    """
     mounts = [{**_mount(volume), "readOnly": True} for volume in plan.settings(KubernetesPlan).volumes]
     return {
         "resources": _SMALL,
@@ -247,7 +250,7 @@ def _small(plan: Plan) -> dict[str, Any]:
 
 
 def _gate(plan: Plan) -> dict[str, Any]:
-    """Return the gate's container; it asks for the trainer's devices, which each container is given anew."""
+    """Return the gate's container. It asks for the trainer's devices, which each container is given anew."""
     return {
         **_container(plan, GATE, "gate", *_FOLDER),
         "env": _environment(plan),
@@ -289,12 +292,14 @@ def _container(plan: Plan, name: str, *words: str) -> dict[str, Any]:
 
 
 def _literally(word: str) -> str:
-    """Kubernetes replaces `$(NAME)` in commands."""
+    """Return the word so that Kubernetes leaves it alone: it replaces `$(NAME)` in commands."""
     return word.replace("$(", "$$(")
 
 
 def _environment(plan: Plan) -> list[dict[str, Any]]:
-    """Return what differs between nodes and attempts, by the labels of their pods: no node is named here."""
+    """Return what differs between nodes and attempts, taken from the labels of their pods: no node is named
+    here.
+    """
     options = plan.settings(KubernetesPlan).options
     name = plan.job.job
     domain = options.cluster_domain or "{domain}"
@@ -317,13 +322,15 @@ def _environment(plan: Plan) -> list[dict[str, Any]]:
 
 
 def _submission(plan: Plan) -> dict[str, Any]:
-    """Return what tells the job from all others: the Jobs of a JobSet have each a uid of their own."""
+    """Return what tells this job from all others: each Job of a JobSet has its own uid."""
     jobset = plan.settings(KubernetesPlan).options.jobset
     return _field(_label("jobset.sigs.k8s.io/jobset-uid" if jobset else "batch.kubernetes.io/controller-uid"))
 
 
 def _key(job: str) -> dict[str, Any]:
-    """A Secret that is in no rendered file: `submit` makes it. Where it is missing, the uid is the key."""
+    """Return the mount of a Secret that is in no rendered file: `submit` makes it. Without it, the uid is the
+    key.
+    """
     return {"name": f"{job}-key", "key": "key", "optional": True}
 
 
@@ -336,7 +343,9 @@ def _label(key: str) -> str:
 
 
 def _resources(plan: Plan) -> dict[str, Any]:
-    """A limit on memory, which must not be overrun, and none on CPU, which only slows the ranks down."""
+    """Return a limit on memory, which must not be exceeded, and none on CPU, which would only slow the ranks
+    down.
+    """
     kubernetes = plan.settings(KubernetesPlan)
     asked, options = plan.job.resources, kubernetes.options
     requests: dict[str, str] = {}
@@ -356,7 +365,7 @@ def _resources(plan: Plan) -> dict[str, Any]:
 
 
 def _rdma_capabilities(plan: Plan) -> list[str]:
-    """RDMA pins memory, and containers may pin next to none without it."""
+    """Return the capabilities without which containers can pin almost no memory; RDMA pins it."""
     return ["IPC_LOCK"] if plan.settings(KubernetesPlan).rdma else []
 
 
@@ -380,7 +389,9 @@ def _mount(volume: Volume) -> dict[str, Any]:
 
 
 def _volumes(plan: Plan) -> list[dict[str, Any]]:
-    """Return the volumes. /dev/shm without a size may grow up to the pod's memory; a runtime gives 64 MiB."""
+    """Return the volumes. /dev/shm without a size may grow up to the pod's memory; a runtime alone gives 64
+    MiB.
+    """
     size = plan.job.resources.shm
     shm = {"medium": "Memory", **({"sizeLimit": format_quantity(size)} if size else {})}
     return [
@@ -393,7 +404,7 @@ def _volumes(plan: Plan) -> list[dict[str, Any]]:
 
 
 def _account() -> dict[str, Any]:
-    """Return the volume with the token of the pod's service account, for the hub alone."""
+    """Return the volume with the token of the pod's service account, which only the hub gets."""
     token = {"serviceAccountToken": {"path": "token", "expirationSeconds": 3600}}
     root = {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}], "optional": True}
     return {"name": ACCOUNT, "projected": {"sources": [token, {"configMap": root}]}}

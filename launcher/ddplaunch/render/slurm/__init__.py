@@ -1,7 +1,7 @@
 """One self-contained sbatch file: `job.bash` with this job's directives, settings, plan and archives.
 
-The script is the same for every job, and can be read and checked as it lies there; what differs is data,
-quoted for bash. The archives are comment lines behind its `exit`, which bash never reads.
+The script is the same for every job, and can be read and checked as it is. What differs is data, quoted for
+bash. The archives are comment lines after its `exit`, which bash never reads.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def render(plan: Plan, *, gate_only: bool = False) -> Rendered:
         "settings": "\n".join(_settings(plan.job, slurm, archives)),
         "container": "\n".join(_container(slurm)),
         **_after_signal(plan.job),
-        # A line of JSON is never the word that ends it.
+        # A line of JSON can never be the word that ends it.
         "plan": json.dumps(codec.dump(plan.job), indent=2, ensure_ascii=False),
     }
     template = Path(__file__).with_name("job.bash").read_text("utf-8").replace("@name@", plan.job.job)
@@ -96,7 +96,9 @@ def render(plan: Plan, *, gate_only: bool = False) -> Rendered:
 
 
 def _directive(option: str) -> str:
-    """sbatch reads words as a shell does, and takes `#` for the begin of a comment."""
+    """Return a directive: sbatch reads words as a shell does, and takes `#` for the beginning of a
+    comment.
+    """
     name, equals, value = option.partition("=")
     if equals and re.search(r"[\s#\"'\\\\]", value):
         value = '"' + re.sub(r'(["\\\\])', r"\\\1", value) + '"'
@@ -114,7 +116,7 @@ def _settings(job: JobPlan, slurm: SlurmPlan, archives: Mapping[str, bytes]) -> 
         "nodes": str(job.nodes),
         "retries": str(job.retries),
         "retried": " ".join(map(str, job.retried)),
-        # A container sees none of the job's folder.
+        # A container sees nothing of the job's folder.
         "keeps_checkpoints": "1" if slurm.runtime == "none" and job.resume_dir is None else "",
         "exclude": slurm.exclude,
         "comment": slurm.comment,
@@ -134,7 +136,7 @@ def _lines(text: str) -> str:
 
 
 def _after_signal(job: JobPlan) -> dict[str, str]:
-    """Return what decides on another attempt where the ranks had the job file's signal."""
+    """Return what decides whether there is another attempt, if the ranks got the job file's signal."""
     if job.signal is None:
         return {"warned": "", "why": ""}
     codes = " ".join(map(str, job.retried_after_signal))
@@ -145,11 +147,13 @@ def _after_signal(job: JobPlan) -> dict[str, str]:
 
 
 def _container(slurm: SlurmPlan) -> Iterator[str]:
-    """Words for bash: a node's first lines, srun's options, what stands before the agent's Python, and it."""
+    """Yield words for bash: a node's first lines, srun's options, what comes before the agent's Python, and
+    that Python.
+    """
     options, inside, python = [], [], '"$python"'
     yield _OCI.replace("@image@", _quoted(slurm.image)) if slurm.runtime == "oci" else "first='' outside=''"
     if slurm.runtime == "pyxis":
-        # The files of the job lie in /tmp of the node.
+        # The job's files are in the node's /tmp.
         mounts = ",".join(["/tmp:/tmp", *slurm.mounts])  # noqa: S108 - a mount, no file of ours
         options = [
             f"--container-image={slurm.image}",
@@ -171,7 +175,7 @@ def _container(slurm: SlurmPlan) -> Iterator[str]:
 
 
 def _quoted(word: str) -> str:
-    """Quote the word, also where shellcheck would take a comma for a slip (SC2054)."""
+    """Quote the word, including words in which shellcheck would take a comma for a mistake (SC2054)."""
     return f"'{word}'" if "," in word and shlex.quote(word) == word else shlex.quote(word)
 
 

@@ -1,6 +1,6 @@
 """Draws the calls of torch.distributed up to the one at which the ranks part, a column for each way they go.
 
-All ranks of a group must make the same calls in the same order. The culprit's column is the first one.
+All ranks of a group must make the same calls in the same order. The culprit's column comes first.
 """
 
 from __future__ import annotations
@@ -25,22 +25,23 @@ _ROW, _HIGH = 40, 30
 _BEFORE, _AFTER = 4, 2
 _COLUMNS = 3
 _BY_LINE = {"collective-skipped", "exception-swallowed"}
-"""Verdicts on ranks whose calls differ by their lines, too; elsewhere a root may have a line of its own."""
+"""Verdicts on ranks whose calls also differ in their lines. For other verdicts, a root may have its own
+line."""
 
 Calls = Mapping[int, Collective]
-"""Calls of one rank in one group, by their sequence numbers."""
+"""The calls of one rank in one group, by their sequence numbers."""
 
 
 class Way(NamedTuple):
-    """Ranks that made the same call at the number where the ways part; `call` None: they made none."""
+    """Ranks that made the same call at the number where the ways part. `call` None: they made none."""
 
     ranks: list[int]
     culprit: bool
     call: Collective | None
-    calls: Calls  # of the first of them
+    calls: Calls  # the first rank's
     place: str  # where it is, in words
-    site: Frame | None  # its line
-    numbered: bool = True  # calls of MPI are not
+    site: Frame | None  # the line of that place
+    numbered: bool = True  # MPI's calls are not
 
     def shown(self) -> str:
         if not self.numbered:
@@ -49,7 +50,9 @@ class Way(NamedTuple):
 
 
 class Parting(NamedTuple):
-    """The number of a group's call at which ranks go different ways; None: MPI, where they stand now."""
+    """The number of a group's call at which ranks go different ways; None: it is MPI, and where they
+    are now.
+    """
 
     group: str
     number: int | None
@@ -57,7 +60,7 @@ class Parting(NamedTuple):
 
 
 def find(view: JobView, verdict: Verdict) -> Parting | None:
-    """Return where the culprits' calls differ from the others'; None where no record shows it."""
+    """Return where the culprits' calls differ from the others'; None if no record shows it."""
     culprits = set(verdict.ranks) & set(view.ranks)
     mismatch = collectives.find_mismatch(view) or collectives.find_mismatch(view, failed_too=True)
     for source in _sources(view):
@@ -75,7 +78,7 @@ def find(view: JobView, verdict: Verdict) -> Parting | None:
 
 
 def _in_mpi(view: JobView, culprits: set[int]) -> Parting | None:
-    """Return the calls of MPI in which ranks stand, where the culprits' differ from the others'."""
+    """Return the MPI calls that ranks are in, if the culprits' differ from the others'."""
     calls: dict[tuple[bool, str], list[int]] = {}
     inside = {rank for rank in view.alive if view.locations[rank].kind == IN_MPI}
     for rank in view.alive if inside else ():
@@ -91,7 +94,7 @@ def _in_mpi(view: JobView, culprits: set[int]) -> Parting | None:
 
 
 def picture(parting: Parting | None) -> Picture | None:
-    """Return the columns of calls; None where no record shows a parting."""
+    """Return the columns of calls; None if no record shows a parting."""
     if parting is None:
         return None
     ways = parting.ways[:_COLUMNS]
@@ -142,7 +145,7 @@ def described(call: Collective) -> str:
 
 
 def _sources(view: JobView) -> list[dict[str, dict[int, dict[int, Collective]]]]:
-    """Return the calls of each group and rank, of torch's recorder and of the hook's ring."""
+    """Return the calls of each group and rank, from torch's recorder and from the hook's ring."""
     found = []
     for entries in (
         {number: rank.collectives for number, rank in view.ranks.items()},
@@ -158,7 +161,9 @@ def _sources(view: JobView) -> list[dict[str, dict[int, dict[int, Collective]]]]
 
 
 def _first(its: Mapping[int, Calls], by_line: bool) -> int | None:
-    """Return the first number that not all have called, or not alike; None: they all agree."""
+    """Return the first number that not all ranks have called, or not in the same way; None: they all
+    agree.
+    """
     start = max(min(calls) for calls in its.values())
     for number in range(start, max(max(calls) for calls in its.values()) + 1):
         if len({_key(calls.get(number), by_line) for calls in its.values()}) > 1:
@@ -202,7 +207,7 @@ def _way(view: JobView, culprit: bool, ranks: list[int], number: int, its: Mappi
 
 
 def _numbers(parting: Parting) -> list[int] | list[None]:
-    """Return the numbers that are drawn: known of a rank, around the parting."""
+    """Return the numbers to draw: those around the parting that are known of a rank."""
     if parting.number is None:
         return [None]
     known = {number for way in parting.ways[:_COLUMNS] for number in way.calls} | {parting.number}

@@ -1,4 +1,4 @@
-"""Draws ranks over time: their phases, their calls, who waits since when, and how some ended.
+"""Draws ranks over time: their phases, their calls, who has been waiting since when, and how some ended.
 
 A call is a tick at the moment when it began. Many ranks that do the same share a lane.
 """
@@ -22,19 +22,19 @@ from ddplaunch.report.words import count, duration, some
 NAME = "ranks-over-time"
 TITLE = "Ranks over time"
 _EACH = 24
-"""The most ranks of which each has its own lane."""
+"""Up to this many ranks, each one has its own lane."""
 _CULPRITS = 8
-"""The most culprits of which each has its own lane."""
+"""Up to this many culprits, each one has its own lane."""
 _LANES = 32
 """The most lanes."""
 _WIDTH, _LEFT, _RIGHT = 1040, 196, 12
 _TOP, _HEIGHT = 46, 30
 _BAR = 20
 _BEFORE = 0.8
-"""What is drawn of the time before the stop, as a multiple of the time since."""
+"""How much of the time before the stop is drawn, as a multiple of the time since."""
 _LEAST_BEFORE = 4.0
 _NEAR = 1.4
-"""Where so many times the drawn time would reach to the start of the job, all is drawn from there."""
+"""If this many times the drawn time would reach back to the job's start, everything is drawn from there."""
 
 
 class Lane(NamedTuple):
@@ -52,7 +52,7 @@ class Scale(NamedTuple):
     end: float
 
     def x(self, at: float) -> float:
-        """Return the place of a moment, at the edge if it is outside."""
+        """Return where a moment is drawn; it is at the edge if it lies outside."""
         inside = min(max(at, self.start), self.end)
         return _LEFT + (inside - self.start) / (self.end - self.start) * (_WIDTH - _LEFT - _RIGHT)
 
@@ -61,7 +61,7 @@ class Scale(NamedTuple):
 
 
 def picture(bundle: Bundle, view: JobView | None, verdict: Verdict | None) -> Picture | None:
-    """Return the lanes; None where nothing has run yet."""
+    """Return the lanes; None if nothing has run yet."""
     if view is None or not view.ranks:
         return None
     culprits = list(verdict.ranks) if verdict else []
@@ -90,7 +90,7 @@ def picture(bundle: Bundle, view: JobView | None, verdict: Verdict | None) -> Pi
 
 
 def together(view: JobView, culprits: Sequence[int]) -> list[Lane]:
-    """Return the lanes, those of culprits first; those with the fewest ranks before the others."""
+    """Return the lanes: those of culprits first, and lanes with few ranks before those with many."""
     if len(view.ranks) <= _EACH:
         order = sorted(view.ranks, key=lambda rank: (rank not in culprits, rank))
         return [Lane([rank], rank in culprits, _what(view, rank)) for rank in order]
@@ -123,7 +123,7 @@ def _scale(bundle: Bundle, view: JobView) -> Scale:
 
 
 def _since(view: JobView, number: int) -> float:
-    """Return when a rank ended, began the call in which it is, or made its last progress."""
+    """Return when a rank ended, when it began the call that it is in, or when it made its last progress."""
     rank = view.ranks[number]
     if rank.exit is not None:
         return rank.exit.at
@@ -198,7 +198,7 @@ def _lane(bundle: Bundle, view: JobView, lane: Lane, scale: Scale, y: float) -> 
 
 
 def _inside(rank: RankEvidence, scale: Scale) -> list[tuple[float, float]]:
-    """Return from when to when the rank was in calls that have ended, of those that are drawn."""
+    """Return from when to when the rank was in calls that have ended, within the time that is drawn."""
     ended = [(call.at, call.at + call.took) for call in _recorded(rank) if call.at and call.took is not None]
     return [(at, end) for at, end in ended if scale.holds(at) or scale.holds(end)]
 
@@ -214,7 +214,7 @@ def _calls(rank: RankEvidence) -> list[float]:
 def _phases(
     bundle: Bundle, ranks: Sequence[RankEvidence], scale: Scale, y: float, end: float
 ) -> Iterable[Markup]:
-    """Yield the phases whose beginning is recorded, of several ranks the last one's."""
+    """Yield the phases whose beginning is recorded. If there are several ranks, the last one counts."""
     release = next((event.at for event in bundle.events if event.kind == "release"), None)
     joined = [rank.rendezvous.at for rank in ranks if rank.rendezvous is not None]
     first = [
@@ -237,7 +237,9 @@ def _phases(
 
 
 def _waiting(view: JobView, lane: Lane, scale: Scale, y: float) -> Iterable[Markup]:
-    """Yield since when the ranks make no progress, and where: of several ranks since the first of them."""
+    """Yield since when the ranks have made no progress, and where. If there are several, since the
+    first one.
+    """
     still = [rank for rank in lane.ranks if view.ranks[rank].alive and view.ranks[rank].stuck_for >= 1]
     if not still:
         return

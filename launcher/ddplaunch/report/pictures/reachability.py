@@ -1,7 +1,7 @@
-"""Draws which node reaches which, by the paths that the gate tried, with the cuts bracketed and named.
+"""Draws which node reaches which, from the paths that the gate tried, with the cuts bracketed and named.
 
-The colours differ in lightness as well as in hue, and bad ones are dark, so that they are distinct for
-colour-blind readers and on paper.
+The colours differ in lightness as well as in hue, and bad ones are dark, so that colour-blind readers and
+readers on paper can tell them apart.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from ddplaunch.report.words import count, some
 NAME = "reachability"
 TITLE = "Which node reaches which"
 _SHARP = 400
-"""The most rows that a screen can show; of more nodes, several share a row."""
+"""The most rows that a screen can show. With more nodes, several share a row."""
 _SINGLE = 64
-"""The most nodes for which every cell has its own title; of more, the passing cells of a row share one."""
+"""The most nodes with which every cell has its own title. With more, the passing cells of a row share one."""
 _WIDTH = 880
 """Approximate width of the matrix in pixels; a cell has 3 to 28."""
 _APART = 26
-"""Least distance of two numbers on an axis, in pixels."""
+"""The least distance between two numbers on an axis, in pixels."""
 _CUTS = 4
-"""The most cuts that are bracketed."""
+"""The most cuts to bracket."""
 _SPANS = 8
-"""The most rows of numbers of a cut's side that are bracketed."""
+"""The most rows of numbers to bracket on a cut's side."""
 _LEFT, _TOP = 44, 20
 
 Span = tuple[int, int]
-"""Place and length of adjacent rows or columns."""
+"""The place and the length of adjacent rows or columns."""
 
 
 def picture(bundle: Bundle) -> Picture | None:
-    """Return the matrix; None where no path was tried."""
+    """Return the matrix; None if no path was tried."""
     cells = tried_paths(bundle)
     if not cells or bundle.nodes < 1:
         return None
@@ -80,7 +80,7 @@ def picture(bundle: Bundle) -> Picture | None:
 
 
 def _cuts(cells: Mapping[Cell, Sequence[MeshResult]], nodes: int) -> list[Partition]:
-    """Return the fewest cuts that explain the paths that failed."""
+    """Return the fewest cuts that explain the failed paths."""
     lost = {cell for cell, results in cells.items() if has_failed(results) and cell[0] != cell[1]}
     passed = {cell for cell in cells if cell not in lost and cell[0] != cell[1]}
     return partitions.describe(lost, passed, nodes).partitions if lost else []
@@ -96,7 +96,9 @@ def _sentence(cut: Partition, names: Sequence[str]) -> str:
 def _brackets(
     cuts: Sequence[Partition], step: int, pixels: int, edge: int, names: Sequence[str]
 ) -> tuple[list[Markup], int]:
-    """Return the cuts' outlines with brackets at the sides, and the height of those below the matrix."""
+    """Return the cuts' outlines with brackets at the sides, and the height of the brackets below the
+    matrix.
+    """
     parts: list[Markup] = []
     rows: dict[Span, str] = {}
     columns: dict[Span, str] = {}
@@ -187,7 +189,9 @@ def _listed(columns: Sequence[int], step: int) -> str:
 
 
 def _title(results: Sequence[MeshResult], cell: Cell, step: int, names: Sequence[str]) -> str:
-    """Return the title of a cell: all results of its path, or of several paths, how many fail."""
+    """Return the title of a cell: all results of its path or, if it has several paths, how many of them
+    fail.
+    """
     way = f"{_node(cell[0], step, names)} to {_node(cell[1], step, names)}"
     if step > 1:
         bad = Counter(result.outcome for result in results if result.outcome != "ok")

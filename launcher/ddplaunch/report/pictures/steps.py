@@ -20,9 +20,9 @@ TITLE = "Step times"
 _WIDTH, _LEFT, _RIGHT = 1040, 64, 12
 _TOP, _HIGH = 12, 168
 _COLUMNS = 128
-"""The most columns; of more ranks several share one, which is then that of the slowest."""
+"""The most columns. If there are more ranks, several share a column, which shows the slowest of them."""
 _NOTABLE = 1.1
-"""Times the usual step from which on the slowest is named."""
+"""The slowest rank is named if its step takes this many times the usual one."""
 _MEASURE = (
     "A step is the time from a completed collective to the next of its kind, as each rank saw it: the bar is "
     "the median of its last ones, the line reaches from the quickest tenth to the slowest."
@@ -38,7 +38,7 @@ class _Column(NamedTuple):
 
 
 def picture(view: JobView | None, verdict: Verdict | None) -> Picture | None:
-    """Return a column for each rank; None where no rank has two steps whose time is known."""
+    """Return a column for each rank; None if no rank has two steps whose time is known."""
     known = [rank for rank in view.ranks.values() if len(rank.step_times) >= 2] if view else []
     if view is None or not known:
         return None

@@ -1,4 +1,4 @@
-"""Elements of SVG, all of whose texts are printable and escaped. Colours are classes of pictures.css."""
+"""SVG elements. All their texts are printable and escaped. Colours are classes in pictures.css."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from ddplaunch.agent.text.printable import printable
 class Picture:
     """A drawing, and the sentences below it."""
 
-    name: str  # of its file: "ranks-over-time"
+    name: str  # of its file, such as "ranks-over-time"
     title: str
     svg: Markup
     notes: list[str]
 
 
 LETTER = 6.7
-"""Width of an average letter of the pictures' text, in pixels, a little too wide rather than too narrow."""
+"""The width of an average letter in the pictures' text, in pixels; rather too wide than too narrow."""
 LINE = 16
 """Height of a line of text."""
 
@@ -31,7 +31,7 @@ Point = tuple[float, float]
 
 
 def tag(name: str, *children: Markup, **attributes: str | float | None) -> Markup:
-    """Return an element. `class_` is its class, `text_anchor` its text-anchor; None leaves one out."""
+    """Return an element. `class_` is its class, `text_anchor` its text-anchor; None leaves it out."""
     parts = [
         f' {key.rstrip("_").replace("_", "-")}="{escape(number(value))}"'
         for key, value in attributes.items()
@@ -43,24 +43,24 @@ def tag(name: str, *children: Markup, **attributes: str | float | None) -> Marku
 
 
 def text(content: str, x: float, y: float, class_: str = "", anchor: str | None = None) -> Markup:
-    """Return one line of text that begins at `x`, or ends or centres there."""
+    """Return one line of text that begins at `x`, or ends or is centred there."""
     shown = escape(printable(content))
     return tag("text", shown, x=x, y=y, class_=class_ or None, text_anchor=anchor)
 
 
 def title(content: str) -> Markup:
-    """Return the text that is shown when one points at the element around it."""
+    """Return the text that appears when you point at the element around it."""
     return tag("title", escape(printable(content)))
 
 
 def fitted(content: str, width: float) -> str:
-    """Return as much of a text as there is room for, its end replaced by `…`."""
+    """Return as much of a text as there is room for. If it is cut, it ends in `…`."""
     most = int(width / LETTER)
     return content if len(content) <= most else f"{content[: max(most - 1, 0)]}…" if most > 1 else ""
 
 
 def arrow(start: Point, end: Point, class_: str, bend: float = 0.0) -> Markup:
-    """Return an arrow, to the left of the straight way by `bend` pixels in its middle."""
+    """Return an arrow that passes to the left of the straight line, by `bend` pixels in the middle."""
     (x0, y0), (x1, y1) = start, end
     length = math.hypot(x1 - x0, y1 - y0) or 1.0
     turn = ((y1 - y0) / length, -(x1 - x0) / length)
@@ -73,7 +73,7 @@ def arrow(start: Point, end: Point, class_: str, bend: float = 0.0) -> Markup:
 
 
 def drawing(label: str, width: float, height: float, parts: Iterable[Markup]) -> Markup:
-    """Return the whole picture. `label` is what who cannot see it gets to know of it."""
+    """Return the whole picture. `label` is for people who cannot see it."""
     size = f"0 0 {number(width)} {number(height)}"
     return tag(
         "svg",
@@ -88,14 +88,14 @@ def drawing(label: str, width: float, height: float, parts: Iterable[Markup]) ->
 
 
 def alone(picture: Markup) -> str:
-    """Return a picture as a file of its own, which brings its colours along."""
+    """Return a picture as a file of its own, with its colours in it."""
     style = resources.files(__package__).joinpath("pictures.css").read_text("utf-8")
     head, _, rest = picture.partition(">")
     return f'{head} xmlns="http://www.w3.org/2000/svg">\n<style>\n{style}</style>\n{rest}\n'
 
 
 def number(value: str | float) -> str:
-    """Return a number with one decimal at most; a text as it is."""
+    """Return a number with at most one decimal; a text unchanged."""
     return value if isinstance(value, str) else f"{value:.1f}".removesuffix(".0")
 
 

@@ -22,9 +22,9 @@ TITLE = "Who waits for whom"
 _WIDTH = 1040
 _BOX, _HIGH = 320, 46
 _ROUND = 10
-"""The most ranks of a circle that are drawn."""
+"""The most ranks of a circle to draw."""
 _SIDE = 8
-"""The most boxes of one side."""
+"""The most boxes to draw on one side."""
 _SUPPOSED = (
     "A dashed arrow follows from the verdict: the records do not show by themselves that these ranks cannot "
     "go on without those."
@@ -39,7 +39,7 @@ class _Box(NamedTuple):
     culprit: bool
 
     def edge(self, towards: svg.Point) -> svg.Point:
-        """Return the point of its edge on the straight way from its middle."""
+        """Return the point on its edge that lies on the straight line from its middle."""
         dx, dy = towards[0] - self.x, towards[1] - self.y
         reach = min(
             (_BOX / 2 + 3) / abs(dx) if dx else math.inf, (_HIGH / 2 + 3) / abs(dy) if dy else math.inf
@@ -59,7 +59,7 @@ class _Box(NamedTuple):
 
 
 def picture(view: JobView | None, verdict: Verdict | None) -> Picture | None:
-    """Return the graph; None where no living rank waits for another one."""
+    """Return the graph; None if no living rank waits for another one."""
     if view is None or not view.waiting:
         return None
     blocks = blocked.find_blocks(view)
@@ -115,7 +115,7 @@ def _circle(view: JobView, circle: Sequence[Block]) -> Picture:
 
 
 def _two_sides(view: JobView, culprits: Sequence[int], blocks: dict[int, Block]) -> Picture:
-    """Return those who wait on the left, and on the right those for whom they do."""
+    """Return the ranks that wait on the left, and on the right those that they wait for."""
     left, right = _places(view, view.waiting)[:_SIDE], _places(view, culprits)[:_SIDE]
     rows = max(len(left), len(right))
     height = rows * (_HIGH + 18) + 2
@@ -141,7 +141,7 @@ def _two_sides(view: JobView, culprits: Sequence[int], blocks: dict[int, Block])
 
 
 def _places(view: JobView, ranks: Sequence[int]) -> list[tuple[str, list[int]]]:
-    """Return the ranks by where they are, the place of the most ranks first."""
+    """Return the ranks by where they are, the place with the most ranks first."""
     found: dict[str, list[int]] = {}
     for rank in ranks:
         its = view.ranks.get(rank)
@@ -175,7 +175,7 @@ def _way(start: _Box, end: _Box, class_: str, bend: float) -> Markup:
 
 
 def _bent(start: _Box, end: _Box, bend: float) -> tuple[svg.Point, svg.Point]:
-    """Return where a bent way leaves and arrives."""
+    """Return where a bent line leaves and arrives."""
     length = math.hypot(end.x - start.x, end.y - start.y) or 1.0
     turn = ((end.y - start.y) / length, -(end.x - start.x) / length)
     middle = ((start.x + end.x) / 2 + 2 * bend * turn[0], (start.y + end.y) / 2 + 2 * bend * turn[1])
