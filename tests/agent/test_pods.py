@@ -9,10 +9,11 @@ import socket
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.agent.gate.jobs import COME, wait_for
-from tests.agent.pods import Pods
+from tests.agent.pods import Pod, Pods
 from tests.agent.pods import _pods as _pods  # the fixture `pods`
 
 from ddplaunch.agent.contract import Env, Exit, Files
@@ -244,3 +245,70 @@ def test_somebody_asks_in_the_hubs_container(pods: Pods, agent: list[str]) -> No
 
     assert "" == done.stderr
     assert [0, 1] == [node["node"] for node in json.loads(done.stdout)["nodes"]]
+
+
+THREE = {Env.NAMES: "localhost,localhost,localhost"}
+
+
+def codes(pod: Pod, verb: str) -> tuple[int, list[str]]:
+    """Exit code and verdicts in the container's termination log."""
+    words = pod.last_words(verb)
+    return words["exit_code"], [each["code"] for each in words["verdicts"]]
+
+
+def test_node_zero_fails_the_job_for_all(pods: Pods) -> None:
+    """Too few have come: its gate has the verdict's exit code, and so the Job has it."""
+    zero, _ = pods.make(min_nodes=2, nodes=3, gate={"timeout": COME})
+    zero.start("hub", **THREE)
+
+    assert Exit.NODE_AT_FAULT == zero.start("gate", **THREE).wait()
+    assert (Exit.NODE_AT_FAULT, ["node-missing"]) == codes(zero, "gate")
+
+
+COUNTS = """\
+import os, signal, sys, time
+def last(*_):
+    print("checkpoint", flush=True)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, last)
+print("attempt", os.environ["DDPLAUNCH_ATTEMPT"], "of", sys.argv[1:], flush=True)
+while not os.path.exists("GO"):
+    sum(range(400_000))  # it trains: who only waits for a file does nothing, and newcomers wait for calm
+    time.sleep(0.02)
+"""
+GATE = {"timeout": COME}
+
+
+def alone(pods: Pods, **plan: Any) -> tuple[Pod, Pod]:
+    """Node 0 runs without node 1, which has not come by the deadline."""
+    zero, one = pods.make(
+        COUNTS.replace("GO", str(pods.go)), min_nodes=1, newcomers=True, gate=GATE, resume_args=["-r"], **plan
+    )
+    zero.start("hub")
+    assert Exit.OK == zero.start("gate").wait()
+    zero.start("run").says("attempt 0 of []")
+    return zero, one
+
+
+def ended_well(pods: Pods, *which: Pod) -> None:
+    """The job is told to end, and does, with code 0 of all containers."""
+    pods.go.touch()
+    assert [Exit.OK] * len(which) == [pod.containers["run"].wait(60) for pod in which]
+
+
+def test_a_pod_that_comes_late_is_let_in(pods: Pods) -> None:
+    """The ranks write a checkpoint, all go through the gate, and begin again as the next attempt."""
+    zero, one = alone(pods)
+    gate = one.start("gate")
+    gate.says("the job runs, and stops for newcomers when it can")
+
+    assert Exit.OK == gate.wait(60), gate.output
+    run = zero.containers["run"]
+    run.says("checkpoint")
+    run.says("attempt 1 of ['-r']")
+    one.start("run").says("attempt 1 of ['-r']")
+    ended_well(pods, zero, one)
+    hub = zero.containers["hub"]
+    hub.says("all ranks have finished")
+    assert "the job stops, with time for a checkpoint, and goes on with node 1" in hub.output
+    assert 1 == run.output.count("attempt 0 of")  # what the first attempt printed is not printed again

@@ -21,7 +21,9 @@ from ddplaunch.agent.contract import (
     Verdict,
     WatchdogPlan,
     codec,
+    messages,
 )
+from ddplaunch.agent.contract.messages import Alive, AskStatus, Collect, End, StatusAnswer, Way, load
 
 BUNDLE = Bundle(
     job="digits",
@@ -153,3 +155,31 @@ def test_a_place_within_an_object_by_key_is_named() -> None:
 
     with pytest.raises(codec.ContractError, match=r"^Bundle\.check_ins\[0\]\.ports\.master: wanted int"):
         codec.load(Bundle, data)
+
+
+END = End(40, [Verdict("rank-failed", "rank 1 raised ValueError", "run", ranks=[1])], 5.0)
+
+
+@pytest.mark.parametrize("message", [END, Collect(3, "death", 3.0), Alive()])
+def test_what_is_packed_is_read_again(message: messages.Message) -> None:
+    """Kind and body are all that a line carries."""
+    assert message == load(*message.pack(), Way.HUB_TO_SUPERVISOR)
+
+
+def test_a_message_of_another_way_is_none() -> None:
+    """A supervisor that sends an end does not end the job, and no gate reads a supervisor's orders."""
+    assert load(*END.pack(), Way.SUPERVISOR_TO_HUB) is None
+    assert load(*END.pack(), Way.HUB_TO_GATE) is None
+    assert load("nonsense", {}, *Way) is None
+
+
+def test_a_kind_may_be_a_question_one_way_and_its_answer_the_other() -> None:
+    """`status` is both."""
+    assert AskStatus.kind == StatusAnswer.kind
+    assert AskStatus() == load("status", {}, Way.COMMAND_TO_HUB)
+
+
+def test_a_body_of_another_shape_is_refused() -> None:
+    """The error names the place."""
+    with pytest.raises(codec.ContractError, match=r"Collect\.deadline: wanted a number, found str"):
+        load("collect", {"id": 1, "why": "still", "deadline": "soon"}, Way.HUB_TO_SUPERVISOR)

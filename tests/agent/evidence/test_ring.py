@@ -87,14 +87,6 @@ def _writer(tmp_path: Path) -> Iterator[Writer]:
     sys.modules.pop("ddplaunch_torch", None)
 
 
-def test_both_sides_mean_the_same_file(writer: Writer) -> None:
-    """Header and slots stand in both, since the hook cannot be imported by the agent."""
-    theirs = writer.writer
-    slot = theirs.SLOT.format
-
-    assert (ring.HEADER, ring.SLOTS, ring.SLOT.format) == (theirs.HEADER, theirs.SLOTS, slot)
-
-
 def test_a_call_has_its_line_its_tensor_and_its_number(writer: Writer) -> None:
     """The second call of this group, from this file, with what all ranks must have alike."""
     writer.torch.all_reduce(FOUR)

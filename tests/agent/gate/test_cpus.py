@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from tests.agent.gate.jobs import Job, make_plan
+from tests.disks import fill, small_disk
+from tests.few_threads import group_of
 
-from ddplaunch.agent.contract import Exit
+from ddplaunch.agent.contract import Exit, Files
 
 
 @pytest.mark.fault("cpu-busy")
@@ -31,3 +34,33 @@ def test_a_node_with_fewer_cpus_than_its_ranks_keep_busy(
     assert [Exit.OK] * 2 == [gate.wait() for gate in gates]
     hub.says("note: cpu-busy: node 1: 1 CPUs, ")
     hub.says(said)
+
+
+@pytest.mark.fault("threads-too-few")
+@pytest.mark.parametrize("limit", [3, *(pytest.param(limit, marks=pytest.mark.whole) for limit in (1, 12))])
+def test_a_node_that_has_no_room_for_its_ranks(job: Job, limit: int) -> None:
+    """Its gate can start none of its own threads either, or only some, and says so all the same."""
+    plan = make_plan(nproc_per_node=8)
+    with group_of(limit) as words:
+        hub = job.hub(plan)
+        gates = [job.gate(plan, 0), job.gate(plan, 1, host=SimpleNamespace(words=words))]
+
+        assert [Exit.NODE_AT_FAULT] * 2 == [gate.wait() for gate in gates]
+    assert [("threads-too-few", [1])] == [(each.code, each.nodes) for each in job.bundle.verdicts]
+    assert f"(pids.max is {limit}); wanted: 5 for each rank at the very least" in job.verdict.sentence
+    hub.says("threads-too-few: node 1: ")
+
+
+def test_a_disk_that_fills_up_behind_its_check(job: Job, tmp_path: Path) -> None:
+    """The node's settings are written all the same: its supervisor then says what it cannot write."""
+    plan = make_plan(nodes=2)
+    with small_disk(tmp_path / "node-1", 40 << 20) as disk:
+        hub = job.hub(plan)
+        late = job.gate(plan, 1)
+        hub.says("node 1 checked in")
+        fill(disk)
+        first = job.gate(plan, 0)
+
+        assert [Exit.OK] * 2 == [first.wait(), late.wait()]
+        assert job.agreed(0) == job.agreed(1)
+        assert [Files.AGREED] == os.listdir(disk / Files.RUN / "node-1")

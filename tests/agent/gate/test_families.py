@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.agent.gate.clusters import GATE_PORT, MASTER_PORT, Cluster, Make, MakeCluster
+from tests.agent.gate.clusters import MASTER_PORT, Cluster, MakeCluster
 from tests.agent.gate.hosts import Host, run
-from tests.agent.gate.jobs import Job
 
 from ddplaunch.agent.contract import Exit
 
@@ -29,12 +28,6 @@ PIPES: dict[str, Any] = {
 }
 SIX = "fd00:77::{}"
 REFUSED = "reject with icmpv6 admin-prohibited"
-
-
-@pytest.fixture(name="cluster")
-def _cluster(network: Make, job: Job) -> MakeCluster:
-    """A function that makes a Cluster of so many hosts."""
-    return lambda count, **changes: Cluster(job, network(count), **changes)
 
 
 def six(host: Host, address: str) -> None:
@@ -58,9 +51,7 @@ def test_an_ipv6_address_that_swallows_packets(cluster: MakeCluster) -> None:
     """torch would wait there for ever, though the gate itself comes through by the other address."""
     trial = cluster(2)
     both(trial, MASTER_PORT, "drop")
-    trial.start()
 
-    assert [Exit.NODE_AT_FAULT] * 2 == trial.end()
     assert ("ip-family-mixed", [1]) == trial.verdict()
     verdict = trial.job.verdict
     assert verdict.sentence.startswith(
@@ -74,9 +65,7 @@ def test_what_the_hint_says_mends_it(cluster: MakeCluster, master: str | None) -
     """By the address, or by none."""
     trial = cluster(2, master_addr=master)
     both(trial, MASTER_PORT, "drop")
-    trial.start()
-
-    assert [Exit.OK] * 2 == trial.end(), [gate.output for gate in trial.gates]
+    trial.starts()
 
 
 @pytest.mark.whole
@@ -84,9 +73,7 @@ def test_an_ipv6_address_that_answers_and_lets_nobody_in(cluster: MakeCluster) -
     """torch takes the next one, and the log says so."""
     trial = cluster(2)
     both(trial, MASTER_PORT, REFUSED)
-    trial.start()
-
-    assert [Exit.OK] * 2 == trial.end(), [gate.output for gate in trial.gates]
+    trial.starts()
     assert (
         "note: node 1 (n1) is answered unreachable at fd00:77::1, an address of n0" in trial.gates[1].output
     )
@@ -121,7 +108,7 @@ def test_a_node_that_has_only_ipv6(cluster: MakeCluster) -> None:
     six(trial.hosts[1], SIX.format(2))
     trial.start()
 
-    assert [Exit.NODE_AT_FAULT] * 2 == trial.end()
+    assert [Exit.NODE_AT_FAULT] * 2 == [gate.wait() for gate in trial.gates.values()]
     said = trial.gates[1].output
     assert "ip-family-mixed: node 1 (n1) has no address of IPv4, and the hub is at 10.77.0.1:29400" in said
 
@@ -134,12 +121,9 @@ def test_two_nodes_that_only_node_zero_reaches(cluster: MakeCluster) -> None:
     six(trial.hosts[0], SIX.format(1))
     run("ip", "-n", trial.hosts[2].namespace, "addr", "flush", "dev", "eth0", "scope", "global")
     six(trial.hosts[2], SIX.format(3))
-    trial.job.hub(trial.plan, address=None, port=GATE_PORT, host=trial.hosts[0])
-    for node, address in enumerate(("10.77.0.1", "10.77.0.1", f"[{SIX.format(1)}]")):
-        where = f"{address}:{GATE_PORT}"
-        trial.gates.append(trial.job.gate(trial.plan, node, hub=where, host=trial.hosts[node]))
+    trial.start(0, 1)
+    trial.start(2, hub=f"[{SIX.format(1)}]")
 
-    assert [Exit.NODE_AT_FAULT] * 3 == trial.end(), [gate.output for gate in trial.gates]
     assert ("ip-family-mixed", [1, 2]) == trial.verdict()
     assert "node 1 (n1) has only IPv4 addresses and cannot reach node 2 (n2, fd00:77::3)" in (
         trial.job.verdict.sentence
@@ -155,7 +139,6 @@ def test_a_family_that_was_set_for_nccl(cluster: MakeCluster) -> None:
         host.environment["GPU"] = "nvidia0"
     trial.start(env={"NCCL_SOCKET_FAMILY": "AF_INET6"})
 
-    assert [Exit.NODE_AT_FAULT] * 2 == trial.end(), [gate.output for gate in trial.gates]
     assert ("ip-family-mixed", [0, 1]) == trial.verdict()
     said = trial.job.verdict
     assert said.sentence.startswith(
@@ -171,6 +154,4 @@ def test_without_it_nccl_takes_what_peers_reach(cluster: MakeCluster) -> None:
     for place, host in enumerate(trial.hosts):
         six(host, f"fd00:{place}::1")
         host.environment["GPU"] = "nvidia0"
-    trial.start()
-
-    assert [Exit.OK] * 2 == trial.end(), [gate.output for gate in trial.gates]
+    trial.starts()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import signal
 import socket
 import subprocess
@@ -10,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from tests.agent.gate.jobs import COME, Job, make_plan, wait_for
@@ -17,7 +19,7 @@ from tests.busy import BUSY
 from tests.ports import own_port
 
 from ddplaunch.agent.checks.run import CHECKS
-from ddplaunch.agent.contract import Exit, Phase
+from ddplaunch.agent.contract import Env, Exit, Phase
 from ddplaunch.agent.system import ports
 from ddplaunch.agent.transport.protocol import Channel, ProtocolError
 
@@ -369,3 +371,28 @@ def test_a_hub_that_dies(job: Job) -> None:
 
     assert gate.wait(15) == Exit.NODE_AT_FAULT
     assert "the hub on node 0 went away" in " ".join(gate.output.split())
+
+
+def test_a_gate_that_is_told_to_stop_after_its_verdict(job: Job, tmp_path: Path) -> None:
+    """In a pod it stays for node 0's to end first; then Kubernetes deletes it. The verdict's code remains."""
+    plan, end = make_plan(master_addr="x" * 64 + ".invalid"), tmp_path / "end"
+    hub = job.hub(plan)
+    gates = [job.gate(plan, node, env={Env.TERMINATION: str(end)} if node else {}) for node in range(2)]
+    assert Exit.NODE_AT_FAULT == gates[0].wait(15)
+    hub.wait(15)  # it leaves after all gates have the verdict
+    assert gates[1].process.poll() is None
+    gates[1].process.send_signal(signal.SIGTERM)
+
+    assert Exit.NODE_AT_FAULT == gates[1].wait(3)
+    last = json.loads(end.read_text())
+    assert (Exit.NODE_AT_FAULT, "dns-not-found") == (last["exit_code"], last["verdicts"][0]["code"])
+
+
+def test_a_gate_that_is_told_to_stop(job: Job) -> None:
+    """SIGTERM ends a waiting gate with its own code, and the job with it: nobody was at fault."""
+    hub, gate = job.waiting(0)
+    gate.process.send_signal(signal.SIGTERM)
+
+    assert gate.wait(5) == Exit.STOPPED
+    assert hub.wait(5) == Exit.STOPPED
+    assert job.bundle.verdicts == []

@@ -6,17 +6,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Callable
 
 import pytest
 from tests.agent.gate import names
-from tests.agent.gate.cluster import GATE_PORT, MASTER_PORT, Cluster
-from tests.agent.gate.hosts import Host
+from tests.agent.gate.clusters import GATE_PORT, MASTER_PORT, Cluster, Make, MakeCluster
 from tests.agent.gate.jobs import Job
 
 from ddplaunch.agent.contract import Env, Exit
 
-Make = Callable[[int], list[Host]]
 LASTING = pytest.mark.parametrize(
     "seconds", [pytest.param(6.0, id="soon"), pytest.param(40.0, id="late", marks=pytest.mark.whole)]
 )
@@ -24,12 +21,9 @@ LASTING = pytest.mark.parametrize(
 
 
 @pytest.fixture(name="cluster")
-def _cluster(network: Make, job: Job) -> Callable[..., Cluster]:
-    """A function that makes a Cluster of so many hosts."""
-    return lambda count, **changes: Cluster(job, network(count), **changes)
-
-
-MakeCluster = Callable[..., Cluster]
+def _cluster(network: Make, job: Job) -> MakeCluster:
+    """A function that makes a job on so many hosts, which have no name for the master unless one is given."""
+    return lambda count, **changes: Cluster(job, network(count), **{"master_addr": None, **changes})
 
 
 def only(texts: list[str], begin: str) -> str:
@@ -51,7 +45,7 @@ def test_node_zeros_name_appears(cluster: MakeCluster, seconds: float, tmp_path:
     (trial.hosts[1].files / "resolv.conf").write_text(f"nameserver {trial.hosts[0].address}\n")
     trial.hosts[1].hosts({"n1": "10.77.0.2"})
     trial.start(0)
-    trial.hub.says("node 0 (n0) checked in")  # node 1 is as late as the name from here on
+    trial.hub_says("node 0 (n0) checked in")  # node 1 is as late as the name from here on
     trial.start(1, hub="n0")
     time.sleep(seconds)
     trial.gates[1].says("waiting for the hub on node 0")
@@ -95,7 +89,7 @@ def test_a_node_comes_late(cluster: MakeCluster, seconds: float) -> None:
     trial = cluster(3)
     trial.start(0, 1)
     for node in (0, 1):
-        trial.hub.says(f"node {node} (n{node}) checked in")
+        trial.hub_says(f"node {node} (n{node}) checked in")
     time.sleep(seconds)
     trial.start(2)
 
@@ -110,10 +104,10 @@ def test_the_masters_port_is_freed_while_a_node_is_awaited(cluster: MakeCluster)
     trial = cluster(2)
     holder = trial.hold(MASTER_PORT)
     trial.start(0)
-    trial.hub.says("it may pass: node 0 (n0): port 29500 is held by pid ")
+    trial.hub_says("it may pass: node 0 (n0): port 29500 is held by pid ")
     trial.gates[0].says("waiting for node 1 (n1); node 0 (n0): port 29500 is held by pid ")
     holder.kill()
-    trial.hub.says("node 0 (n0): 29500 is free")
+    trial.hub_says("node 0 (n0): 29500 is free")
     trial.start(1)
 
     told = trial.starts()
@@ -141,12 +135,12 @@ def test_a_disk_is_freed_while_a_node_is_awaited(cluster: MakeCluster, tmp_path:
     (tmp_path / "tmp").mkdir()
     trial.hosts[0].environment["FULL_DISK"] = str(tmp_path / "tmp")
     trial.start(0, env={"TMPDIR": str(tmp_path / "tmp")})
-    trial.hub.says(f"it may pass: node 0 (n0): cannot write to {tmp_path / 'tmp'}: No space left on device")
+    trial.hub_says(f"it may pass: node 0 (n0): cannot write to {tmp_path / 'tmp'}: No space left on device")
     target = ["nsenter", "--target", str(trial.gates[0].process.pid), "--mount"]
     place = str(tmp_path / "tmp")
     subprocess.run([*target, "mount", "-o", "remount,size=64M", place], check=True)
     subprocess.run([*target, "rm", f"{place}/full"], check=True)
-    trial.hub.says("it passed after ")
+    trial.hub_says("it passed after ")
     trial.start(1)
 
     assert f"free in {place}" in only(trial.starts(), "it passed after ")
@@ -161,7 +155,7 @@ def test_the_way_to_the_hub_opens(cluster: MakeCluster, seconds: float) -> None:
     trial.start(0, 1)
     time.sleep(seconds)
     trial.gates[1].says("waiting for the hub on node 0")
-    subprocess.run(["ip", "netns", "exec", trial.hosts[0].namespace, "nft", "flush", "ruleset"], check=True)
+    trial.hosts[0].open()
 
     met = only(trial.starts(), "node 1 (n1) checked in: n1")
     assert "until then it did not reach the hub: 10.77.0.1 port 29400: " in met
@@ -208,4 +202,4 @@ def test_a_fault_that_stays_is_told_in_time(cluster: MakeCluster) -> None:
     last = next(event.at for event in events if event.kind == "check-in" and event.node == 0)
     told = next(event.at for event in events if event.kind == "verdict")
     assert 3.0 <= told - last
-    assert Exit.NODE_AT_FAULT == trial.hub.wait()
+    assert Exit.NODE_AT_FAULT == trial.job.hub_process.wait()

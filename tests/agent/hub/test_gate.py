@@ -10,35 +10,9 @@ import pytest
 
 from ddplaunch.agent.contract import CheckIn, GatePlan, JobPlan, Verdict
 from ddplaunch.agent.hub import gate
-from ddplaunch.agent.hub.gate import ENDS, GateSession, GateState, PreliminaryVerdicts
+from ddplaunch.agent.hub.gate import PreliminaryVerdicts
 from ddplaunch.agent.hub.job_record import JobRecord
 from ddplaunch.agent.system import subjects
-
-
-@pytest.fixture(name="gate")
-def _gate(tmp_path: Path) -> Iterator[GateSession]:
-    """A gate to which nobody has come yet."""
-    plan = JobPlan("digits", nodes=2, nproc_per_node=1, launch=[], command=[])
-    record = JobRecord(plan, str(tmp_path), 0)
-    yield GateSession(plan, record)
-    record.close()
-
-
-@pytest.mark.parametrize("state", [state for state in GateState if state not in ENDS])
-def test_a_verdict_may_end_every_state_but_the_ends(gate: GateSession, state: GateState) -> None:
-    """A node may be lost, and the job stopped, whatever the nodes are at."""
-    gate.state = state
-    gate._enter(GateState.JUDGED)
-
-    assert GateState.JUDGED == gate.state
-
-
-@pytest.mark.parametrize("end", ENDS)
-@pytest.mark.parametrize("state", list(GateState))
-def test_no_state_follows_release_or_verdict(gate: GateSession, end: GateState, state: GateState) -> None:
-    gate.state = end
-    with pytest.raises(AssertionError):
-        gate._enter(state)
 
 
 @pytest.fixture(name="record")

@@ -244,14 +244,6 @@ def test_a_supervisor_that_does_not_join_is_reported_and_later_given_up(trial: T
     assert [("node-missing", [1], True)] == trial.after(0.5)
 
 
-def test_the_report_is_taken_back_when_the_last_supervisor_joins(trial: Trial) -> None:
-    trial.come(0, 2)
-    trial.after(LATE)
-    trial.come(1)
-
-    assert ([], []) == (trial.after(2 * GIVEN_UP), trial.record.waiting_for)
-
-
 def test_a_scheduler_that_starts_no_supervisor_gets_more_time_and_no_node_is_accused(trial: Trial) -> None:
     assert [] == trial.after(NONE_CAME - 0.5)
     assert [("launch-failed", [], True)] == trial.after(1.0)
@@ -286,11 +278,6 @@ def test_when_all_tasks_have_ended_no_node_is_at_fault(trial: Trial) -> None:
     trial.srun("srun: error: n[1-3]: tasks 0-2: Exited with exit code 127\n")
 
     assert ("launch-failed", [0, 1, 2], True) == trial.after(2 * TASKS_SETTLE)[0]
-
-
-def test_a_supervisor_with_a_node_number_beyond_the_job_is_refused(trial: Trial) -> None:
-    with pytest.raises(codec.ContractError, match="node 3 joins a job of 3 nodes"):
-        trial.supervisor_join.note_joined(3, "n4", trial.now)
 
 
 def test_a_missing_supervisor_is_first_a_notice_and_then_ends_the_job(hub: Hub) -> None:

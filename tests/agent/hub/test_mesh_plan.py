@@ -43,17 +43,6 @@ def test_every_node_is_tried_by_several() -> None:
         assert min(map(len, mesh_plan.partners(nodes))) >= min(12, nodes - 1)
 
 
-def test_a_cut_that_parts_the_job_is_tried_across() -> None:
-    """Any two nodes are joined by paths that are tried, so wherever it is parted, one of them crosses."""
-    for nodes in SIZES:
-        partners, seen, edge = mesh_plan.partners(nodes), {0}, [0]
-        while edge:
-            fresh = partners[edge.pop()] - seen
-            seen |= fresh
-            edge += fresh
-        assert len(seen) == nodes
-
-
 def test_any_two_racks_try_each_other() -> None:
     """Runs of nodes as long as `block` says, from its multiples on: a path joins every two of them."""
     for nodes in SIZES:
@@ -121,13 +110,3 @@ def test_the_master_port_is_tried_under_the_name_that_torch_will_use() -> None:
         1: [MeshTask(0, "10.0.0.0", 40000, "responder"), MeshTask(0, "n0.cluster", 29500, "master")],
     }
     assert expected == mesh_plan.tasks(plan, check_ins, {0: "10.0.0.0", 1: "10.0.0.1"})
-
-
-def test_without_a_master_port_only_peers_are_tried() -> None:
-    """When the port check was skipped there is nothing on the master port to answer."""
-    plan = JobPlan("j", 2, 1, [], [])
-    check_ins = {0: check_in(0, responder=40000), 1: check_in(1, responder=40001)}
-
-    tasks = mesh_plan.tasks(plan, check_ins, {0: "10.0.0.0", 1: "10.0.0.1"})
-
-    assert ["responder"] == [task.what for task in tasks[1]]

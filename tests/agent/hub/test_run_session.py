@@ -10,21 +10,13 @@ import pytest
 from tests.agent.diagnosis.build import NOW, PEER_GONE, dead, in_evaluate, raised, rank
 from tests.agent.hub.sessions import BUSY, HUNG, Hub, Wire
 
-from ddplaunch.agent.contract import Beat, Exit, Ras, Verdict, codec
+from ddplaunch.agent.contract import Beat, Exit, JobEvidence, NodeEvidence, RankEvidence, Ras, Verdict, codec
+from ddplaunch.agent.contract.bundle_file import MOST_DUMPS
 from ddplaunch.agent.contract.messages import AskDiagnosis, Finished
 from ddplaunch.agent.diagnosis.run import decide
 from ddplaunch.agent.diagnosis.run.view import JobView
 from ddplaunch.agent.hub.attempts import DOUBT, LAST, LEAVING, SETTLE
-from ddplaunch.agent.hub.evidence import LATE
-from ddplaunch.agent.hub.run import RunState
-
-
-@pytest.mark.parametrize("state", list(RunState))
-def test_a_run_that_is_closing_enters_no_other_state(hub: Hub, state: RunState) -> None:
-    """An end that was sent to the nodes is neither judged again nor taken back."""
-    hub.handler.state = RunState.CLOSING
-    with pytest.raises(AssertionError):
-        hub.handler._enter(state)
+from ddplaunch.agent.hub.evidence import LATE, dump_room
 
 
 def test_a_hang_is_a_notice_to_all_nodes_and_ends_none(hub: Hub) -> None:
@@ -492,3 +484,28 @@ def test_a_launch_command_that_cannot_start_is_the_verdict_of_its_node(hub: Hub)
         end["exit_code"],
         [verdict["code"] for verdict in end["verdicts"]],
     )
+
+
+def test_a_small_job_shares_all_the_room() -> None:
+    """No node is left out."""
+    assert dict.fromkeys(range(4), MOST_DUMPS // 4) == dump_room(range(4), [], None)
+    assert {} == dump_room([], [], None)
+
+
+def test_a_large_job_stays_within_the_room() -> None:
+    """Some nodes get enough, the others nothing."""
+    room = dump_room(range(512), [], None)
+
+    assert 512 == len(room)
+    assert sum(room.values()) <= MOST_DUMPS
+    assert [0] == [node for node in (0, 511) if room[node]]
+
+
+def test_the_nodes_of_blamed_ranks_come_first() -> None:
+    """And that of the first victim: what the culprit has not called, it has."""
+    nodes = [NodeEvidence(n, f"n{n}", 1.0, "running", [RankEvidence(n, 0, 9, True)]) for n in range(512)]
+    evidence = JobEvidence("digits", 512, 512, "still", 1.0, nodes)
+    verdict = Verdict("rank-in-user-code", "x", "run", ranks=[500], victims=[400, 401])
+    room = dump_room(range(512), [verdict], evidence)
+
+    assert [True, True, False] == [room[node] > 0 for node in (500, 400, 401)]

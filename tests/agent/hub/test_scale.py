@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +19,6 @@ from ddplaunch.agent.hub import mesh_plan
 NODES = 256
 PLAN = make_plan(nodes=NODES, names=[f"n{node}" for node in range(NODES)])
 LAUNCHER = Path(__file__).resolve().parents[3] / "launcher"
-
-
-@pytest.fixture(name="job")
-def _job(tmp_path: Path, agent: list[str]) -> Iterator[Job]:
-    job = Job(tmp_path, agent)
-    yield job
-    job.close()
 
 
 def crowd(job: Job, folder: Path, cut: int = 0) -> Any:

@@ -19,7 +19,7 @@ from tests.busy import BUSY
 from ddplaunch.agent.contract import Beat, Phase
 from ddplaunch.agent.contract.messages import Heartbeat
 from ddplaunch.agent.hub import server as server_module
-from ddplaunch.agent.hub.server import Server
+from ddplaunch.agent.hub.server import Server, UnauthenticatedConnections
 from ddplaunch.agent.transport.protocol import (
     HELLO_LIMIT,
     Channel,
@@ -271,19 +271,6 @@ def test_a_slow_client_of_the_job_is_served(hub: Hub) -> None:
     slow.close()
 
 
-def test_a_replayed_line_ends_the_session(hub: Hub) -> None:
-    """The same sealed line twice is a forgery the second time."""
-    client = hub.connect()
-    line = client._seal.seal({"kind": "echo", "body": {}})
-    client._socket.sendall(line + line)
-
-    assert client.receive(BUSY * 5) == ("echo", {})
-    with pytest.raises(LostError):
-        client.receive(BUSY * 5)
-    client.close()
-    hub.still_serves()
-
-
 def test_a_recorded_connection_cannot_be_played_again(hub: Hub) -> None:
     """What one client said to prove itself proves nothing on the next connection."""
     seal = Seal(KEY, 0, server=False)
@@ -377,3 +364,36 @@ def raise_file_limit(wanted: int) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, hard), hard))
+
+
+def test_no_connection_is_dropped_while_there_is_room() -> None:
+    connections: UnauthenticatedConnections[str] = UnauthenticatedConnections()
+
+    assert [None] * 3 == [connections.add("10.0.0.1", f"guest {number}", 3) for number in range(3)]
+
+
+def test_a_flood_drops_its_own_connections_and_no_other_nodes() -> None:
+    connections: UnauthenticatedConnections[str] = UnauthenticatedConnections()
+    connections.add("10.0.0.1", "a node", 3)
+    for number in range(2):
+        connections.add("10.0.0.9", f"flood {number}", 3)
+
+    assert ["flood 0", "flood 1"] == [connections.add("10.0.0.9", f"flood {number}", 3) for number in (2, 3)]
+    assert ["a node", "flood 2", "flood 3"] == connections.guests()
+
+
+def test_of_many_addresses_the_oldest_connection_is_dropped() -> None:
+    connections: UnauthenticatedConnections[str] = UnauthenticatedConnections()
+    for number in range(3):
+        connections.add(f"10.0.0.{number}", f"guest {number}", 3)
+
+    assert "guest 0" == connections.add("10.0.0.7", "guest 7", 3)
+
+
+def test_a_connection_that_has_authenticated_makes_room_and_leaves_only_once() -> None:
+    connections: UnauthenticatedConnections[str] = UnauthenticatedConnections()
+    connections.add("10.0.0.1", "guest 0", 1)
+
+    assert connections.remove("10.0.0.1", "guest 0")
+    assert not connections.remove("10.0.0.1", "guest 0")
+    assert connections.add("10.0.0.1", "guest 1", 1) is None

@@ -12,9 +12,23 @@ from pathlib import Path
 import pytest
 from tests.agent.local.jobs import PRINTS, Job, wait_for, waits_for
 from tests.agent.local.jobs import _job as _job  # the fixture `job`
+from tests.busy import BUSY
 from tests.disks import fill, small_disk
+from tests.webhook import SECRET, webhook
 
-from ddplaunch.agent.contract import Exit, Files, GatePlan, JobStatus, Phase, bundle_file, codec
+from ddplaunch.agent.contract import (
+    Env,
+    Exit,
+    Files,
+    GatePlan,
+    JobStatus,
+    NotifyPlan,
+    Phase,
+    bundle_file,
+    codec,
+)
+from ddplaunch.agent.hub import notify
+from ddplaunch.agent.local import host
 
 WAITS = "import time; print('it runs', flush=True); time.sleep(60)"
 
@@ -258,3 +272,66 @@ def test_a_closed_terminal_ends_no_training(job: Job) -> None:
 
     assert job.end() == Exit.OK
     assert "end" in (job.folder / Files.OUTPUT).read_text()
+
+
+RECIPIENT = NotifyPlan(webhook={"env": "THE_URL"})
+
+
+@pytest.mark.parametrize(
+    ("program", "code", "end"),
+    [(PRINTS, Exit.OK, "test has finished"), ("raise SystemExit(7)", Exit.WORKER_FAILED, "test has failed")],
+)
+def test_the_end_is_told(
+    job: Job, program: str, code: int, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once, and of a healthy job nothing else; no file of the job has the URL."""
+    with webhook() as server:
+        monkeypatch.setenv("THE_URL", server.url)
+        job.start(program, notify=[RECIPIENT])
+        assert code == job.end()
+
+    assert [("end", code)] == [(each["occasion"], each["exit_code"]) for each in server.got]
+    assert server.texts()[0].startswith(end)
+    files = [path for path in job.folder.rglob("*") if path.is_file()]
+    assert [] == [path for path in files if SECRET.encode() in path.read_bytes()]
+
+
+def test_the_hub_has_time_for_its_last_messages() -> None:
+    """Who ends a hub that does not end by itself waits for longer."""
+    assert notify.AT_END + 10 <= host.HUB_END
+
+
+def test_a_webhook_that_hangs_delays_no_job(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But for the few seconds at its end; the hub's log says that it was not told."""
+    with webhook("slow") as server:
+        monkeypatch.setenv("THE_URL", server.url)
+        begun = time.monotonic()
+        job.start(PRINTS, notify=[RECIPIENT])
+        assert Exit.OK == job.end()
+        assert time.monotonic() - begun < BUSY * (notify.AT_END + 10)
+
+    log = (job.folder / Files.HUB_LOG).read_text()
+    assert 1 == log.count("notify[0] got no message: ")
+
+
+def kill_gate(job: Job, node: int) -> bool:
+    """Kill the gate of this node, if it is there."""
+    for pid in job.processes("gate"):
+        if f"{Env.NODE}={node}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+            os.kill(pid, signal.SIGKILL)
+            return True
+    return False
+
+
+def test_a_node_that_is_lost_at_the_gate_is_left_out(job: Job) -> None:
+    """Two of three suffice: they run to their end, and the job's result is theirs."""
+    job.start(PRINTS, nodes=3, min_nodes=2, names=["127.0.0.1"] * 3)
+    wait_for(lambda: kill_gate(job, 2))
+
+    assert Exit.OK == job.end()
+    assert 2 == (job.folder / Files.OUTPUT).read_text().count("it runs")
+    status, bundle = job.status(), bundle_file.read(str(job.folder / Files.BUNDLE))
+    assert [(0, Exit.OK), (1, Exit.OK), (2, None)] == [(node.node, node.exit_code) for node in status.nodes]
+    assert (Phase.ENDED, "the job goes on without it") == (status.nodes[2].phase, status.nodes[2].detail)
+    assert "the job goes on without node 2" in "\n".join(event.text for event in bundle.events)
+    assert [] == job.processes()

@@ -12,8 +12,7 @@ from typing import cast
 
 import pytest
 
-from ddplaunch.agent import hook
-from ddplaunch.agent.contract import Env, JobPlan, RendezvousSettings, codec
+from ddplaunch.agent.contract import Env, JobPlan, RendezvousSettings
 from ddplaunch.agent.supervisor import launch, launch_options
 from ddplaunch.agent.supervisor.launch import LaunchContext, LaunchError, start
 from ddplaunch.agent.supervisor.rank_tracker import RankTracker
@@ -340,25 +339,6 @@ def test_a_job_inside_of_another_has_its_own_folder(tmp_path: Path, monkeypatch:
     monkeypatch.setenv(Env.SHARED, str(tmp_path / "job/run/shared-1"))
 
     assert LaunchContext(str(tmp_path / "jobs/run/7"), 0).work == str(tmp_path / "jobs/run/7/work")
-
-
-def test_the_hooks_files_are_laid_out(tmp_path: Path) -> None:
-    """As they are in the agent, where the workers' Python finds them."""
-    place = LaunchContext(str(tmp_path), 3)
-    place.prepare()
-
-    sources = {path.name for path in Path(str(hook.__file__)).parent.glob("*.py")}
-    assert sources - {"__init__.py"} == set(os.listdir(place.hook))
-
-
-def test_what_the_gate_left_is_read(tmp_path: Path) -> None:
-    """Agreed values lie in the node's folder; without a gate there are none."""
-    place = LaunchContext(str(tmp_path), 1)
-    place.prepare()
-    assert place.agreed() is None
-    codec.write(str(tmp_path / "run/node-1/agreed.json"), AGREED)
-
-    assert place.agreed() == AGREED
 
 
 @pytest.mark.parametrize(

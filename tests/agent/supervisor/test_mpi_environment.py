@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -210,25 +209,6 @@ def test_a_rank_of_another_node_that_fails_is_named(job: Job) -> None:
     )
     assert "exit code 7" in verdict.sentence
     assert [] == job.survivors()
-
-
-@pytest.mark.whole
-@pytest.mark.processes
-def test_a_rank_that_somebody_kills_is_told_from_those_that_mpirun_ends(job: Job) -> None:
-    """Only the first one dies by itself."""
-    job.start(
-        "import os, time\nopen(f'up-{os.environ[\"RANK\"]}', 'w').write(str(os.getpid()))\ntime.sleep(60)"
-    )
-    deadline = time.monotonic() + SECONDS
-    up = job.folder / "up-1"
-    while len(list(job.folder.glob("up-*"))) < 4 or not up.read_text():
-        assert time.monotonic() < deadline, job.output
-        time.sleep(0.05)
-    os.kill(int(up.read_text()), signal.SIGKILL)
-
-    assert Exit.WORKER_FAILED == job.end()
-    (verdict,) = job.bundle.verdicts
-    assert ("rank-killed", [1], [0, 2, 3]) == (verdict.code, verdict.ranks, verdict.victims)
 
 
 @pytest.mark.processes

@@ -10,7 +10,7 @@ import pytest
 from tests.agent.supervisor.samples import C10D, IN_COLLECTIVE, LOADER, Clock, location
 
 from ddplaunch.agent.contract import Frame
-from ddplaunch.agent.supervisor.rank_progress import SUSPICION, Steps
+from ddplaunch.agent.supervisor.rank_progress import Steps
 from ddplaunch.agent.supervisor.ranks import Rank
 from ddplaunch.agent.system.proc import MainIo, Usage
 
@@ -311,15 +311,6 @@ def test_a_spinning_wait_is_a_wait(clock: Clock) -> None:
 
     assert clock.progress.is_waiting(clock.now) is True
     assert clock.still == 0.0
-
-
-def test_suspicion_comes_with_time(clock: Clock) -> None:
-    """Nobody looks at stacks of a rank that made progress a moment ago."""
-    clock.second(printed=True)
-    assert clock.progress.is_suspicious(clock.now) is False
-    clock.seconds(int(SUSPICION))
-
-    assert clock.progress.is_suspicious(clock.now) is True
 
 
 def test_whether_a_stack_moves_needs_two_looks(clock: Clock) -> None:

@@ -9,7 +9,7 @@ import time
 
 import pytest
 from tests.agent.supervisor.conftest import Hub, Node, wait_for
-from tests.agent.supervisor.reports import RAISES, VERDICT, WAITS, deaths, end, evidence, names
+from tests.agent.supervisor.reports import VERDICT, WAITS, deaths, end, evidence, names
 from tests.busy import BUSY
 
 from ddplaunch.agent.contract import Beat, codec
@@ -229,28 +229,6 @@ def test_every_signal_reaches_the_command_once_and_ends_nothing(node: Node, hub:
 
     assert 60 == node.exit_code()
     assert "counted 1 1 1 1" in node.output
-
-
-def test_without_a_hub_it_judges_alone(node: Node) -> None:
-    """Nobody to ask: the training goes on, and the verdict on its end is our own."""
-    node.launch(RAISES, 2)
-
-    assert node.exit_code() == 40
-    assert "the training goes on" in node.output
-    assert "rank-failed: rank 1 raised ValueError: no batch" in node.output
-
-
-def test_a_lost_hub_is_called_again(node: Node, hub: Hub) -> None:
-    """The line breaks: a sentence says so, the job goes on, and the node joins again."""
-    node.launch(WAITS, 1, hub)
-    hub.wait_for("beat")
-    hub.hang_up()
-    wait_for(lambda: len(hub.bodies("join")) == 2, what="a second `join`")
-
-    assert "the hub is lost" in node.output
-    assert "the hub answers again" in wait_for(lambda: "again\n" in node.output and node.output)
-    assert node.process is not None
-    assert node.process.poll() is None
 
 
 def test_a_hub_that_does_not_read_stops_nobody(node: Node, hub: Hub) -> None:
