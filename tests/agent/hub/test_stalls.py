@@ -143,7 +143,7 @@ CASES = {
     ),
     "where no rank is seen anywhere it is looked every minute": (
         PLAN, ONE, 400, lambda t: {0: []},
-        [*((60 + 61 * look, "still") for look in range(5)), (360, "deadline")],
+        [(60, "still"), *((second, "still") for second in range(121, 302, 60)), (360, "deadline")],
     ),
     "a slow start teaches no patience": (
         PATIENT, ONE, 120,
