@@ -1,4 +1,4 @@
-"""Shapes to JSON and back."""
+"""Shapes and messages to JSON and back."""
 
 from __future__ import annotations
 

@@ -66,8 +66,9 @@ def brief(verdicts: list[Verdict]) -> list[tuple[str, list[int]]]:
 @pytest.mark.whole
 @pytest.mark.fault("master-is-loopback")
 @pytest.mark.fault("port-filtered")
-def test_a_loopback_name_and_a_dropped_port(trials: MakeTrials) -> None:
-    """One node takes itself for the master, another's packets to it vanish. Mended is one after the other."""
+def test_a_loopback_name_and_a_dropped_port_are_both_told_and_mended_one_after_the_other(
+    trials: MakeTrials,
+) -> None:
     lab = trials(3)
     lab.hosts[1].hosts({"n0": "127.0.1.1", "n1": "10.77.0.2", "n2": "10.77.0.3"})
     lab.hosts[0].firewall(f"ip saddr 10.77.0.3 tcp dport {MASTER_PORT} drop")
@@ -96,8 +97,7 @@ def test_a_loopback_name_and_a_dropped_port(trials: MakeTrials) -> None:
     trial.starts()
 
 
-def test_a_missing_node_hides_a_dropped_port(trials: MakeTrials) -> None:
-    """The paths are tried once all are here: that they were not is said, and when they are, what is wrong."""
+def test_a_missing_node_hides_a_dropped_port_and_the_verdict_says_so(trials: MakeTrials) -> None:
     lab = trials(3)
     lab.hosts[0].firewall(f"ip saddr 10.77.0.2 tcp dport {MASTER_PORT} drop")
     trial = lab.job(gate={"timeout": COME})
@@ -117,8 +117,7 @@ def test_a_missing_node_hides_a_dropped_port(trials: MakeTrials) -> None:
 @pytest.mark.whole
 @pytest.mark.fault("port-in-use")
 @pytest.mark.fault("port-filtered")
-def test_a_held_port_and_a_closed_way(trials: MakeTrials) -> None:
-    """Nobody can try the master's port while somebody else holds it; the nodes' other ports are tried."""
+def test_while_a_port_is_held_the_ways_to_other_ports_are_tried(trials: MakeTrials) -> None:
     lab = trials(3)
     lab.hosts[2].firewall("ip saddr 10.77.0.2 drop")
     trial = lab.job()

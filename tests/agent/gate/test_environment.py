@@ -58,8 +58,7 @@ def start(trial: Cluster, odd: int, **own: str) -> None:
 
 
 @pytest.mark.fault("environment-differs")
-def test_torch_is_told_to_check_its_collectives_on_one_node(cluster: MakeCluster) -> None:
-    """The node is named; when all nodes have it, as the hint says, the job starts."""
+def test_a_node_that_alone_tells_torch_to_check_collectives_is_named(cluster: MakeCluster) -> None:
     trial = cluster(3)
     start(trial, 1, TORCH_DISTRIBUTED_DEBUG="DETAIL")
 
@@ -70,7 +69,6 @@ def test_torch_is_told_to_check_its_collectives_on_one_node(cluster: MakeCluster
 
 
 def test_what_the_job_file_sets_stands_above_what_a_node_sets(cluster: MakeCluster) -> None:
-    """That mends it, whatever one of the nodes has."""
     trial = cluster(2, env={"TORCH_DISTRIBUTED_DEBUG": "DETAIL"})
     start(trial, 1, TORCH_DISTRIBUTED_DEBUG="OFF")
 
@@ -78,8 +76,7 @@ def test_what_the_job_file_sets_stands_above_what_a_node_sets(cluster: MakeClust
 
 
 @pytest.mark.fault("environment-differs")
-def test_nccls_own_file_of_one_node(cluster: MakeCluster, tmp_path: Path) -> None:
-    """On nodes with GPUs; not what is in the environment counts, but what NCCL will read."""
+def test_nccls_own_file_counts_as_a_nodes_environment(cluster: MakeCluster, tmp_path: Path) -> None:
     trial = cluster(2)
     for host in trial.hosts:
         host.environment["GPU"] = "nvidia0"
@@ -91,7 +88,6 @@ def test_nccls_own_file_of_one_node(cluster: MakeCluster, tmp_path: Path) -> Non
 
 
 def test_what_each_node_may_have_for_itself_is_noted(cluster: MakeCluster) -> None:
-    """The job starts."""
     trial = cluster(2)
     start(trial, 1, NCCL_DEBUG="INFO", OMP_NUM_THREADS="3", TORCH_DISTRIBUTED_DEBUG="INFO")
 
@@ -146,8 +142,7 @@ def test_torchrun_waits_with_it_on_one_node(network: Make, tmp_path: Path, odd: 
 
 
 @pytest.mark.fault("secret-missing")
-def test_a_secret_that_one_node_lacks(job: Job) -> None:
-    """The job is refused before it trains, by the secret's name and where it was looked for."""
+def test_a_job_whose_secret_one_node_lacks_is_refused(job: Job) -> None:
     plan = make_plan(launch=[], command=[], secrets={"TOKEN": {"env": "TRIAL_TOKEN"}})
     job.hub(plan)
     gates = [job.gate(plan, 0, env={"TRIAL_TOKEN": "hush"}), job.gate(plan, 1)]

@@ -47,7 +47,7 @@ def both(trial: Cluster, port: int, answer: str) -> None:
 
 
 @pytest.mark.fault("ip-family-mixed")
-def test_an_ipv6_address_that_swallows_packets(cluster: MakeCluster) -> None:
+def test_an_ipv6_address_that_swallows_packets_is_a_verdict(cluster: MakeCluster) -> None:
     """torch would wait there for ever, though the gate itself comes through by the other address."""
     trial = cluster(2)
     both(trial, MASTER_PORT, "drop")
@@ -61,16 +61,14 @@ def test_an_ipv6_address_that_swallows_packets(cluster: MakeCluster) -> None:
 
 
 @pytest.mark.parametrize("master", ["10.77.0.1", pytest.param(None, marks=pytest.mark.whole)])
-def test_what_the_hint_says_mends_it(cluster: MakeCluster, master: str | None) -> None:
-    """By the address, or by none."""
+def test_naming_the_address_that_answers_mends_it(cluster: MakeCluster, master: str | None) -> None:
     trial = cluster(2, master_addr=master)
     both(trial, MASTER_PORT, "drop")
     trial.starts()
 
 
 @pytest.mark.whole
-def test_an_ipv6_address_that_answers_and_lets_nobody_in(cluster: MakeCluster) -> None:
-    """torch takes the next one, and the log says so."""
+def test_an_ipv6_address_that_refuses_is_a_note_for_torch_takes_the_next(cluster: MakeCluster) -> None:
     trial = cluster(2)
     both(trial, MASTER_PORT, REFUSED)
     trial.starts()
@@ -82,8 +80,9 @@ def test_an_ipv6_address_that_answers_and_lets_nobody_in(cluster: MakeCluster) -
 @pytest.mark.slow
 @pytest.mark.whole
 @pytest.mark.parametrize(("answer", "said"), [("drop", ""), (REFUSED, "up\n")])
-def test_what_torch_makes_of_it(cluster: MakeCluster, answer: str, said: str) -> None:
-    """Its store: what the verdict, and the note, rest on."""
+def test_torch_waits_at_a_silent_address_and_passes_one_that_refuses(
+    cluster: MakeCluster, answer: str, said: str
+) -> None:
     trial = cluster(2)
     both(trial, MASTER_PORT, answer)
     started: list[subprocess.Popen[str]] = []
@@ -100,8 +99,7 @@ def test_what_torch_makes_of_it(cluster: MakeCluster, answer: str, said: str) ->
 
 
 @pytest.mark.fault("ip-family-mixed")
-def test_a_node_that_has_only_ipv6(cluster: MakeCluster) -> None:
-    """It says so itself, for it reaches nobody."""
+def test_a_node_that_has_only_ipv6_says_so_itself(cluster: MakeCluster) -> None:
     trial = cluster(2, gate={"timeout": 6.0})
     namespace = trial.hosts[1].namespace
     run("ip", "-n", namespace, "addr", "flush", "dev", "eth0", "scope", "global")
@@ -115,7 +113,7 @@ def test_a_node_that_has_only_ipv6(cluster: MakeCluster) -> None:
 
 @pytest.mark.whole
 @pytest.mark.fault("ip-family-mixed")
-def test_two_nodes_that_only_node_zero_reaches(cluster: MakeCluster) -> None:
+def test_two_nodes_without_a_common_family_are_named(cluster: MakeCluster) -> None:
     """One has IPv4 alone, the other IPv6; node 0 has both, and both have come to its hub."""
     trial = cluster(3, master_addr=None)
     six(trial.hosts[0], SIX.format(1))
@@ -131,8 +129,7 @@ def test_two_nodes_that_only_node_zero_reaches(cluster: MakeCluster) -> None:
 
 
 @pytest.mark.fault("ip-family-mixed")
-def test_a_family_that_was_set_for_nccl(cluster: MakeCluster) -> None:
-    """By which nobody is reached: every host has its own IPv6 network. Left out, the job starts."""
+def test_a_family_set_for_nccl_by_which_nobody_is_reached_is_a_verdict(cluster: MakeCluster) -> None:
     trial = cluster(2, python=TORCH)
     for place, host in enumerate(trial.hosts):
         six(host, f"fd00:{place}::1")
@@ -148,8 +145,7 @@ def test_a_family_that_was_set_for_nccl(cluster: MakeCluster) -> None:
 
 
 @pytest.mark.whole
-def test_without_it_nccl_takes_what_peers_reach(cluster: MakeCluster) -> None:
-    """The same hosts."""
+def test_without_a_family_set_nccl_takes_what_peers_reach(cluster: MakeCluster) -> None:
     trial = cluster(2, python=TORCH)
     for place, host in enumerate(trial.hosts):
         six(host, f"fd00:{place}::1")

@@ -47,7 +47,7 @@ NONE, HOST, POD, HALF = ("", ""), (ROCE, HOST_GIDS), (ROCE, POD_GIDS), (HALF_DOW
 
 
 @pytest.mark.fault("memlock-too-small")
-def test_too_little_memory_may_be_locked_on_one_node(trial: MakeTrial) -> None:
+def test_a_node_on_which_too_little_memory_may_be_locked_is_named(trial: MakeTrial) -> None:
     """As for a user whose shell has the common default. Following the hint, the job starts.
 
     Where not even root may raise a limit, the node's own is lifted by its capability instead.
@@ -66,8 +66,7 @@ def test_too_little_memory_may_be_locked_on_one_node(trial: MakeTrial) -> None:
 
 
 @pytest.mark.fault("gpu-missing")
-def test_no_rdma_device_on_one_node(trial: MakeTrial) -> None:
-    """The scheduler counted what is not there. With the device in its container, the job starts."""
+def test_a_node_without_the_rdma_devices_asked_for_is_named(trial: MakeTrial) -> None:
     first = trial(HOST, NONE, resources={"rdma": 2})
 
     assert ("gpu-missing", [1]) == first.verdict()
@@ -77,8 +76,7 @@ def test_no_rdma_device_on_one_node(trial: MakeTrial) -> None:
 
 
 @pytest.mark.fault("rdma-unfit")
-def test_an_address_that_has_another_index_on_one_node(trial: MakeTrial) -> None:
-    """NCCL would fail on that node alone. Following the hint, the job starts."""
+def test_a_node_on_which_the_gid_index_is_empty_is_named(trial: MakeTrial) -> None:
     wanted = {"resources": {"rdma": 2}}
     first = trial(HOST, POD, env={"NCCL_IB_GID_INDEX": "3"}, **wanted)
 
@@ -90,7 +88,7 @@ def test_an_address_that_has_another_index_on_one_node(trial: MakeTrial) -> None
 
 @pytest.mark.whole
 @pytest.mark.fault("rdma-unfit")
-def test_a_port_is_down_on_one_node(trial: MakeTrial) -> None:
+def test_a_port_of_rdma_that_is_down_is_named(trial: MakeTrial) -> None:
     """NCCL would leave it out without a word."""
     first = trial(HALF, HALF, resources={"rdma": 1}, env={"NCCL_IB_HCA": "mlx4_0:1"})
 
@@ -109,8 +107,7 @@ def with_gpus(trial: Cluster, folder: Path, *shown: str) -> Cluster:
 
 
 @pytest.mark.fault("gpu-held")
-def test_a_gpu_is_held_on_one_node(trial: MakeTrial, tmp_path: Path) -> None:
-    """By a process of another container. Once it has ended, the job starts."""
+def test_a_gpu_that_another_process_holds_is_named_with_it(trial: MakeTrial, tmp_path: Path) -> None:
     asked: dict[str, Any] = {"resources": {"gpus": 1}, "nproc_per_node": 1, "env": GPU}
     first = with_gpus(trial(**asked), tmp_path, H200_BUSY, H200_HELD)
 
@@ -123,7 +120,7 @@ def test_a_gpu_is_held_on_one_node(trial: MakeTrial, tmp_path: Path) -> None:
     with_gpus(trial(**asked), tmp_path, H200_BUSY, H200_BUSY).starts()
 
 
-def test_a_gpu_that_is_given_back_soon(trial: MakeTrial, tmp_path: Path) -> None:
+def test_a_gpu_that_is_given_back_soon_is_waited_for(trial: MakeTrial, tmp_path: Path) -> None:
     """The driver takes a moment to clear up behind a process that has ended: it is looked at again."""
     asked: dict[str, Any] = {"resources": {"gpus": 1}, "nproc_per_node": 1, "env": GPU}
     first = with_gpus(trial(**asked), tmp_path, H200_BUSY, H200_HELD)
@@ -137,8 +134,7 @@ def test_a_gpu_that_is_given_back_soon(trial: MakeTrial, tmp_path: Path) -> None
 
 
 @pytest.mark.fault("hardware-differs")
-def test_another_kind_of_gpu_on_one_node(trial: MakeTrial, tmp_path: Path) -> None:
-    """Following the hint, the job starts."""
+def test_another_kind_of_gpu_on_one_node_is_a_verdict(trial: MakeTrial, tmp_path: Path) -> None:
     asked: dict[str, Any] = {"resources": {"gpus": 1}, "nproc_per_node": 1}
     first = with_gpus(trial(**asked, env=GPU), tmp_path, H200_BUSY, A100_MIXED.replace("4, NV", "2, NV"))
 
@@ -150,8 +146,7 @@ def test_another_kind_of_gpu_on_one_node(trial: MakeTrial, tmp_path: Path) -> No
 
 @pytest.mark.whole
 @pytest.mark.fault("hardware-differs")
-def test_a_gpu_is_lost_on_one_node(trial: MakeTrial, tmp_path: Path) -> None:
-    """Its driver lists one less than the job asks for. With another machine in its place, the job starts."""
+def test_a_gpu_that_is_lost_on_one_node_is_a_verdict(trial: MakeTrial, tmp_path: Path) -> None:
     asked: dict[str, Any] = {"resources": {"gpus": 4}, "nproc_per_node": 4}
     lost = "\n".join(row for row in H200_FREE.split("\n") if row[:2] != "3,")
     first = with_gpus(trial(**asked), tmp_path, H200_FREE, lost)
@@ -163,8 +158,7 @@ def test_a_gpu_is_lost_on_one_node(trial: MakeTrial, tmp_path: Path) -> None:
 
 
 @pytest.mark.fault("hardware-differs")
-def test_rdma_is_up_on_one_node_only(trial: MakeTrial) -> None:
-    """Nobody has asked for it, and NCCL would take it. Following the hint, the job starts."""
+def test_rdma_that_is_up_on_one_node_only_is_a_verdict(trial: MakeTrial) -> None:
     first = trial(HOST, NONE)
     for host in first.hosts:
         host.environment["GPU"] = "nvidia0"

@@ -54,7 +54,6 @@ def taken(host: Host, what: str, env: dict[str, str]) -> list[str]:
 
 
 def test_nccl_is_led_to_the_interface_that_works(cluster: MakeCluster) -> None:
-    """Nobody has set anything, and by itself it would take what peers do not reach: then it takes eth0."""
     trial = with_ib(cluster)
     trial.starts()
     assert [{NCCL: "=eth0"}] * 2 == [agreed(trial, node).env for node in range(2)]
@@ -85,7 +84,6 @@ def test_nccl_is_led_to_the_interface_that_works(cluster: MakeCluster) -> None:
 def test_what_was_set_for_nccl_is_not_overridden(
     cluster: MakeCluster, value: str, code: str, said: str
 ) -> None:
-    """It is told instead, on all nodes, with what works; without it the job starts."""
     trial = with_ib(cluster)
     trial.start(env={NCCL: value})
 
@@ -94,7 +92,6 @@ def test_what_was_set_for_nccl_is_not_overridden(
 
 
 def test_a_setting_that_works_is_left_alone(cluster: MakeCluster) -> None:
-    """However it comes about."""
     trial = with_ib(cluster)
     trial.start(env={NCCL: "^lo,ib"})
 
@@ -121,8 +118,7 @@ def test_nccl_spreads_no_data_over_what_peers_do_not_reach(cluster: MakeCluster)
 
 
 @pytest.mark.fault("nccl-interface-wrong")
-def test_an_interface_too_many_was_set(cluster: MakeCluster) -> None:
-    """A list of which the first works, and the second leads nowhere."""
+def test_an_interface_too_many_in_a_list_is_a_verdict(cluster: MakeCluster) -> None:
     trial = with_storage(cluster)
     trial.start(env={NCCL: "eth,storage"})
 
@@ -159,7 +155,6 @@ def test_gloo_is_led_to_the_interface_that_works(cluster: MakeCluster) -> None:
     ],
 )
 def test_what_was_set_for_gloo_is_not_overridden(cluster: MakeCluster, value: str, said: str) -> None:
-    """A name that is none, and one that leads astray."""
     trial = of_docker(cluster)
     start_with(trial, value)
 
@@ -168,7 +163,7 @@ def test_what_was_set_for_gloo_is_not_overridden(cluster: MakeCluster, value: st
 
 
 @pytest.mark.slow
-def test_with_what_was_set_torch_trains(cluster: MakeCluster) -> None:
+def test_with_what_the_gate_sets_torch_trains(cluster: MakeCluster) -> None:
     """Real ranks on both hosts add up; by itself Gloo would have told its peer the wrong address."""
     trial = of_docker(cluster)
     trial.starts()

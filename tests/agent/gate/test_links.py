@@ -26,8 +26,7 @@ def believe(host: Host, mtu: int) -> None:
 
 
 @pytest.mark.fault("mtu-black-hole")
-def test_jumbo_frames_on_two_nodes_and_not_on_the_switch(cluster: MakeCluster) -> None:
-    """The verdict says who believes what; when all believe the same, the job starts."""
+def test_jumbo_frames_that_the_switch_drops_are_told_with_who_believes_what(cluster: MakeCluster) -> None:
     trial = cluster(4)
     for host in trial.hosts[2:]:
         believe(host, 9000)
@@ -96,7 +95,7 @@ def with_small_prefix(cluster: MakeCluster, router: Callable[[Cluster], None]) -
         ),
     ],
 )
-def test_a_prefix_that_is_too_long(
+def test_a_prefix_that_is_too_long_is_told_with_what_mends_it(
     cluster: MakeCluster, router: Callable[[Cluster], None], code: str
 ) -> None:
     """Its packets find no way, or take a wrong one; the verdict says whose prefix it is, and what to type."""
@@ -110,16 +109,14 @@ def test_a_prefix_that_is_too_long(
     trial.mended()
 
 
-def test_a_prefix_that_is_too_short(cluster: MakeCluster) -> None:
-    """It does no harm before somebody is in the other part of it: a note."""
+def test_a_prefix_that_is_too_short_is_a_note(cluster: MakeCluster) -> None:
     trial = cluster(3)
     renumber(trial.hosts[1], "10.77.0.2/24", "10.77.0.2/16")
     trial.starts()
     assert "note: the subnets overlap: node 1 (n1) 10.77.0.0/16, elsewhere /24" in trial.gates[0].output
 
 
-def test_jumbo_frames_on_one_node(cluster: MakeCluster) -> None:
-    """It agrees with every other on less: that is a note."""
+def test_jumbo_frames_on_one_node_are_a_note(cluster: MakeCluster) -> None:
     trial = cluster(2)
     believe(trial.hosts[1], 9000)
     trial.starts()
@@ -130,7 +127,6 @@ DELAY = 0.03
 
 
 def test_a_long_way_and_a_small_mtu_are_seen(cluster: MakeCluster) -> None:
-    """Between these two nodes in both directions, and between no others."""
     trial = cluster(3)
     with long_way(trial.hosts[0], trial.hosts[2], DELAY, 1300):
         trial.starts()

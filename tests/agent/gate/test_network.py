@@ -18,8 +18,7 @@ from ddplaunch.agent.contract import Exit
 SERVE_HTTP = "from http.server import *; HTTPServer(('', 8080), BaseHTTPRequestHandler).serve_forever()"
 
 
-def test_hosts_that_reach_each_other_pass(cluster: MakeCluster) -> None:
-    """Three hosts that know each other by name pass; node 0 is known by the name in the plan."""
+def test_hosts_that_know_each_other_by_name_pass(cluster: MakeCluster) -> None:
     trial = cluster(3)
     trial.start(hub="n0")
 
@@ -27,8 +26,7 @@ def test_hosts_that_reach_each_other_pass(cluster: MakeCluster) -> None:
     assert "node 0 is n0:29500" in trial.gates[2].output
 
 
-def test_the_address_of_node_zero_is_learnt(cluster: MakeCluster) -> None:
-    """Without a name in the plan, node 0 is where the others reached its hub, though it came by loopback."""
+def test_without_a_name_node_zero_is_where_the_others_reached_its_hub(cluster: MakeCluster) -> None:
     trial = cluster(2, master_addr=None)
     trial.start(0, hub="127.0.0.1")
     trial.start(1)
@@ -38,8 +36,7 @@ def test_the_address_of_node_zero_is_learnt(cluster: MakeCluster) -> None:
 
 
 @pytest.mark.fault("master-is-loopback")
-def test_the_masters_name_is_loopback_on_one_node(cluster: MakeCluster) -> None:
-    """127.0.1.1 in one node's hosts file is found by its address on that node alone."""
+def test_a_node_for_which_the_masters_name_is_loopback_is_named(cluster: MakeCluster) -> None:
     trial = cluster(3)
     trial.hosts[1].hosts({"n0": "127.0.1.1", "n1": "10.77.0.2", "n2": "10.77.0.3"})
 
@@ -51,8 +48,9 @@ def test_the_masters_name_is_loopback_on_one_node(cluster: MakeCluster) -> None:
 
 
 @pytest.mark.fault("master-is-not-node-zero")
-def test_the_job_names_another_node_as_its_master(cluster: MakeCluster) -> None:
-    """Every node looks there in vain; left out, as the hint says, node 0 is found."""
+def test_a_job_that_names_another_node_as_its_master_is_told_whose_address_that_is(
+    cluster: MakeCluster,
+) -> None:
     trial = cluster(3, master_addr="10.77.0.3")
 
     assert ("master-is-not-node-zero", [0, 1, 2]) == trial.verdict()
@@ -63,8 +61,7 @@ def test_the_job_names_another_node_as_its_master(cluster: MakeCluster) -> None:
 
 
 @pytest.mark.fault("dns-disagrees")
-def test_the_masters_name_leads_to_another_node(cluster: MakeCluster) -> None:
-    """An old address in one node's hosts file: the node is named, and whose address it is."""
+def test_a_node_that_an_old_address_leads_to_another_node_is_named(cluster: MakeCluster) -> None:
     trial = cluster(3)
     trial.hosts[1].hosts({"n0": "10.77.0.3", "n1": "10.77.0.2", "n2": "10.77.0.3"})
 
@@ -76,8 +73,7 @@ def test_the_masters_name_leads_to_another_node(cluster: MakeCluster) -> None:
 
 
 @pytest.mark.fault("dns-not-found")
-def test_a_name_that_one_node_does_not_know(cluster: MakeCluster) -> None:
-    """The node that cannot resolve the master is named, within seconds after all are there."""
+def test_the_node_that_cannot_resolve_the_master_is_named(cluster: MakeCluster) -> None:
     trial = cluster(2)
     trial.hosts[1].hosts({"n1": "10.77.0.2"})
 
@@ -85,8 +81,7 @@ def test_a_name_that_one_node_does_not_know(cluster: MakeCluster) -> None:
 
 
 @pytest.mark.fault("dns-unanswered")
-def test_a_name_server_that_does_not_answer(cluster: MakeCluster) -> None:
-    """Silence of the name server is told from a name that does not exist."""
+def test_a_silent_name_server_is_told_from_a_missing_name(cluster: MakeCluster) -> None:
     trial = cluster(2)
     (trial.hosts[1].files / "nsswitch.conf").write_text("hosts: files dns\n")
     (trial.hosts[1].files / "resolv.conf").write_text("nameserver 10.77.0.1\noptions timeout:1 attempts:1\n")
@@ -97,8 +92,7 @@ def test_a_name_server_that_does_not_answer(cluster: MakeCluster) -> None:
 
 
 @pytest.mark.fault("port-filtered")
-def test_a_firewall_that_drops_the_master_port(cluster: MakeCluster) -> None:
-    """One dropped port among open ones is named, with one that answers."""
+def test_a_dropped_port_is_named_with_one_that_answers(cluster: MakeCluster) -> None:
     trial = cluster(3)
     trial.hosts[0].firewall(f"tcp dport {MASTER_PORT} drop")
 
@@ -109,8 +103,7 @@ def test_a_firewall_that_drops_the_master_port(cluster: MakeCluster) -> None:
 
 
 @pytest.mark.fault("port-rejected")
-def test_a_firewall_that_rejects_the_master_port(cluster: MakeCluster) -> None:
-    """An answer by RST is told from silence."""
+def test_a_rejected_port_is_told_from_a_dropped_one(cluster: MakeCluster) -> None:
     trial = cluster(2)
     trial.hosts[0].firewall(f"ip saddr 10.77.0.2 tcp dport {MASTER_PORT} reject with tcp reset")
 
@@ -120,8 +113,7 @@ def test_a_firewall_that_rejects_the_master_port(cluster: MakeCluster) -> None:
 
 
 @pytest.mark.fault("network-one-way")
-def test_connections_in_one_direction_only(cluster: MakeCluster) -> None:
-    """A node that takes no connections but makes them is named: its peers' all fail, its own all work."""
+def test_a_node_that_makes_connections_and_takes_none_is_named(cluster: MakeCluster) -> None:
     trial = cluster(3)
     trial.hosts[2].firewall("tcp flags & (syn | ack) == syn drop")
 
@@ -130,8 +122,7 @@ def test_connections_in_one_direction_only(cluster: MakeCluster) -> None:
 
 
 @pytest.mark.fault("host-unreachable")
-def test_no_route_to_a_peer(cluster: MakeCluster) -> None:
-    """A missing route is said to be one."""
+def test_a_missing_route_is_said_to_be_one(cluster: MakeCluster) -> None:
     trial = cluster(3)
     subprocess.run(
         ["ip", "-n", trial.hosts[1].namespace, "route", "add", "unreachable", "10.77.0.3/32"], check=True
@@ -142,8 +133,7 @@ def test_no_route_to_a_peer(cluster: MakeCluster) -> None:
 
 
 @pytest.mark.fault("mtu-black-hole")
-def test_large_packets_vanish_between_peers(cluster: MakeCluster) -> None:
-    """Where small messages pass and large ones do not, the MTU is named, not the peer's silence."""
+def test_where_only_large_messages_vanish_the_mtu_is_named(cluster: MakeCluster) -> None:
     trial = cluster(3)
     trial.hosts[2].firewall("ip saddr 10.77.0.2 meta length > 1000 drop")
 
@@ -151,8 +141,7 @@ def test_large_packets_vanish_between_peers(cluster: MakeCluster) -> None:
 
 
 @pytest.mark.fault("port-filtered")
-def test_a_firewall_that_drops_the_hubs_port(cluster: MakeCluster) -> None:
-    """Other ports of that host answer, so nothing is gained by waiting for the way to it."""
+def test_a_dropped_port_of_the_hub_is_told_before_the_deadline(cluster: MakeCluster) -> None:
     trial = cluster(2, gate={"timeout": 90.0})
     trial.hosts[0].firewall(f"tcp dport {GATE_PORT} ip saddr != 10.77.0.1 drop")
     trial.start()
@@ -164,8 +153,7 @@ def test_a_firewall_that_drops_the_hubs_port(cluster: MakeCluster) -> None:
 
 
 @pytest.mark.fault("stranger-listens")
-def test_something_between_the_nodes_answers(cluster: MakeCluster) -> None:
-    """A transparent proxy on one node, as service meshes bring them, is told from node 0."""
+def test_a_transparent_proxy_is_told_from_node_zero(cluster: MakeCluster) -> None:
     trial = cluster(2)
     trial.hosts[1].firewall(f"tcp dport {MASTER_PORT} redirect to :8080", hook="nat")
     words = [*trial.hosts[1].words, sys.executable, "-c", SERVE_HTTP]
@@ -181,8 +169,7 @@ def test_something_between_the_nodes_answers(cluster: MakeCluster) -> None:
 
 
 @pytest.mark.fault("node-missing")
-def test_a_node_that_does_not_reach_the_hub(cluster: MakeCluster) -> None:
-    """At the deadline the cut-off node says what it met, and the hub who never came."""
+def test_a_node_that_is_cut_off_says_what_it_met_and_the_hub_who_never_came(cluster: MakeCluster) -> None:
     trial = cluster(2, gate={"timeout": COME})
     trial.hosts[0].firewall("ip saddr 10.77.0.2 drop")
     trial.start()
@@ -193,8 +180,7 @@ def test_a_node_that_does_not_reach_the_hub(cluster: MakeCluster) -> None:
 
 
 @pytest.mark.fault("shm-too-small")
-def test_shared_memory_is_small_on_one_node(cluster: MakeCluster) -> None:
-    """A small /dev/shm is found on the node that has it."""
+def test_the_node_whose_shared_memory_is_small_is_named(cluster: MakeCluster) -> None:
     trial = cluster(2, resources={"shm": 64 << 20})
     trial.hosts[1].environment["SHM_SIZE"] = "16M"
     trial.hosts[0].environment["SHM_SIZE"] = "64M"
@@ -204,8 +190,7 @@ def test_shared_memory_is_small_on_one_node(cluster: MakeCluster) -> None:
 
 
 @pytest.mark.fault("disk-full")
-def test_a_disk_that_is_full_on_one_node(cluster: MakeCluster, tmp_path: Any) -> None:
-    """A temporary folder without room is found by writing to it."""
+def test_the_node_whose_temporary_folder_is_full_is_named(cluster: MakeCluster, tmp_path: Any) -> None:
     trial = cluster(2)
     (tmp_path / "tmp").mkdir()
     trial.hosts[1].environment["FULL_DISK"] = str(tmp_path / "tmp")
@@ -224,7 +209,6 @@ def sysctl(host: Host, setting: str) -> None:
 
 
 def test_a_job_finds_its_ports_where_all_are_the_kernels(network: Make, job: Job) -> None:
-    """The hub's and the master's own choice: none is outside, and the gate passes all the same."""
     (host,) = network(1)
     sysctl(host, EVERYTHING)
     plan = make_plan(nodes=2)
@@ -235,16 +219,14 @@ def test_a_job_finds_its_ports_where_all_are_the_kernels(network: Make, job: Job
 
 
 @pytest.mark.fault("port-ephemeral")
-def test_a_given_port_that_the_kernel_may_hand_out(cluster: MakeCluster) -> None:
-    """The gate passes, and says so, with how to have it left out."""
+def test_a_given_port_that_the_kernel_may_hand_out_is_noted_with_what_mends_it(cluster: MakeCluster) -> None:
     gate = _passed(cluster(2))
 
     assert f"{MASTER_PORT} is free now, but lies where the kernel hands out ports (1024-65535)" in gate.output
     assert f"`{RESERVE}` on node 0" in gate.output
 
 
-def test_a_given_port_that_is_left_out_as_the_hint_says(cluster: MakeCluster) -> None:
-    """Nothing is said any more."""
+def test_a_given_port_that_is_left_out_as_the_hint_says_is_no_note(cluster: MakeCluster) -> None:
     trial = cluster(2)
     sysctl(trial.hosts[0], RESERVE.partition(" ")[2])
     gate = _passed(trial)

@@ -53,8 +53,9 @@ def other(trial: Cluster, port: int) -> Agent:
 
 @pytest.mark.slow
 @pytest.mark.fault("store-shared")
-def test_another_jobs_store_has_the_master_port(cluster: MakeCluster, store: Serve) -> None:
-    """Whose it is, and what it is: who joined there would train with that job."""
+def test_another_jobs_store_on_the_master_port_is_told_with_its_job(
+    cluster: MakeCluster, store: Serve
+) -> None:
     trial = cluster(2)
     pid = store(trial.hosts[0], MASTER_PORT)
 
@@ -67,8 +68,7 @@ def test_another_jobs_store_has_the_master_port(cluster: MakeCluster, store: Ser
 
 @pytest.mark.slow
 @pytest.mark.whole
-def test_without_a_port_of_its_own_choice_each_job_finds_one(cluster: MakeCluster, store: Serve) -> None:
-    """As the hint says."""
+def test_without_a_given_port_each_job_finds_one(cluster: MakeCluster, store: Serve) -> None:
     trial = cluster(2, master_port=None)
     store(trial.hosts[0], MASTER_PORT)
     trial.starts()
@@ -77,7 +77,7 @@ def test_without_a_port_of_its_own_choice_each_job_finds_one(cluster: MakeCluste
 @pytest.mark.whole
 @pytest.mark.slow
 @pytest.mark.fault("store-shared")
-def test_one_node_is_led_to_another_jobs_store(cluster: MakeCluster, store: Serve) -> None:
+def test_a_node_that_is_led_to_another_jobs_store_is_told(cluster: MakeCluster, store: Serve) -> None:
     """Node 0 has its port, and a rule that somebody left behind leads node 1 elsewhere."""
     trial = cluster(2)
     store(trial.hosts[1], 29501)
@@ -91,8 +91,7 @@ def test_one_node_is_led_to_another_jobs_store(cluster: MakeCluster, store: Serv
 
 
 @pytest.mark.fault("store-shared")
-def test_another_jobs_hub_has_the_gates_port(cluster: MakeCluster) -> None:
-    """The hub ends at once, and says whose it is; with another port the job starts."""
+def test_another_jobs_hub_on_the_gates_port_is_told_at_once(cluster: MakeCluster) -> None:
     trial = cluster(2)
     first = other(trial, GATE_PORT)
     hub = trial.job.hub(trial.plan, address=None, port=GATE_PORT, host=trial.hosts[0])
@@ -105,8 +104,7 @@ def test_another_jobs_hub_has_the_gates_port(cluster: MakeCluster) -> None:
 
 @pytest.mark.whole
 @pytest.mark.fault("store-shared")
-def test_a_node_is_sent_to_another_jobs_hub(cluster: MakeCluster) -> None:
-    """It is told which job that is, by its name and by nothing else of it."""
+def test_a_node_that_is_sent_to_another_jobs_hub_is_told_its_name_alone(cluster: MakeCluster) -> None:
     trial = cluster(2)
     other(trial, GATE_PORT)
     gate = trial.job.gate(trial.plan, 1, hub=f"{trial.hosts[0].address}:{GATE_PORT}", host=trial.hosts[1])
@@ -120,10 +118,9 @@ def test_a_node_is_sent_to_another_jobs_hub(cluster: MakeCluster) -> None:
 
 @pytest.mark.whole
 @pytest.mark.fault("store-shared")
-def test_another_jobs_gate_holds_the_master_port(
+def test_another_jobs_gate_on_the_master_port_is_told(
     cluster: MakeCluster, tmp_path: Path, agent: list[str]
 ) -> None:
-    """It waits for its own nodes meanwhile. Both jobs wanted the same port, and one was first."""
     trial = cluster(2)
     before = Job(tmp_path / "before", agent)
     (tmp_path / "before").mkdir()

@@ -71,7 +71,7 @@ def drop(host: Host, what: str) -> None:
     host.firewall(f"tcp dport {spared} accept", f"tcp sport {spared} accept", f"{what} drop")
 
 
-def test_all_ranks_add_up(cluster: MakeCluster) -> None:
+def test_all_ranks_add_up_with_what_the_gate_has_set(cluster: MakeCluster) -> None:
     """With what the gate has set: by itself Gloo would take a bridge that leads nowhere."""
     trial = cluster(2, nproc_per_node=2, gate={"smoke_test": True})
     add(trial.hosts[1], "docker0", "10.7.0.1/16")
@@ -84,7 +84,7 @@ def test_all_ranks_add_up(cluster: MakeCluster) -> None:
 
 @pytest.mark.whole
 @pytest.mark.fault("gloo-interface-wrong")
-def test_an_address_that_no_peer_reaches(cluster: MakeCluster) -> None:
+def test_an_address_of_gloo_that_no_peer_reaches_is_named(cluster: MakeCluster) -> None:
     """Node 1's Gloo was told to take a bridge; the sockets of its rank show it.
 
     Of two ranks the one with the higher address connects, so the bridge has a low one. Without the setting,
@@ -105,8 +105,9 @@ def test_an_address_that_no_peer_reaches(cluster: MakeCluster) -> None:
 @pytest.mark.whole
 @pytest.mark.fault("port-filtered")
 @pytest.mark.parametrize(("host", "said"), [(0, "cannot connect to rank 0's store"), (1, "connects to")])
-def test_ports_that_the_kernel_chooses_are_closed(cluster: MakeCluster, host: int, said: str) -> None:
-    """The master's and the gate's are open: to the store on node 0, and to Gloo itself on node 1."""
+def test_closed_ports_of_the_kernels_choice_are_found_though_the_fixed_ones_are_open(
+    cluster: MakeCluster, host: int, said: str
+) -> None:
     trial = cluster(3, gate=ALONE)
     drop(trial.hosts[host], 'iifname "eth0" tcp dport 32768-60999 tcp flags & (syn | ack) == syn')
 
@@ -117,8 +118,7 @@ def test_ports_that_the_kernel_chooses_are_closed(cluster: MakeCluster, host: in
 
 @pytest.mark.whole
 @pytest.mark.fault("mtu-black-hole")
-def test_large_packets_vanish(cluster: MakeCluster) -> None:
-    """What fits into one frame adds up, and then nothing is confirmed any more."""
+def test_vanishing_large_packets_are_told_by_what_still_adds_up(cluster: MakeCluster) -> None:
     trial = cluster(2, gate=ALONE)
     drop(trial.hosts[1], "meta length > 1000")
 
@@ -128,7 +128,7 @@ def test_large_packets_vanish(cluster: MakeCluster) -> None:
 
 
 @pytest.mark.fault("backend-unfit")
-def test_nccl_fails_where_gloo_passes(cluster: MakeCluster) -> None:
+def test_real_nccl_is_quoted_where_it_fails_and_gloo_passes(cluster: MakeCluster) -> None:
     """There is a device of a GPU, and no driver behind it: real NCCL says so, and it is quoted.
 
     A job that says gloo starts there, and hears of it.
@@ -151,8 +151,7 @@ def test_nccl_fails_where_gloo_passes(cluster: MakeCluster) -> None:
 
 @pytest.mark.whole
 @pytest.mark.fault("backend-unfit")
-def test_nccl_without_gpus_needs_no_smoke_test(job: Job) -> None:
-    """Where the job says nccl, and there is no device: with gloo it starts."""
+def test_a_job_that_says_nccl_without_a_gpu_is_refused_without_a_smoke_test(job: Job) -> None:
     for command, code in ((["--backend", "nccl"], Exit.MISCONFIGURED), (["--backend", "gloo"], Exit.OK)):
         plan = make_plan(nodes=1, command=["train.py", *command])
         job.hub(plan)
@@ -165,8 +164,7 @@ def test_nccl_without_gpus_needs_no_smoke_test(job: Job) -> None:
 
 
 @pytest.mark.fault("image-lacks")
-def test_torch_that_cannot_be_imported(cluster: MakeCluster, tmp_path: Path) -> None:
-    """On one node, where it is found and is no good."""
+def test_a_node_whose_torch_cannot_be_imported_is_named(cluster: MakeCluster, tmp_path: Path) -> None:
     (tmp_path / "broken" / "torch").mkdir(parents=True)
     text = "raise ImportError('libcudart.so.13: cannot open shared object file')"
     (tmp_path / "broken" / "torch" / "__init__.py").write_text(text)
@@ -177,7 +175,7 @@ def test_torch_that_cannot_be_imported(cluster: MakeCluster, tmp_path: Path) -> 
     assert "node 1 (n1): torch cannot be imported: ImportError: libcudart.so.13" in trial.job.verdict.sentence
 
 
-def test_what_the_real_nccl_says_without_an_interface(tmp_path: Path) -> None:
+def test_what_the_real_nccl_says_without_an_interface_is_understood(tmp_path: Path) -> None:
     """Its bootstrap needs no GPU, so that its own words can be had here."""
     env = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_FILE": str(tmp_path / "log"), "NCCL_SOCKET_IFNAME": "nosuch"}
     subprocess.run([TORCH, "-c", BOOTSTRAP], env={**os.environ, **env}, check=True)
@@ -190,7 +188,7 @@ def test_what_the_real_nccl_says_without_an_interface(tmp_path: Path) -> None:
 
 @pytest.mark.whole
 @pytest.mark.fault("backend-unfit")
-def test_sums_that_are_wrong(cluster: MakeCluster, tmp_path: Path) -> None:
+def test_a_rank_whose_sums_are_wrong_is_named(cluster: MakeCluster, tmp_path: Path) -> None:
     """One number of many, on one node, from some size on: a link or a memory that nobody checks."""
     (tmp_path / "sitecustomize.py").write_text(WRONG)
     trial = cluster(2, gate=ALONE)
@@ -204,7 +202,6 @@ def test_sums_that_are_wrong(cluster: MakeCluster, tmp_path: Path) -> None:
 
 
 def test_nothing_outlives_a_gate_that_is_killed(cluster: MakeCluster) -> None:
-    """Its ranks are in process groups of their own, and hear nothing any more."""
     trial = cluster(2, gate=ALONE)
     trial.start(1)
     trial.start(0)

@@ -35,8 +35,7 @@ def other_python() -> str | None:
 
 
 @pytest.mark.fault("version-differs")
-def test_a_node_with_another_python(job: Job, tmp_path: Path) -> None:
-    """The odd one out among three nodes is named with its version and theirs. Real interpreters."""
+def test_the_node_with_another_python_is_named_with_both_versions(job: Job, tmp_path: Path) -> None:
     other = other_python()
     if other is None:
         pytest.skip("needs a second Python of another minor version >= 3.9")
@@ -59,8 +58,7 @@ def test_a_node_with_another_python(job: Job, tmp_path: Path) -> None:
 
 
 @pytest.mark.fault("version-differs")
-def test_a_node_with_another_torch(job: Job, tmp_path: Path) -> None:
-    """torch and NCCL are compared by what their wheels say, without importing them."""
+def test_the_node_with_another_torch_is_named_without_imports(job: Job, tmp_path: Path) -> None:
     old, new = (
         make_torch(tmp_path / "old", "2.13.0", "2.27.5"),
         make_torch(tmp_path / "new", "2.15.0", "2.30.7"),
@@ -83,8 +81,7 @@ def _bare(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.fault("image-lacks")
-def test_no_torch(job: Job, bare: str) -> None:
-    """A Python without torch is named, before torchrun could fail to start."""
+def test_a_python_without_torch_is_named_before_torchrun_fails(job: Job, bare: str) -> None:
     plan = make_plan(nodes=1, launch=TORCHRUN, python=bare)
     job.hub(plan)
 
@@ -123,8 +120,7 @@ def test_no_torch(job: Job, bare: str) -> None:
         ),
     ],
 )
-def test_the_image_lacks_something(job: Job, changes: dict[str, object], lacks: str) -> None:
-    """What is missing is named, whichever it is."""
+def test_what_the_image_lacks_is_named(job: Job, changes: dict[str, object], lacks: str) -> None:
     plan = make_plan(nodes=1, **changes)
     job.hub(plan)
 
@@ -158,8 +154,9 @@ def _start(agent_file: Path, tmp_path: Path) -> Iterator[Callable[[str, int], Ag
 
 
 @pytest.mark.fault("job-file-wrong")
-def test_every_gate_refuses_it_without_a_hub(start: Callable[[str, int], Agent], tmp_path: Path) -> None:
-    """Nothing is skipped, nobody is awaited, and whoever reads the pods finds the verdict in each of them."""
+def test_every_gate_refuses_a_job_file_that_cannot_be_without_a_hub(
+    start: Callable[[str, int], Agent], tmp_path: Path
+) -> None:
     (tmp_path / Files.JOB).write_text(text(command=["torchrun"], gate={"enabled": False}))
     gates = [start("gate", node) for node in (0, 1)]
     hub = start("hub", 0)

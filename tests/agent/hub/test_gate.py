@@ -73,7 +73,6 @@ def check_in(node: int, address: str, home: str = "a", **facts: Any) -> CheckIn:
 
 
 def test_node_zero_is_where_the_others_reached_its_hub() -> None:
-    """Node 0 came by loopback; its address is what the other nodes used."""
     check_ins = {0: check_in(0, "127.0.0.1"), 1: check_in(1, "10.0.0.2"), 2: check_in(2, "10.0.0.3")}
 
     expected = {0: "10.0.0.1", 1: "10.0.0.2", 2: "10.0.0.3"}
@@ -81,7 +80,6 @@ def test_node_zero_is_where_the_others_reached_its_hub() -> None:
 
 
 def test_nodes_of_one_machine_keep_loopback() -> None:
-    """When everybody came by loopback there is no other address, and none is needed."""
     check_ins = {0: check_in(0, "127.0.0.1"), 1: check_in(1, "127.0.0.1")}
 
     assert {0: "127.0.0.1", 1: "127.0.0.1"} == gate.peer_addresses(check_ins, ["127.0.0.1"] * 2)
@@ -121,7 +119,6 @@ def test_a_named_interface_is_given_to_both_libraries_in_their_own_words() -> No
 def test_gloo_gets_loopback_only_where_it_finds_nothing_else(
     homes: str, bindable: bool | None, expected: dict[str, str]
 ) -> None:
-    """Only on one machine, and only when its own name leads to no address that it can use."""
     facts = {} if bindable is None else {"names": {"own_bindable": bindable}}
     check_ins = {node: check_in(node, "10.0.0.1", home, **facts) for node, home in enumerate(homes)}
 

@@ -157,8 +157,7 @@ def test_reports_of_nodes_that_came_after_all_are_ignored(job: Job) -> None:
         assert len(node.expect("mesh")["tasks"]) == 2
 
 
-def test_the_bundle_is_in_the_log(job: Job) -> None:
-    """What a finished pod's log holds is the same bundle that lies beside the job."""
+def test_the_bundle_in_the_log_is_the_one_beside_the_job(job: Job) -> None:
     plan = make_plan()
     hub = job.hub(plan)
     node = Node(job, 0)
@@ -175,7 +174,6 @@ def test_the_bundle_is_in_the_log(job: Job) -> None:
 
 
 def test_the_hub_listens_where_it_says(job: Job) -> None:
-    """hub.json names host, port and process; the port lies outside the ephemeral range."""
     hub = job.hub(make_plan())
     found = json.loads((job.folder("hub") / Files.HUB).read_text())
     children = Path(f"/proc/{hub.process.pid}/task/{hub.process.pid}/children").read_text().split()

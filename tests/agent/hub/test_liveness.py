@@ -33,7 +33,6 @@ from ddplaunch.agent.platforms.scheduler_log import SETTLE as TASKS_SETTLE
 
 
 def test_a_lost_node_ends_the_job_as_a_nodes_fault(hub: Hub) -> None:
-    """A connection that does not come back within CLOSED seconds: the node is named, at fault itself."""
     asyncio.run(hub.handler.lost(hub.wires[1]))  # type: ignore[arg-type]
     hub.ticks(CLOSED - 1)
     assert [] == hub.wires[0].got("end")
@@ -48,7 +47,6 @@ def test_a_lost_node_ends_the_job_as_a_nodes_fault(hub: Hub) -> None:
 
 
 def test_a_node_that_comes_back_is_not_lost(hub: Hub) -> None:
-    """A new connection of the same node in time, and nothing has happened."""
     asyncio.run(hub.handler.lost(hub.wires[1]))  # type: ignore[arg-type]
     hub.ticks(CLOSED - 1)
     hub.wires[1] = Wire()
@@ -100,7 +98,6 @@ def test_a_frozen_node_is_reported_early_and_given_up_at_kill_after(hub: Hub) ->
 
 
 def test_a_stuck_supervisor_is_not_lost_while_the_others_train(hub: Hub) -> None:
-    """Its node says nothing for a minute, and the other's ranks go on: nothing is wrong with the job."""
     hub.beats(*(replace(each, stuck_for=0.1, still_for=0.1) for each in HUNG))
     for _ in range(60):
         beats(hub, 0.5)

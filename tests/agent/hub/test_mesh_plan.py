@@ -14,7 +14,6 @@ SIZES = [*range(1, 300), 511, 512, 513, 1000, 1024, 4096]
 
 @pytest.mark.parametrize("nodes", range(1, mesh_plan.ALL_PAIRS + 1))
 def test_small_jobs_try_all_pairs(nodes: int) -> None:
-    """Up to the limit everybody tries everybody else."""
     assert [set(range(nodes)) - {n} for n in range(nodes)] == mesh_plan.partners(nodes)
 
 
@@ -30,7 +29,6 @@ def test_every_path_is_tried_in_both_directions() -> None:
 
 
 def test_large_jobs_cost_each_node_little() -> None:
-    """Above the limit a node has two partners for each doubling of the job, and a fixed number of others."""
     for nodes in SIZES:
         if nodes > mesh_plan.ALL_PAIRS:
             most = max(map(len, mesh_plan.partners(nodes)))
@@ -38,7 +36,6 @@ def test_large_jobs_cost_each_node_little() -> None:
 
 
 def test_every_node_is_tried_by_several() -> None:
-    """A bad node shows on a dozen paths at least, both to it and from it."""
     for nodes in SIZES:
         assert min(map(len, mesh_plan.partners(nodes))) >= min(12, nodes - 1)
 
@@ -101,7 +98,6 @@ def check_in(node: int, **ports: int) -> CheckIn:
 
 
 def test_the_master_port_is_tried_under_the_name_that_torch_will_use() -> None:
-    """Every node, node 0 included, tries the master port; peers are tried at their own addresses."""
     plan = JobPlan("j", 2, 1, [], [], master_addr="n0.cluster")
     check_ins = {0: check_in(0, responder=40000, master=29500), 1: check_in(1, responder=40001)}
 

@@ -41,8 +41,7 @@ def test_a_hub_that_cannot_write_its_address_ends_at_once(job: Job) -> None:
     assert "Is a directory" in hub.output
 
 
-def test_more_strangers_than_files(job: Job) -> None:
-    """They do not take all files that the hub may open: it drops them, and the nodes are let in."""
+def test_more_strangers_than_files_are_dropped_and_nodes_let_in(job: Job) -> None:
     plan = make_plan()
     hub = job.hub(plan, host=SimpleNamespace(words=["prlimit", "--nofile=100:100"]))
     with contextlib.ExitStack() as opened:
@@ -68,8 +67,7 @@ def test_facts_that_make_a_rule_fail_cost_neither_the_start_nor_a_connection(job
     assert 1 == hub.output.count("ValueError: '127.0.0.1/x' does not appear to be")
 
 
-def test_a_node_that_is_told_to_stop_alone(job: Job) -> None:
-    """As by a drain. It did come, and is neither called late nor present; the job ends without it."""
+def test_a_node_that_is_told_to_stop_alone_is_neither_late_nor_present(job: Job) -> None:
     first, second = gathered(job, make_plan())
     second.expect("mesh")
     second.channel.send("leave", {"why": "told to stop"})
@@ -79,8 +77,7 @@ def test_a_node_that_is_told_to_stop_alone(job: Job) -> None:
     assert "node 1 was told to stop, and the other nodes were not; node 0 is here" == verdict["sentence"]
 
 
-def test_a_job_that_is_told_to_stop_while_paths_are_tried(job: Job) -> None:
-    """All nodes are, one a moment after the other: it is nobody's fault."""
+def test_nodes_that_are_all_told_to_stop_are_nobodys_fault(job: Job) -> None:
     nodes = gathered(job, make_plan(nodes=3))
     for node in nodes:
         node.expect("mesh")

@@ -38,8 +38,7 @@ def crowd(job: Job, folder: Path, cut: int = 0) -> Any:
     return json.loads(done.stdout)
 
 
-def test_hundreds_of_nodes_are_released(job: Job, tmp_path: Path) -> None:
-    """All at once, and no node is sent more than its own part: a few paths, never a list of everybody."""
+def test_hundreds_of_nodes_are_released_and_sent_no_more_than_their_part(job: Job, tmp_path: Path) -> None:
     job.hub(PLAN)
 
     told = crowd(job, tmp_path)
@@ -52,7 +51,6 @@ def test_hundreds_of_nodes_are_released(job: Job, tmp_path: Path) -> None:
 
 
 def test_a_rack_that_is_cut_off_is_named_to_all(job: Job, tmp_path: Path) -> None:
-    """One verdict, which names the rack, reaches every node, those of the rack included."""
     hub = job.hub(PLAN)
 
     told = crowd(job, tmp_path, cut=NODES - 16)
@@ -71,7 +69,6 @@ class Limited:
 
 @pytest.mark.fault("files-too-few")
 def test_a_hub_that_cannot_hold_so_many_connections_says_so_at_once(job: Job) -> None:
-    """Before anybody comes, and with the number that it needs."""
     hub = job.hub(PLAN, host=Limited)
 
     assert hub.wait() == Exit.NODE_AT_FAULT

@@ -113,8 +113,7 @@ def hung_up(connection: socket.socket, seconds: float = 10.0) -> bool:
     return True
 
 
-def test_a_client_of_the_job_is_answered(hub: Hub) -> None:
-    """Messages of any size come back, in order."""
+def test_messages_of_any_size_come_back_in_their_order(hub: Hub) -> None:
     client = hub.connect()
     for size in (0, 10, 3_000_000):
         client.send("echo", {"data": "y" * size})
@@ -151,7 +150,6 @@ def test_a_calm_server_ticks_again_when_a_session_begins_or_ends(
     ids=["bytes", "brackets", "no proof"],
 )
 def test_garbage_is_refused_and_forgotten(hub: Hub, garbage: bytes) -> None:
-    """Bytes that are no proof get one plain refusal and a closed connection."""
     with hub.raw() as connection:
         connection.sendall(garbage)
         assert json.loads(read_line(connection)) == {"refused": "key"}
@@ -179,7 +177,6 @@ def test_a_client_of_another_version_learns_why_it_is_refused(hub: Hub) -> None:
 
 
 def test_a_wrong_key_is_refused_once_in_the_log(hub: Hub) -> None:
-    """Clients of another job are refused, and do not fill the log."""
     for _ in range(5):
         with pytest.raises(RefusedError):
             hub.connect(b"another job's key")
@@ -208,7 +205,6 @@ def test_many_strangers_suppress_no_other_complaint(hub: Hub) -> None:
 
 
 def test_a_line_without_end_is_cut_off(hub: Hub) -> None:
-    """Who has not proved himself may not make the hub hold more than its limit."""
     with hub.raw() as connection:
         with contextlib.suppress(OSError):
             for _ in range(10):
@@ -246,7 +242,6 @@ def test_a_client_that_authenticates_byte_by_byte_is_dropped_in_time(
 
 
 def test_a_slow_client_of_the_job_is_served(hub: Hub) -> None:
-    """Once proved, a client may take its time over a line, and holds up nobody."""
     slow = hub.connect()
     line = slow._seal.seal({"kind": "echo", "body": {"data": "slow"}})
     for start in range(0, len(line), 10):
@@ -259,7 +254,6 @@ def test_a_slow_client_of_the_job_is_served(hub: Hub) -> None:
 
 
 def test_a_recorded_connection_cannot_be_played_again(hub: Hub) -> None:
-    """What one client said to prove itself proves nothing on the next connection."""
     seal = Seal(KEY, 0, server=False)
     with hub.raw() as connection:
         seal.nonces = hub.nonce.encode()
@@ -291,14 +285,12 @@ def test_a_message_that_cannot_be_taken_ends_its_session_alone(hub: Hub, kind: s
 
 
 def test_a_failing_tick_does_not_stop_the_next(hub: Hub) -> None:
-    """The desk's first tick fails on purpose; the hub goes on ticking, and says so once."""
     wait_for(lambda: hub.handler.ticks > 5)
 
     assert 1 == sum("a mistake in the first tick" in line for line in hub.log)
 
 
 def test_a_client_that_never_reads_is_dropped(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the hub keeps for a client that does not read is bounded."""
     monkeypatch.setattr(server_module, "LONG", 4_000_000)
     client = hub.connect()
     client.send("flood", {})
@@ -308,8 +300,9 @@ def test_a_client_that_never_reads_is_dropped(hub: Hub, monkeypatch: pytest.Monk
     hub.still_serves()
 
 
-def test_a_thousand_connections_at_once(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A thousand clients of the job, and two hundred that say nothing, are all there at once and answered."""
+def test_a_thousand_clients_are_answered_beside_two_hundred_silent_strangers(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for side in ("transport.protocol", "hub.server"):
         monkeypatch.setattr(f"ddplaunch.agent.{side}.HELLO_SECONDS", BUSY * 30)
     raise_file_limit(6000)

@@ -64,7 +64,6 @@ def test_one_failure_stops_the_others(job: Job) -> None:
 
 
 def test_torch_that_is_missing_on_one_node_is_not_waited_for(job: Job) -> None:
-    """The others may take their time to import theirs; this one never will."""
     first, second = begun(job, 2)
     results(second, "started", error="ModuleNotFoundError: No module named 'torch'")
     first.expect("smoke-stop")
@@ -83,7 +82,6 @@ def test_a_node_that_never_answers_is_named(job: Job) -> None:
 
 
 def test_a_node_that_goes_away_is_missing_at_once(job: Job) -> None:
-    """As in the mesh."""
     first, second = begun(job, 2)
     second.channel.close()
 

@@ -210,7 +210,6 @@ def test_a_limit_that_was_extended_is_asked_for_again(jobs: Jobs, monkeypatch: p
 
 
 def test_ranks_without_a_handler_are_named(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And no longer, once they have it."""
     ends_in(monkeypatch, 60)
     hub = jobs.hub(signal=SIGNAL)
     hub.ticks(1)
@@ -310,15 +309,13 @@ def test_a_handler_may_end_its_rank_by_any_code(jobs: Jobs, signal: SignalPlan |
 
 
 def test_without_the_signal_a_failure_ends_them_at_once(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As for every job."""
     hub = failed(jobs, monkeypatch, signalled=False)
     hub.ticks(5)
 
     assert [Exit.WORKER_FAILED] == [end["exit_code"] for end in hub.wires[0].got("end")]
 
 
-def test_stop_takes_evidence_first(hub: Hub) -> None:
-    """Told to stop: evidence of all, then the end with its own code."""
+def test_a_job_that_is_stopped_gives_its_evidence_first(hub: Hub) -> None:
     asyncio.run(hub.handler.stop("cancelled"))
     assert [] == hub.wires[0].got("end")
     hub.answers(0, rank(0), rank(1))
@@ -374,7 +371,6 @@ def test_a_job_that_is_about_to_be_ended_is_told_how_far_it_was(hub: Hub) -> Non
 
 
 def test_a_job_that_hangs_when_its_time_is_over_is_called_hung(hub: Hub) -> None:
-    """More time would not have helped."""
     ending(hub)
     hub.answers(0, rank(0, in_evaluate(), called=16), rank(1))
     hub.answers(1, rank(2), rank(3))
@@ -383,7 +379,6 @@ def test_a_job_that_hangs_when_its_time_is_over_is_called_hung(hub: Hub) -> None
 
 
 def test_a_rank_that_fails_on_its_own_before_the_end_is_the_verdict(hub: Hub) -> None:
-    """A job may still fail by itself in the minute before its time limit."""
     ending(hub)
     hub.answers(0, rank(0), rank(1))
     hub.answers(1, rank(2), rank(3))

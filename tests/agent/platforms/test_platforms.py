@@ -1,4 +1,4 @@
-"""The record of each scheduler, and what a job gets that runs on none of them."""
+"""The record of each scheduler, what a job gets on none of them, and what its nodes and machines are called."""
 
 from __future__ import annotations
 

@@ -107,7 +107,6 @@ def test_a_sample_does_not_wait_for_a_rank_that_owes_an_older_answer(program: Si
 
 
 def test_a_sample_does_not_wait_for_a_rank_that_is_gone(program: SimpleNamespace) -> None:
-    """Its line closes with it."""
     program.poller.ask()
     program.end.close()
     program.hooks.listen(BUSY * 5.0)

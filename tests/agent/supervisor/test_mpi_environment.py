@@ -34,8 +34,9 @@ SECONDS = BUSY * 60.0
         ({"PMI_RANK": "", "SLURM_LOCALID": "0"}, None),
     ],
 )
-def test_the_rank_that_a_launcher_gave(environment: dict[str, str], expected: object) -> None:
-    """Every launcher has variables of its own for it; torch's are none of them."""
+def test_every_launcher_has_its_own_variables_for_a_rank(
+    environment: dict[str, str], expected: object
+) -> None:
     assert expected == launch_options.mpi_numbers(environment)
 
 
@@ -50,7 +51,6 @@ def test_the_rank_that_a_launcher_gave(environment: dict[str, str], expected: ob
     ],
 )
 def test_launchers_are_known_by_name(command: str, expected: bool) -> None:
-    """`ddplaunch run -- mpirun …` has several ranks, `ddplaunch run -- python …` has one."""
     assert expected == launch_options.is_mpi_launcher([command, "-n", "2"])
 
 
@@ -89,7 +89,6 @@ def test_on_slurm_what_sets_up_pmix_is_kept(name: str) -> None:
 
 
 def test_on_slurm_what_the_job_file_sets_is_kept() -> None:
-    """Its `env` is nobody's step."""
     plan = JobPlan("job", 3, 2, ["srun", "{keeper}"], ["true"], keepers=True, env={"SLURM_CPU_BIND": "none"})
     given = {"SLURM_JOB_ID": "7", "SLURM_CPU_BIND": "none"}
 
@@ -97,7 +96,6 @@ def test_on_slurm_what_the_job_file_sets_is_kept() -> None:
 
 
 def test_the_users_own_settings_of_mpi_go_before() -> None:
-    """What we set is a default, as all variables of the trainer."""
     name = "OMPI_MCA_hwloc_base_binding_policy"
 
     assert ("none", "core") == (
@@ -213,7 +211,6 @@ def test_a_rank_of_another_node_that_fails_is_named(job: Job) -> None:
 
 @pytest.mark.processes
 def test_without_mpirun_the_job_ends_at_the_gate(job: Job) -> None:
-    """Node 0 has to have it."""
     job.start(SAYS, env={"PATH": "/nowhere"})
 
     assert Exit.MISCONFIGURED == job.end()
@@ -225,7 +222,6 @@ def test_without_mpirun_the_job_ends_at_the_gate(job: Job) -> None:
 @pytest.mark.whole
 @pytest.mark.processes
 def test_nothing_is_left_when_the_host_is_killed(job: Job) -> None:
-    """mpirun, keepers and ranks of all nodes end with it."""
     job.start(
         "import os, time\nopen(f'up-{os.environ[\"RANK\"]}', 'w')\ntime.sleep(60)", watchdog=WatchdogPlan()
     )

@@ -23,7 +23,7 @@ from ddplaunch.agent.supervisor.ranks import Rank
 from ddplaunch.agent.system import proc
 
 
-def test_a_rank_that_is_known_only_after_its_end(tmp_path: Path) -> None:
+def test_a_rank_that_is_known_only_after_its_end_has_its_exit_code(tmp_path: Path) -> None:
     """It is the launch command itself, whose exit code somebody has seen: a busy supervisor looks late."""
     nobody: Any = SimpleNamespace(launch_log=str(tmp_path / "launch.log"), streams=None)
     tracker = RankTracker(JobPlan("trial", 1, None, [], ["train.py"]), 0, nobody, nobody, nobody)
@@ -163,7 +163,6 @@ def test_a_rank_that_starts_late_is_of_the_same_attempt(tracker: RankTracker, wo
 
 
 def test_torchruns_count_of_restarts_is_read_from_its_workers(workers: Workers) -> None:
-    """It tells each worker; what another launcher starts has none."""
     count = {"TORCHELASTIC_RESTART_COUNT": "1", "TORCHELASTIC_MAX_RESTARTS": "3"}
     plain = Rank(0, 0, workers.begin({"RANK": "0"}).pid)
     rank = Rank(0, 0, workers.begin({"RANK": "0", **count}).pid)
@@ -173,7 +172,6 @@ def test_torchruns_count_of_restarts_is_read_from_its_workers(workers: Workers) 
 
 
 def test_ranks_that_go_to_one_place_share_a_look_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each gets what was found, but for one that has called again meanwhile."""
     looked: list[Rendezvous] = []
     real = rendezvous.look_up
 
@@ -201,8 +199,9 @@ def test_ranks_that_go_to_one_place_share_a_look_up(monkeypatch: pytest.MonkeyPa
     assert ranks[3].rendezvous == again
 
 
-def test_ranks_that_have_used_up_all_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is known of where one goes, and the supervisor goes on."""
+def test_without_a_free_thread_nothing_is_looked_up_and_the_supervisor_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     refuse_threads(monkeypatch)
     asked, rank = rendezvous.Lookups(), Rank(0, 0, os.getpid())
     made = rank.rendezvous = Rendezvous(at=1.0, method="env", address="localhost", port=1)

@@ -127,8 +127,7 @@ def test_what_a_rank_has_done_is_known_though_gloos_threads_overtake_one_another
     assert called - done == (evaluates == 0)
 
 
-def test_a_hang_after_good_steps(node: Node, hub: Hub) -> None:
-    """Phases in order, counters that grow; then who waits, who stands where, and what each has called."""
+def test_of_a_hang_after_good_steps_it_is_known_who_waits_and_who_stands_where(node: Node, hub: Hub) -> None:
     train(node, EVALUATES, hub)
 
     def stuck() -> bool:
@@ -175,8 +174,7 @@ def test_a_hang_after_good_steps(node: Node, hub: Hub) -> None:
     assert "Root Cause" not in node.output
 
 
-def test_a_rank_that_raises(node: Node) -> None:
-    """Without a hub: our verdict names the culprit, and torchrun's own report is not shown."""
+def test_without_a_hub_our_verdict_is_shown_and_torchruns_report_is_not(node: Node) -> None:
     program = HEAD + (
         "dist.init_process_group('gloo')\ntensor = torch.ones(4)\ndist.all_reduce(tensor)\n"
         "if rank == 1:\n    raise ValueError('corrupt batch')\ndist.all_reduce(tensor)\n"
@@ -215,8 +213,7 @@ def test_the_victims_stand_where_they_stood(node: Node, hub: Hub) -> None:
     assert found[0].exit.by_us is True
 
 
-def test_a_restart_is_a_new_round(node: Node, hub: Hub) -> None:
-    """torchrun starts its workers again: the second round is watched anew, and ends well."""
+def test_a_restart_by_torchrun_is_watched_anew(node: Node, hub: Hub) -> None:
     # Without a process group: Gloo in torch 2.15 does not always find its peers again in a second round.
     program = (
         "import os, time\n"
@@ -242,7 +239,6 @@ def test_a_restart_is_a_new_round(node: Node, hub: Hub) -> None:
     ],
 )
 def test_nothing_outlives_the_real_torchrun(node: Node, victim: str) -> None:
-    """Kill any one of them: every process is gone, the hung rank too."""
     train(node, HEAD + "print(os.getpid(), flush=True)\ntime.sleep(300)\n", None)
     wait_for(lambda: node.output.count("[0/1]") + node.output.count("[0/0]") == 2, START)
     rank = int(next(line for line in node.output.splitlines() if line.startswith("[0/1]")).split()[1])
@@ -256,7 +252,6 @@ def test_nothing_outlives_the_real_torchrun(node: Node, victim: str) -> None:
 
 
 def test_the_users_own_log_folder_is_kept(node: Node, hub: Hub) -> None:
-    """`--log-dir` goes where the user wants it, and we read it there."""
     logs = node.folder / "mine"
     train(node, "print('hello')\n", hub, 2, f"--log-dir={logs}")
 
@@ -298,8 +293,7 @@ for step in range(10_000):
 
 
 @pytest.mark.whole
-def test_the_pace_of_a_healthy_job(node: Node, hub: Hub) -> None:
-    """What a step takes, as the program itself measures it, and which rank waits for the other."""
+def test_the_pace_of_a_healthy_job_is_what_the_program_itself_measures(node: Node, hub: Hub) -> None:
     train(node, STEPS, hub)
 
     def paces() -> dict[int, RankPace]:

@@ -1,4 +1,4 @@
-"""Two ends of a real connection: what passes, what is refused, and what a stranger looks like."""
+"""Two ends of a real connection: addresses, what passes and is refused, and what a stranger looks like."""
 
 from __future__ import annotations
 

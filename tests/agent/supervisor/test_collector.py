@@ -1,4 +1,4 @@
-"""When a node asks NCCL. The rank is a process that listens as NCCL does and gives a recorded answer."""
+"""What a node collects of its ranks, and when it asks NCCL of one that listens as NCCL does."""
 
 from __future__ import annotations
 
@@ -103,7 +103,6 @@ def _free_port() -> int:
 
 
 def test_at_the_end_of_a_hang_nccl_is_asked_once(trial: Trial) -> None:
-    """Its answer is part of the evidence."""
     found, written = trial.collect("deadline")
 
     assert found.ras is not None
@@ -118,13 +117,11 @@ def test_before_the_end_it_is_not_asked(trial: Trial, why: str) -> None:
 
 
 def test_a_job_that_moves_is_not_asked(trial: Trial) -> None:
-    """Progress since the order was given is a reason to go on."""
     found, written = trial.collect("deadline", still=0.0)
     assert (None, b"") == (found.ras, written)
 
 
-def test_one_node_asks(trial: Trial) -> None:
-    """One rank answers for all nodes."""
+def test_one_node_asks_for_all(trial: Trial) -> None:
     found, written = trial.collect("deadline", node=1)
     assert (None, b"") == (found.ras, written)
 
@@ -144,10 +141,6 @@ class Model:
         time.sleep(60)
 Model().stand()
 """
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(py_spy.find(sys.executable) is None, reason="py-spy is not installed"),
-]
 
 
 class LateHooks:
@@ -167,6 +160,8 @@ class LateHooks:
         time.sleep(timeout)
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(py_spy.find(sys.executable) is None, reason="py-spy is not installed")
 def test_a_hook_that_answers_after_py_spy_shows_no_movement(tmp_path: Path) -> None:
     """To py-spy the same place is Model.stand, and to the hook it is stand."""
     program = tmp_path / "train.py"

@@ -1,4 +1,4 @@
-"""CPUs that do not suffice keep no job from starting, and are told before anybody wonders why it is slow."""
+"""A node with too few CPUs, too little room for threads or a disk that fills up."""
 
 from __future__ import annotations
 
@@ -22,10 +22,9 @@ from ddplaunch.agent.contract import Exit, Files
         (1, "3", "for 1 rank of 3 threads; threads will take turns: lower OMP_NUM_THREADS"),
     ],
 )
-def test_a_node_with_fewer_cpus_than_its_ranks_keep_busy(
+def test_a_node_with_fewer_cpus_than_its_ranks_keep_busy_is_named(
     job: Job, ranks: int, threads: str, said: str
 ) -> None:
-    """It is named, with what is short; the other one has enough."""
     one_cpu = SimpleNamespace(words=["taskset", "--cpu-list", str(min(os.sched_getaffinity(0)))])
     plan = make_plan(nproc_per_node=ranks, env={"OMP_NUM_THREADS": threads} if threads else {})
     hub = job.hub(plan)
@@ -38,7 +37,7 @@ def test_a_node_with_fewer_cpus_than_its_ranks_keep_busy(
 
 @pytest.mark.fault("threads-too-few")
 @pytest.mark.parametrize("limit", [3, *(pytest.param(limit, marks=pytest.mark.whole) for limit in (1, 12))])
-def test_a_node_that_has_no_room_for_its_ranks(job: Job, limit: int) -> None:
+def test_a_node_that_has_no_room_for_its_ranks_is_named(job: Job, limit: int) -> None:
     """Its gate can start none of its own threads either, or only some, and says so all the same."""
     plan = make_plan(nproc_per_node=8)
     with group_of(limit) as words:
@@ -51,8 +50,7 @@ def test_a_node_that_has_no_room_for_its_ranks(job: Job, limit: int) -> None:
     hub.says("threads-too-few: node 1: ")
 
 
-def test_a_disk_that_fills_up_behind_its_check(job: Job, tmp_path: Path) -> None:
-    """The node's settings are written all the same: its supervisor then says what it cannot write."""
+def test_settings_are_written_though_the_disk_fills_up_behind_its_check(job: Job, tmp_path: Path) -> None:
     plan = make_plan(nodes=2)
     with small_disk(tmp_path / "node-1", 40 << 20) as disk:
         hub = job.hub(plan)
