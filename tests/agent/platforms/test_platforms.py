@@ -1,4 +1,4 @@
-"""The record of each scheduler, what a job gets on none of them, and what its nodes and machines are called."""
+"""The record of each scheduler, what a job gets on none of them, and how its nodes are called."""
 
 from __future__ import annotations
 
