@@ -166,7 +166,7 @@ BROKEN_STARTS = {
     "store-shared": "gate/test_shared.py::test_another_jobs_store_on_the_master_port_is_told_with_its_job",
     "ip-family-mixed": "gate/test_families.py::test_an_ipv6_address_that_swallows_packets_is_a_verdict",
     "environment-differs": "gate/test_environment.py::test_nccls_own_file_counts_as_a_nodes_environment",
-    "key-differs": "join/test_run.py::test_a_node_with_another_key_cannot_join",
+    "key-differs": "join/test_run.py::test_a_node_with_another_key_cannot_join_and_reads_why",
     "version-differs": "gate/test_software.py::test_the_node_with_another_torch_is_named_without_imports",
     "shm-too-small": "gate/test_network.py::test_the_node_whose_shared_memory_is_small_is_named",
     "image-lacks": "gate/test_software.py::test_a_python_without_torch_is_named_before_torchrun_fails",

@@ -32,7 +32,6 @@ def calls(supervisor: Supervisor, program: str) -> list[list[Collective]]:
 
 
 def test_a_killed_rank_leaves_the_call_in_which_it_stood(supervisor: Supervisor) -> None:
-    """SIGKILL in a recv: function, peer and the user's line are there, and what came before it."""
     mine, other = calls(
         supervisor,
         """
@@ -65,8 +64,7 @@ for length in (4, 64 if rank else 16):
     assert {"entered", "raised"} >= {its[-1].state for its in found}
 
 
-def test_torch_is_as_it_was(supervisor: Supervisor) -> None:
-    """Name, module, signature and results are torch's; torch.compile makes one graph of a step as before."""
+def test_torchs_functions_look_and_answer_and_compile_as_before(supervisor: Supervisor) -> None:
     found = calls(
         supervisor,
         """
@@ -118,8 +116,7 @@ dist.monitored_barrier(group)
         ]
 
 
-def test_processes_that_call_nothing_leave_nothing(supervisor: Supervisor) -> None:
-    """No file for a program that only imports torch.distributed."""
+def test_a_program_that_calls_nothing_leaves_no_file(supervisor: Supervisor) -> None:
     code, _, err = supervisor.run("import torch.distributed")
 
     assert (code, err) == (0, "")
@@ -144,8 +141,7 @@ def dumped(supervisor: Supervisor, program: str) -> HookMessage:
     return supervisor.ask(supervisor.line("rank"), "dump")
 
 
-def test_call_sites_are_not_worth_an_import_of_the_compiler(supervisor: Supervisor) -> None:
-    """torch would import it, for seconds, in the middle of the program: the dump comes without them."""
+def test_call_sites_are_not_worth_an_import_of_torchs_compiler(supervisor: Supervisor) -> None:
     seen = "time.sleep(2)\nopen(str('torch._inductor' in sys.modules), 'w')\ntime.sleep(60)"
     answer = dumped(supervisor, PROGRAM.replace("time.sleep(60)", seen))
     dump = answer["recorders"]["gloo"]
@@ -154,8 +150,7 @@ def test_call_sites_are_not_worth_an_import_of_the_compiler(supervisor: Supervis
     supervisor.until((supervisor.folder / "False").exists, 60)
 
 
-def test_call_sites_come_where_the_compiler_is_loaded(supervisor: Supervisor) -> None:
-    """The user's own line alone is left of torch's stack; the newest 64 of each group have it."""
+def test_call_sites_are_the_users_own_lines_where_the_compiler_is_loaded(supervisor: Supervisor) -> None:
     dump = dumped(supervisor, "import torch._inductor.codecache" + PROGRAM)["recorders"]["gloo"]
     found = flight.collectives(dump)
 

@@ -33,8 +33,7 @@ from ddplaunch.agent.local import host
 WAITS = "import time; print('it runs', flush=True); time.sleep(60)"
 
 
-def test_a_job_runs_to_its_end(job: Job) -> None:
-    """A command that ends well is a job that ends well, and its output and status are there to be read."""
+def test_a_job_that_ends_well_leaves_its_output_and_status(job: Job) -> None:
     job.start(PRINTS)
 
     assert job.end() == Exit.OK
@@ -44,16 +43,14 @@ def test_a_job_runs_to_its_end(job: Job) -> None:
     assert job.processes() == []
 
 
-def test_the_key_is_private(job: Job) -> None:
-    """Nobody else may read the key by which the job's processes know one another."""
+def test_nobody_else_may_read_the_key_of_a_job(job: Job) -> None:
     job.start(PRINTS)
     job.end()
 
     assert (job.folder / Files.KEY).stat().st_mode & 0o777 == 0o600
 
 
-def test_a_failing_command_is_a_failed_job(job: Job) -> None:
-    """The job's exit code says that a worker failed, whatever number the worker ended with."""
+def test_whatever_code_a_worker_ends_with_the_job_has_failed(job: Job) -> None:
     job.start("raise SystemExit(7)")
 
     assert job.end() == Exit.WORKER_FAILED
@@ -61,8 +58,7 @@ def test_a_failing_command_is_a_failed_job(job: Job) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_signal_stops_the_job(job: Job, number: int) -> None:
-    """A job told to stop ends as stopped, and nothing of it goes on."""
+def test_a_signal_stops_the_job_and_all_of_it(job: Job, number: int) -> None:
     job.start(WAITS)
     wait_for(job.runs)
     assert job.process is not None
@@ -82,8 +78,7 @@ def test_a_signal_stops_the_job(job: Job, number: int) -> None:
         [signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGINT, signal.SIGINT],
     ],
 )
-def test_many_signals_stop_it_as_one_does(job: Job, numbers: list[signal.Signals]) -> None:
-    """However often it is told to stop: the exit code is the same, and the evidence is there."""
+def test_many_signals_stop_a_job_as_one_does(job: Job, numbers: list[signal.Signals]) -> None:
     job.start(WAITS)
     wait_for(job.runs)
     assert job.process is not None
@@ -100,8 +95,7 @@ def test_many_signals_stop_it_as_one_does(job: Job, numbers: list[signal.Signals
     assert job.processes() == []
 
 
-def test_a_second_ctrl_c_does_not_wait_for_a_deaf_command(job: Job) -> None:
-    """A command that ignores SIGTERM has 30 seconds after one signal, and none after two of Ctrl-C."""
+def test_a_second_ctrl_c_does_not_wait_for_a_command_that_ignores_sigterm(job: Job) -> None:
     job.start(f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {WAITS}")
     wait_for(job.runs)
     assert job.process is not None
@@ -117,8 +111,7 @@ def test_a_second_ctrl_c_does_not_wait_for_a_deaf_command(job: Job) -> None:
 
 
 @pytest.mark.parametrize("seconds", [0.3, 0.6, 0.9])
-def test_it_is_stopped_before_the_command_runs(job: Job, seconds: float) -> None:
-    """While hub and gate are on their way, too: the command is not started any more."""
+def test_a_job_that_is_stopped_at_its_start_never_runs_its_command(job: Job, seconds: float) -> None:
     job.start(WAITS)
     wait_for(lambda: (job.folder / Files.RUN).exists())
     assert job.process is not None
@@ -159,8 +152,7 @@ def test_a_disk_that_fills_up_ends_no_training(job: Job, tmp_path: Path) -> None
         assert job.processes() == []
 
 
-def test_what_it_prints_to_a_full_disk_waits_for_room(job: Job, tmp_path: Path) -> None:
-    """Its standard output is a file, as in a batch script: that ends no training either."""
+def test_what_a_job_prints_to_a_full_disk_waits_for_room(job: Job, tmp_path: Path) -> None:
     release = tmp_path / "release"
     with small_disk(tmp_path / "disk", 1 << 16) as disk:
         with open(disk / "log", "ab") as log:
@@ -177,7 +169,6 @@ def test_what_it_prints_to_a_full_disk_waits_for_room(job: Job, tmp_path: Path) 
 
 
 def test_nothing_outlives_a_killed_host(job: Job) -> None:
-    """SIGKILL gives the host no chance to tidy up, and still hub, supervisor and command end."""
     job.start(WAITS)
     wait_for(job.runs)
     assert job.process is not None
@@ -187,8 +178,7 @@ def test_nothing_outlives_a_killed_host(job: Job) -> None:
     wait_for(lambda: job.processes() == [])
 
 
-def test_the_gate_alone_starts_nothing(job: Job) -> None:
-    """A check-up ends when the way is clear, before any command has run."""
+def test_a_gate_alone_ends_without_starting_the_command(job: Job) -> None:
     job.start(PRINTS, "--gate-only")
 
     assert job.end() == Exit.OK
@@ -197,7 +187,6 @@ def test_the_gate_alone_starts_nothing(job: Job) -> None:
 
 
 def test_a_nodes_fault_is_tried_again_as_often_as_asked(job: Job) -> None:
-    """With one retry a job whose gate port is taken is tried twice; the first attempt stays to be read."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -210,15 +199,15 @@ def test_a_nodes_fault_is_tried_again_as_often_as_asked(job: Job) -> None:
 
 
 def test_a_failure_of_the_program_is_never_tried_again(job: Job) -> None:
-    """It would fail again, whatever the job file asks for otherwise."""
     job.start("raise SystemExit(7)", retries=3, retry_hangs=True)
 
     assert job.end() == Exit.WORKER_FAILED
     assert (job.status().attempt, (job.folder / "run-0").exists()) == (0, False)
 
 
-def test_the_ranks_find_the_folder_that_the_job_file_names(job: Job, tmp_path: Path) -> None:
-    """It is made where it is missing; without one, a folder of the job's own is there."""
+def test_the_ranks_find_the_folder_that_the_job_file_names_or_one_of_the_jobs_own(
+    job: Job, tmp_path: Path
+) -> None:
     program = "import os; open(os.path.join(os.environ['DDPLAUNCH_RESUME_DIR'], 'a.pt'), 'w').close()"
     job.start(program, resume_dir=str(tmp_path / "kept" / "digits"))
 
@@ -244,7 +233,6 @@ signal.signal(signal.SIGTERM, write)
     ],
 )
 def test_a_stopped_job_says_whether_it_wrote_a_checkpoint(job: Job, program: str, said: str) -> None:
-    """The ranks had the time; what they made of it is in the job's log, its status and its bundle."""
     job.start(program, resume_args=["--resume"])
     wait_for(job.runs)
     assert job.process is not None
@@ -259,7 +247,6 @@ def test_a_stopped_job_says_whether_it_wrote_a_checkpoint(job: Job, program: str
 
 
 def test_a_closed_terminal_ends_no_training(job: Job) -> None:
-    """Output that nobody reads any more is still written to the log, and the job ends as it would have."""
     release = job.folder / "release"
     program = f"{waits_for(release)}\nprint('end')"
     reading, writing = os.pipe()
@@ -281,10 +268,9 @@ RECIPIENT = NotifyPlan(webhook={"env": "THE_URL"})
     ("program", "code", "end"),
     [(PRINTS, Exit.OK, "test has finished"), ("raise SystemExit(7)", Exit.WORKER_FAILED, "test has failed")],
 )
-def test_the_end_is_told(
+def test_the_end_is_told_once_and_no_file_has_the_url(
     job: Job, program: str, code: int, end: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once, and of a healthy job nothing else; no file of the job has the URL."""
     with webhook() as server:
         monkeypatch.setenv("THE_URL", server.url)
         job.start(program, notify=[RECIPIENT])
@@ -297,12 +283,12 @@ def test_the_end_is_told(
 
 
 def test_the_hub_has_time_for_its_last_messages() -> None:
-    """Who ends a hub that does not end by itself waits for longer."""
     assert notify.AT_END + 10 <= host.HUB_END
 
 
-def test_a_webhook_that_hangs_delays_no_job(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    """But for the few seconds at its end; the hub's log says that it was not told."""
+def test_a_webhook_that_hangs_delays_a_job_by_seconds_at_its_end(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with webhook("slow") as server:
         monkeypatch.setenv("THE_URL", server.url)
         begun = time.monotonic()
@@ -323,8 +309,7 @@ def kill_gate(job: Job, node: int) -> bool:
     return False
 
 
-def test_a_node_that_is_lost_at_the_gate_is_left_out(job: Job) -> None:
-    """Two of three suffice: they run to their end, and the job's result is theirs."""
+def test_a_node_that_is_lost_at_the_gate_is_left_out_where_the_rest_suffices(job: Job) -> None:
     job.start(PRINTS, nodes=3, min_nodes=2, names=["127.0.0.1"] * 3)
     wait_for(lambda: kill_gate(job, 2))
 

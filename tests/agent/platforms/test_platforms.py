@@ -15,22 +15,19 @@ from ddplaunch.agent.system.subjects import node, nodes
 
 
 @pytest.mark.parametrize("name", ["", "local", "toyqueue"])
-def test_what_is_not_known_counts_as_plain_machines(name: str) -> None:
-    """A target of another package, and a bundle that says nothing, get advice that fits any machine."""
+def test_a_platform_that_is_not_known_gets_the_advice_for_plain_machines(name: str) -> None:
     assert platforms.named(name) is PLAIN
     assert "ask somebody" == PLAIN.hint("missing", "ask somebody")
 
 
 @pytest.mark.parametrize("platform", [SLURM, KUBERNETES])
-def test_a_scheduler_gives_its_own_advice(platform: platforms.Platform) -> None:
-    """Its commands come first; where it has none, the rule's own words stay."""
+def test_a_schedulers_own_commands_come_first_in_its_advice(platform: platforms.Platform) -> None:
     assert platforms.named(platform.name) is platform
     assert "ask somebody" != platform.hint("missing", "ask somebody")
     assert "ask somebody" == platform.hint("no such kind", "ask somebody")
 
 
 def test_names_that_a_service_gives_may_come_late() -> None:
-    """Only there a missing name is no mistake yet."""
     assert KUBERNETES.name_delay is not None
     assert SLURM.name_delay is None
 
@@ -48,8 +45,7 @@ W = {0: "w0", 1: "w1", 2: "w2"}
         (f"{node(3, D)} has no machine, eth0 1 (eth0)", "node 3 (d-3) has no machine, eth0 1 (eth0)"),
     ],
 )
-def test_a_machine_is_named_where_its_node_is_named_first(said: str, shown: str) -> None:
-    """Whoever has to mend it needs the machine; a second time it would be noise."""
+def test_a_machine_is_named_once_where_its_node_is_named_first(said: str, shown: str) -> None:
     verdict = Verdict("node-missing", said, "gate")
     assert shown == verdict.on(W).sentence
     assert verdict.on(W) == verdict.on(W).on({1: "elsewhere"})
@@ -58,21 +54,20 @@ def test_a_machine_is_named_where_its_node_is_named_first(said: str, shown: str)
 
 
 @pytest.mark.parametrize(("machine", "added"), [("w1", " on w1"), ("", ""), (socket.gethostname(), "")])
-def test_a_host_is_a_pod_on_a_machine(machine: str, added: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Elsewhere it is the machine itself, as for a pod that has its machine's network."""
+def test_a_pod_is_named_with_its_machine_but_where_it_has_the_machines_network(
+    machine: str, added: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(Env.MACHINE, machine)
     assert socket.gethostname() + added == physical_host.host()
 
 
-def test_only_who_was_heard_of_is_known_to_be_somewhere() -> None:
-    """A node's status begins with its name alone."""
+def test_a_node_that_was_not_heard_of_is_on_no_machine() -> None:
     assert {1: "w1"} == physical_host.known_machines(
         [NodeStatus(0, "d-0"), NodeStatus(1, "d-1 on w1"), NodeStatus(2)]
     )
 
 
-def test_ranks_are_on_machines_too() -> None:
-    """Their verdicts speak of ranks, and a line below says where these are."""
+def test_verdicts_of_ranks_name_machines_in_a_line_below() -> None:
     names = [f"d-{node}.d.lab.svc.cluster.local" for node in range(2)]
     verdict = Verdict("rank-failed", "rank 1 raised", "run", nodes=[1], ranks=[1])
     lines = verdict_text.block([verdict], True, physical_host.names_with_machines(names, {1: "w1"}))
