@@ -102,16 +102,21 @@ def test_no_line_is_invented_where_there_is_none(tmp_path: Path, number: int) ->
 
 def test_a_file_that_has_changed_since_the_start_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "train.py"
-    path.write_text("with lock:\n")
+    path.write_text("while True:\n    step()\n")
+    written = path.stat().st_mtime
 
-    assert "" == line(str(path), 1, path.stat().st_mtime - 1)
+    assert "while True:" == line(str(path), 1, written + 1)
+    assert [[1, 2]] == source_lines.read_loops(str(path), written + 1)
+    assert "" == line(str(path), 1, written - 1)
+    assert source_lines.read_loops(str(path), written - 1) is None
 
 
-def test_what_is_no_regular_file_is_not_read(tmp_path: Path) -> None:
-    path = tmp_path / "train.py"
-    os.mkfifo(path)
+def test_what_is_no_regular_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
 
-    assert "" == line(str(path), 1, NOW + 3600)
+    assert "" == line(str(tmp_path / "pipe"), 1, NOW + 3600)
+    assert source_lines.read_loops(str(tmp_path / "pipe"), NOW + 3600) is None
+    assert source_lines.read_loops(str(tmp_path / "none"), NOW + 3600) is None
 
 
 def test_storage_that_does_not_answer_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +149,7 @@ values = [each for each in values]
 """
 
 
-def test_the_collective_of_a_loop_is_in_its_body_alone(tmp_path: Path) -> None:
+def test_a_loop_is_known_by_its_first_and_its_last_line(tmp_path: Path) -> None:
     path = tmp_path / "train.py"
     path.write_text(PROGRAM)
 
@@ -160,24 +165,5 @@ def test_what_is_no_program_is_unknown(text: str, tmp_path: Path) -> None:
     """Also what is too long to be read in passing."""
     path = tmp_path / "train.py"
     path.write_text(text)
-
-    assert source_lines.read_loops(str(path), time.time() + 1) is None
-
-
-def test_loops_of_a_file_that_was_changed_since_are_unknown(tmp_path: Path) -> None:
-    path = tmp_path / "train.py"
-    path.write_text(PROGRAM)
-    os.utime(path, (1000, 1000))
-
-    assert (True, None, None) == (
-        bool(source_lines.read_loops(str(path), 1001)),
-        source_lines.read_loops(str(path), 999),
-        source_lines.read_loops(str(tmp_path / "none.py"), 1001),
-    )
-
-
-def test_a_program_that_is_read_from_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
-    path = tmp_path / "train.py"
-    os.mkfifo(path)
 
     assert source_lines.read_loops(str(path), time.time() + 1) is None
