@@ -14,10 +14,10 @@ import pytest
 from tests.agent.gate.clusters import Cluster, Make, MakeCluster
 from tests.agent.gate.hosts import Host
 from tests.agent.gate.jobs import Job, make_plan
+from tests.agent.gate.torches import TORCH
 
 from ddplaunch.agent.contract import Exit
 
-TORCH = str(Path(__file__).resolve().parents[3] / ".venv" / "bin" / "python")
 SUM = """
 import datetime, torch, torch.distributed as dist
 dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=20))

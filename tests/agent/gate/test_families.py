@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.agent.gate.clusters import MASTER_PORT, Cluster, MakeCluster
 from tests.agent.gate.hosts import Host, run
+from tests.agent.gate.torches import TORCH
 
 from ddplaunch.agent.contract import Exit
 
-TORCH = str(Path(__file__).resolve().parents[3] / ".venv" / "bin" / "python")
 STORE = """
 import datetime, sys, torch.distributed as dist
 where = ("n0", 29500, None, sys.argv[1] == "server", datetime.timedelta(seconds=10))

@@ -5,19 +5,17 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.agent.gate.clusters import Cluster, MakeCluster
 from tests.agent.gate.devices import add
 from tests.agent.gate.hosts import Host
+from tests.agent.gate.torches import TORCH
 
 from ddplaunch.agent.contract import Exit, Files, RendezvousSettings, codec
 from ddplaunch.agent.interfaces import library
 
-ROOT = Path(__file__).resolve().parents[3]
-TORCH = str(ROOT / ".venv" / "bin" / "python")
 NCCL, GLOO = "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"
 WRONG = [pytest.mark.fault("gloo-interface-wrong"), pytest.mark.whole]
 SUM = """

@@ -11,10 +11,10 @@ import pytest
 from tests.agent.gate.clusters import GATE_PORT, MASTER_PORT, Cluster, MakeCluster
 from tests.agent.gate.hosts import Host
 from tests.agent.gate.jobs import Agent, Job, make_plan
+from tests.agent.gate.torches import TORCH
 
 from ddplaunch.agent.contract import Env, Exit
 
-TORCH = str(Path(__file__).resolve().parents[3] / ".venv" / "bin" / "python")
 STORE = """
 import sys, torch.distributed as dist
 store = dist.TCPStore("127.0.0.1", int(sys.argv[1]), None, True, wait_for_workers=False)

@@ -14,14 +14,13 @@ from tests.agent.gate.clusters import GATE_PORT, MASTER_PORT, Cluster, Make, Mak
 from tests.agent.gate.devices import add
 from tests.agent.gate.hosts import Host
 from tests.agent.gate.jobs import Agent, Job, make_plan, wait_for
+from tests.agent.gate.torches import TORCH
 
 from ddplaunch.agent.contract import Exit, Files, GatePlan
 from ddplaunch.agent.diagnosis.gate import smoke_test
 from ddplaunch.agent.gate import smoke
 from ddplaunch.agent.system import processes
 
-ROOT = Path(__file__).resolve().parents[3]
-TORCH = str(ROOT / ".venv" / "bin" / "python")
 GLOO = "GLOO_SOCKET_IFNAME"
 ALONE = {"smoke_test": True, "skip": ["mesh"]}
 """Nothing but the smoke test looks at the network."""
