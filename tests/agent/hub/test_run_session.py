@@ -21,8 +21,7 @@ from ddplaunch.agent.hub.evidence import LATE, dump_room
 
 def test_a_hang_is_a_notice_to_all_nodes_and_ends_none(hub: Hub) -> None:
     hub.beats(*HUNG)
-    hub.answers(0, rank(0, in_evaluate(), called=16), rank(1))
-    hub.answers(1, rank(2), rank(3))
+    hub.both_answer(rank(0, in_evaluate(), called=16))
 
     for wire in hub.wires:
         (notice,) = wire.got("notice")
@@ -57,8 +56,7 @@ def test_a_node_that_does_not_answer_is_named(hub: Hub) -> None:
 
 def test_at_kill_after_fresh_evidence_is_judged_before_the_end(hub: Hub) -> None:
     hub.beats(*HUNG)
-    hub.answers(0, rank(0, in_evaluate(), called=16), rank(1))
-    hub.answers(1, rank(2), rank(3))
+    hub.both_answer(rank(0, in_evaluate(), called=16))
     hub.ticks(0.2)
     hub.beats(*(replace(each, stuck_for=61.0, still_for=61.0) for each in HUNG))
     hub.answers(0, rank(0, in_evaluate(), called=16, stuck_for=61.0, still_for=61.0), rank(1, stuck_for=61.0))
@@ -101,8 +99,7 @@ def test_a_crash_while_nccl_is_asked_is_not_why_the_job_hangs(
 
 def test_moving_again_takes_the_verdict_back(hub: Hub) -> None:
     hub.beats(*HUNG)
-    hub.answers(0, rank(0, in_evaluate(), called=16), rank(1))
-    hub.answers(1, rank(2), rank(3))
+    hub.both_answer(rank(0, in_evaluate(), called=16))
     hub.beats(*(replace(each, stuck_for=0.0, still_for=0.0, completed=17) for each in HUNG))
 
     assert [] == hub.record.verdicts
@@ -389,12 +386,10 @@ def test_a_job_that_is_stopped_is_not_accused_of_what_an_earlier_attempt_did(hub
 
 def test_diagnose_answers_with_a_bundle_and_changes_nothing(hub: Hub) -> None:
     hub.beats(*HUNG)
-    hub.answers(0, rank(0, in_evaluate(), called=16), rank(1))
-    hub.answers(1, rank(2), rank(3))
+    hub.both_answer(rank(0, in_evaluate(), called=16))
     handler = Wire()
     asyncio.run(hub.handler.received(handler, AskDiagnosis()))  # type: ignore[arg-type]
-    hub.answers(0, rank(0, in_evaluate(), called=16), rank(1))
-    hub.answers(1, rank(2), rank(3))
+    hub.both_answer(rank(0, in_evaluate(), called=16))
 
     (bundle,) = handler.bundles()
     assert ["rank-in-user-code"] == [verdict.code for verdict in bundle.verdicts]
@@ -408,8 +403,7 @@ def test_a_request_during_a_round_of_evidence_is_answered_after_it(hub: Hub) -> 
     handler = Wire()
     asyncio.run(hub.handler.received(handler, AskDiagnosis()))  # type: ignore[arg-type]
     for _ in range(2):
-        hub.answers(0, rank(0, in_evaluate(), called=16), rank(1))
-        hub.answers(1, rank(2), rank(3))
+        hub.both_answer(rank(0, in_evaluate(), called=16))
 
     assert 1 == len(hub.wires[0].got("notice"))
     assert 1 == len(handler.got("bundle"))
