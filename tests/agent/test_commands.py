@@ -181,13 +181,3 @@ def test_why_there_is_nobody_to_ask_is_said_in_one_line(job: Job, agent: list[st
 
     assert (Exit.UNUSABLE, "", 1) == (done.returncode, done.stdout, len(done.stderr.splitlines()))
     assert done.stderr.startswith("error: the hub of the job in ")
-
-
-def test_a_hub_for_the_gate_alone_ends_once_all_are_through(job: Job) -> None:
-    plan = make_plan()
-    hub = job.hub(plan, gate_only=True)
-    gates = [job.gate(plan, node) for node in range(2)]
-
-    assert [Exit.OK, Exit.OK] == [gate.wait() for gate in gates]
-    assert hub.wait(3) == Exit.OK
-    assert (Phase.ENDED, Exit.OK) == (job.status.phase, job.status.exit_code)
