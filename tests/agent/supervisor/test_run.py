@@ -122,8 +122,9 @@ def test_who_does_not_hear_sigterm_is_killed_after_the_grace(node: Node, hub: Hu
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_told_to_stop(node: Node, hub: Hub, number: int) -> None:
-    """Evidence goes to the hub first, then the ranks are ended, and the exit code says why."""
+def test_a_node_that_is_told_to_stop_sends_evidence_before_it_ends_its_ranks(
+    node: Node, hub: Hub, number: int
+) -> None:
     node.launch(WAITS, 2, hub)
     wait_for(lambda: node.output.count("stands") == 2)
     assert node.process is not None
@@ -135,9 +136,8 @@ def test_told_to_stop(node: Node, hub: Hub, number: int) -> None:
     assert node.living() == {}
 
 
-def test_a_node_that_is_told_to_stop_sends_evidence_before_it_ends_its_ranks(
-    node: Node, hub: Hub
-) -> subprocess.Popen[bytes]:
+def told_to_stop(node: Node, hub: Hub) -> subprocess.Popen[bytes]:
+    """Stop a node whose rank does not hear SIGTERM; return its process, once the hub has the evidence."""
     process = node.launch(DEAF, 1, hub, env={"PATIENCE": "100"})
     wait_for(lambda: "stands" in node.output)
     process.send_signal(signal.SIGINT)
@@ -147,7 +147,7 @@ def test_a_node_that_is_told_to_stop_sends_evidence_before_it_ends_its_ranks(
 
 def test_evidence_of_a_stop_is_of_before_the_stop(node: Node, hub: Hub) -> None:
     """The hub asks all nodes when one is told to stop. That node's ranks are on their way out by then."""
-    process = test_a_node_that_is_told_to_stop_sends_evidence_before_it_ends_its_ranks(node, hub)
+    process = told_to_stop(node, hub)
     for number, why in enumerate(("stopping", "asked"), 1):
         hub.send("collect", {"id": number, "why": why, "deadline": BUSY * 3, "dumps": 0})
     wait_for(lambda: len(hub.bodies("evidence")) == 3)
@@ -159,7 +159,7 @@ def test_evidence_of_a_stop_is_of_before_the_stop(node: Node, hub: Hub) -> None:
 
 
 def test_told_twice_it_waits_no_longer(node: Node, hub: Hub) -> None:
-    process = test_a_node_that_is_told_to_stop_sends_evidence_before_it_ends_its_ranks(node, hub)
+    process = told_to_stop(node, hub)
     begun = time.monotonic()
     process.send_signal(signal.SIGINT)
 
