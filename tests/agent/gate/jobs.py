@@ -112,10 +112,12 @@ class Job:
         attempt: int = 0,
         name: str | None = None,
         env: dict[str, str] | None = None,
+        gate_only: bool = False,
     ) -> Agent:
         """Start the hub; returns when it listens, or has ended."""
         given = {"--host": address, "--port": port and str(port), "--name": name}
         words = ["hub", *(word for option, value in given.items() if value for word in (option, value))]
+        words += ["--gate-only"] if gate_only else []
         self.hub_process = hub = self._start(
             "hub", words, plan, {Env.ATTEMPT: str(attempt), **(env or {})}, host
         )
