@@ -157,6 +157,19 @@ def test_a_bad_job_file_raises_all_its_problems_and_validate_returns_them(
     assert api.Validation(problems=refused.value.problems) == api.validate("bad.yaml")
 
 
+@pytest.mark.parametrize("line", ["nodes: 0", "launch: srun"])
+def test_validate_names_bad_keys_and_missing_files_at_once(state: Path, tmp_path: Path, line: str) -> None:
+    """Whether a key is wrong by itself, or only the target cannot do it."""
+    (tmp_path / "here.py").touch()
+    text = JOB.replace("source: [train.py]", "source: [here.py, gone.py, lost]")
+    (tmp_path / "job.yaml").write_text(text + line)
+
+    found = api.validate("job.yaml")
+
+    assert found.problems
+    assert ["gone.py", "lost"] == [str(error).split()[2] for error in found.errors]
+
+
 def test_a_job_file_is_loaded_with_other_values(state: Path, tmp_path: Path) -> None:
     """Written as for `--set`; a word that is none is named without its value."""
     (tmp_path / "job.yaml").write_text(JOB)

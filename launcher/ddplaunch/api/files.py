@@ -178,7 +178,10 @@ def validate(
     try:
         found = load_all(file, changes, profile=its)
     except SpecError as error:
-        return Validation(problems=error.problems)
+        from ddplaunch.plan import plan as planning
+
+        missing = planning.missing_sources(error.source, Path(file).parent)
+        return Validation(problems=error.problems, errors=tuple(missing))
     targets = _meant(found[0], to or (its.target if its else ""))
     checked = [_refusals(found, target) for target in targets]
     problems = list(dict.fromkeys(each for one in checked for each in one[0]))
@@ -217,9 +220,11 @@ def _refusals(jobs: Sequence[JobSpec], target: str) -> tuple[list[Problem], list
     from ddplaunch.render import render
 
     problems = [each for job in jobs for each in planning.problems(job, target)]
-    if problems:
-        return problems, [], []
     errors: list[DdplaunchError] = []
+    if problems:
+        for job in {(each.job_file, each.source): each for each in jobs}.values():
+            errors += planning.missing_sources(job.source, Path(job.job_file).parent)
+        return problems, errors, []
     for job in {(each.job_file, each.source): each for each in jobs}.values():
         errors += planning.source_errors(job, target, Path(job.job_file).parent)
     if errors:

@@ -19,13 +19,14 @@ if TYPE_CHECKING:
     from ddplaunch.backends.job import Job, Remains
 
 _DELETE_HELP = """
-Removes all that a job has left: on this machine and on Slurm its folder, with its output and what its ranks
-wrote there; on Kubernetes its Job or JobSet with all objects that were made for it; everywhere the evidence
-that was kept. First it shows what would go, and asks on a terminal; elsewhere nothing goes without --yes.
+Removes everything that a job has left behind: on this machine and on Slurm its folder, with its output and
+the files that its ranks wrote there; on Kubernetes its Job or JobSet and all objects made for it; everywhere
+the evidence that was kept. It shows what would be removed and asks before it does so. Without a terminal,
+where it cannot ask, it removes nothing unless you give --yes.
 
-Jobs are named, or chosen by --ended or --older; with both, those of the named that fit. A job that has not
-ended is left alone, and with --cancel stopped first. What ddplaunch has not made is never touched, no link is
-followed, and a folder of another user is refused.
+Name the jobs, or choose them by --ended or --older; if you do both, a job must match both. A job that is
+still running is left alone, or with --cancel stopped first. Folders that ddplaunch did not make are never
+touched, no link is followed, and a folder of another user is refused.
 
 examples:
   ddplaunch delete local://digits/3

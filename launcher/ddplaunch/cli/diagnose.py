@@ -22,18 +22,18 @@ _DIAGNOSE_HELP = """
 While the job runs, this collects stacks and counters of all its ranks, and the job goes on. After its end,
 this reads the evidence that the job left. The cause to fix first is printed first.
 
-In place of a job, name a bundle: the zip archive in which a job leaves its evidence, run/bundle.zip in the
-job's folder, or a file of --bundle. That works anywhere, without the cluster, without torch.
+Instead of a job, you can name a bundle, the zip archive with the evidence of a job: run/bundle.zip in the
+job's folder, or a file that --bundle wrote. You need neither the cluster nor torch to read it.
 
-A job that ddplaunch did not start is looked at from outside while it hangs, and is left as it is. `pid:1234`
-names its torchrun, its mpirun or any of its ranks on this machine, `slurm://5678` its Slurm job, and
-`kubernetes://team/pytorchjob/llm` what owns its pods (job, jobset, pytorchjob, trainjob, mpijob,
-leaderworkerset, vcjob, statefulset, pod), or `'kubernetes://team?selector=app=llm'` their labels. Where
-their image has no python3 or they may not trace, --debug-image IMAGE looks from an ephemeral container that
-it adds to each pod, as `kubectl debug` does: it ends after the look, and stays in the pod's spec, for
-Kubernetes removes none.
+A job that ddplaunch did not start is examined from outside while it hangs, and is not changed. Name it by
+`pid:1234`, its torchrun, its mpirun or any of its ranks on this machine; by `slurm://5678`, its Slurm job; by
+`kubernetes://team/pytorchjob/llm`, the owner of its pods (job, jobset, pytorchjob, trainjob, mpijob,
+leaderworkerset, vcjob, statefulset, pod); or by their labels: `'kubernetes://team?selector=app=llm'`. If the
+image of the pods has no python3, or they may not trace, --debug-image IMAGE adds an ephemeral container to
+each pod, as `kubectl debug` does, and looks from there. That container ends after the look, but Kubernetes
+never removes it from the pod's spec.
 
-The exit code is 0 whatever is wrong with the job; that of `ddplaunch status` shows the job's result.
+The exit code is 0 whatever is wrong with the job. `ddplaunch status` exits with the job's result.
 """
 
 

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from ddplaunch.spec.models import JobSpec
 
 _DOCTOR_HELP = """
-Runs every check that a job runs before its training starts, on every node and between all nodes, and starts
-no training. It prints who reaches whom and how long that takes, round trip and path MTU as the kernel of the
-node that tries knows them, each node's address, interface and MTU, and what each check has found: n/a where a
-node has nothing to check, such as GPUs. Of many nodes those that are alike share a line. With a job file, the
-checks use that job's nodes, ports and settings; without one, those of the profile.
+Runs every check that a job runs before its training starts, on every node and between all nodes, but starts
+no training. It prints which node reaches which, with round-trip time and path MTU; each node's address,
+interface and MTU; and the result of each check, n/a where a node has nothing to check, such as GPUs. Nodes
+with the same results share a line. With a job file, the checks use that job's nodes, ports and settings;
+without one, those of the profile.
 
 The exit code is 0 when a job could start, else 104.
 

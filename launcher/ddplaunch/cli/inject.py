@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 _MAX_BYTES = 2**20
 
 _INJECT_HELP = """
-Prints the file with ddplaunch's gate and supervisor in it, for a controller that stays what it is: an Indexed
-Job, a JobSet of one job, a PyTorchJob (training-operator v1), a Job of Volcano, or a batch script in which
-srun starts torchrun. Only what is added changes; the rest stays byte for byte, comments too. What the command
-does not understand it refuses, and prints nothing.
+Adds ddplaunch's gate and supervisor to a file and prints it; the controller that runs it stays the same: an
+Indexed Job, a JobSet of one job, a PyTorchJob (training-operator v1), a Job of Volcano, or a batch script in
+which srun starts torchrun. Everything else in the file stays byte for byte, comments too. A file that it does
+not understand is refused, and nothing is printed.
 
 A pod gets an init container that copies the agent from --agent-image, and `run --join --` in front of its
-command. Its nodes know one another by a Secret, which you create once in the namespace:
+command. The nodes recognize one another by a Secret, which you create once in the namespace:
 
   kubectl create secret generic ddplaunch --from-literal key="$(head -c 32 /dev/urandom | base64)"
 

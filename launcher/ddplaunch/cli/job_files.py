@@ -27,11 +27,11 @@ _SCRIPT: Final = "train.py"
 _SHOWN_NAMES: Final = 8
 
 _INIT_HELP = """
-The job file runs a script that lies beside or below it: train.py, main.py, the only one that uses a process
-group, or what --script names. `source` lists what the script needs of this folder: the modules that it
-imports, these with their imports, and small files of settings that it names or that lie in conf, config or
-configs. What is large is left out, and named. Without a script that is clearly meant, `command` is left for
-you to fill in. The job is called after the folder.
+The job file runs a script from its own folder or one below: the one that --script names, else train.py or
+main.py, else the only script that uses a process group. `source` lists the files that the script needs: the
+modules that it imports, directly or not, and small configuration files that it mentions or that are in conf,
+config or configs. Large files are left out, and you are told which. If it is not clear which script to run,
+`command` is left for you to fill in. The job is named after the folder.
 
 With --example, a small training that runs on any machine with torch is written beside it as train.py.
 
@@ -373,8 +373,8 @@ def _not_written(path: str | Path, error: OSError) -> UsageError:
 
 
 _SCHEMA_HELP = """
-The schema is for editors and other programs. Editors with the YAML language server find that of the job
-file by its first line: # yaml-language-server: $schema=job.schema.json
+The schema is for editors and other programs. Editors with the YAML language server find that of the job file
+by its first line: # yaml-language-server: $schema=job.schema.json
 """
 
 

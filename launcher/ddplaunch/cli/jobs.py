@@ -232,8 +232,8 @@ def _logs(args: argparse.Namespace) -> int:
 
 
 _CANCEL_HELP = """
-Stops the job, waits for its end, and kills it if it does not end in time. For a job that has already ended,
-it changes nothing, and that is not an error.
+Stops the job, waits for it to end, and kills it if it takes too long. Cancelling a job that has already ended
+changes nothing and is not an error.
 """
 
 

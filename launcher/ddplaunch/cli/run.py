@@ -128,25 +128,26 @@ def _request(received: Received) -> StopRequest:
 
 _RUN_HELP = """
 The command is supervised like a submitted job: this machine is checked first, and a hang or a failure gets a
-verdict. There is no job file; the command runs in the foreground, and all its processes end with this one,
-unless --keep-background lets them go on.
+verdict. The command runs in the foreground, and all its processes end with it, unless you give
+--keep-background.
 
-stdin, stdout and stderr are the command's; what ddplaunch has to say goes to stderr. In a terminal, where
-several ranks print, each line begins with [node/rank], and progress bars stand one under another. --raw hands
-over the terminal as it is, as to a debugger.
+The command keeps its stdin, stdout and stderr; ddplaunch's own lines go to stderr. In a terminal, if several
+ranks print, each line begins with [node/rank] and progress bars are stacked. --raw hands the terminal to the
+command unchanged, as a debugger needs it.
 
-Every signal goes to the command, once, and does there what it does without ddplaunch. Before Ctrl-C, SIGTERM
-and a SIGHUP that the command does not handle, evidence is collected; 2 s after a second Ctrl-C, all that is
-left is killed. Ctrl-Z stops command and supervisor, `fg` and `bg` continue them.
+Every signal is passed on to the command once, and does what it would do without ddplaunch. Before Ctrl-C,
+SIGTERM or a SIGHUP that the command does not handle is passed on, evidence is collected. Two seconds after a
+second Ctrl-C, everything that is left is killed. Ctrl-Z stops the command and its supervisor; `fg` and `bg`
+continue them.
 
-On several nodes, run the same command with --join on each: the nodes then pass the gate together, one hub
-watches all ranks, and all nodes end with one verdict. Node rank, number of nodes and master come from
-torchrun's arguments, from PET_* and from the variables of Slurm, Indexed Jobs and Open MPI.
+On several nodes, run the same command with --join on each. The nodes then pass the gate together, one hub
+watches all ranks, and all nodes end with the same verdict. Node rank, number of nodes and master are taken
+from torchrun's arguments, from PET_* and from the variables of Slurm, Indexed Jobs and Open MPI.
 
-The exit code is the command's own, 128 + n when signal n has ended it, 127 or 126 when it is not there or
-may not be executed; 103 when it did not end by itself and was killed, 104 when the preflight check failed,
-105 when it hung and was ended. With --join it is that of this node's command, and 1 when that was ended
-since another node had failed.
+The exit code is the command's own: 128 + n if signal n ended it, 127 or 126 if it was not found or could not
+be executed. It is 103 if the command did not end when told to and was killed, 104 if the preflight check
+failed, and 105 if the command hung and was ended. With --join it is that of this node's command, or 1 if that
+was ended because another node had failed.
 
 examples:
   ddplaunch run -- torchrun --nproc-per-node=2 train.py --epochs 3

@@ -23,23 +23,24 @@ if TYPE_CHECKING:
     from ddplaunch.spec.models import JobSpec
 
 _SUBMIT_HELP = """
-Prints only the job's handle on standard output; the other commands take it. The job goes on when this command
-ends, for whatever reason.
+Standard output is the job's handle and nothing else; pass it to the other commands. The job goes on when this
+command ends, whatever the reason.
 
-With --wait, this shows the phase of every node and the output of the ranks, and the exit code is the job's
+With --wait, you see the phase of every node and the output of the ranks, and the exit code is the job's
 result: 0 succeeded, 100 the training failed, 103 cancelled, 104 the preflight check failed, 105 hang. Ctrl-C
-leaves the job running and prints how to come back to it. A job that waits for what can never happen, such as
-the success of one that has failed, is given up after 10 s, with exit code 104; it stays in the queue.
+leaves the job running and prints how to come back to it. If the job can never start, because a job that it
+waits for has failed, for example, --wait gives up after 10 s with exit code 104, and the job stays in the
+queue.
 
-Of a job file with a `sweep` all jobs are submitted, or none: when one is refused, those before it are
-cancelled. Each handle has a line of its own. With --wait, this waits for all of them and shows how each
-ended, and the exit code is that of the first, in their order, that did not succeed.
+A job file with a `sweep` submits all its jobs or none: if one is refused, those before it are cancelled. Each
+handle is on its own line. With --wait, this waits for all of them and shows how each ended. The exit code is
+that of the first job in the sweep that did not succeed.
 
-Without a job file, the words after -- are the script and its arguments: what a job file with that `command`
-does, in this folder. The options set what such a file would; --set and a profile set the rest. Ranks run in
-this folder, as with sbatch. Pods have another one: to Kubernetes travels what the script needs, as `init`
-proposes it, unless `--set source=[…]` names something else, or the script is in the image and not here.
---save writes that job file, and then submits the job.
+Without a job file, the words after -- are the script and its arguments, and the options stand for the keys of
+the file; --set and a profile set the rest. The ranks run in this folder, as with sbatch. Pods cannot see it,
+so on Kubernetes the files that the script needs travel with the job, as `init` would list them, unless `--set
+source=[…]` names others, or the script is in the image and not here. --save writes that job file before it
+submits the job.
 
 examples:
   ddplaunch submit job.yaml --wait

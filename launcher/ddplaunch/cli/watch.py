@@ -18,13 +18,14 @@ if TYPE_CHECKING:
     from ddplaunch.report.live import StateView
 
 _WATCH_HELP = """
-Shows a job until it has ended: on a terminal as a full screen that is drawn once a second, else a line for
-each change. Nodes in the same state are one row, the odd ones first. Ctrl-C ends the watching, not the job.
+Shows a job until it ends: on a terminal as a full screen, redrawn once a second; elsewhere one line for each
+change. Nodes in the same state share a row, and unusual ones come first. Ctrl-C stops watching; the job goes
+on.
 
-With --web a browser on this machine sees the same, at the address that is printed; through a forwarded port
-from another one, too. Only who knows the address can read the page.
+With --web you see the same in a browser, at the address that is printed: on this machine, or on another one
+through a forwarded port. Nobody can read the page without knowing the address.
 
-At the end `status` is printed; the exit code is that of `status --watch`, which shows the same.
+When the job has ended, its `status` is printed. The exit code is that of `status --watch`.
 """
 
 

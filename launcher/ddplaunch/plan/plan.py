@@ -67,7 +67,7 @@ def make(
         raise SpecError(found)
     made: TargetPlan = there.load(there.plan)(spec)
     if travels is None:
-        travels = _read(spec.source, base, made)
+        travels = source.read(spec.source, base, made.source_limit, links_outside=made.sees_folders)
     job = job_file.make(
         data,
         target,
@@ -119,19 +119,23 @@ def source_errors(spec: JobSpec, target: str, base: Path) -> list[UsageError]:
     """
     there = find(target)
     made: TargetPlan = there.load(there.plan)(spec)
+    return missing_sources(spec.source, base, links_outside=made.sees_folders)
+
+
+def missing_sources(paths: Sequence[str], base: Path, *, links_outside: bool = True) -> list[UsageError]:
+    """Return an error for each of the paths that cannot be read, relative to *base*.
+
+    `links_outside`: as in `source.read`; True says least, for a job file whose target is not known.
+    """
     found = []
-    for path in spec.source:
+    for path in paths:
         try:
-            _read((path,), base, made)
+            source.read((path,), base, links_outside=links_outside)
         except SourceTooLargeError:
             continue
         except UsageError as error:
             found.append(error)
     return found
-
-
-def _read(paths: tuple[str, ...], base: Path, made: TargetPlan) -> source.Source:
-    return source.read(paths, base, made.source_limit, links_outside=made.sees_folders)
 
 
 def _missing_script(

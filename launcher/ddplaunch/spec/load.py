@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from ddplaunch.spec import document
 from ddplaunch.spec.models import API_VERSION, JobSpec, job_model
-from ddplaunch.spec.problems import UNKNOWN_KEY, Problem, SpecError
+from ddplaunch.spec.problems import A_JOB_FILE, UNKNOWN_KEY, Problem, SpecError
 
 if TYPE_CHECKING:
     from ddplaunch.spec.changes import Change
@@ -25,8 +25,6 @@ STDIN = "<stdin>"
 
 COMMAND_LINE = "<command line>"
 """Name of the job file that stands for a command line, in problems."""
-
-_WANTED = "a job file"
 
 
 def load(path: str | Path, changes: "Sequence[Change]" = (), profile: "Profile | None" = None) -> JobSpec:
@@ -56,7 +54,8 @@ def load_text(
         if file != COMMAND_LINE:
             raise
         # Its lines are of no file that anybody could look at.
-        raise SpecError([replace(each, line=0, column=0) for each in error.problems]) from None
+        problems = [replace(each, line=0, column=0) for each in error.problems]
+        raise SpecError(problems, error.source) from None
     # The command line is no file whose lines anybody could look at.
     return [
         each.read_from(file, each.sweep_values, each.sections, None if file == COMMAND_LINE else root)
@@ -136,8 +135,15 @@ def _parse_all(
                 at = () if found == UNKNOWN_KEY else (problem.line, problem.column, problem.option)
                 of_values.setdefault((problem.path, found, at), problem)
     if problems or of_values:
-        raise SpecError([*problems, *of_values.values()])
+        raise SpecError([*problems, *of_values.values()], _source(root))
     return jobs
+
+
+def _source(root: document.Node) -> tuple[str, ...]:
+    """Return the paths under `source`; none where that is no list of texts."""
+    entry = root.entries.get("source") if isinstance(root, document.Mapping) else None
+    paths = document.data(entry.node) if entry is not None else None
+    return paths if isinstance(paths, tuple) and all(isinstance(path, str) for path in paths) else ()
 
 
 def _sections(root: document.Node) -> tuple[str, ...]:
@@ -190,11 +196,11 @@ def _text(data: bytes, file: str) -> str:
     """Return the text of a job file, without a byte order mark. Raises SpecError if it is not UTF-8."""
     if len(data) > MAX_BYTES:
         hint = "code and data travel by `source` or `volumes`, not inside the job file"
-        raise _error(file, found="more than 1 MiB", wanted=_WANTED, hint=hint)
+        raise _error(file, found="more than 1 MiB", wanted=A_JOB_FILE, hint=hint)
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise _error(file, found="UTF-16", wanted="UTF-8", hint="save it as UTF-8")
     if b"\0" in data:
-        raise _error(file, found="a binary file", wanted=_WANTED)
+        raise _error(file, found="a binary file", wanted=A_JOB_FILE)
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -211,21 +217,21 @@ def _read(path: Path) -> bytes:
     try:
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
-            raise _error(name, found="a directory", wanted=_WANTED, hint=_inside(path))
+            raise _error(name, found="a directory", wanted=A_JOB_FILE, hint=_inside(path))
         # A pipe of a shell, /dev/stdin or `<(…)`, has a writer, and its resolved path does not exist.
         if stat.S_ISFIFO(mode) and path.resolve().exists():
             hint = "pipe the job file in, and write - for its name: `generate-job | ddplaunch submit -`"
-            raise _error(name, found="a named pipe", wanted=_WANTED, hint=hint)
+            raise _error(name, found="a named pipe", wanted=A_JOB_FILE, hint=hint)
         with path.open("rb") as stream:
             return stream.read(MAX_BYTES + 1)
     except FileNotFoundError as error:
-        raise _error(name, found="no such file", wanted=_WANTED, hint=_near(path)) from error
+        raise _error(name, found="no such file", wanted=A_JOB_FILE, hint=_near(path)) from error
     except PermissionError as error:
         hint = "the user who runs ddplaunch must be able to read it"
-        raise _error(name, found="no permission to read it", wanted=_WANTED, hint=hint) from error
+        raise _error(name, found="no permission to read it", wanted=A_JOB_FILE, hint=hint) from error
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise _error(name, found=f"what cannot be read ({reason})", wanted=_WANTED) from error
+        raise _error(name, found=f"what cannot be read ({reason})", wanted=A_JOB_FILE) from error
 
 
 def _names(folder: Path) -> list[str]:

@@ -14,6 +14,16 @@ MAX_LENGTH = 1000
 UNKNOWN_KEY = "an unknown key"
 """The finding on a key that the job file does not have."""
 
+A_JOB_FILE = "a job file"
+"""What is wanted of a file that is none."""
+
+_SENTENCES = {
+    UNKNOWN_KEY: "unknown key",
+    "no such file": "no such file",
+    "no permission to read it": "no permission to read it",
+}
+"""Findings that say all there is to say, with the text for them."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
@@ -39,15 +49,23 @@ class Problem:
         path = f"{self.path}: " if self.path else ""
         code = f" [{self.code}]" if self.code else ""
         hint = f"\n  hint: {_shown(self.hint)}" if self.hint else ""
-        return _shown(f"{place}: {path}found {self.found}, wanted {self.wanted}{code}") + hint
+        text = _SENTENCES.get(self.found, f"found {self.found}")
+        if self.found not in _SENTENCES or self.wanted not in ("a known key", A_JOB_FILE):
+            text += f", wanted {self.wanted}"
+        return _shown(f"{place}: {path}{text}{code}") + hint
 
 
 class SpecError(DdplaunchError):
-    """A job file that cannot be used; `problems` holds all that is wrong, in the order of its lines."""
+    """A job file that cannot be used; `problems` holds all that is wrong, in the order of its lines.
+
+    `source`: the paths that the file names under `source`, as far as they can be read, for whoever wants to
+    say in the same breath which of them are missing.
+    """
 
     exit_code = ExitCode.USAGE
 
-    def __init__(self, problems: Sequence[Problem]) -> None:
+    def __init__(self, problems: Sequence[Problem], source: Sequence[str] = ()) -> None:
+        self.source = tuple(source)
         self.problems = tuple(sorted(problems, key=lambda p: (p.line, p.column, p.path, p.found)))
         super().__init__(describe(self.problems))
 

@@ -20,7 +20,7 @@ _WIDTH = 100
 _LONGEST_NAME = 50
 
 TEMPLATE = """\
-# A job of ddplaunch. Its first lines are enough; take the # off a line below to change its default.
+# A job of ddplaunch. Its first lines are enough; uncomment a line to change its default.
 apiVersion: ddplaunch/v1
 name: {name}
 nodes: 2  # or {{min: 1, max: 2, newcomers: join}}, with rendezvous.backend: c10d

@@ -85,7 +85,7 @@ def test_the_job_starts_with_those_who_came_by_the_deadline(job: Job) -> None:
         "node-missing: node 1 never came: waited 121 s; nodes 0 and 2 are here",
         "the job goes on without node 1",
     ] == [event.text for event in job.record.bundle().events if event.kind == "notice"]
-    assert "nodes 0 and 2 may start after 122.0 s" == job.events[-1]
+    assert "gate passed in 122.0 s with nodes 0 and 2, starting" == job.events[-1]
 
 
 def test_a_node_that_fails_its_checks_is_left_out_with_its_verdict(job: Job) -> None:

@@ -325,6 +325,38 @@ def test_a_job_that_is_stopped_gives_its_evidence_first(hub: Hub) -> None:
     assert Exit.STOPPED == hub.record.exit_code
 
 
+def test_a_stop_while_a_node_is_away_is_kept_until_the_node_is_back(hub: Hub) -> None:
+    asyncio.run(hub.handler.lost(hub.wires[1]))  # type: ignore[arg-type]
+    asyncio.run(hub.handler.stop("cancelled"))
+    hub.ticks(1)
+    assert [] == hub.wires[0].got("collect")  # the lost node may be why somebody stops the job
+    hub.wires[1] = Wire()
+    hub.says(1, "join", {"node": 1, "host": "n1", "pid": 1})
+    hub.ticks(0.2)
+    hub.answers(0, rank(0), rank(1))
+    hub.answers(1, rank(2), rank(3))
+
+    assert [Exit.STOPPED] == [end["exit_code"] for end in hub.wires[0].got("end")]
+
+
+def test_a_stop_while_a_node_leaves_is_kept_where_torchruns_agents_go_on_without_it(hub: Hub) -> None:
+    for node in range(2):
+        beat = Beat(node, "running", NOW, [BUSY[2 * node]], least_nodes=1)
+        hub.says(node, "beat", {"beat": codec.dump(beat)})
+    told(hub, 1)
+    hub.answers(0, rank(0), rank(1))
+    hub.ticks(TOGETHER + 0.2)
+    asyncio.run(hub.handler.stop("cancelled"))
+    hub.ticks(1)
+    assert [] == hub.wires[0].got("end")
+    hub.says(1, "finished", {"node": 1, "exit_code": Exit.STOPPED})
+    hub.ticks(0.2)
+    hub.answers(0, rank(0), rank(1))
+    hub.ticks(0.2)
+
+    assert [Exit.STOPPED] == [end["exit_code"] for end in hub.wires[0].got("end")]
+
+
 def test_ranks_that_are_being_ended_are_in_no_ones_wait(hub: Hub) -> None:
     ranks = [beat(0, 8, waits=False), beat(1, 8), beat(2, 8), beat(3, 8)]
     hub.beats(*ranks)

@@ -42,7 +42,7 @@ def test_digits_are_learnt_on_two_nodes(cluster: Cluster, work: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stderr.startswith(f"profile lab of {work}/ddplaunch/config.yaml\n")
     assert re.fullmatch(r"slurm://\d+\n", done.stdout)
-    assert "all nodes may start after" in done.stderr
+    assert "gate passed in" in done.stderr
     assert re.search(r"\[0/0\] epoch 20 .* test accuracy 9[5-9]\.", done.stderr)
     assert done.stderr.splitlines()[-1].startswith("ddplaunch: succeeded after")
 

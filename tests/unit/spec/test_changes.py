@@ -93,10 +93,10 @@ def test_problems_name_the_option_in_place_of_the_line() -> None:
     """All at once, beside those of the file, with what was meant."""
     assert [
         "--set command[9]=x: command[9]: found no such item, wanted one of the 3 items",
-        "--set nod=null: nod: found an unknown key, wanted a known key",
+        "--set nod=null: nod: unknown key",
         f'--set nodes=x: nodes: found "x", {NODES}',
         "--set resources={gpus: [: resources: found no value, or a bracket out of place, wanted a value",
-        "--set slrum.time=1h: slrum: found an unknown key, wanted a known key",
+        "--set slrum.time=1h: slrum: unknown key",
         "job.yaml:6:19: resources.gpus: found 1, wanted at least nproc_per_node, which is 8",
     ] == problems(
         "nproc_per_node=8", "slrum.time=1h", "command[9]=x", "nod=null", "nodes=x", "resources={gpus: ["

@@ -36,7 +36,7 @@ def test_an_empty_file_has_no_profiles(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("profile: {}", "c.yaml:1:1: profile: found an unknown key, wanted one of default, profiles"),
+        ("profile: {}", "c.yaml:1:1: profile: unknown key, wanted one of default, profiles"),
         ("profiles: [a]", "c.yaml:1:11: profiles: found a list, wanted a mapping"),
         ("profiles: {a: {target: slrm}}", "did you mean slurm?"),
         ("profiles: {a: {slurm: {}}}", "keys of the job file stand below `job`"),

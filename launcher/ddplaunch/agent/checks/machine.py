@@ -46,7 +46,7 @@ def check_cpu(context: Context) -> CheckResult:
         return _scarce_cpus(f"{observed} for {many}", "threads will take turns: lower OMP_NUM_THREADS", facts)
     if busy > _BUSY and load > _BUSY * cpus:
         return _scarce_cpus(
-            f"{observed}: others use them", "`top` on that node shows who; ranks will be slow", facts
+            f"{observed}: other processes use them", "see `top` on that node; the ranks will be slow", facts
         )
     return passed("cpu", observed, **facts)
 

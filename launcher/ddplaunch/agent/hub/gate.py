@@ -280,8 +280,8 @@ class GateSession:
         number = sum(map(len, tasks.values()))
         who = elastic.describe_members(self._record)
         here = "all nodes are here" if who == elastic.ALL else f"here: {who}"
-        many = f"{number} path{'s' * (number != 1)}"
-        self._record.add_event("mesh", f"{here}; they try {many} to each other")
+        tested = f", testing {number} connection{'s' * (number != 1)} between them" if number else ""
+        self._record.add_event("mesh", f"{here}{tested}")
         for node, session in self._gates.items():
             more = interfaces.tasks(tasks[node], check_ins)
             more += names.tasks(tasks[node], check_ins[node])
@@ -368,7 +368,8 @@ class GateSession:
             self._record.enter(Phase.RENDEZVOUS)
             seconds = self._record.gate_seconds = self._clock() - self._membership.opened
             who = elastic.describe_members(self._record)
-            self._record.add_event("release", f"{who} may start after {seconds:.1f} s")
+            left = "" if who == elastic.ALL else f" with {who}"
+            self._record.add_event("release", f"gate passed in {seconds:.1f} s{left}, starting")
             self._notes = self._known_notes()
             self._record.save()  # before it is sent: a later hub must know of it
             self._send_release(self._gates.values())

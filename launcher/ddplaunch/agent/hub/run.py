@@ -89,6 +89,7 @@ class RunSession:
         self.eviction = Eviction(record)
         self.closing = Closing(record, self.sessions)
         self.rank_signal = RankSignal(plan, record, self.sessions)
+        self.stop_why: Optional[str] = None  # told to stop, while nodes were leaving by themselves
 
     def resume(self) -> None:
         """Go on in the place of a hub that was killed, with what it has left in the record."""
@@ -186,11 +187,25 @@ class RunSession:
             self._watch_ranks(now)
 
     async def stop(self, why: str) -> None:
-        if self.eviction.has_begun or any(lost.closed for lost in self.liveness.lost):
-            return  # nodes that are being stopped, or went away, are why: the job ends with them in a moment
-        if self.state != RunState.CLOSING and self.record.agreed is not None:  # else the gate ends the job
-            self.record.add_event("end", f"told to stop{why and ': ' + why}")
-            self._request("stop", self.clock())
+        if self.state == RunState.CLOSING or self.record.agreed is None:  # then the gate ends the job
+            return
+        if self._are_nodes_leaving(self.clock()):
+            self.stop_why = why  # mostly the job ends with them in a moment, and they are why
+        else:
+            self._stop(why)
+
+    def _stop(self, why: str) -> None:
+        self.stop_why = None
+        self.record.add_event("end", f"told to stop{why and ': ' + why}")
+        self._request("stop", self.clock())
+
+    def _are_nodes_leaving(self, now: float) -> bool:
+        """Whether nodes are being stopped, or have closed their connections and may yet come back."""
+        out = self.record.finished.keys() | self.liveness.gone
+        closed = {lost.node for lost in self.liveness.lost if lost.closed}
+        evicted = set(self.eviction.nodes) if self.eviction.is_settled(now) else self.record.members
+        stopping = (evicted or self.record.members) if self.eviction.has_begun else set()
+        return bool((closed | stopping) - out)
 
     @property
     def is_deliberating(self) -> bool:
@@ -342,6 +357,8 @@ class RunSession:
             self._expect_verdict(now)
 
     def _watch_ranks(self, now: float) -> None:
+        if self.stop_why is not None and not self._are_nodes_leaving(now):
+            self._stop(self.stop_why)  # they are back, or torchrun's agents go on without them
         moves = self.stalls.is_moving_again(now) or (
             self.attempts.has_past_verdicts and self.stalls.completed() > 0
         )

@@ -78,7 +78,10 @@ def bundle(ranks: Sequence[RankEvidence], verdict: Verdict | None = None, per_no
     evidence = JobEvidence(
         "digits", len(nodes), len(ranks), "still", END, nodes, names=names if len(names) > 1 else []
     )
-    events = [Event(given.AT + 1, "release", "all nodes may start"), Event(END - 2, "verdict", "it hangs")]
+    events = [
+        Event(given.AT + 1, "release", "gate passed in 1.0 s, starting"),
+        Event(END - 2, "verdict", "it hangs"),
+    ]
     return given.bundle(
         nodes=len(nodes), evidence=evidence, verdicts=[verdict] if verdict else [], events=events
     )
