@@ -58,12 +58,11 @@ def counted(*words: str, limit: int, user: int) -> str:
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root, to be another user")
-def test_what_a_user_may_start() -> None:
-    """The kernel refuses exactly the thread for which we see no room."""
+def test_the_kernel_refuses_exactly_the_thread_for_which_we_see_no_room() -> None:
     assert "ulimit -u 20 19 19 True" == counted(limit=20, user=NOBODYS)
 
 
-def test_what_a_control_group_may_start() -> None:
+def test_the_tightest_control_group_says_what_may_be_started() -> None:
     """As in a container with a limit of its own; root has no other."""
     with group_of(20) as words:
         assert "pids.max 20 19 19 True" == counted(*words, limit=20, user=0)
@@ -84,7 +83,7 @@ def room_for(monkeypatch: pytest.MonkeyPatch, left: int, name: str = "ulimit -u"
         (ENOUGH_THREADS, 0, (Status.PASS, "")),
     ],
 )
-def test_how_many_are_enough(
+def test_too_few_threads_fail_and_fewer_than_usual_warn(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     ranks: int,
@@ -92,7 +91,6 @@ def test_how_many_are_enough(
     more: int,
     expected: tuple[str, str],
 ) -> None:
-    """What no rank can do without is wanted; where others have more, the user is warned."""
     room_for(monkeypatch, each * ranks + more)
     result = machine.check_threads(make_context(tmp_path, nproc_per_node=ranks))
 
@@ -109,10 +107,9 @@ def test_how_many_are_enough(
         ("pids.max", "kubernetes", "podPidsLimit"),
     ],
 )
-def test_where_the_limit_is_set(
+def test_the_hint_names_what_sets_the_limit_on_this_platform(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, platform: str, advice: str
 ) -> None:
-    """The hint names it on this platform."""
     room_for(monkeypatch, 3, name)
     result = machine.check_threads(make_context(tmp_path, platform=platform))
 
@@ -120,8 +117,7 @@ def test_where_the_limit_is_set(
     assert advice in result.hint
 
 
-def test_no_limit_is_seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Then nothing is known to be wrong."""
+def test_where_no_limit_is_seen_nothing_is_wrong(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
     assert machine.room_for_threads(str(tmp_path)) is None

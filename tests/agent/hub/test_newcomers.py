@@ -65,7 +65,6 @@ def test_a_newcomer_waits_until_the_job_has_run_for_a_while(job: Job) -> None:
 
 
 def test_newcomers_that_come_together_join_together(job: Job) -> None:
-    """One pause for both."""
     job.passes(TIMEOUT)
     job.comes(2)
     job.passes(COMPANY - 1)
@@ -111,7 +110,6 @@ def test_a_newcomer_is_judged_once_for_each_check_in(job: Job, monkeypatch: pyte
 
 
 def test_a_fault_that_may_pass_is_given_its_time(job: Job) -> None:
-    """A name takes a while to appear."""
     job.passes(TIMEOUT)
     job.comes(2, NAMELESS)
     job.passes(10)
@@ -143,7 +141,6 @@ def test_no_newcomer_is_let_in_while_something_is_amiss(job: Job) -> None:
 
 
 def test_a_node_that_is_being_stopped_is_not_disturbed(job: Job) -> None:
-    """It gets SIGTERM from outside, and the job ends by that."""
     job.passes(TIMEOUT - 1)
     job.comes(2)
     job.passes(1)
@@ -177,7 +174,6 @@ def regrouped(job: Job) -> None:
 
 
 def test_the_next_attempt_waits_for_those_that_ran_and_for_newcomers(job: Job) -> None:
-    """The fourth node, which never came, is not waited for, and torchrun gets three."""
     regrouped(job)
     assert (1, {0, 1, 2}, {2}) == (job.record.attempt, job.record.members, job.record.newcomers)
     for node in (2, 0, 1):
@@ -201,7 +197,6 @@ def test_a_node_that_comes_while_the_others_go_back_to_the_gate_joins_with_them(
 
 @pytest.mark.parametrize("when", ["never back", "at the gate", "on its paths"])
 def test_a_newcomer_that_dies_leaves_the_others_as_they_were(job: Job, when: str) -> None:
-    """They go on without it in seconds, not after the gate's timeout."""
     regrouped(job)
     if when == "at the gate":
         job.comes(2)

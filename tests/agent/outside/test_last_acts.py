@@ -106,8 +106,7 @@ def sends(process: subprocess.Popen[str], to: str) -> None:
     _line(process)
 
 
-def test_who_has_sent_last() -> None:
-    """To another rank, and to anybody; the store is none."""
+def test_the_last_message_is_one_to_another_rank_or_to_anybody_but_not_to_the_store() -> None:
     with pair() as ranks:
         sends(ranks.first, "peer")
         time.sleep(0.6)
@@ -120,8 +119,7 @@ def test_who_has_sent_last() -> None:
     assert second.sent == second.spoke
 
 
-def test_when_threads_have_run() -> None:
-    """The main one with its last message; the other has only begun to wait."""
+def test_the_main_thread_ran_last_with_its_last_message() -> None:
     with pair() as ranks:
         deadline = time.monotonic() + BUSY * 5
         while not all(each.ran > 0.5 and each.worked > 0.5 for each in ranks.both()):
@@ -139,12 +137,11 @@ def test_when_threads_have_run() -> None:
 
 
 def test_one_rank_alone_says_nothing() -> None:
-    """As in a pod, where its peers are not seen."""
     with pair() as ranks:
         assert {} == look.last_acts([ranks.first.pid], ranks.port)
 
 
-def test_what_says_nothing() -> None:
+def test_several_groups_ranks_without_gloo_and_unknown_stores_say_nothing() -> None:
     """Several groups, ranks without Gloo, and a store that is not known."""
     with pair(connections=2) as ranks:
         assert [] == ranks.acts()

@@ -75,14 +75,14 @@ def settles(wanted: str, found_now: Callable[[], str]) -> str:
     ],
     ids=["one works", "the main thread waits too", "both are idle", "the main thread may receive"],
 )
-def test_gloos_threads(main: str, workers: str, wanted: str) -> None:
-    """One that works waits with a timeout; so does a main thread that sends or receives."""
+def test_a_thread_of_gloo_that_works_is_told_from_one_that_waits(
+    main: str, workers: str, wanted: str
+) -> None:
     with started(PROGRAM, main, workers) as pid:
         assert wanted == settles(wanted, lambda: look.postures([pid], 0)[pid])
 
 
-def test_connections_to_the_store() -> None:
-    """None of a rank that has not come; who talks to another rank may have a store there."""
+def test_a_connection_to_the_store_is_told_from_one_to_another_rank() -> None:
     with (
         closing(socket.create_server(("127.0.0.1", 0))) as store,
         closing(socket.create_server(("127.0.0.1", 0))) as other,
@@ -104,14 +104,12 @@ def test_connections_to_the_store() -> None:
         assert "" == found(elsewhere, ranks=[os.getpid()]), "a server of another rank"
 
 
-def test_where_the_ranks_meet_is_not_known() -> None:
-    """Then no connection says anything."""
+def test_where_the_ranks_meeting_point_is_unknown_no_connection_says_anything() -> None:
     with started(CONNECTS) as pid:
         assert {} == look.postures([pid], 0)
 
 
-def test_a_process_that_is_gone() -> None:
-    """Nothing is known of it."""
+def test_of_a_process_that_is_gone_nothing_is_known() -> None:
     with started(CONNECTS) as pid:
         pass
 
