@@ -106,17 +106,17 @@ def test_a_file_that_has_changed_since_the_start_is_not_read(tmp_path: Path) -> 
     written = path.stat().st_mtime
 
     assert "while True:" == line(str(path), 1, written + 1)
-    assert [[1, 2]] == source_lines.read_loops(str(path), written + 1)
+    assert [[1, 2]] == stacks.read_loops(str(path), written + 1)
     assert "" == line(str(path), 1, written - 1)
-    assert source_lines.read_loops(str(path), written - 1) is None
+    assert stacks.read_loops(str(path), written - 1) is None
 
 
 def test_what_is_no_regular_file_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
 
     assert "" == line(str(tmp_path / "pipe"), 1, NOW + 3600)
-    assert source_lines.read_loops(str(tmp_path / "pipe"), NOW + 3600) is None
-    assert source_lines.read_loops(str(tmp_path / "none"), NOW + 3600) is None
+    assert stacks.read_loops(str(tmp_path / "pipe"), NOW + 3600) is None
+    assert stacks.read_loops(str(tmp_path / "none"), NOW + 3600) is None
 
 
 def test_storage_that_does_not_answer_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
