@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Optional, Union
+from typing import Any, ClassVar, Optional, Union
 
 from ddplaunch.agent.contract.words import Where
 from ddplaunch.agent.text.printable import printable
@@ -51,6 +51,7 @@ class Verdict:
     because: list[Fact] = field(default_factory=list)  # its evidence, one sentence each
     hint: str = ""
     machines: Mapping[int, str] = field(default_factory=dict)  # by node, of those that the sentence names
+    json_form: ClassVar[type]  # see `plan.codec`
 
     @classmethod
     def of(
@@ -171,6 +172,9 @@ class Written:
         machines = {int(node): name for node, name in known if _NUMBER.fullmatch(node)}
         made = replace(verdict, text=text, machines=machines)
         return made if made.sentence == verdict.sentence else verdict
+
+
+Verdict.json_form = Written
 
 
 def _fact(fact: AnyFact) -> Fact:

@@ -1,4 +1,8 @@
-"""Converts the dataclasses of the contract to JSON and back. Unknown keys are ignored."""
+"""Converts the dataclasses of the contract to JSON and back. Unknown keys are ignored.
+
+A class that is written in another shape than its own, as a verdict is, names that one in `json_form`: a
+dataclass whose `read()` returns the object, and which the object's `written()` returns.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +13,6 @@ import os
 import types
 import typing
 from typing import Any, Callable, Optional, TypeVar, Union
-
-from ddplaunch.agent.contract.verdict import Verdict, Written
 
 T = TypeVar("T")
 Short = dict[type, Callable[[Any], Any]]
@@ -60,8 +62,8 @@ def _members(obj: Any) -> dict[str, Any]:
 
 
 def written(obj: Any) -> Any:
-    """Return the dataclass whose fields stand for the object in JSON: of a verdict another than itself."""
-    return obj.written() if type(obj) is Verdict else obj
+    """Return the dataclass whose fields stand for the object in JSON: mostly the object itself."""
+    return obj.written() if hasattr(type(obj), "json_form") else obj
 
 
 def load(cls: type[T], data: Any, short: Optional[Short] = None) -> T:
@@ -93,8 +95,8 @@ def _loader(kind: Any) -> _Loader:
         return _list_loader(_loader(words[0]))
     if origin is dict:
         return _dict_loader(_loader(words[1]))
-    if kind is Verdict:
-        read = _loader(Written)
+    if hasattr(kind, "json_form"):
+        read = _loader(kind.json_form)
         return lambda data, short: read(data, short).read()
     if dataclasses.is_dataclass(kind):
         return _object_loader(kind)
