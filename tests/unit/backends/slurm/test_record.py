@@ -109,7 +109,7 @@ def test_old_submissions_are_forgotten(tmp_path: Path, monkeypatch: pytest.Monke
     """With their scripts, which hold the agent."""
     records = Records(tmp_path)
     begin(records, "first")
-    monkeypatch.setattr("ddplaunch.backends.slurm.record.KEPT", -1.0)
+    monkeypatch.setattr("ddplaunch.backends.slurm.submission.KEPT", -1.0)
     second = begin(records, "second")
 
     assert [second] == records.all()
