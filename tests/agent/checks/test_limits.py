@@ -21,13 +21,13 @@ NOBODYS = 54322
 """Number of a user who runs nothing here, not even the pods of other tests."""
 COUNTED = """
 import encodings.ascii, os, resource, sys, threading
-from ddplaunch.agent.checks import limits
-limits.room_for_threads()  # imports what another user may not read
+from ddplaunch.agent.checks import machine
+machine.room_for_threads()  # imports what another user may not read
 limit, user = map(int, sys.argv[1:])
 if user:
     resource.setrlimit(resource.RLIMIT_NPROC, (limit, limit))
     os.setuid(user)
-room = limits.room_for_threads()
+room = machine.room_for_threads()
 never, started = threading.Event(), 1
 child = os.fork()
 if child == 0:
@@ -39,7 +39,7 @@ while started < 100:
     except RuntimeError:
         break
     started += 1
-print(room.name, room.limit, room.left, started, limits.room_for_threads().left == room.left, flush=True)
+print(room.name, room.limit, room.left, started, machine.room_for_threads().left == room.left, flush=True)
 os.kill(child, 9)
 os.waitpid(child, 0)  # its group can be removed only then
 os._exit(0)

@@ -21,12 +21,12 @@ from ddplaunch.agent.system import processes
 LIMITED = """
 import resource, sys
 from tests.agent.checks.make import make_context
-from ddplaunch.agent.checks import limits
+from ddplaunch.agent.checks import machine
 from pathlib import Path
 soft, hard, asked = map(int, sys.argv[2:])
 resource.setrlimit(resource.RLIMIT_MEMLOCK, (soft, hard))
 context = make_context(Path(sys.argv[1]), environment={}, resources={"rdma": asked or None})
-result = limits.check_memlock(context)
+result = machine.check_memlock(context)
 print(result.status, result.code, result.observed, sep="|")
 """
 ROOT = Path(__file__).parents[3]
