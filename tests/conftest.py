@@ -67,8 +67,6 @@ _PROCESSES = (
     "tests/agent/test_pods",
     "tests/agent/local",
     "tests/architecture/test_adding.py",
-    "tests/architecture/test_every_day.py",
-    "tests/architecture/test_skips.py",
     "tests/architecture/test_unstable.py",
     "tests/architecture/test_wheel.py",
     "tests/chaos/test_samples.py",
@@ -89,8 +87,8 @@ _PROCESSES = (
     "tests/unit/render/test_kubernetes_properties.py",
     "tests/unit/render/test_kubernetes_traps.py",
     "tests/unit/render/test_slurm.py",
-    "tests/unit/spec/test_imports.py",
     "tests/unit/spec/test_roundtrip.py",
+    "tests/unit/test_start_up.py",
     "tests/unit/verdicts/test_any_evidence.py",
     "tests/unit/verdicts/test_cuts.py",
 )

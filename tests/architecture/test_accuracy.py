@@ -37,13 +37,13 @@ def run(code: str, *ranks: int, words: int = 1, confidence: float = 0.9) -> dict
         (WRONG, run("rank-killed", 0, 1)),
     ],
 )
-def test_score(kind: str, got: dict[str, Any]) -> None:
+def test_a_verdict_is_scored_by_what_it_accuses(kind: str, got: dict[str, Any]) -> None:
     """An innocent rank is wrong, and so is a cause that is not true; to say less is neither."""
     assert kind == Score(STUCK, got).kind
     assert (kind in (RIGHT, WIDE) or got["code"] == "rank-killed") == Score(STUCK, got).rank_is_right
 
 
-def test_nothing_to_blame_on_a_rank() -> None:
+def test_a_fault_without_a_culprit_is_right_where_no_rank_is_named() -> None:
     """A fault without a culprit is right where its code is told and no rank."""
     case = Case("unknown", Fault("unknown", "unknown", (), ()))
 
@@ -150,7 +150,7 @@ def test_some_programs_are_measured_again() -> None:
     assert new == json.loads(accuracy.text(new))
 
 
-def test_names() -> None:
+def test_each_program_has_a_name_of_its_own() -> None:
     """Each program has one of its own; a miss is explained for programs that there are."""
     names = [case.name for case in cases()]
 
@@ -158,7 +158,7 @@ def test_names() -> None:
     assert {*WHY, *UNTESTED, PORT_TAKEN} <= set(names)
 
 
-def test_torchruns_first_failure_of_two_nodes() -> None:
+def test_torchruns_earliest_failure_counts() -> None:
     """The earlier one counts."""
     block = (
         "Root Cause (first observed failure):\n[0]:\n  time : {}\n  host : h\n  rank : {} (local_rank: 1)\n"
@@ -169,7 +169,7 @@ def test_torchruns_first_failure_of_two_nodes() -> None:
     assert peers.root_cause(["[W1124] connection closed by peer"]) is None
 
 
-def test_the_odd_one_out() -> None:
+def test_the_rank_that_is_at_another_line_is_the_odd_one() -> None:
     """More than half of the ranks must be at one line; the others are named."""
     assert [1] == peers.odd_ones({0: "a:1", 1: "b:2", 2: "a:1"}, 3)
     assert [peers.odd_ones(each, 2) for each in ({0: "a", 1: "b"}, {0: "a", 1: "a"}, {})] == [None] * 3

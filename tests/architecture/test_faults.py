@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,8 @@ from tests.faults.times import seconds
 
 from ddplaunch.agent.contract import Bundle, Event, Verdict
 from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def provoked() -> set[tuple[str, str]]:
@@ -26,6 +31,25 @@ def test_every_code_has_a_fault() -> None:
 
     assert table.RECORDED == CATALOGUE.keys() - codes
     assert set() == codes - CATALOGUE.keys()
+
+
+@pytest.mark.processes  # it collects all tests
+def test_make_test_provokes_every_verdict(tmp_path: Path) -> None:
+    """On one backend at least, by a test that is not left to `make test-all`."""
+    listed = tmp_path / "faults"
+    words = ["-m", "pytest", "--collect-only", "-q", "-p", "tests.faults.plugin", f"--faults={listed}"]
+    done = subprocess.run(
+        [sys.executable, *words, "-p", "no:cacheprovider", "-m", "not whole", "tests"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+    assert 0 == done.returncode, done.stdout[-4000:] + done.stderr
+
+    codes = {json.loads(line)[0] for line in listed.read_text().splitlines()}
+    assert CATALOGUE.keys() - table.RECORDED == codes
 
 
 def test_the_table_knows_every_fault() -> None:

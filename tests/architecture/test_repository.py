@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.architecture.tracked import ROOT, tracked
+from tests.architecture.conftest import ROOT, tracked
 
 PACKAGE = ROOT / "launcher" / "ddplaunch"
 
@@ -82,8 +82,10 @@ def imported_tests(source: str) -> list[str]:
 
 def test_no_test_file_leans_on_another() -> None:
     """What several need is a helper, in a module of its own that pytest does not collect."""
-    found = {path.name: imported_tests(path.read_text("utf-8")) for path in tracked("tests/*.py")}
+    found = {
+        str(path.relative_to(ROOT)): imported_tests(path.read_text("utf-8")) for path in tracked("tests/*.py")
+    }
 
-    assert {} == {name: imports for name, imports in found.items() if imports}
+    assert {} == {path: imports for path, imports in found.items() if imports}
     assert ["tests.unit.test_main.SCRIPT"] == imported_tests("from tests.unit.test_main import SCRIPT")
     assert ["tests.unit.test_main"] == imported_tests("from tests.unit import test_main as main, conftest")

@@ -12,7 +12,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 from referencing import Registry, Resource
-from tests.architecture.tracked import tracked
+from tests.architecture.conftest import tracked
 
 ROOT = Path(__file__).resolve().parents[2]
 SBOM = ROOT / "requirements" / "ddplaunch.cdx.json"

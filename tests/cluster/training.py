@@ -1,5 +1,12 @@
 """A training whose steps are all alike, and what can go wrong with it: the same on every scheduler."""
 
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+TORCHRUN = str(Path(sys.executable).with_name("torchrun"))
+
 TRAIN = """
 import os, sys, time
 import torch
@@ -22,6 +29,18 @@ if __name__ == "__main__":
     main()
 """
 """With a fault: `before` stands above `main`, `step` is done in each step."""
+
+
+SIX_STEPS = """
+import sys, time, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+for step in range(6):
+    if step == 3 and str(dist.get_rank()) in sys.argv[1:]:
+        time.sleep(1000)
+    dist.all_reduce(torch.ones(4))
+print("trained with", dist.get_world_size(), flush=True)
+"""
+"""It ends by itself; ranks that are named in the arguments sleep before their fourth step."""
 
 
 def hangs(rank: int) -> str:

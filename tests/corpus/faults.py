@@ -100,7 +100,7 @@ FAULTS = [
     Fault(
         "rank_in_user_code", "rank-in-user-code", (0,), (1,), notice_after=10.0, whole=True, on_clusters=True
     ),
-    Fault("logs_beside_wait", "rank-in-user-code", (1,), (0, 2), nproc=3),
+    Fault("logs_beside_wait", "rank-in-user-code", (1,), (0, 2), nproc=3, whole=True),
     Fault("rank_loops", "rank-in-user-code", (3,), (0, 1, 2), nodes=2, patience=4.0, whole=True),
     Fault("gil_held", "gil-held", (1,), (0, 2, 3), nodes=2, on_clusters=True),
     Fault("gil_held_spinning", "gil-held", (0,), (1,), patience=4.0, whole=True),

@@ -55,6 +55,7 @@ class Outcome:
     verdicts: list[Verdict]
     exit_code: int
     alarms: list[str]  # every notice and verdict that was spoken
+    folder: Path  # the job's
     seconds: float | None = None
     came_to_it: bool = False  # whether that moment came
     early: list[str] = field(default_factory=list)  # what was spoken before that moment
@@ -173,6 +174,7 @@ def _outcome(folder: Path, exit_code: int, asked: Bundle | None) -> Outcome:
         verdicts=(asked or bundle).verdicts,
         exit_code=exit_code,
         alarms=[event.text for event in alarms],
+        folder=folder,
         seconds=after[0] if after else None,
         came_to_it=bool(stopped),
         early=[event.text for event in alarms[: len(alarms) - len(after)]] if stopped else [],

@@ -6,8 +6,13 @@ The jobs run three at a time ahead of the tests that ask for their outcome: most
 from __future__ import annotations
 
 import os
+import pickle
+import subprocess
+import sys
+import zipfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from tests.corpus import families, harness
@@ -16,9 +21,11 @@ from tests.corpus.harness import Outcome
 from tests.corpus.why import UNTESTED
 from tests.faults.table import RECORDED
 
-from ddplaunch.agent.contract import Exit
+from ddplaunch.agent.contract import Exit, Files
 from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
 
+FR_TRACE = "from torch.distributed.flight_recorder.fr_trace import main; main()"
+"""torch's own tool."""
 LATEST = 60.0
 """Seconds after which a verdict is too late on any machine. How fast it comes, benchmarks/faults.py says."""
 PROVOKED = [fault for fault in (*FAULTS, *families.FAULTS) if fault.name not in UNTESTED]
@@ -31,23 +38,24 @@ pytestmark = [pytest.mark.corpus, pytest.mark.timeout(600)]
 
 @pytest.fixture(name="outcome_of", scope="module")
 def _outcome_of(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
-    """The outcome of a job, which may be under way already."""
-    wanted = [
-        item.callspec.params.get("fault") for item in request.session.items if hasattr(item, "callspec")
-    ]
-    faults = [fault for fault in wanted if isinstance(fault, Fault) and not _impossible(fault)]
+    """The outcome of a job, which may be under way already; one that several tests ask about runs once."""
+    items = [item for item in request.session.items if item.path == request.path]
+    if hasattr(request.config, "workerinput"):
+        items = []  # one of several processes, each with tests of its own: it must not start those of all
+    params = [param for item in items if hasattr(item, "callspec") for param in item.callspec.params.values()]
     with ThreadPoolExecutor(3) as pool:
-        started: dict[str, Future[Outcome]] = {
-            fault.name: pool.submit(harness.run, fault, tmp_path_factory.mktemp(fault.name) / "job")
-            for fault in faults
-        }
+        started: dict[str, Future[Outcome]] = {}
 
-        def outcome(case: Fault | Healthy) -> Outcome:
-            if case.name in started:
-                return started[case.name].result()
-            return harness.run(case, tmp_path_factory.mktemp(case.name) / "job")
+        def start(case: Fault | Healthy) -> Future[Outcome]:
+            if case.name not in started:
+                folder = tmp_path_factory.mktemp(case.name) / "job"
+                started[case.name] = pool.submit(harness.run, case, folder)
+            return started[case.name]
 
-        yield outcome
+        for case in params:
+            if isinstance(case, Healthy) or (isinstance(case, Fault) and not _impossible(case)):
+                start(case)
+        yield lambda case: start(case).result()
         pool.shutdown(cancel_futures=True)
 
 
@@ -67,7 +75,9 @@ def _marks(case: Fault | Healthy) -> list[pytest.MarkDecorator]:
 @pytest.mark.parametrize(
     "fault", [pytest.param(fault, marks=_marks(fault), id=fault.name) for fault in PROVOKED]
 )
-def test_fault(fault: Fault, outcome_of: Run, record_property: Callable[[str, object], None]) -> None:
+def test_the_cause_of_a_fault_is_told(
+    fault: Fault, outcome_of: Run, record_property: Callable[[str, object], None]
+) -> None:
     """The cause, the ranks at fault and their victims are told, in time, and nothing outlives the job."""
     reason = _impossible(fault)
     if reason:
@@ -93,7 +103,7 @@ def test_fault(fault: Fault, outcome_of: Run, record_property: Callable[[str, ob
 @pytest.mark.parametrize(
     "healthy", [pytest.param(each, marks=_marks(each), id=each.name) for each in LEFT_ALONE]
 )
-def test_healthy(healthy: Healthy, outcome_of: Run) -> None:
+def test_a_job_that_takes_its_time_is_left_alone(healthy: Healthy, outcome_of: Run) -> None:
     """A job that takes its time is left alone."""
     outcome = outcome_of(healthy)
 
@@ -103,6 +113,30 @@ def test_healthy(healthy: Healthy, outcome_of: Run) -> None:
         outcome.exit_code,
         outcome.survivors,
     ), outcome.output[-4000:]
+
+
+@pytest.mark.parametrize(
+    "fault", [pytest.param(fault, id=fault.name) for fault in FAULTS if fault.name == "rank_in_dataloader"]
+)
+def test_torchfrtrace_reads_the_flight_recorders_in_a_bundle(
+    fault: Fault, outcome_of: Run, tmp_path: Path
+) -> None:
+    """With Gloo, whose own dumps it cannot read, it names the collective that a rank has not called."""
+    outcome = outcome_of(fault)
+    with zipfile.ZipFile(outcome.folder / Files.BUNDLE) as archive:
+        assert archive.testzip() is None
+        archive.extractall(tmp_path)
+    dumps = [tmp_path / f"flight/gloo/rank_{rank}" for rank in range(fault.nodes * fault.nproc)]
+    recorders = [pickle.loads(dump.read_bytes()) for dump in dumps]
+
+    words = [sys.executable, "-c", FR_TRACE, str(tmp_path / "flight/gloo"), "--prefix", "rank_"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+
+    said = done.stdout + done.stderr
+    last = max(entry["collective_seq_id"] for each in recorders for entry in each["entries"])
+    assert 0 == done.returncode, said
+    assert f"sequence number: {last}" in said
+    assert f"missing ranks: {{{fault.ranks[0]}}}" in said
 
 
 def test_every_run_time_code_has_a_fault() -> None:

@@ -152,7 +152,7 @@ def test_no_rank_of_a_healthy_job_is_accused(tmp_path: Path) -> None:
 
 
 @pytest.mark.whole
-def test_ranks_of_mp_spawn(tmp_path: Path) -> None:
+def test_ranks_of_mp_spawn_are_known_by_their_stacks(tmp_path: Path) -> None:
     """Their numbers are on their stacks alone; the one that sleeps is told, and goes on to sleep."""
     script = tmp_path / "spawns.py"
     script.write_text(SPAWNS)
@@ -168,11 +168,10 @@ def test_ranks_of_mp_spawn(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.whole
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can hide py-spy")
-@pytest.mark.parametrize(
-    ("name", "ranks"), [("lock_deadlock", [2]), pytest.param("p2p_all_receive", [], marks=pytest.mark.whole)]
-)
-def test_without_stacks(name: str, ranks: list[int], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "ranks"), [("lock_deadlock", [2]), ("p2p_all_receive", [])])
+def test_a_rank_is_told_where_no_stack_can_be_seen(name: str, ranks: list[int], tmp_path: Path) -> None:
     """A rank that is in no collective is told, and nobody where all wait for one another.
 
     What may not be seen is named.
@@ -185,8 +184,9 @@ def test_without_stacks(name: str, ranks: list[int], tmp_path: Path) -> None:
     assert "stacks need py-spy" in found["hint"]
 
 
+@pytest.mark.whole
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can hide py-spy")
-@pytest.mark.parametrize("way", ["server", pytest.param("files", marks=pytest.mark.whole)])
+@pytest.mark.parametrize("way", ["server", "files"])
 def test_ranks_tell_who_may_not_trace(way: str, tmp_path: Path) -> None:
     """All wait in a collective: only the recorder of each rank shows that one has called another."""
     case = FAULT["collective_mismatch"]
@@ -200,7 +200,7 @@ def test_ranks_tell_who_may_not_trace(way: str, tmp_path: Path) -> None:
 
 @pytest.mark.whole
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can hide py-spy")
-def test_without_the_right_to_trace(tmp_path: Path) -> None:
+def test_connections_tell_where_nobody_may_trace(tmp_path: Path) -> None:
     """Connections tell who has run for long since its last message, which the others sent later."""
     script = tmp_path / "evaluates.py"
     script.write_text(EVALUATES)

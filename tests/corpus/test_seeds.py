@@ -30,7 +30,10 @@ def _port(request: pytest.FixtureRequest) -> Iterator[str]:
     """A port that is free, or held by this process where the program shall find it so."""
     port = own_port()
     with contextlib.ExitStack() as held:
-        if request.node.originalname == "test_fault" and request.node.callspec.id == "port_taken":
+        if (
+            request.node.originalname == "test_the_fault_of_a_seed_is_told"
+            and request.node.callspec.id == "port_taken"
+        ):
             held.enter_context(socket.create_server(("", port)))
         yield str(port)
 
@@ -43,7 +46,7 @@ def _port(request: pytest.FixtureRequest) -> Iterator[str]:
         if seed.one is not None
     ],
 )
-def test_fault(seed: Seed, port: str, tmp_path: Path) -> None:
+def test_the_fault_of_a_seed_is_told(seed: Seed, port: str, tmp_path: Path) -> None:
     """The right code and ranks, with the words that show it; a rendezvous is judged at the call."""
     said = seed.one
     assert said is not None
@@ -63,7 +66,7 @@ def test_fault(seed: Seed, port: str, tmp_path: Path) -> None:
     "seed",
     [pytest.param(seed, marks=_left_out(seed), id=seed.name) for seed in SEEDS],
 )
-def test_right(seed: Seed, port: str, tmp_path: Path) -> None:
+def test_a_seed_without_its_fault_ends_well(seed: Seed, port: str, tmp_path: Path) -> None:
     """Without its fault it ends well, and not a word is said."""
     outcome = harness.run(seed_job(seed, None), tmp_path / "job", {"SEED_PORT": port})
 
@@ -72,7 +75,7 @@ def test_right(seed: Seed, port: str, tmp_path: Path) -> None:
 
 @pytest.mark.whole
 @pytest.mark.parametrize("seed", [seed for seed in SEEDS if seed.one is None], ids=lambda seed: seed.name)
-def test_right_on_one_machine(seed: Seed, port: str, tmp_path: Path) -> None:
+def test_what_works_on_one_machine_is_left_alone_there(seed: Seed, port: str, tmp_path: Path) -> None:
     """What is wrong on two machines only works here, and nothing is said."""
     outcome = harness.run(right_on_one_machine(seed), tmp_path / "job", {"SEED_PORT": port})
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import shutil
 import subprocess
-import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -138,14 +136,6 @@ def _worktree(folder: Path) -> None:
     shutil.copy(tree / ".git", folder / ".git")
 
 
-def _zip(files: Mapping[str, str]) -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        for name, content in files.items():
-            archive.writestr(name, content)
-    return buffer.getvalue()
-
-
 def _program(*checks: str, imports: str = "") -> str:
     """A program that makes these checks first."""
     return (
@@ -164,18 +154,12 @@ def _writes(*statements: str) -> str:
 
 
 NET = "def build():\n    return 7\n"
-DEEP = "/".join(f"level{number}" for number in range(20))
 TWO = {"source": ["train.py", "lib"], "command": ["train.py"]}
 ALL = {"source": ["."], "command": ["train.py"]}
 
 LAYOUTS: tuple[Layout, ...] = (
     Layout("one file", {"train.py": PLAIN}, {"source": "train.py", "command": ["train.py"]}),
     Layout("without source", {"train.py": PLAIN}, {"command": ["train.py"]}, on=("local", "slurm")),
-    Layout(
-        "two modules",
-        {"train.py": _program("build() == 7", imports="from net import build"), "net.py": NET},
-        {"source": ["train.py", "net.py"], "command": ["train.py"]},
-    ),
     Layout(
         "a package",
         {
@@ -184,28 +168,6 @@ LAYOUTS: tuple[Layout, ...] = (
             "models/net.py": NET,
         },
         {"source": ["main.py", "models"], "command": ["main.py"]},
-    ),
-    Layout(
-        "two packages",
-        {
-            "main.py": _program(
-                "a() == b() == 7", imports="from one.net import build as a\nfrom two.net import build as b"
-            ),
-            **{
-                f"{name}/{file}": NET if file == "net.py" else ""
-                for name in ("one", "two")
-                for file in ("__init__.py", "net.py")
-            },
-        },
-        {"source": ["main.py", "one", "two"], "command": ["main.py"]},
-    ),
-    Layout(
-        "src",
-        {
-            "src/pkg/train.py": _program("build() == 7", imports="from net import build"),
-            "src/pkg/net.py": NET,
-        },
-        {"source": ["src"], "command": ["src/pkg/train.py"]},
     ),
     Layout(
         "a module of a package",
@@ -233,11 +195,6 @@ LAYOUTS: tuple[Layout, ...] = (
         {"source": ["src"], "command": ["-m", "pkg.train"], "env": {"PYTHONPATH": "src"}},
     ),
     Layout(
-        "data beside",
-        {"train.py": _program("open('data/a.csv').read() == '1,2'"), "data/a.csv": "1,2"},
-        {"source": ["train.py", "data"], "command": ["train.py"]},
-    ),
-    Layout(
         "data by the script's own path",
         {
             "code/train.py": _program(
@@ -259,12 +216,6 @@ LAYOUTS: tuple[Layout, ...] = (
         {"source": ["train.py", "conf"], "command": ["train.py"]},
     ),
     Layout(
-        "a link within a folder",
-        {"train.py": _program("open('lib/link').read() == 'there'"), "lib/file": "there"},
-        TWO,
-        make=_links({"lib/link": "file"}),
-    ),
-    Layout(
         "a link to a folder within",
         {"train.py": _program("open('lib/link/file').read() == 'there'"), "lib/folder/file": "there"},
         TWO,
@@ -278,15 +229,6 @@ LAYOUTS: tuple[Layout, ...] = (
         on=("local", "slurm"),
     ),
     Layout(
-        "notebooks beside",
-        {
-            "train.py": PLAIN,
-            "a look.ipynb": '{"cells": []}',
-            ".ipynb_checkpoints/a look-checkpoint.ipynb": "{}",
-        },
-        ALL,
-    ),
-    Layout(
         "a project to install",
         {
             "setup.py": "from setuptools import setup\nsetup(name='pkg', packages=['pkg'])\n",
@@ -295,16 +237,6 @@ LAYOUTS: tuple[Layout, ...] = (
             "pkg.egg-info/PKG-INFO": "Name: pkg",
         },
         {"source": ["."], "command": ["-m", "pkg.train"]},
-    ),
-    Layout(
-        "a script in a folder, its library beside",
-        {
-            "scripts/train.py": SAVES
-            + "sys.path.insert(0, os.path.join(os.path.dirname(__file__), '..'))\n"
-            + "from lib.net import build\nsave()\nstand()\n",
-            "lib/net.py": NET,
-        },
-        {"source": ["scripts", "lib"], "command": ["scripts/train.py"]},
     ),
     Layout("a repository", {"train.py": _program("not os.path.exists('.git')")}, ALL, make=_repository),
     Layout("a worktree", {"train.py": PLAIN}, ALL, make=_worktree),
@@ -322,20 +254,6 @@ LAYOUTS: tuple[Layout, ...] = (
         {"train.py": PLAIN, "lib/net.py": NET},
         TWO,
         make=_folders("lib", mode=0o555),
-    ),
-    Layout(
-        "read-only files",
-        {"train.py": PLAIN, "lib/net.py": NET},
-        TWO,
-        make=_modes({"train.py": 0o444, "lib/net.py": 0o400}),
-    ),
-    Layout(
-        "names with spaces",
-        {
-            "my project/train me.py": _program("open('my project/a b.txt').read() == '7'"),
-            "my project/a b.txt": "7",
-        },
-        {"source": ["my project"], "command": ["my project/train me.py"]},
     ),
     Layout(
         "names of other alphabets",
@@ -366,24 +284,6 @@ LAYOUTS: tuple[Layout, ...] = (
             ".ddplaunchignore": "huge.bin\n",
         },
         ALL,
-    ),
-    Layout(
-        "an archive of modules",
-        {
-            "train.py": SAVES + "sys.path.insert(0, 'lib.zip')\nfrom net import build\nsave()\nstand()\n",
-            "lib.zip": _zip({"net.py": NET}),
-        },
-        {"source": ["train.py", "lib.zip"], "command": ["train.py"]},
-    ),
-    Layout(
-        "a hidden configuration",
-        {"train.py": _program("open('.config.yaml').read() == 'a: 7'"), ".config.yaml": "a: 7"},
-        {"source": ["train.py", ".config.yaml"], "command": ["train.py"]},
-    ),
-    Layout(
-        "bytes of all kinds",
-        {"train.py": _program("open('lib/data', 'rb').read() == WROTE"), "lib/data": WROTE},
-        TWO,
     ),
     Layout(
         "a tool that it runs",
@@ -419,11 +319,6 @@ LAYOUTS: tuple[Layout, ...] = (
         job_file="here/job.yaml",
     ),
     Layout(
-        "twenty folders deep",
-        {f"top/{DEEP}/train.py": PLAIN},
-        {"source": ["top"], "command": [f"top/{DEEP}/train.py"]},
-    ),
-    Layout(
         "a job file in a folder",
         {"conf/train.py": PLAIN},
         {"source": ["train.py"], "command": ["train.py"]},
@@ -446,12 +341,6 @@ LAYOUTS: tuple[Layout, ...] = (
         },
         {"source": "train.py", "command": ["train.py"]},
         wrote={"out/step-3.pt": WROTE, "out/last.pt": "step-3.pt", "latest": "out"},
-    ),
-    Layout(
-        "a checkpoint under another name until it is whole",
-        {"train.py": _writes("write('out/x.tmp')", "os.replace('out/x.tmp', 'out/x')")},
-        {"source": "train.py", "command": ["train.py"]},
-        wrote={"out/x": WROTE},
     ),
     Layout(
         "its configuration kept with the time it had",

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.busy import BUSY
 from tests.local.conftest import SCRIPT, Desk
-from tests.local.test_terminal import read_until, spawned, typed
+from tests.local.terminal import read_until, spawned, typed
 
 RUN = [sys.executable, "-c", SCRIPT, "run"]
 OURS = re.compile(rb"(\d\d:\d\d:\d\d |\[\d+/ddplaunch\] |ddplaunch: ).*\r?\n")

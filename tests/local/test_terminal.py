@@ -11,51 +11,16 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import IO
 
 import pytest
 from tests.busy import BUSY
 from tests.local.conftest import SCRIPT, Desk
-
-SPAWN = """
-import os, pty, sys
-os.environ["TERM"] = "xterm"
-sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))
-"""
+from tests.local.terminal import read_until, spawned, typed
 
 
 def at_terminal(desk: Desk, *words: str) -> subprocess.Popen[bytes]:
     """`ddplaunch` on a terminal of its own; what is written to it is typed there."""
     return spawned(desk, sys.executable, "-c", SCRIPT, *words)
-
-
-def spawned(desk: Desk, *words: str) -> subprocess.Popen[bytes]:
-    """Any program on a terminal of its own."""
-    return subprocess.Popen(
-        [sys.executable, "-c", SPAWN, *words],
-        cwd=desk.folder,
-        env=desk.env,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-
-
-def read_until(stream: IO[bytes] | None, text: bytes) -> bytes:
-    """What the terminal showed until `text` was there."""
-    assert stream is not None
-    seen = b""
-    while text not in seen:
-        piece = os.read(stream.fileno(), 65536)
-        assert piece, f"{text!r} never came: {seen[-2000:]!r}"
-        seen += piece
-    return seen
-
-
-def typed(process: subprocess.Popen[bytes], text: bytes) -> None:
-    """Types it at the terminal."""
-    assert process.stdin is not None
-    process.stdin.write(text)
-    process.stdin.flush()
 
 
 def test_the_picture_shows_every_node_and_ctrl_c_detaches(desk: Desk) -> None:

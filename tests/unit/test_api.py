@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pydantic
 import pytest
-from tests.busy import BUSY
 from tests.unit.backends.conftest import Make, _job, status_json  # noqa: F401 - a fixture
 from tests.unit.cli.conftest import JOB, Call, _call, _job_file  # noqa: F401 - fixtures
 from tests.unit.cli.ended_jobs import ended
@@ -43,45 +39,6 @@ def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 # --------------------------------------------------------------------------- the module
-
-
-def loaded(code: str, folder: Path) -> list[str]:
-    """Which of these modules a fresh interpreter has loaded after `code`."""
-    heavy = ["argparse", "pydantic", "yaml", "rich", "jinja2", "kubernetes", "sh", "ddplaunch.agent.contract"]
-    heavy += ["ddplaunch.backends", "ddplaunch.cli", "ddplaunch.plan", "ddplaunch.report", "ddplaunch.spec"]
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            f"import sys\n{code}\nprint([name for name in {heavy} if name in sys.modules])",
-        ],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=BUSY * 30,
-    )
-    assert "" == done.stderr
-    found: list[str] = eval(done.stdout.splitlines()[-1])
-    return found
-
-
-def test_importing_it_imports_nothing_else(tmp_path: Path) -> None:
-    """A program pays for what it uses, when it uses it."""
-    assert [] == loaded("from ddplaunch import api", tmp_path)
-
-
-def test_a_job_that_is_rendered_loads_no_backend(tmp_path: Path) -> None:
-    """Nor a status pydantic; the command line is loaded by neither."""
-    code = "from ddplaunch import api\n"
-    job = "api.JobSpec(apiVersion='ddplaunch/v1', name='a', command=('a',))"
-    status = "try: api.status('local://none')\nexcept api.NotFoundError: pass"
-
-    assert ["pydantic", "ddplaunch.agent.contract", "ddplaunch.plan", "ddplaunch.spec"] == [
-        name for name in loaded(f"{code}api.render({job}, 'slurm')", tmp_path) if name not in ("yaml", "rich")
-    ]
-    assert ["ddplaunch.agent.contract", "ddplaunch.backends"] == loaded(code + status, tmp_path)
 
 
 def test_every_name_is_there_and_no_other() -> None:
@@ -216,15 +173,6 @@ def test_render_returns_what_the_command_writes(call: Call, job_file: Path, tmp_
     assert {name: file.content for name, file in rendered.files.items()} == {
         path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()
     }
-
-
-def test_an_unknown_target_is_refused_before_anything_is_sent(state: Path) -> None:
-    """With the names of those that there are."""
-    for refused in (lambda: api.render(spec(), to="moon"), lambda: api.submit(spec(), to="moon")):
-        with pytest.raises(api.UsageError, match="there is no target 'moon'"):
-            refused()
-    with pytest.raises(api.UsageError, match="there is no target 'moon'"):
-        api.jobs("moon")
 
 
 # --------------------------------------------------------------------------- submitted jobs

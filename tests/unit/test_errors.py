@@ -5,16 +5,12 @@ from __future__ import annotations
 import importlib
 import pkgutil
 
-import pytest
-
 import ddplaunch
 from ddplaunch import errors
 from ddplaunch.errors import (
-    ClusterError,
     DdplaunchError,
     ExitCode,
     NotFoundError,
-    SourceTooLargeError,
     UsageError,
 )
 
@@ -38,21 +34,6 @@ def test_nothing_in_an_error_commands_the_terminal() -> None:
     assert "error: source: photo_\\u202egpj.py\\x1b[2J does not exist\n\nhint: see \\u2066a\\u2069" == str(
         error
     )
-
-
-@pytest.mark.parametrize(
-    ("kind", "code"),
-    [
-        (DdplaunchError, 1),
-        (UsageError, 2),
-        (SourceTooLargeError, 2),
-        (NotFoundError, 102),
-        (ClusterError, 106),
-    ],
-)
-def test_each_error_has_its_exit_code(kind: type[DdplaunchError], code: int) -> None:
-    """Scripts tell errors apart by the exit code."""
-    assert code == kind.exit_code
 
 
 def test_exit_codes_do_not_move() -> None:

@@ -21,7 +21,6 @@ from tests.cluster.kubernetes.gates import (
     gate,
     one_pod,
     passes,
-    placed,
     told,
     trained,
 )
@@ -173,26 +172,11 @@ def test_a_pod_that_a_quota_keeps_away(cluster: Cluster, start: Start, namespace
     passes(start(**CLEAR))
 
 
-@pytest.mark.whole
-@pytest.mark.fault("node-missing")
-def test_a_machine_that_stops(faults: Faults, start: Start) -> None:
-    """The kubelet of node 1's machine is frozen before it starts the pod that it was given."""
-    job = placed(faults, start, gate=gate(timeout="15s"))
-    faults.pause(faults.cluster.workers[1])
-    comes(job)
-
-    code, nodes, found = told(job, 0)
-    assert ("node-missing", [1]) == (code, nodes)
-    assert "node 1 (job-1) never came" in found.sentence
-
-    faults.clear()
-    passes(start(**CLEAR))
-
-
 # --- and how it looks from outside
 
 
-def test_restricted(cluster: Cluster, tmp_path: Path) -> None:
+@pytest.mark.whole
+def test_under_pod_security_restricted_the_gate_speaks_as_anybody(cluster: Cluster, tmp_path: Path) -> None:
     """Where Pod Security `restricted` is enforced the job runs, as a user that the image does not know."""
     with cluster.namespace(**{"pod-security.kubernetes.io/enforce": "restricted"}) as namespace:
         keys: dict[str, Any] = {

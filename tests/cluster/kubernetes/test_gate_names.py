@@ -30,6 +30,7 @@ def without_service(documents: Documents) -> None:
     documents.remove(document(documents, "Service"))
 
 
+@pytest.mark.whole
 @pytest.mark.fault("dns-not-found")
 def test_a_service_that_does_not_name_the_pods(start: Start) -> None:
     """No pod has a record. Whichever gives up first says so; the others are deleted over it."""

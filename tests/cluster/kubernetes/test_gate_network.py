@@ -46,21 +46,6 @@ def test_packets_between_pods_are_dropped(faults: Faults, start: Start) -> None:
 
 @pytest.mark.whole
 @pytest.mark.fault("port-filtered")
-def test_the_hubs_port_is_dropped(faults: Faults, start: Start) -> None:
-    """Other ports of its pod answer, so that nobody waits for a network that is not ready yet."""
-    faults.nft(faults.cluster.workers[0], f"tcp dport {GATE} drop")
-    job = start(gate=gate(timeout="90s"))
-
-    code, nodes, found = told(job, 1)
-    assert ("port-filtered", [1]) == (code, nodes)
-    assert "while other ports there answer: a firewall drops this one" in found.sentence
-
-    faults.clear()
-    passes(start(**CLEAR))
-
-
-@pytest.mark.whole
-@pytest.mark.fault("port-filtered")
 def test_the_master_port_is_dropped(faults: Faults, start: Start) -> None:
     """All but one port is open: the node on which it is, and a port that answers."""
     for machine in faults.cluster.workers:

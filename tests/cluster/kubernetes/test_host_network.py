@@ -70,6 +70,7 @@ def test_two_jobs_share_the_machines(cluster: Cluster, namespace: str, tmp_path:
     assert 2 == len(set(listening)), listening
 
 
+@pytest.mark.whole
 @pytest.mark.fault("store-shared")
 def test_a_port_that_another_job_has(faults: Faults, namespace: str, tmp_path: Path) -> None:
     """Both job files name it: the second job ends at once, and says so, instead of asking the first's hub."""

@@ -36,6 +36,7 @@ def _agent(cluster: Cluster) -> str:
     return _built(cluster, "agent")
 
 
+@pytest.mark.whole
 def test_the_launcher_image_renders_what_the_launcher_does(launcher: str, tmp_path: Path) -> None:
     """Byte for byte, as an ordinary user, from a job file on a volume."""
     program = Path(sys.executable).parent / "ddplaunch"
@@ -48,6 +49,7 @@ def test_the_launcher_image_renders_what_the_launcher_does(launcher: str, tmp_pa
     assert "1000" == docker.docker("run", "--rm", "--entrypoint", "id", launcher, "-u").strip()
 
 
+@pytest.mark.whole
 def test_the_launcher_image_speaks_with_its_own_cluster(
     cluster: Cluster, namespace: str, launcher: str
 ) -> None:
@@ -64,6 +66,7 @@ def test_the_launcher_image_speaks_with_its_own_cluster(
     assert 102 == state["state"]["terminated"]["exitCode"], said
 
 
+@pytest.mark.whole
 def test_the_agent_image_holds_the_agent(agent: str) -> None:
     """The same file that every job carries."""
     words = ["docker", "run", "--rm", "--entrypoint", "cat", agent, "/opt/agent/agent.pyz"]

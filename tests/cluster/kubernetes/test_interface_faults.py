@@ -34,20 +34,6 @@ def attach(faults: Faults, job: Job) -> Job:
 
 
 @pytest.mark.whole
-@pytest.mark.fault("gloo-interface-wrong")
-def test_a_name_that_is_no_whole_name(submit: Start) -> None:
-    """As good as it would be for NCCL; pods have loopback and eth0 to choose from."""
-    code, _, found = told(submit(env={"GLOO_SOCKET_IFNAME": "eth"}), 0)
-
-    assert ("gloo-interface-wrong", [0, 1]) == (code, faulty(found))
-    assert "GLOO_SOCKET_IFNAME=eth: no interface is called 'eth'" in found.sentence
-    assert all("eth0" in fact for fact in found.facts)
-    assert "Gloo takes whole names only" in found.hint
-
-    trained(submit(**MENDED, env={"GLOO_SOCKET_IFNAME": "eth0"}))
-
-
-@pytest.mark.whole
 @pytest.mark.fault("nccl-interface-missing")
 def test_a_name_that_no_interface_has(cluster: Cluster, faults: Faults, submit: Start) -> None:
     """InfiniBand's, say, in pods that were given none. With a device of a GPU there torch takes NCCL."""

@@ -19,7 +19,6 @@ from tests.webhook import SECRET
 from ddplaunch.agent.contract import Exit, Verdict
 from ddplaunch.agent.platforms import kubernetes
 
-ROOT = Path(__file__).resolve().parents[3]
 START = 240.0
 """Seconds for torch to come up on a machine that many share."""
 pytestmark = pytest.mark.slow
@@ -55,22 +54,6 @@ def ended(job: Job, exit_code: int) -> Verdict:
         words = job.last_words(0, "trainer")
         assert (exit_code, [found.code]) == (words["exit"], [each["code"] for each in words["verdicts"]])
     return found
-
-
-@pytest.mark.whole
-def test_digits(cluster: Cluster, namespace: str, tmp_path: Path) -> None:
-    """The example learns on two machines with two ranks each."""
-    program = (ROOT / "examples/digits/train.py").read_text()
-    command = ["program.py", "--epochs", "20", "--require", "0.95"]
-    job = Job.submit(cluster, namespace, tmp_path, program, nproc_per_node=2, command=command)
-
-    assert "Complete" == job.ended(START)
-    assert job.machine(0) != job.machine(1)
-    assert "[0/0] epoch 20" in job.log(0, "trainer")
-    assert (Exit.OK, []) == (job.bundle().exit_code, job.bundle().verdicts)
-    for node in (0, 1):
-        words = job.last_words(node, "trainer")
-        assert (0, 0, []) == (words["exit"], words["exit_code"], words["verdicts"])
 
 
 @pytest.mark.whole

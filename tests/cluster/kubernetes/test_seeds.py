@@ -18,7 +18,7 @@ PROGRAMS = seeds.faults(mpi=False)
 
 @pytest.mark.whole
 @pytest.mark.parametrize("seed", PROGRAMS)
-def test_fault(seed: Seed, cluster: Cluster, namespace: str, tmp_path: Path) -> None:
+def test_the_fault_of_a_seed_is_told(seed: Seed, cluster: Cluster, namespace: str, tmp_path: Path) -> None:
     """The right code and ranks, with the words that show it."""
     said = seed.two
     assert said is not None
@@ -32,7 +32,9 @@ def test_fault(seed: Seed, cluster: Cluster, namespace: str, tmp_path: Path) -> 
 
 @pytest.mark.whole
 @pytest.mark.parametrize("seed", PROGRAMS)
-def test_right(seed: Seed, cluster: Cluster, namespace: str, tmp_path: Path) -> None:
+def test_a_seed_without_its_fault_ends_well(
+    seed: Seed, cluster: Cluster, namespace: str, tmp_path: Path
+) -> None:
     """Without its fault it ends well."""
     keys = seeds.keys(seed, fault=False)
     job = Job.submit(cluster, namespace, tmp_path, seeds.program(seed), **keys)

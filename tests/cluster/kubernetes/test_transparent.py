@@ -83,6 +83,7 @@ def nodes_of(documents: Documents) -> int:
     return next(int(each["spec"]["completions"]) for each in documents if each["kind"] == "Job")
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("row", ROWS)
 def test_pods_do_the_same_under_ddplaunch(cluster: Cluster, namespace: str, tmp_path: Path, row: Row) -> None:
     """Exit code of each, all that they print, the files that they leave."""

@@ -3,41 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import pytest
 from tests.cluster.slurm.cluster import Cluster
 from tests.cluster.slurm.jobs import Job
 
 from ddplaunch.agent.contract import Verdict
 
 MASTER = 29500
-
-
 GATE = 29400
-
-
 FIXED: dict[str, Any] = {"rendezvous": {"port": MASTER}, "gate": {"port": GATE, "timeout": "120s"}}
 """Rules of a firewall name ports. No test waits for this deadline."""
-
-
 BY_NAME = {"rendezvous": {"port": MASTER, "address": "n1"}}
-
-
 GATE_ONLY = "--export=ALL,DDPLAUNCH_GATE_ONLY=1"
-
-
 ADDRESSES = {"n1": "10.99.0.11", "n2": "10.99.0.12", "n3": "10.99.0.13"}
-
-
 Start = Callable[..., Job]
-
-
-@pytest.fixture(name="start")
-def _start(cluster: Cluster, work: Path) -> Start:
-    """A function that submits a job of three nodes; none of them comes to train."""
-    return lambda *options, **keys: Job.submit(cluster, work, "", *options, **{"nodes": 3, **FIXED, **keys})
 
 
 def verdict(job: Job) -> tuple[str, list[int], Verdict]:

@@ -11,7 +11,8 @@ from tests.chaos.slurm import Slurm
 from tests.cluster.slurm.cluster import Cluster
 
 
-@pytest.mark.parametrize("seed", [*(pytest.param(seed, marks=pytest.mark.whole) for seed in (6, 7)), 8])
+@pytest.mark.whole
+@pytest.mark.parametrize("seed", [6, 7, 8])
 def test_the_oracle_has_no_complaint(cluster: Cluster, seed: int) -> None:
     """`make chaos BACKEND=slurm SEED=…` says what is done to the job, and what came of it."""
     scenario = draw(seed, "slurm")

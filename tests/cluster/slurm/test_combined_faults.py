@@ -8,16 +8,8 @@ from typing import Any
 
 import pytest
 from tests.cluster.slurm.cluster import Cluster
-from tests.cluster.slurm.gate_jobs import BY_NAME, FIXED, GATE, GATE_ONLY, MASTER, names
+from tests.cluster.slurm.gate_jobs import BY_NAME, GATE, GATE_ONLY, MASTER, Start, names
 from tests.cluster.slurm.jobs import COME, Job
-
-Start = Callable[..., Job]
-
-
-@pytest.fixture(name="start")
-def _start(cluster: Cluster, work: Path) -> Start:
-    """A function that submits a job of three nodes; none of them comes to train."""
-    return lambda *options, **keys: Job.submit(cluster, work, "", *options, **{"nodes": 3, **FIXED, **keys})
 
 
 def told(job: Job) -> list[tuple[str, list[int]]]:

@@ -86,6 +86,7 @@ def test_the_gate_inside_finds_a_dropped_port(cluster: Cluster, work: Path, imag
     assert [] == notes(Job.submit(cluster, work, "", GATE_ONLY, **keys(image, nodes=3, **FIXED)))
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 @pytest.mark.fault("rank-in-user-code")
 def test_a_rank_that_hangs_inside(cluster: Cluster, work: Path, image: Path) -> None:

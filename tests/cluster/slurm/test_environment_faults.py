@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.cluster.slurm.cluster import Cluster
@@ -16,6 +15,7 @@ from tests.cluster.slurm.gate_jobs import (
     GATE,
     GATE_ONLY,
     MASTER,
+    Start,
     notes,
     verdict,
 )
@@ -26,17 +26,6 @@ ON_N3 = """
 printf 'export %s\\n' TORCH_DISTRIBUTED_DEBUG=DETAIL NCCL_DEBUG=INFO
 """
 SIX = {node: address.replace("10.99.0.", "fd00:99::") for node, address in ADDRESSES.items()}
-Start = Callable[..., Job]
-
-
-@pytest.fixture(name="start")
-def _start(cluster: Cluster, work: Path) -> Start:
-    """A function that submits a job of three nodes; none of them comes to train."""
-
-    def start(*options: str, **keys: Any) -> Job:
-        return Job.submit(cluster, work, "", *options, **{"nodes": 3, **FIXED, **keys})
-
-    return start
 
 
 @pytest.mark.whole

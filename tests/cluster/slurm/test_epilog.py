@@ -110,6 +110,7 @@ def test_a_running_job_of_the_same_user_keeps_what_is_its_own(loose: Cluster, no
     assert (["/dev/shm/results-1", "/dev/shm/results-2"], []) == (loose.leftovers(node), sleepers(loose))
 
 
+@pytest.mark.whole
 def test_what_may_be_a_running_jobs_stays_until_that_ends(loose: Cluster, node: str) -> None:
     """A file that is younger than the other job of its user is left alone, whoever made it."""
     old, old_end = leave(loose, "1")
@@ -186,6 +187,7 @@ def test_a_job_that_fills_the_disk_drains_no_node(loose: Cluster, node: str) -> 
     assert "COMPLETED" == loose.ended(loose.submit("#!/bin/bash\ntrue\n", user="nobody"), 20)
 
 
+@pytest.mark.whole
 def test_a_job_of_root_is_cleaned_up_too(loose: Cluster, node: str) -> None:
     """Its process and its folders go; Slurm's daemon and the epilog are root's as well, and live."""
     job, end = leave(loose, "1", user="root")

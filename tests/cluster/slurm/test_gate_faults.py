@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from tests.busy import BUSY
@@ -21,7 +22,7 @@ from tests.cluster.slurm.gate_jobs import (
     seconds,
     verdict,
 )
-from tests.cluster.slurm.gate_jobs import _start as _start  # the fixture `start`
+from tests.cluster.slurm.jobs import Job
 
 from ddplaunch.agent.contract import Files
 
@@ -45,6 +46,7 @@ def test_a_healthy_job_passes_soon(start: Start) -> None:
     assert release.at - events[0].at < BUSY * 6, "\n".join(event.text for event in events)
 
 
+@pytest.mark.whole
 def test_a_bridge_of_containers_disturbs_nobody(cluster: Cluster, start: Start) -> None:
     """docker0 has the same address on every node, and leads nowhere."""
     for node in cluster.nodes:
@@ -66,7 +68,7 @@ def test_a_bridge_of_containers_disturbs_nobody(cluster: Cluster, start: Start) 
 
 
 @pytest.mark.fault("port-filtered")
-def test_a_dropped_port(cluster: Cluster, start: Start) -> None:
+def test_a_dropped_port_is_named_with_one_that_answers(cluster: Cluster, start: Start) -> None:
     """The master's port alone is closed: its node is named, and a port that answers."""
     cluster.nft("n1", f"tcp dport {MASTER} drop")
     job = start()
@@ -84,13 +86,9 @@ def test_a_dropped_port(cluster: Cluster, start: Start) -> None:
 @pytest.mark.fault("port-rejected")
 @pytest.mark.parametrize(
     "answer",
-    [
-        "tcp reset",
-        pytest.param("icmpx type port-unreachable", marks=pytest.mark.whole),
-        pytest.param("icmpx type admin-prohibited", marks=pytest.mark.whole),
-    ],
+    ["tcp reset", "icmpx type port-unreachable", "icmpx type admin-prohibited"],
 )
-def test_a_rejected_port(cluster: Cluster, start: Start, answer: str) -> None:
+def test_a_rejected_port_is_told_from_a_silent_one(cluster: Cluster, start: Start, answer: str) -> None:
     """A firewall that answers, in whatever way, is told from one that is silent, and from a missing route."""
     cluster.nft("n1", f"ip saddr 10.99.0.13 tcp dport {MASTER} reject with {answer}")
     job = start()
@@ -194,7 +192,7 @@ def test_large_packets_vanish_on_the_way_to_the_hub(cluster: Cluster, start: Sta
 
 @pytest.mark.whole
 @pytest.mark.fault("host-unreachable")
-def test_no_route(cluster: Cluster, start: Start) -> None:
+def test_a_route_that_is_missing_is_told(cluster: Cluster, start: Start) -> None:
     """A route that is missing on one node, to one other."""
     cluster.run("n2", ["ip", "route", "add", "unreachable", "10.99.0.13"])
     try:
@@ -291,10 +289,9 @@ def test_a_name_that_one_node_does_not_know(cluster: Cluster, start: Start) -> N
             "127.0.1.1",
             "node 2 (n3) resolves n1 to 127.0.1.1, which is itself; it reaches node 0 at 10.99.0.11",
         ),
-        pytest.param(
+        (
             "10.99.0.12",
             "node 2 (n3) resolves n1 to 10.99.0.12, which is not node 0; it reaches node 0 at 10.99.0.11",
-            marks=pytest.mark.whole,
         ),
     ],
 )
@@ -329,6 +326,7 @@ def test_a_node_that_loses_power_at_the_gate(cluster: Cluster, start: Start) -> 
     assert "n3\n" == faulty.read_text()
 
 
+@pytest.mark.whole
 @pytest.mark.fault("node-missing")
 def test_a_node_on_which_slurm_does_not_start_the_step(
     cluster: Cluster, start: Start, task_prolog: TaskProlog
@@ -357,3 +355,69 @@ def test_a_node_whose_clock_is_ahead(start: Start, task_prolog: TaskProlog) -> N
     assert "start its time service" in found.hint
     task_prolog("true")
     mended(start, rendezvous={"backend": "c10d", "port": MASTER})
+
+
+@pytest.mark.fault("network-lossy")
+def test_a_link_that_lets_little_through(cluster: Cluster, start: Start) -> None:
+    """As a policer does, or a duplex that one end has wrong: all connects, nothing large arrives."""
+    rule = "ip saddr 10.99.0.12 tcp dport 1024-60999 limit rate over 2 kbytes/second burst 12 kbytes drop"
+    cluster.nft("n3", rule)
+
+    code, nodes, found = verdict(start(gate={"timeout": "120s"}))
+    assert ("network-lossy", [1, 2]) == (code, nodes)
+    assert "`ip -s link` and `ethtool -S` on both nodes" in found.hint
+    flush(cluster, "n3")
+    mended(start)
+
+
+@pytest.mark.whole
+def test_a_link_that_loses_packets(cluster: Cluster, start: Start) -> None:
+    """It is slow, and no firewall: the gate passes, or says what it is."""
+    cluster.nft("n2", "numgen random mod 100 < 30 drop")
+    job = start(GATE_ONLY, gate={"timeout": "120s"})
+
+    job.ended(60)
+    print(job.output)
+    for found in job.bundle().verdicts:
+        assert "network-lossy" == found.code
+        assert 1 in found.nodes
+
+
+# --- what only the smoke test sees: ranks of torch, in the steps of the job
+
+SMOKE = {"nodes": 3, "resources": {"memory": "3Gi"}, "gate": {"smoke_test": True, "skip": ["mesh"]}}
+SECONDS = 90
+"""For torch to be imported on a busy machine, three times."""
+
+
+@pytest.mark.whole
+@pytest.mark.fault("memory-too-small")
+def test_memory_that_does_not_hold_torch(cluster: Cluster, work: Path) -> None:
+    """The kernel kills ranks that have not even imported it; with what the hint says they add up."""
+    keys = {"nodes": 1, "nproc_per_node": 4, "gate": {"smoke_test": True, "skip": ["memory"]}}
+    job = Job.submit(cluster, work, "", GATE_ONLY, **keys, resources={"memory": "350Mi"})
+
+    print(job.ended(SECONDS), job.output)
+    assert ("memory-too-small", [0]) == (job.verdict.code, job.verdict.nodes)
+    assert "got SIGKILL while importing torch" in job.verdict.sentence
+
+    job = Job.submit(cluster, work, "", GATE_ONLY, **keys, resources={"memory": "3Gi"})
+    assert "COMPLETED" == job.ended(SECONDS), job.output
+
+
+@pytest.mark.whole
+@pytest.mark.fault("port-filtered")
+def test_ports_between_two_nodes_are_closed(cluster: Cluster, work: Path) -> None:
+    """Nothing but the smoke test looks at them; when the firewall lets them through, all ranks add up."""
+    cluster.nft("n2", "ip saddr 10.99.0.13 tcp dport 32768-60999 drop")
+    job = Job.submit(cluster, work, "", GATE_ONLY, **SMOKE)
+
+    assert "FAILED" == job.ended(SECONDS), job.output
+    assert ("port-filtered", [1]) == (job.verdict.code, job.verdict.nodes)
+    assert "node 2 (n3) -> node 1 (n2): rank 2 connects to 10.99.0.12 in vain" in job.verdict.sentence
+    assert "open all TCP ports between the nodes" in job.verdict.hint
+
+    cluster.run("n2", ["nft", "flush", "ruleset"])
+    job = Job.submit(cluster, work, "", GATE_ONLY, **SMOKE)
+    assert "COMPLETED" == job.ended(SECONDS), job.output
+    assert "smoke test: gloo all_reduce of 3 ranks: 4 B to 16 MiB in " in job.output

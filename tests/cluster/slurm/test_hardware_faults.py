@@ -11,21 +11,13 @@ import pytest
 from tests.agent.checks.nvidia import A100_MIXED, H200_FREE, install
 from tests.cluster.slurm.cluster import Cluster
 from tests.cluster.slurm.conftest import TaskProlog
-from tests.cluster.slurm.gate_jobs import FIXED, mended, verdict
+from tests.cluster.slurm.gate_jobs import FIXED, Start, mended, verdict
 from tests.cluster.slurm.gpu_jobs import WITH_GPU
-from tests.cluster.slurm.jobs import Job
 
 ORDINARY = ["setpriv", "--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock"]
 """What users lack: CAP_IPC_LOCK lifts the limit, and jobs here are root's."""
 UNLIMITED = ["prlimit", "--memlock=unlimited"]
-Start = Callable[..., Job]
 StartDaemons = Callable[[list[str]], None]
-
-
-@pytest.fixture(name="start")
-def _start(cluster: Cluster, work: Path) -> Start:
-    """A function that submits a job of three nodes; none of them comes to train."""
-    return lambda *options, **keys: Job.submit(cluster, work, "", *options, **{"nodes": 3, **FIXED, **keys})
 
 
 @pytest.fixture(name="start_daemons")
@@ -67,6 +59,7 @@ def _gpus(cluster: Cluster) -> Iterator[Callable[[], None]]:
         cluster.run(node, ["umount", "--lazy", "/dev"])
 
 
+@pytest.mark.whole
 @pytest.mark.fault("memlock-too-small")
 @pytest.mark.usefixtures("shell_limit")
 def test_the_submitting_shell_may_lock_too_little(

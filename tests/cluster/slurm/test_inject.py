@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 from tests.cluster.slurm.cluster import Cluster
-from tests.cluster.slurm.test_join import TORCHRUN, TRAIN
+from tests.cluster.training import SIX_STEPS, TORCHRUN
 
-from ddplaunch.agent.contract import Exit
 from ddplaunch.render.archive import agent_archive
 
 PROGRAM = Path(sys.executable).with_name("ddplaunch")
@@ -34,7 +33,7 @@ class Script:
     def __init__(self, cluster: Cluster, work: Path) -> None:
         self._cluster = cluster
         self._work = work
-        (work / "train.py").write_text(TRAIN)
+        (work / "train.py").write_text(SIX_STEPS)
         (work / "agent.pyz").write_bytes(agent_archive())
         (work / "train.sbatch").write_text(SCRIPT)
 
@@ -62,15 +61,3 @@ def test_an_injected_script_trains(script: Script) -> None:
     assert 0 == code, output
     assert 4 == output.count("trained with 4")
     assert {"0", "1"} == set(re.findall(r"^(\d): \S+ node \d of 2; node 0 is n1", output, re.MULTILINE))
-
-
-@pytest.mark.whole
-def test_an_injected_script_names_the_rank_that_hangs(script: Script) -> None:
-    """Rank 3 sleeps: both nodes say so, and the step ends as a hang."""
-    code, output = script.submit("3", options="--notice-after=4 --kill-after=8")
-
-    assert Exit.HANG == code, output
-    found = re.findall(
-        r"^(\d): .*rank-in-user-code: rank 3 is in the script \(train\.py:6\)", output, re.MULTILINE
-    )
-    assert {"0", "1"} == set(found), output

@@ -27,6 +27,7 @@ def start(cluster: Cluster, work: Path, **keys: Any) -> Job:
     return Job.submit(cluster, work, "", GATE_ONLY, nodes=3, **keys)
 
 
+@pytest.mark.whole
 def test_gloo_is_led_past_a_bridge_of_containers(cluster: Cluster, work: Path) -> None:
     """On the one node that needs it; everybody is told why."""
     bridge(cluster, "n2")

@@ -9,22 +9,12 @@ from pathlib import Path
 
 import pytest
 from tests.cluster.slurm.cluster import Cluster
+from tests.cluster.training import SIX_STEPS, TORCHRUN
 
 from ddplaunch.agent.contract import Exit
 from ddplaunch.render.archive import agent_archive
 
-TORCHRUN = str(Path(sys.executable).with_name("torchrun"))
 PLAIN = [sys.executable, "-c", "import os; print('meet at', os.environ['MASTER_ADDR'], flush=True)"]
-TRAIN = """
-import sys, time, torch, torch.distributed as dist
-dist.init_process_group("gloo")
-for step in range(6):
-    if step == 3 and str(dist.get_rank()) in sys.argv[1:]:
-        time.sleep(1000)
-    dist.all_reduce(torch.ones(4))
-print("trained with", dist.get_world_size(), flush=True)
-"""
-
 FAILS = """
 import torch, torch.distributed as dist
 dist.init_process_group("gloo")
@@ -99,7 +89,7 @@ def _srun(cluster: Cluster, work: Path) -> Srun:
     work.chmod(0o777)
     archive = work / "agent.pyz"
     archive.write_bytes(agent_archive())
-    (work / "train.py").write_text(TRAIN)
+    (work / "train.py").write_text(SIX_STEPS)
     (work / "fails.py").write_text(FAILS)
     return Srun(cluster, work, archive)
 
@@ -166,6 +156,7 @@ def test_the_code_of_srun_is_that_of_the_node_that_fails(srun: Srun) -> None:
         assert "node 1 (n2)'s launch command ended with exit code 7" in " ".join(output.split())
 
 
+@pytest.mark.whole
 def test_a_script_that_goes_on_after_a_failure_ends_as_without_us(srun: Srun) -> None:
     """The ranks of its second torchrun are an attempt of their own, on both nodes."""
     start = f"{TORCHRUN} --nnodes=2 --node-rank=$SLURM_NODEID --nproc-per-node=2"
@@ -202,6 +193,7 @@ def test_a_node_that_cannot_ask_for_the_key_says_why(cluster: Cluster, srun: Sru
     assert "node-missing: node 1 (n2)" in step.output["n1"]
 
 
+@pytest.mark.whole
 def test_the_same_by_another_user(srun: Srun) -> None:
     """Nobody special may join his own nodes."""
     step = srun.join("sh", "-c", "echo meet at $MASTER_ADDR", python="/usr/bin/python3", user="nobody")
@@ -212,6 +204,7 @@ def test_the_same_by_another_user(srun: Srun) -> None:
     ]
 
 
+@pytest.mark.whole
 def test_several_tasks_on_a_node_are_refused(srun: Srun) -> None:
     """Each would take itself for a node."""
     step = srun.join(*PLAIN, tasks=2)
@@ -220,6 +213,7 @@ def test_several_tasks_on_a_node_are_refused(srun: Srun) -> None:
     assert "srun starts 4 tasks on 2 nodes, where it takes --ntasks-per-node=1" in step.output["n1"]
 
 
+@pytest.mark.whole
 def test_a_signal_of_scancel_comes_as_often_as_without_us(srun: Srun, cluster: Cluster, work: Path) -> None:
     """Once to the steps, however this Slurm signals them; also with the batch script, or to it alone."""
     (work / "count.py").write_text(COUNT)

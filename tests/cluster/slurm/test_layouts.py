@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 from tests.cluster.slurm.cluster import Cluster
 from tests.cluster.slurm.jobs import Job
-from tests.layouts.table import EVERY_DAY, LAYOUTS, Layout, read, wrong
+from tests.layouts.table import LAYOUTS, Layout, read, wrong
 
 from ddplaunch.backends import outputs
 
 HERE = [each for each in LAYOUTS if "slurm" in each.on]
+EVERY_DAY = "a link to the last checkpoint"
 DAILY = [
-    pytest.param(each, id=each.name, marks=[] if each.name in EVERY_DAY else [pytest.mark.whole])
+    pytest.param(each, id=each.name, marks=[] if each.name == EVERY_DAY else [pytest.mark.whole])
     for each in HERE
 ]
 CUT_OFF = ("scancel", "kill -9 of the agent") * 2 + ("time limit",)

@@ -72,6 +72,7 @@ def test_scancel_lets_the_ranks_end_by_themselves(cluster: Cluster, work: Path) 
     job.leaves_nothing()
 
 
+@pytest.mark.whole
 def test_a_signal_to_the_batch_script_alone_ends_the_job(cluster: Cluster, work: Path) -> None:
     """The supervisors do not get it, and hear of it from the hub; a second one changes nothing."""
     job = Job.submit(cluster, work, STEPS, command=["program.py", "500"])
@@ -199,6 +200,7 @@ def test_a_node_whose_network_is_cut(cluster: Cluster, work: Path) -> None:
     cluster.until(lambda: not cluster.processes("n2"), "nothing runs on n2", 20)
 
 
+@pytest.mark.whole
 def test_a_daemon_that_dies_ends_nothing(cluster: Cluster, work: Path) -> None:
     """The job outlives slurmd, and its end is told to the new one."""
     job = Job.submit(cluster, work, STEPS, command=["program.py", "30"])
@@ -258,7 +260,9 @@ def test_a_preempted_job_says_what_it_was_doing(cluster: Cluster, work: Path) ->
     ("option", "sentence"),
     [
         ("--nodes=3", "this file is for 2 nodes and Slurm gave 3: change `nodes` in the job file"),
-        ("--chdir=/proc", "cannot be made on n1: submit from one that is shared"),
+        pytest.param(
+            "--chdir=/proc", "cannot be made on n1: submit from one that is shared", marks=pytest.mark.whole
+        ),
     ],
 )
 def test_what_cannot_work_is_said_at_once(cluster: Cluster, work: Path, option: str, sentence: str) -> None:

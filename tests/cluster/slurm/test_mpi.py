@@ -16,7 +16,6 @@ IN_TURNS = {"OMPI_MCA_mpi_yield_when_idle": "1"}
 MPIRUN: dict[str, Any] = {}
 SRUN: dict[str, Any] = {"slurm": {"mpi": "pmix"}}
 BY_MPIRUN, BY_SRUN = pytest.param(MPIRUN, id="mpirun"), pytest.param(SRUN, id="srun")
-EITHER = pytest.mark.parametrize("launcher", [BY_MPIRUN, BY_SRUN])
 MPIRUN_BY_DAY = pytest.mark.parametrize(
     "launcher", [BY_MPIRUN, pytest.param(SRUN, id="srun", marks=pytest.mark.whole)]
 )
@@ -61,7 +60,7 @@ def test_the_example_trains_on_two_nodes(cluster: Cluster, work: Path, launcher:
     job.leaves_nothing()
 
 
-@EITHER
+@MPIRUN_BY_DAY
 def test_every_rank_is_at_home_on_its_node(cluster: Cluster, work: Path, launcher: dict[str, Any]) -> None:
     """Ranks in the order of the nodes, each with a supervisor of its own node."""
     program = HEAD + "print(os.uname().nodename, comm.rank, os.environ['LOCAL_RANK'], flush=True)"

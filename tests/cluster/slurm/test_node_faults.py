@@ -16,16 +16,15 @@ from tests.cluster.slurm.cluster import Cluster
 from tests.cluster.slurm.conftest import TaskProlog
 from tests.cluster.slurm.gate_jobs import (
     BY_NAME,
-    FIXED,
     GATE_ONLY,
     MASTER,
+    Start,
     mended,
     names,
     seconds,
     verdict,
 )
 from tests.cluster.slurm.gpu_jobs import WITH_GPU
-from tests.cluster.slurm.jobs import Job
 
 SERVE = "import socket, time; s = socket.create_server(('', {})); print('up', flush=True); time.sleep(600)"
 SERVE_HTTP = """
@@ -50,14 +49,7 @@ IB = (
     "link set ib0p up",
 )
 """NCCL's first choice; it leads nowhere."""
-Start = Callable[..., Job]
 Serve = Callable[[str, str], int]
-
-
-@pytest.fixture(name="start")
-def _start(cluster: Cluster, work: Path) -> Start:
-    """A function that submits a job of three nodes; none of them comes to train."""
-    return lambda *options, **keys: Job.submit(cluster, work, "", *options, **{"nodes": 3, **FIXED, **keys})
 
 
 @pytest.fixture(name="serve")

@@ -13,7 +13,7 @@ from tests.cluster.slurm.bundles import _oci as _oci
 from tests.cluster.slurm.bundles import keys, make_bundle
 from tests.cluster.slurm.cluster import Cluster
 from tests.cluster.slurm.containers import GIVEN, INSIDE, lacks, runs_inside
-from tests.cluster.slurm.gate_jobs import BY_NAME, FIXED, GATE_ONLY, MASTER, names, notes, verdict
+from tests.cluster.slurm.gate_jobs import BY_NAME, FIXED, GATE_ONLY, names, notes, verdict
 from tests.cluster.slurm.jobs import Job
 from tests.cluster.training import TRAIN
 
@@ -45,19 +45,6 @@ def test_the_gate_in_slurms_own_container_finds_a_wrong_name(
     assert "node 2 (n3)" in found.sentence
     names(cluster, "n3")
     assert [] == notes(Job.submit(cluster, work, "", GATE_ONLY, **started))
-
-
-@pytest.mark.whole
-@pytest.mark.fault("port-filtered")
-def test_the_gate_in_slurms_own_container_finds_a_dropped_port(
-    cluster: Cluster, work: Path, bundle: Path
-) -> None:
-    """Names, ports and paths are those of the node, whose network the container has."""
-    cluster.nft("n1", f"tcp dport {MASTER} drop")
-    code, nodes, found = verdict(Job.submit(cluster, work, "", GATE_ONLY, **keys(bundle, nodes=3, **FIXED)))
-
-    assert ("port-filtered", [0]) == (code, nodes)
-    assert "(n1, 10.99.0.11) port 29500: no answer in 4 s while port" in found.sentence
 
 
 @pytest.mark.whole
@@ -136,18 +123,15 @@ def no_bundle(bundle: Path) -> None:
     shutil.rmtree(bundle)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("spoil", "words", "hint"),
     [
-        pytest.param(no_bundle, "Task launch failed: No such file or directory", "a shared folder"),
-        pytest.param(
-            no_python, "executable file python3 not found", "python3 >= 3.9", marks=pytest.mark.whole
-        ),
-        pytest.param(no_tmp, "config.json does not mount /tmp", "`srun --nodelist", marks=pytest.mark.whole),
-        pytest.param(
-            no_programs, "executable file `sh` not found", "python3 >= 3.9", marks=pytest.mark.whole
-        ),
-        pytest.param(no_mount, "/data", "`srun --nodelist", marks=pytest.mark.whole),
+        (no_bundle, "Task launch failed: No such file or directory", "a shared folder"),
+        (no_python, "executable file python3 not found", "python3 >= 3.9"),
+        (no_tmp, "config.json does not mount /tmp", "`srun --nodelist"),
+        (no_programs, "executable file `sh` not found", "python3 >= 3.9"),
+        (no_mount, "/data", "`srun --nodelist"),
     ],
 )
 @pytest.mark.fault("container-unusable")

@@ -49,7 +49,7 @@ def test_without_source_ranks_stand_beside_the_job_file(cluster: Cluster, work: 
     assert {"model 0.pt": written(0), "model 1.pt": written(1)} == found
 
 
-@pytest.mark.parametrize("end", ["by itself", "scancel", "kill -9"])
+@pytest.mark.parametrize("end", [pytest.param("by itself", marks=pytest.mark.whole), "scancel", "kill -9"])
 def test_what_a_node_wrote_that_shares_no_folder_is_brought(cluster: Cluster, apart: Path, end: str) -> None:
     """It is in /tmp there until it has come; then nothing is left."""
     job = Job.submit(cluster, apart, WRITES, command=["program.py", "3" if end == "by itself" else "500"])
@@ -72,6 +72,7 @@ def test_what_a_node_wrote_that_shares_no_folder_is_brought(cluster: Cluster, ap
     job.leaves_nothing()
 
 
+@pytest.mark.whole
 def test_what_cannot_be_brought_stays_and_is_named(cluster: Cluster, apart: Path) -> None:
     """Here, since the job's folder takes no more."""
     job = Job.submit(cluster, apart, WRITES, command=["program.py", "20"])

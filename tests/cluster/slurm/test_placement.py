@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from tests.cluster.slurm.cluster import Cluster
 from tests.cluster.slurm.jobs import STEPS, Job
 from tests.cluster.slurm.settings import OTHER_KIND
@@ -39,6 +40,7 @@ def test_a_node_is_the_jobs_alone_and_the_gpu_of_the_type_that_it_asks_for(
     cluster.running(other)
 
 
+@pytest.mark.whole
 def test_a_job_that_shares_its_node_does_so(cluster: Cluster, work: Path) -> None:
     """By default there is room for others."""
     job = Job.submit(

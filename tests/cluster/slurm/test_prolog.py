@@ -55,7 +55,7 @@ def lo_down(cluster: Cluster, node: str) -> None:
             full_tmp, "ddplaunch: cannot write to /tmp: No space left on device", marks=pytest.mark.whole
         ),
         pytest.param(plain_null, "ddplaunch: /dev/null is not the null device", marks=pytest.mark.whole),
-        (lo_down, "ddplaunch: the interface lo is down"),
+        pytest.param(lo_down, "ddplaunch: the interface lo is down", marks=pytest.mark.whole),
     ],
 )
 def test_a_node_on_which_no_job_could_run_is_drained(

@@ -29,11 +29,9 @@ class Script:
         self._work = work
         self._source = f"source {opt}/prologue.sh"
 
-    def run(
-        self, after: str, *options: str, before: str = "set -eu", shell: str = "/bin/bash"
-    ) -> tuple[str, str]:
+    def run(self, after: str, *options: str, before: str = "set -eu") -> tuple[str, str]:
         """Exit code as Slurm tells it, and output."""
-        text = f"#!{shell}\n{before}\n{self._source}\n{after}"
+        text = f"#!/bin/bash\n{before}\n{self._source}\n{after}"
         job = self._cluster.submit(text, *(options or ["--nodes=3"]), cwd=self._work)
         self._cluster.ended(job, 120)
         shown = self._cluster.login(["scontrol", "show", "job", str(job)]).stdout
@@ -76,6 +74,7 @@ def test_plain_torchrun_trains_behind_it(script: Script) -> None:
     assert "accuracy" in output, output
 
 
+@pytest.mark.whole
 def test_one_node_needs_no_other(script: Script) -> None:
     """A job of a single node has its gate, too."""
     code, output = script.run(SHOW, "--nodes=1")
@@ -133,17 +132,24 @@ def test_a_full_disk_is_a_nodes_fault(cluster: Cluster, script: Script) -> None:
     assert {node: [] for node in cluster.nodes} == {node: cluster.leftovers(node) for node in cluster.nodes}
 
 
+def test_an_agent_that_is_missing_is_named(script: Script) -> None:
+    """Nothing is guessed: the script ends, with a sentence."""
+    code, output = script.run(SHOW, before="export DDPLAUNCH_AGENT=/no/agent.pyz")
+
+    assert ("ExitCode=79:0", True) == (code, "there is no agent /no/agent.pyz on n1" in output), output
+
+
+@pytest.mark.whole
 @pytest.mark.parametrize(
-    ("before", "shell", "code", "said"),
+    ("before", "code", "said"),
     [
-        ("export DDPLAUNCH_AGENT=/no/agent.pyz", "/bin/bash", 79, "there is no agent /no/agent.pyz on n1"),
-        ("export DDPLAUNCH_GATE_TIMEOUT=soon", "/bin/bash", 30, "DDPLAUNCH_GATE_TIMEOUT is 'soon'"),
-        ("export PATH=/no/bin", "/bin/bash", 79, "no Python 3.9 or newer on PATH on n1"),
+        ("export DDPLAUNCH_GATE_TIMEOUT=soon", 30, "DDPLAUNCH_GATE_TIMEOUT is 'soon'"),
+        ("export PATH=/no/bin", 79, "no Python 3.9 or newer on PATH on n1"),
     ],
 )
-def test_what_is_missing_is_named(script: Script, before: str, shell: str, code: int, said: str) -> None:
-    """Nothing is guessed: the script ends, with a sentence."""
-    found, output = script.run(SHOW, before=before, shell=shell)
+def test_what_else_it_cannot_work_with_is_named(script: Script, before: str, code: int, said: str) -> None:
+    """Likewise."""
+    found, output = script.run(SHOW, before=before)
 
     assert (f"ExitCode={code}:0", True) == (found, said in output), output
 

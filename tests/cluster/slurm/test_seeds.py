@@ -16,7 +16,7 @@ PROGRAMS = seeds.faults(mpi=True)
 
 
 @pytest.mark.parametrize("seed", PROGRAMS)
-def test_fault(seed: Seed, cluster: Cluster, work: Path) -> None:
+def test_the_fault_of_a_seed_is_told(seed: Seed, cluster: Cluster, work: Path) -> None:
     """The right code and ranks; a rendezvous that is overridden is named by a notice."""
     said = seed.two
     assert said is not None
@@ -33,7 +33,7 @@ def test_fault(seed: Seed, cluster: Cluster, work: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", PROGRAMS)
-def test_right(seed: Seed, cluster: Cluster, work: Path) -> None:
+def test_a_seed_without_its_fault_ends_well(seed: Seed, cluster: Cluster, work: Path) -> None:
     """Without its fault it ends well."""
     job = Job.submit(cluster, work, seeds.program(seed), **seeds.keys(seed, fault=False))
 

@@ -61,8 +61,8 @@ FAULTS = [
     _one("before_init", "stopped", "rank-stopped", 1, 3),
     _one("processes", "polls_early", "rank-late-to-init", 1, 4),
     _one("bars", "monitor", "rank-in-user-code", 0, 2),
-    _one("bars", "clock", "rank-in-user-code", 1, 3, whole=False),
-    _one("polled_lock", "with_filelock", "rank-in-user-code", 1, 3, whole=False),
+    _one("bars", "clock", "rank-in-user-code", 1, 3),
+    _one("polled_lock", "with_filelock", "rank-in-user-code", 1, 3),
     _one("polled_lock", "with_baton", "rank-in-user-code", 1, 3),
     Fault(
         "polled_lock_left_over",

@@ -53,3 +53,14 @@ def test_a_file_in_its_place_is_refused(state: Path, tmp_path: Path, name: str) 
         state_folder()
 
     assert "XDG_STATE_HOME" in refused.value.hint
+
+
+def test_it_follows_xdg(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """An absolute XDG_STATE_HOME counts, a relative one does not."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    roots = []
+    for value in ("/var/state", "state", ""):
+        monkeypatch.setenv("XDG_STATE_HOME", value)
+        roots.append(state_folder())
+
+    assert [Path("/var/state/ddplaunch"), *[tmp_path / ".local/state/ddplaunch"] * 2] == roots

@@ -13,6 +13,8 @@ from ddplaunch.agent.system import signals
 from ddplaunch.agent.system.processes import STOPPING
 from ddplaunch.cli.main import main
 
+SCRIPT = "import sys; from ddplaunch.cli.main import main; sys.exit(main())"
+"""The command line's own script."""
 JOB = """\
 apiVersion: ddplaunch/v1
 name: digits

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 from tests.busy import BUSY
-from tests.unit.cli.conftest import Call
+from tests.unit.cli.conftest import SCRIPT, Call
 from tests.unit.cli.ended_jobs import ended
-from tests.unit.cli.script import SCRIPT
 
 from ddplaunch.agent.contract import Exit
 from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
@@ -55,7 +54,7 @@ HANDLES = {"local://digits/1", "local://digits/2"}
         ("xyzzy ", set()),
     ],
 )
-def test_what_fits(line: str, words: set[str]) -> None:
+def test_a_word_is_completed_by_what_fits(line: str, words: set[str]) -> None:
     """Verbs, options, handles, codes, targets; else the shell's own file names."""
     assert words == {word for word, _ in fitting(line.split(" "))}
 

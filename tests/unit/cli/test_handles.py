@@ -10,6 +10,7 @@ from tests.unit.cli.conftest import Call
 from tests.unit.cli.ended_jobs import ended
 
 from ddplaunch.agent.contract import Exit, codec
+from ddplaunch.backends import files
 from ddplaunch.backends.folder import state_folder
 from ddplaunch.backends.kubernetes.record import Records as ClusterRecords
 from ddplaunch.backends.kubernetes.record import Submission as ClusterJob
@@ -159,3 +160,27 @@ def test_list_shows_the_target_of_the_last_job(call: Call) -> None:
     assert ("", True) == (here.err, "local://digits/2" in here.out)
     assert there.err.startswith("jobs on slurm, where your last job went; `--to local` lists ")
     assert here == call("list", "--to", "local")
+
+
+@pytest.mark.parametrize("words", [["status", "digits"], ["status"]])
+def test_only_the_status_of_the_job_that_is_meant_is_read(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    """Each of them has hundreds of nodes, and a thousand of them took two seconds."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    jobs = tmp_path / "ddplaunch" / "jobs" / "digits"
+    for number in range(1, 13):
+        ended(jobs / str(number), Exit.OK)
+    read: list[Path] = []
+    contents = files.contents
+
+    def noted(path: Path, most: int = files.MAX_SMALL) -> bytes:
+        read.append(path)
+        return contents(path, most)
+
+    monkeypatch.setattr(files, "contents", noted)
+    done = call(*words)
+
+    statuses = [path.relative_to(jobs).parts[0] for path in read if path.name == "status.json"]
+    assert 0 == done.code
+    assert {"12"} == set(statuses)

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.busy import BUSY
-from tests.unit.cli.conftest import Call
-from tests.unit.cli.script import SCRIPT
+from tests.unit.cli.conftest import SCRIPT, Call
 
 from ddplaunch import __version__
 from ddplaunch.agent.contract import Exit, JobStatus, Phase, Verdict
@@ -209,54 +208,6 @@ def test_an_end_after_the_gate_is_an_end_of_the_training(code: int) -> None:
     assert 104 == exits.of_job(
         dataclasses.replace(job, status=dataclasses.replace(status, gate_passed=False))
     )
-
-
-@pytest.mark.parametrize("words", [["--help"], ["--version"], ["rnder"]])
-def test_what_is_called_often_imports_little(words: list[str], tmp_path: Path) -> None:
-    """Neither argparse nor anything below the command line is loaded for the overview."""
-    heavy = [
-        "argparse",
-        "jinja2",
-        "pydantic",
-        "yaml",
-        "rich",
-        "ddplaunch.backends",
-        "ddplaunch.spec",
-        "ddplaunch.agent.contract",
-    ]
-    script = (
-        "import sys; from ddplaunch.cli.main import main; main()\n"
-        f"sys.stderr.write(repr([name for name in {heavy} if name in sys.modules]))"
-    )
-    result = subprocess.run(
-        [sys.executable, "-c", script, *words],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=BUSY * 30,
-    )
-
-    assert "[]" == result.stderr.splitlines()[-1]
-
-
-def test_rendering_does_not_load_what_only_running_needs(job_file: Path) -> None:
-    """rich, subprocess and the backends stay out of `render`."""
-    heavy = ["rich", "jinja2", "ddplaunch.backends", "ddplaunch.report", "asyncio", "subprocess"]
-    script = (
-        f"import sys; from ddplaunch.cli.main import main; main(['render', {str(job_file)!r}])\n"
-        f"sys.stderr.write(repr([name for name in {heavy} if name in sys.modules]))"
-    )
-    result = subprocess.run(
-        [sys.executable, "-c", script],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=BUSY * 30,
-    )
-
-    assert "[]" == result.stderr
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests.busy import BUSY
-from tests.unit.cli.conftest import JOB, Call
-from tests.unit.cli.script import SCRIPT
+from tests.unit.cli.conftest import JOB, SCRIPT, Call
 
 from ddplaunch.cli.output import abridged
 

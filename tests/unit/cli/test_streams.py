@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 from tests.busy import BUSY
+from tests.unit.cli.conftest import SCRIPT
 
 from ddplaunch.cli import main
-
-SCRIPT = "import sys; from ddplaunch.cli.main import main; sys.exit(main())"
 
 
 def shell(command: str, folder: Path, **env: str) -> subprocess.CompletedProcess[bytes]:

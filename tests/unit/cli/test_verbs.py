@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from tests.unit.cli.conftest import JOB, Answer, Call
 from tests.unit.cli.ended_jobs import ended
+from tests.unit.report.cases import case
 
-from ddplaunch.agent.contract import Exit, Verdict, codec
+from ddplaunch.agent.contract import Exit, Verdict, bundle_file, codec
 from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
 from ddplaunch.backends.job import Handle, Job, State
 from ddplaunch.backends.local.backend import LocalBackend
@@ -43,11 +44,6 @@ def test_render_shows_texts_and_sums(call: Call, job_file: Path) -> None:
     assert [name in answer.out for name in ("==> run.sh (", "==> plan.json (", "==> agent.pyz (", "sha256 ")]
     assert '"job": "digits"' in answer.out
     assert answer.out.endswith("==> start <==\nsh run.sh\n")
-
-
-def test_render_gives_the_same_bytes_again(call: Call, job_file: Path) -> None:
-    """Nothing of the moment gets into what is rendered."""
-    assert call("render", "job.yaml") == call("render", "job.yaml")
 
 
 def test_render_to_a_folder_never_overwrites(call: Call, job_file: Path, tmp_path: Path) -> None:
@@ -302,11 +298,6 @@ def test_doctor_finds_out_whether_its_page_can_be_written_before_anything_else(c
     assert "an existing folder" in answer.err
 
 
-def test_doctor_takes_a_file_or_a_number(call: Call, job_file: Path) -> None:
-    """Both would contradict each other."""
-    assert 2 == call("doctor", "job.yaml", "--nodes", "3").code
-
-
 def test_doctor_needs_an_image_for_pods(call: Call) -> None:
     """Which a job file names, or a profile."""
     answer = call("doctor", "--nodes", "2", "--to", "kubernetes")
@@ -380,3 +371,59 @@ def test_a_sweep_is_written_into_a_folder_for_each_job(call: Call, job_file: Pat
     assert [("digits-0", "0.1"), ("digits-1", "1e-3")] == [(plan["job"], plan["env"]["LR"]) for plan in plans]
     assert "job.yaml: good, a sweep of 2 jobs\n" in call("validate", "job.yaml").err
     assert call("render", "job.yaml", "--set", "sweep=null").out.startswith("==> run.sh (")
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["job.yaml"], "to submit a job file: ddplaunch submit job.yaml"),
+        (
+            ["train.py", "--lr", "0.1"],
+            "put one first: ddplaunch run -- torchrun --nproc-per-node=2 train.py --lr 0.1",
+        ),
+    ],
+)
+def test_a_file_is_no_command(call: Call, job_file: Path, words: list[str], hint: str) -> None:
+    """Who starts a job file or a script by `run` reads which command does."""
+    (job_file.parent / "train.py").touch()
+    answer = call("run", *words)
+
+    assert 2 == answer.code
+    assert answer.err.startswith(f"error: {words[0]} is not a command")
+    assert f"hint: {hint}" in answer.err
+
+
+@pytest.fixture(name="bundle")
+def _bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The file of a bundle in the current folder."""
+    found = case("mismatch").bundle
+    assert found is not None
+    monkeypatch.chdir(tmp_path)
+    Path("bundle.zip").write_bytes(bundle_file.packed(found))
+    return "bundle.zip"
+
+
+def test_each_picture_becomes_a_file(call: Call, bundle: str) -> None:
+    """The folder is made, and each file is whole by itself, with its colours."""
+    answer = call("diagnose", bundle, "--svg", "pictures")
+    drawn = Path("pictures/ranks-over-time.svg").read_text()
+
+    assert "wrote pictures/ranks-over-time.svg\n" in answer.err
+    assert answer.out.startswith("at collective 2 rank 3 called broadcast")
+    assert drawn.startswith("<svg ")
+    assert 'xmlns="http://www.w3.org/2000/svg"' in drawn
+    assert ".at-fault" in drawn
+
+
+def test_a_folder_that_cannot_be_made_is_an_error(call: Call, bundle: str) -> None:
+    """Its path is named."""
+    answer = call("diagnose", bundle, "--svg", "none/pictures")
+
+    assert (2, "") == (answer.code, answer.out)
+    assert answer.err.startswith("error: none/pictures cannot be written: ")
+
+
+def test_markdown_is_printed_in_place_of_text(call: Call, bundle: str) -> None:
+    """And not beside JSON."""
+    assert call("diagnose", bundle, "--markdown").out.startswith("**ddplaunch:** `at collective 2 rank 3")
+    assert 2 == call("diagnose", bundle, "--markdown", "--json").code

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from ddplaunch.errors import UsageError
 from ddplaunch.plan import plan
+from ddplaunch.spec.changes import read
+from ddplaunch.spec.load import load
 from ddplaunch.spec.models import (
     Gate,
     JobSpec,
@@ -118,13 +119,6 @@ def test_all_that_a_local_run_cannot_do_is_said_at_once() -> None:
     ]
 
 
-@pytest.mark.parametrize("target", ["moon", "lokal"])
-def test_an_unknown_target_is_an_error(target: str) -> None:
-    """A target that there is not is refused before anything is rendered."""
-    with pytest.raises(UsageError, match=target):
-        plan.make(spec(), target, HERE)
-
-
 def test_an_adhoc_command_line_gets_nothing_added() -> None:
     """`ddplaunch run -- …` starts the user's own words, with no flag of ours among them."""
     job = plan.adhoc(["torchrun", "--nproc-per-node", "2", "train.py"], "run").job
@@ -137,7 +131,22 @@ def test_an_adhoc_command_line_gets_nothing_added() -> None:
     )
 
 
-def test_an_adhoc_run_needs_a_command() -> None:
-    """`ddplaunch run` alone says what is missing."""
-    with pytest.raises(UsageError, match="nothing to run"):
-        plan.adhoc([], "run")
+JOB = """\
+apiVersion: ddplaunch/v1
+name: a
+command: [train.py]
+volumes:
+  - {name: data, claim: data, mount_path: /data}
+"""
+
+
+def test_a_value_has_its_line_and_one_of_the_command_line_its_option(tmp_path: Path) -> None:
+    """A key that is not there has none."""
+    file = tmp_path / "job.yaml"
+    file.write_text(JOB)
+    refused = plan.problems(load(file, [read("launch=srun")]), "kubernetes")
+
+    assert {"image": (0, ""), "launch": (0, "--set launch=srun")} == {
+        each.path: (each.line, each.option) for each in refused
+    }
+    assert [(5, "")] == [(each.line, each.option) for each in plan.problems(load(file), "slurm")]

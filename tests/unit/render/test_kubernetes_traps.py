@@ -55,26 +55,6 @@ def environment(container: dict[str, Any]) -> dict[str, Any]:
     return {each["name"]: each.get("value", each.get("valueFrom")) for each in container.get("env", ())}
 
 
-def test_names_resolve_before_a_pod_is_ready() -> None:
-    """A pod in its gate is not ready; without the flag no node would find another, nor itself."""
-    found = manifest()
-    service = found["Service"]["spec"]
-
-    assert (True, "None", {"batch.kubernetes.io/job-name": "job"}) == (
-        service["publishNotReadyAddresses"],
-        service["clusterIP"],
-        service["selector"],
-    )
-    assert ["ConfigMap", "Service", "NetworkPolicy", "Job"] == [kind for kind in found if kind[0].isupper()]
-
-
-def test_no_pod_comes_while_an_old_one_still_ends() -> None:
-    """The name of a node would have two addresses, or that of the one that is gone."""
-    restarts = manifest(kubernetes={"jobset": True})["JobSet"]["spec"]["failurePolicy"]["restartStrategy"]
-
-    assert ("Failed", "BlockingRecreate") == (manifest()["job"]["podReplacementPolicy"], restarts)
-
-
 @pytest.mark.parametrize(
     ("options", "name"),
     [
@@ -93,16 +73,6 @@ def test_nodes_are_called_by_their_full_names(options: dict[str, Any], name: str
         assert (name, f"{name.replace('{node}', '0')}:29400") == (variables[Env.NAMES], variables[Env.HUB])
         assert order.index(Env.NAMESPACE) < order.index(Env.NAMES) < order.index(Env.HUB)
         assert {"fieldRef": {"fieldPath": "metadata.namespace"}} == variables[Env.NAMESPACE]
-
-
-def test_a_node_has_a_name_and_torchrun_nothing_to_guess() -> None:
-    """Without a subdomain a pod's name is known to nobody; who hosts the store is said by its index."""
-    static, c10d = manifest(), manifest(rendezvous={"backend": "c10d"})
-    words = [json.loads(each["ConfigMap"]["data"]["plan.json"])["launch"] for each in (static, c10d)]
-
-    assert ("job", False) == (static["pod"]["subdomain"], "hostname" in static["pod"])
-    assert "--node-rank={node}" in words[0]
-    assert {"--rdzv-id={run_id}", "--rdzv-conf=join_timeout=600,is_host={is_host}"} <= set(words[1])
 
 
 @pytest.mark.parametrize("rendezvous", [{}, {"port": 29400}, {"port": 29500}])
@@ -253,18 +223,6 @@ def test_a_closed_namespace_opens_between_the_pods() -> None:
     } == policy
 
 
-def test_no_service_mesh_stands_between_the_nodes() -> None:
-    """It would accept every connection itself, and the training would hang behind it."""
-    metadata = manifest()["template"]["metadata"]
-
-    assert ["false", "false"] == [metadata[at]["sidecar.istio.io/inject"] for at in ("labels", "annotations")]
-
-
-def test_a_name_has_addresses_of_one_family() -> None:
-    """An address that is published and not routed is tried first, and waited for."""
-    assert "SingleStack" == manifest()["Service"]["spec"]["ipFamilyPolicy"]
-
-
 def test_the_gate_has_the_trainers_devices() -> None:
     """They are given to each container by itself; what a sidecar asks for would be added to the pod's."""
     found = containers(manifest(resources=DEVICES, kubernetes={"rdma_resource": "rdma/hca"}))
@@ -312,37 +270,6 @@ def test_no_privilege_is_asked_for_unless_the_job_file_does() -> None:
             tuple(each["securityContext"]["capabilities"]["drop"]),
         )
         for each in [*plain.values(), *asked.values()]
-    }
-
-
-def test_the_restricted_standard_is_met_in_full() -> None:
-    """Users that are not root, on top of what every pod has; volumes only of the allowed kinds."""
-    volumes = [
-        {"name": "a", "mount_path": "/a", "claim": "a"},
-        {"name": "b", "mount_path": "/b", "empty_dir": True},
-    ]
-    pod = manifest(volumes=volumes, kubernetes={"restricted": True, "run_as_user": 1000})["pod"]
-
-    assert {
-        "runAsNonRoot": True,
-        "runAsUser": 1000,
-        "fsGroup": 1000,
-        "fsGroupChangePolicy": "OnRootMismatch",
-        "seccompProfile": {"type": "RuntimeDefault"},
-    } == pod["securityContext"]
-    assert {"emptyDir", "configMap", "persistentVolumeClaim"} == {
-        kind for volume in pod["volumes"] for kind in volume if kind != "name"
-    }
-    assert set() == {"hostNetwork", "hostPID", "hostIPC"} & set(pod)
-
-
-def test_there_is_time_for_evidence_before_the_end() -> None:
-    """From SIGTERM on; and the last words stand in the pod's status, with or without a file."""
-    found = manifest()
-
-    assert 60 <= found["pod"]["terminationGracePeriodSeconds"]
-    assert {"FallbackToLogsOnError"} == {
-        each["terminationMessagePolicy"] for name, each in containers(found).items() if name != "hub"
     }
 
 

@@ -26,10 +26,12 @@ from ddplaunch.spec.load import load
 Write = Callable[..., Path]
 Make = Callable[..., Rendered]
 
-As = Callable[[dict[str, Any] | None], "Cli"]
+As = Callable[[dict[str, Any]], "Cli"]
 
 SLEEP = "import time\nprint('training', flush=True)\ntime.sleep(600)\n"
 """A program whose ranks go on until somebody ends them."""
+NEVER = {"gpus": 64}
+"""Resources that no machine has: such a job stands, and does nothing."""
 
 
 @pytest.fixture(name="claim")
@@ -133,26 +135,21 @@ def _cli(environment: dict[str, str]) -> Cli:
 
 @pytest.fixture(name="as_user")
 def _as_user(cluster: Cluster, namespace: str, environment: dict[str, str], tmp_path: Path) -> As:
-    """`ddplaunch` as a service account that has just this Role, or a token that is no good."""
+    """`ddplaunch` as a service account that has just this Role."""
 
-    def cli(role: dict[str, Any] | None) -> Cli:
-        token = "nonsense"
-        if role is not None:
-            account = {"kind": "ServiceAccount", "name": "ann", "namespace": namespace}
-            binding = {
-                "apiVersion": "rbac.authorization.k8s.io/v1",
-                "kind": "RoleBinding",
-                "metadata": {"name": "ann"},
-                "subjects": [account],
-                "roleRef": {
-                    "apiGroup": "rbac.authorization.k8s.io",
-                    "kind": "Role",
-                    "name": role["metadata"]["name"],
-                },
-            }
-            made = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "ann"}}
-            cluster.apply(made, role, binding, namespace=namespace)
-            token = cluster.kubectl("create", "token", "ann", "--namespace", namespace).strip()
+    def cli(role: dict[str, Any]) -> Cli:
+        account = {"kind": "ServiceAccount", "name": "ann", "namespace": namespace}
+        group, name = "rbac.authorization.k8s.io", role["metadata"]["name"]
+        binding = {
+            "apiVersion": f"{group}/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": "ann"},
+            "subjects": [account],
+            "roleRef": {"apiGroup": group, "kind": "Role", "name": name},
+        }
+        made = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "ann"}}
+        cluster.apply(made, role, binding, namespace=namespace)
+        token = cluster.kubectl("create", "token", "ann", "--namespace", namespace).strip()
         config = yaml.safe_load(cluster.kubeconfig.read_text())
         config["users"] = [{"name": each["name"], "user": {"token": token}} for each in config["users"]]
         path = tmp_path / "ann"

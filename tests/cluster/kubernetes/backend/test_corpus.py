@@ -28,7 +28,9 @@ def options(fault: Fault, namespace: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("fault", corpus.faults())
-def test_fault(fault: Fault, cluster: Cluster, cli: Cli, namespace: str, tmp_path: Path) -> None:
+def test_a_fault_of_the_corpus_gets_the_same_verdict(
+    fault: Fault, cluster: Cluster, cli: Cli, namespace: str, tmp_path: Path
+) -> None:
     """As the corpus' table has it."""
     kubernetes = options(fault, namespace)
     keys = {**with_torch(cluster), "image": images.TRAINER, "env": {"CORPUS_SCENE": "/tmp"}}

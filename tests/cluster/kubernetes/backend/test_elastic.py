@@ -76,14 +76,6 @@ def words(pod: Any, container: str) -> tuple[int, int, list[str]]:
     return end["exitCode"], left["exit_code"], [each["code"] for each in left["verdicts"]]
 
 
-def take_away(cluster: Cluster, namespace: str, pod: str, how: str) -> None:
-    """Evict the pod, as a drain does, or delete it by hand."""
-    if how == "evicted":
-        evict(cluster, namespace, pod)
-    else:
-        cluster.kubectl("delete", "pod", pod, "--namespace", namespace, "--wait=false")
-
-
 def runs(backend: KubernetesBackend, handle: Handle) -> Job:
     """The job, once its ranks run."""
     return wait(backend, handle, lambda seen: seen.status and seen.status.phase == "init_process_group", 300)
@@ -194,14 +186,13 @@ def test_too_few_pods_fail_the_job_at_the_gate(backend: KubernetesBackend, job: 
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize("how", ["evicted", "deleted"])
-def test_a_member_that_is_taken_away_ends_the_job(
-    cluster: Cluster, backend: KubernetesBackend, job: Make, namespace: str, how: str
+def test_a_member_that_is_evicted_ends_the_job(
+    cluster: Cluster, backend: KubernetesBackend, job: Make, namespace: str
 ) -> None:
     """The others would wait for it: the verdict names it, and neither the rest nor who never came."""
     handle = backend.submit(first(job("range", SLEEP, gate=gate(45), **RANGE), 2))
     runs(backend, handle)
-    take_away(cluster, namespace, pods(cluster, namespace)[1]["metadata"]["name"], how)
+    evict(cluster, namespace, pods(cluster, namespace)[1]["metadata"]["name"])
     seen = wait(backend, handle, lambda each: each.state.ended)
 
     assert State.LOST is seen.state
@@ -209,9 +200,8 @@ def test_a_member_that_is_taken_away_ends_the_job(
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize("how", ["deleted", "evicted"])
-def test_a_pod_that_is_taken_away_at_the_gate(
-    cluster: Cluster, backend: KubernetesBackend, job: Make, namespace: str, how: str
+def test_a_pod_that_is_deleted_at_the_gate_is_replaced(
+    cluster: Cluster, backend: KubernetesBackend, job: Make, namespace: str
 ) -> None:
     """It is nobody's fault: Kubernetes makes another one, which passes the gate with the others."""
     keys = {**RANGE, "nodes": {"min": 2, "max": 4}, "gate": gate(90)}
@@ -222,7 +212,7 @@ def test_a_pod_that_is_taken_away_at_the_gate(
         lambda seen: seen.status and [each.phase for each in seen.status.nodes[:3]] == ["gate"] * 3,
     )
     pod = pods(cluster, namespace)[2]["metadata"]["name"]
-    take_away(cluster, namespace, pod, how)
+    cluster.kubectl("delete", "pod", pod, "--namespace", namespace, "--wait=false")
     cluster.until(
         lambda: pods(cluster, namespace).get(2, {"metadata": {"name": pod}})["metadata"]["name"] != pod,
         "another pod is node 2",
@@ -236,6 +226,7 @@ def test_a_pod_that_is_taken_away_at_the_gate(
     assert 12 == len([line for line in lines if re.search(r"step \d of 3$", line)]), lines
 
 
+@pytest.mark.whole
 def test_a_newcomer_is_let_in_while_the_job_runs(
     cluster: Cluster, backend: KubernetesBackend, job: Make, namespace: str
 ) -> None:

@@ -12,12 +12,9 @@ from tests.cluster.kubernetes.cluster import Cluster
 from tests.cluster.kubernetes.jobs import with_torch
 from tests.layouts.table import LAYOUTS, Layout, read, wrong
 
-EVERY_DAY = "its configuration kept with the time it had"
-HERE = [
-    pytest.param(each, id=each.name, marks=[] if each.name == EVERY_DAY else [pytest.mark.whole])
-    for each in LAYOUTS
-    if "kubernetes" in each.on
-]
+HERE = pytest.mark.parametrize("layout", [each for each in LAYOUTS if "kubernetes" in each.on], ids=str)
+
+pytestmark = [pytest.mark.whole, pytest.mark.usefixtures("claim")]
 
 
 def job(cluster: Cluster, namespace: str, folder: Path, layout: Layout, **env: str) -> Path:
@@ -36,8 +33,7 @@ def job(cluster: Cluster, namespace: str, folder: Path, layout: Layout, **env: s
     return layout.lay(folder, **keys)
 
 
-@pytest.mark.usefixtures("claim")
-@pytest.mark.parametrize("layout", HERE)
+@HERE
 def test_what_a_layout_writes_is_found(
     cluster: Cluster, cli: Cli, namespace: str, tmp_path: Path, layout: Layout
 ) -> None:
@@ -52,9 +48,7 @@ def test_what_a_layout_writes_is_found(
     assert [] == wrong(layout, read(tmp_path / "copied"))
 
 
-@pytest.mark.whole
-@pytest.mark.usefixtures("claim")
-@pytest.mark.parametrize("layout", [each for each in LAYOUTS if "kubernetes" in each.on], ids=str)
+@HERE
 def test_what_a_layout_writes_outlives_its_pods(
     cluster: Cluster, cli: Cli, namespace: str, tmp_path: Path, layout: Layout
 ) -> None:

@@ -15,7 +15,8 @@ from tests.cluster.kubernetes.backend.conftest import SLEEP, Cli, Make, Write, l
 from tests.cluster.kubernetes.cluster import Cluster
 from tests.cluster.kubernetes.faults import Faults
 
-from ddplaunch.backends.job import EVERYTHING, Job, Selection, State
+from ddplaunch.agent.contract import Exit
+from ddplaunch.backends.job import Job, Selection, State
 from ddplaunch.backends.kubernetes.backend import KubernetesBackend
 
 COUNT = """\
@@ -118,33 +119,6 @@ def test_two_jobs_at_once(
 
 
 @pytest.mark.whole
-@pytest.mark.fault("node-evicted")
-def test_a_pod_deleted_by_hand(
-    cluster: Cluster, backend: KubernetesBackend, job: Make, namespace: str
-) -> None:
-    """The job ends within seconds as one that was told to stop, and the node is named."""
-    handle = backend.submit(job("digits", SLEEP))
-    wait(backend, handle, lambda seen: _trains(seen), 300)
-    pods = cluster.get("pods", namespace=namespace)
-    (pod,) = [each["metadata"]["name"] for each in pods if each["metadata"]["name"].startswith("digits-1-")]
-    cluster.kubectl("delete", "pod", pod, "--namespace", namespace, "--wait=false")
-    seen = wait(backend, handle, lambda each: each.state.ended)
-
-    assert State.LOST is seen.state
-    assert [("node-evicted", [1])] == [(each.code, each.nodes) for each in seen.verdicts]
-
-
-@pytest.mark.whole
-def test_following_ends_with_the_job(backend: KubernetesBackend, job: Make) -> None:
-    """Every line comes once, in its rank's order, also what was printed before."""
-    handle = backend.submit(job("digits", COUNT.format(steps=20, pause=0.3), nodes=1))
-    wait(backend, handle, lambda seen: _trains(seen), 300)
-    lines = [line for line in backend.logs(handle, EVERYTHING, follow=True) if "step" in line]
-
-    assert [f"[0/0] step {step}" for step in range(20)] == lines
-    assert State.SUCCEEDED is backend.job(handle).state
-
-
 def test_a_check_up_of_a_port_that_is_closed(faults: Faults, cli: Cli, write: Write, tmp_path: Path) -> None:
     """For people as a page with a map of who reaches whom, for scripts as letters; nobody trains."""
     for machine in faults.cluster.workers:
@@ -211,3 +185,32 @@ def _up_to(text: str | None, doing: subprocess.Popen[str]) -> list[str]:
 def _has_seen_all(doing: subprocess.Popen[str], said: list[str]) -> None:
     assert 0 == doing.returncode, "".join(said)
     assert [f"[0/0] step {step}" for step in range(32)] == [line.rstrip() for line in said if "step" in line]
+
+
+STEPS = """\
+import time
+for step in range(600):
+    print('step', step, flush=True)
+    time.sleep(1)
+"""
+
+
+@pytest.mark.whole
+def test_a_deadline_ends_the_job_and_every_command_names_the_key(
+    cli: Cli, write: Write, namespace: str
+) -> None:
+    """It is no failure of the program: the ranks were told to stop, like those of a job that is cancelled."""
+    deadline = {"active_deadline": "40s"}
+    path = write("late", STEPS, nodes=1, kubernetes=deadline, watchdog={"kill_after": "20s"})
+    code, _, said = cli("submit", path, "--to", "kubernetes", "--wait")
+    handle = f"kubernetes://{namespace}/late"
+    status = json.loads(cli("status", handle, "--json")[1])
+    shown = cli("diagnose", handle)[1]
+
+    words = "Kubernetes ended it at its deadline of 40 s (`kubernetes.active_deadline`)"
+    assert 103 == code, said
+    assert words in said
+    assert ("lost", Exit.STOPPED) == (status["state"], status["exit_code"])
+    assert words in status["detail"]
+    assert words in shown
+    assert "raise `kubernetes.active_deadline`" in shown

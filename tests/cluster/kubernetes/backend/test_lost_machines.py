@@ -30,12 +30,11 @@ def cut(faults: Faults, machine: str) -> None:
         faults.nft(machine, "drop", hook=hook)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("lose", "says"),
-    [
-        pytest.param(freeze, "its processes are frozen or starved", id="frozen", marks=pytest.mark.whole),
-        pytest.param(cut, "stopped answering at", id="cut", marks=pytest.mark.whole),
-    ],
+    [(freeze, "its processes are frozen or starved"), (cut, "stopped answering at")],
+    ids=["frozen", "cut"],
 )
 @pytest.mark.fault("network-lost")
 def test_a_machine_is_lost_in_mid_run(

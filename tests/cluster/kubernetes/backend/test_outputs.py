@@ -104,10 +104,11 @@ def test_files_on_folders_of_the_machines_are_found_on_each(
     assert 4 == sum(path.is_file() for path in (tmp_path / "here").rglob("*"))
 
 
-def test_a_job_without_the_key_says_so(cli: Cli, write: Write) -> None:
-    """What it wrote is not there to be listed, and nothing else is claimed."""
+def test_a_job_without_the_key_says_that_its_files_go_with_its_pods(cli: Cli, write: Write) -> None:
+    """By each node, at its end; afterwards nothing is there to be listed."""
     code, out, said = cli("submit", write("plain", WRITES, **PLAIN), "--to", "kubernetes", "--wait")
     assert code == 0, said
+    assert "written in /ddplaunch/work, will be gone" in said
     code, _, said = cli("outputs", out.strip())
 
     assert (102, True) == (code, "names no volume under `outputs`" in said), said

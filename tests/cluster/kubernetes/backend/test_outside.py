@@ -61,6 +61,7 @@ def test_a_job_that_trains(cli: Cli, training: Training) -> None:
     assert ([], 2) == (again["verdicts"], again["evidence"]["ranks"])
 
 
+@pytest.mark.whole
 def test_a_pod_without_python(cluster: Cluster, as_user: As, namespace: str) -> None:
     """It is told at once; so is a right that is missing, and a job that is not there."""
     container = {

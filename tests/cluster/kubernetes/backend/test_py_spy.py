@@ -33,6 +33,7 @@ def documented(image: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.whole
 def test_who_holds_the_gil_is_seen_all_the_same(
     cluster: Cluster, backend: KubernetesBackend, job: Make, agent: str
 ) -> None:

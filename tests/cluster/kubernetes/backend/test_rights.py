@@ -100,14 +100,3 @@ def test_what_is_missing_is_named(cluster: Cluster, as_user: As, write: Write, n
     code, out, said = as_user(role)("list", "--to", "kubernetes")
     assert (106, "") == (code, out)
     assert "may not list jobs.batch in namespace default" in said
-
-
-def test_credentials_that_are_no_good(as_user: As, write: Write) -> None:
-    """As when they have expired: the hint says to log in again."""
-    code, out, said = as_user(None)("submit", write(), "--to", "kubernetes")
-
-    assert (106, "") == (code, out)
-    assert said.startswith(
-        "error: authentication at the API server failed: your credentials are wrong or have expired"
-    )
-    assert "log in again" in said

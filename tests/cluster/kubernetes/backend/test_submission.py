@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cluster.kubernetes.backend.conftest import Cli, Make, Write, left
+from tests.cluster.kubernetes.backend.conftest import NEVER, Cli, Make, Write, left
 from tests.cluster.kubernetes.cluster import Cluster
 
 from ddplaunch.backends.kubernetes.backend import KubernetesBackend
 from ddplaunch.errors import ClusterError
 from ddplaunch.render.rendered import Rendered, RenderedFile
-
-NEVER = {"gpus": 64}
-"""What no machine has: such a job stands, and does nothing."""
 
 
 def changed(rendered: Rendered, old: str, new: str) -> Rendered:
@@ -42,43 +40,6 @@ def test_the_job_owns_the_rest(
     cluster.until(
         lambda: not left(cluster, namespace), "nothing is left", 120, lambda: str(left(cluster, namespace))
     )
-
-
-def test_the_same_job_is_submitted_again(
-    cluster: Cluster, backend: KubernetesBackend, job: Make, namespace: str
-) -> None:
-    """While it runs: it gets a number, with all its objects, and the one that stands is not touched."""
-    assert f"{namespace}/digits" == backend.submit(job(resources=NEVER)).path
-    before = cluster.get("jobs", "digits", namespace=namespace)
-    assert f"{namespace}/digits-2" == backend.submit(job(resources={"gpus": 32})).path
-
-    for kind, suffix in {"jobs": "", "configmaps": "", "services": "", "secrets": "-key"}.items():
-        labels = cluster.get(kind, f"digits-2{suffix}", namespace=namespace)["metadata"]["labels"]
-        assert ("digits", "digits-2") == (
-            labels["app.kubernetes.io/name"],
-            labels["app.kubernetes.io/instance"],
-        )
-    assert before["spec"] == cluster.get("jobs", "digits", namespace=namespace)["spec"]
-
-
-def test_two_jobs_of_a_name_that_end(cli: Cli, write: Write, namespace: str) -> None:
-    """The same file twice, as on Slurm and on this machine; the name alone means the second."""
-    path = write("digits", "print('up')\n")
-    for name in ("digits", "digits-2"):
-        code, out, said = cli("submit", path, "--to", "kubernetes", "--wait")
-        assert (0, f"kubernetes://{namespace}/{name}\n") == (code, out), said
-    for name, meant in {"digits": "digits-2", f"kubernetes://{namespace}/digits": "digits"}.items():
-        assert cli("status", name)[1].startswith(f"kubernetes://{namespace}/{meant}  succeeded")
-
-
-def test_files_that_go_with_their_pods_are_named(cli: Cli, write: Write) -> None:
-    """By each node, at its end."""
-    program = "import pathlib\npathlib.Path('ckpt').mkdir(exist_ok=True)\n"
-    program += "pathlib.Path('ckpt/last.pt').write_bytes(bytes(50_000))\nprint('up')\n"
-    code, _, said = cli("submit", write("digits", program), "--to", "kubernetes", "--wait")
-
-    assert code == 0, said
-    assert "1 file, 49 KiB, newest ckpt/last.pt, written in /ddplaunch/work, will be gone" in said
 
 
 def test_a_service_of_somebody_else(
@@ -118,6 +79,7 @@ def test_pods_of_an_earlier_job_still_leave(
     cluster.until(lambda: pod not in [each["metadata"]["name"] for each in find()], "it is gone", 120)
 
 
+@pytest.mark.whole
 def test_a_job_is_deleted_with_all_its_objects(
     cluster: Cluster, cli: Cli, write: Write, namespace: str
 ) -> None:
@@ -204,3 +166,28 @@ def test_what_the_cluster_has_not(
             backend.submit(job(kubernetes={"jobset": True}))
         assert "the cluster has no JobSet controller" in error.value.message
     assert [] == left(cluster, namespace)
+
+
+def test_the_server_is_asked_and_gets_nothing(
+    cluster: Cluster, cli: Cli, write: Write, namespace: str, tmp_path: Path
+) -> None:
+    """Also about a name that a job has: the next one counts up."""
+    job = write("tiny", "print('hello')\n")
+    nowhere = tmp_path / "nowhere.yaml"
+    nowhere.write_text(job.read_text().replace(namespace, "nosuchnamespace"))
+    (tmp_path / "train.py").touch()
+    queued = write("queued", "print('hello')\n", kubernetes={"queue": "team-a"})
+
+    good = cli("validate", job, "--to", "kubernetes")
+    refused = cli("validate", nowhere, "--to", "kubernetes")
+    without_queue = cli("validate", queued, "--to", "kubernetes")
+
+    assert 0 == good[0], good[2]
+    assert f"{job}: good for kubernetes; " in good[2]
+    assert " would create it\n" in good[2]
+    assert 106 == refused[0], refused[2]
+    assert "nosuchnamespace" in refused[2]
+    assert (106, True) == (without_queue[0], "queue" in without_queue[2])
+    assert [] == cluster.get("jobs", namespace=namespace)
+    assert 0 == cli("submit", write("tiny", resources=NEVER), "--to", "kubernetes")[0]
+    assert 0 == cli("validate", job, "--to", "kubernetes")[0]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tests.cluster.kubernetes.backend.conftest import Cli, Write, left
-from tests.cluster.kubernetes.backend.test_submission import NEVER
+from tests.cluster.kubernetes.backend.conftest import NEVER, Cli, Write, left
 from tests.cluster.kubernetes.cluster import Cluster
 
 
@@ -54,16 +53,3 @@ def test_a_sweep_of_which_one_is_refused_leaves_nothing(
     cluster.until(
         lambda: not left(cluster, namespace), "nothing is left", 60, lambda: str(left(cluster, namespace))
     )
-
-
-def test_a_job_after_another_is_refused_with_the_reason(
-    cluster: Cluster, cli: Cli, write: Write, namespace: str
-) -> None:
-    """Nothing is sent; the hint is what waits instead."""
-    first = f"kubernetes://{namespace}/first"
-    code, out, said = cli("submit", write("digits"), "--to", "kubernetes", "--after", first)
-
-    assert (2, "") == (code, out)
-    assert "--after: no Job of Kubernetes can wait for another, with or without Kueue" in said
-    assert f"`ddplaunch status --watch {first} && ddplaunch submit …` waits here" in said
-    assert [] == left(cluster, namespace)

@@ -41,19 +41,6 @@ def _place(cluster: Cluster, namespace: str) -> str:
 
 
 @pytest.mark.whole
-@pytest.mark.usefixtures("profile")
-def test_the_only_section_of_the_job_file_names_the_target(
-    cli: Cli, write: Write, place: str, namespace: str
-) -> None:
-    """The first line says where it goes and why, before anything is sent."""
-    code, out, said = cli("submit", write("digits", TRAINS, nodes=1), "--wait")
-
-    assert (0, f"kubernetes://{namespace}/digits\n") == (code, out), said
-    why = "the job file has a section kubernetes, and --to local runs it here"
-    assert said.startswith(f"{place}; {why}\n")
-    assert "[0/0] trained" in said
-
-
 def test_a_profile_names_it_with_all_that_is_the_clusters(
     cli: Cli, write: Write, profile: Profile, place: str, namespace: str
 ) -> None:

@@ -53,6 +53,7 @@ def _here(backend: KubernetesBackend, namespace: str) -> list[Job]:
     return [each for each in backend.jobs() if each.handle.path.startswith(f"{namespace}/")]
 
 
+@pytest.mark.whole
 @pytest.mark.fault("node-missing")
 def test_the_image_is_not_there(backend: KubernetesBackend, job: Make) -> None:
     """A registry that does not exist; an image that may not be pulled; one that runs as root."""
@@ -77,9 +78,10 @@ def test_a_quota_is_used_up(cluster: Cluster, backend: KubernetesBackend, job: M
     check(seen, "node-missing", "`kubectl describe resourcequota`")
 
     cluster.kubectl("delete", "quota", "small", "--namespace", namespace)
-    wait(backend, seen.handle, lambda each: each.state.ended)
+    wait(backend, seen.handle, lambda each: each.state is not State.PENDING)
 
 
+@pytest.mark.whole
 def test_pod_security_and_other_rules(cluster: Cluster, backend: KubernetesBackend, job: Make) -> None:
     """The Job is accepted, and its pods are not: the rule is named, and the key that meets it."""
     enforced = {"pod-security.kubernetes.io/enforce": "restricted"}
@@ -96,6 +98,7 @@ def test_pod_security_and_other_rules(cluster: Cluster, backend: KubernetesBacke
         check(seen, "node-missing", "`kubernetes.service_account`")
 
 
+@pytest.mark.whole
 def test_a_policy_of_the_cluster(
     cluster: Cluster, backend: KubernetesBackend, job: Make, namespace: str
 ) -> None:
@@ -128,6 +131,7 @@ def test_a_policy_of_the_cluster(
         cluster.kubectl("delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", name)
 
 
+@pytest.mark.whole
 def test_secrets_that_are_missing(
     cluster: Cluster, backend: KubernetesBackend, job: Make, namespace: str
 ) -> None:
@@ -145,6 +149,7 @@ def test_secrets_that_are_missing(
     wait(backend, handle, lambda each: text in each.detail)
 
 
+@pytest.mark.whole
 def test_suspended_is_not_failed(
     cluster: Cluster, backend: KubernetesBackend, job: Make, namespace: str
 ) -> None:

@@ -128,6 +128,7 @@ def test_ctrl_c_before_the_handle_leaves_no_job(cluster: Cluster, files: Path) -
     assert ["CANCELLED"] == [cluster.ended(number) for number in made]
 
 
+@pytest.mark.whole
 def test_doctor_tries_the_nodes_and_trains_nothing(cluster: Cluster, files: Path) -> None:
     """The checks of every node, and the paths between them."""
     done = ddplaunch(cluster, files, "doctor", "job.yaml", "--to", "slurm")
@@ -150,12 +151,3 @@ def test_doctor_shows_who_reaches_whom(cluster: Cluster, files: Path) -> None:
     assert {0, 1} == {each["node"] for each in found["checks"]}
     page = (files / "doctor.html").read_text()
     assert "<title>node 1 (n2) to node 0 (n1): 10.99.0.11 port 29500 (master): timeout, " in page
-
-
-def test_a_refusal_ends_with_its_own_exit_code(cluster: Cluster, files: Path) -> None:
-    """106: the cluster refused; nothing on standard output."""
-    (files / "job.yaml").write_text(JOB + "slurm: {partition: zebra}\n")
-    done = ddplaunch(cluster, files, "submit", "job.yaml", "--to", "slurm", check=False)
-
-    assert (106, "") == (done.returncode, done.stdout)
-    assert "error: the job could never start:\n    there is no partition zebra" in done.stderr

@@ -186,23 +186,6 @@ def test_nonsense_is_an_error_that_shows_it(
     assert "`type squeue`" in caught.value.hint
 
 
-def test_a_command_that_hangs_is_killed(
-    cluster: Cluster, backend: SlurmBackend, job: Make, login: Login, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each has its limit, and the wait as a whole another."""
-    handle = backend.submit(job("", "--hold"))
-    monkeypatch.setattr("ddplaunch.backends.slurm.commands.LIMIT", 3.0)
-    login.write("squeue", "exec sleep 60 #")
-    later = fresh(cluster)
-    later.queries().commands.patience = 1.0
-    started = time.monotonic()
-
-    with pytest.raises(ClusterError, match=r"`squeue` was tried for .* s: no answer in"):
-        later.job(handle)
-
-    assert time.monotonic() - started < BUSY * 10
-
-
 def test_a_job_of_another_user_is_not_ours_to_cancel(
     cluster: Cluster, backend: SlurmBackend, job: Make, login: Login
 ) -> None:
@@ -213,27 +196,3 @@ def test_a_job_of_another_user_is_not_ours_to_cancel(
 
     with pytest.raises(ClusterError, match=r"Slurm does not cancel .* Access/permission denied"):
         backend.cancel(Handle("slurm", handle.path))
-
-
-def test_a_record_of_unknown_form_is_passed_over(backend: SlurmBackend, job: Make) -> None:
-    """One that a newer version wrote, or that was cut off."""
-    handle = backend.submit(job("", "--hold"))
-    for number, text in enumerate((b"", b"{}", b'{"name": 3}')):
-        folder = backend.records.folder / f"odd-{number}"
-        folder.mkdir()
-        (folder / "job.json").write_bytes(text)
-
-    assert [handle] == [each.handle for each in backend.jobs()]
-
-
-def test_old_submissions_are_forgotten(
-    backend: SlurmBackend, job: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With their scripts, which hold the agent."""
-    first = backend.submit(job("", "--hold", name="first"))
-    monkeypatch.setattr("ddplaunch.backends.slurm.record.KEPT", -1.0)
-    second = backend.submit(job("", "--hold", name="second"))
-
-    assert [second] == [each.handle for each in backend.known()]
-    assert {first, second} == {each.handle for each in backend.jobs()}  # Slurm still has both
-    assert ["second.sbatch"] == [each.name for each in backend.records.folder.rglob("*.sbatch")]

@@ -58,6 +58,7 @@ def test_what_a_job_has_left_goes_and_nothing_else(cluster: Cluster, work: Path)
     assert not [each for each in _files(work) if each.startswith(own) or each == f"toy-{number}.out"]
 
 
+@pytest.mark.whole
 def test_a_job_that_runs_is_stopped_first(cluster: Cluster, work: Path) -> None:
     """Only when asked to; --ended and --older leave it alone."""
     (work / "job.yaml").write_text(JOB)

@@ -51,6 +51,7 @@ def test_a_folder_that_the_nodes_do_not_see(cluster: Cluster, work: Path, here: 
     assert "launch-failed" in ddplaunch(cluster, work, "list", "--to", "slurm").stdout
 
 
+@pytest.mark.whole
 def test_a_script_of_others_whose_folder_is_nowhere(cluster: Cluster, work: Path) -> None:
     """Its output has a folder of its own, which is not there."""
     number = cluster.submit("#!/bin/sh\necho up\n", "--output=/nowhere/%x.out", "--job-name=own", cwd=work)

@@ -34,6 +34,7 @@ sleep 0.2; done) >/dev/null 2>&1 &
 )
 
 
+@pytest.mark.whole
 def test_a_hub_that_is_killed_at_the_gate(cluster: Cluster, work: Path, task_prolog: TaskProlog) -> None:
     """The script starts another, the gates come back to it, and the job trains."""
     (work / "job.yaml").write_text(JOB)

@@ -159,6 +159,7 @@ def queued(cluster: Cluster) -> set[str]:
     }
 
 
+@pytest.mark.whole
 def test_a_sweep_is_told_apart_in_the_list(cluster: Cluster, files: Path) -> None:
     """Three jobs, each with its own value; the exit code is that of the one that failed."""
     with (files / "job.yaml").open("a") as job:
@@ -183,6 +184,7 @@ def test_a_sweep_is_told_apart_in_the_list(cluster: Cluster, files: Path) -> Non
     } == rows
 
 
+@pytest.mark.whole
 def test_a_sweep_is_submitted_whole_or_not_at_all(cluster: Cluster, files: Path) -> None:
     """When the cluster refuses one, those before it are cancelled, and named."""
     with (files / "job.yaml").open("a") as job:

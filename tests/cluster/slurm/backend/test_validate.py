@@ -31,25 +31,22 @@ def test_the_controller_says_when_a_job_could_start(
     assert "" == login.cluster.login(["squeue", "--noheader"]).stdout
 
 
-@pytest.mark.parametrize(
-    ("more", "words"),
-    [
+def test_what_the_controller_would_refuse_is_refused(
+    login: Login, job: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """As by `submit`, as far as `sbatch --test-only` knows the reason."""
+    for more, words in (
         ("slurm: {partition: nosuch}\n", "there is no partition nosuch"),
         ("slurm: {constraint: nosuch}\n", "no node has the features of `slurm.constraint`"),
         ("resources: {memory: 900Ti}\n", "there are not enough nodes that have everything the job asks for"),
-    ],
-)
-def test_what_the_controller_would_refuse_is_refused(
-    login: Login, job: Path, capfd: pytest.CaptureFixture[str], more: str, words: str
-) -> None:
-    """As by `submit`, as far as `sbatch --test-only` knows the reason."""
-    job.write_text(JOB + more)
-    assert 106 == main(["validate", "job.yaml", "--to", "slurm"])
+    ):
+        job.write_text(JOB + more)
+        assert 106 == main(["validate", "job.yaml", "--to", "slurm"])
 
-    answer = capfd.readouterr().err
-    assert answer.startswith("job.yaml: good for slurm, as far as this can be known here\nerror: ")
-    assert words in answer
-    assert 106 == main(["submit", "job.yaml", "--to", "slurm"])
+        answer = capfd.readouterr().err
+        assert answer.startswith("job.yaml: good for slurm, as far as this can be known here\nerror: ")
+        assert words in answer
+        assert (106, "") == (main(["submit", "job.yaml", "--to", "slurm"]), capfd.readouterr().out)
 
 
 def test_an_error_of_the_file_comes_first(login: Login, job: Path, capfd: pytest.CaptureFixture[str]) -> None:

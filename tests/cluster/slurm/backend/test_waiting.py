@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from tests.cluster.slurm.backend.conftest import FOREVER, Login, Make, wait
 from tests.cluster.slurm.cluster import Cluster
@@ -31,7 +29,9 @@ def take_all(cluster: Cluster, backend: SlurmBackend, job: Make) -> Handle:
     return handle
 
 
-def test_resources_and_priority(cluster: Cluster, backend: SlurmBackend, job: Make) -> None:
+def test_who_waits_for_nodes_hears_how_many_are_free(
+    cluster: Cluster, backend: SlurmBackend, job: Make
+) -> None:
     """Who waits for nodes hears how many there are; who stands behind him, that he does."""
     take_all(cluster, backend, job)
     first, second = (backend.submit(job("", "--exclusive", nodes=2)) for _ in range(2))
@@ -41,73 +41,60 @@ def test_resources_and_priority(cluster: Cluster, backend: SlurmBackend, job: Ma
     assert "nothing is wrong" in told(cluster, backend, second, "other jobs come first in partition all").hint
 
 
-@pytest.mark.parametrize(
-    ("options", "begin", "hint"),
-    [
-        (["--hold"], "it is held", "`scontrol release {id}` releases it"),
-        (["--begin=now+1hour"], "it may not start before 20", "it was submitted so"),
-        (["--dependency=afterok:{other}"], "it waits until job {other} has succeeded", "nothing is wrong"),
-        (
-            ["--dependency=afternotok:{done}"],
-            "it will never start: job {done} has not failed",
-            "`ddplaunch cancel slurm://{id}`",
-        ),
-        (["--licenses=matlab:2"], "it waits for licences that other jobs use", "scontrol show licenses"),
-        (
-            ["--nodelist=n3"],
-            "nodes that it needs are down, drained or reserved: n3 is drained, broken fan",
-            "sinfo",
-        ),
-        (["--partition=shut"], "partition shut starts no jobs now", "another `slurm.partition`"),
-    ],
-)
-def test_reasons(
-    cluster: Cluster, backend: SlurmBackend, job: Make, options: list[str], begin: str, hint: str
+REASONS = {
+    "--hold": ("it is held", "`scontrol release {id}` releases it"),
+    "--begin=now+1hour": ("it may not start before 20", "it was submitted so"),
+    "--dependency=afterok:{other}": ("it waits until job {other} has succeeded", "nothing is wrong"),
+    "--dependency=afternotok:{done}": (
+        "it will never start: job {done} has not failed",
+        "`ddplaunch cancel slurm://{id}`",
+    ),
+    "--licenses=matlab:2": ("it waits for licences that other jobs use", "scontrol show licenses"),
+    "--nodelist=n3": (
+        "nodes that it needs are down, drained or reserved: n3 is drained, broken fan",
+        "sinfo",
+    ),
+    "--partition=shut": ("partition shut starts no jobs now", "another `slurm.partition`"),
+}
+
+
+def test_each_reason_of_slurm_is_a_sentence_with_what_to_do(
+    cluster: Cluster, backend: SlurmBackend, job: Make
 ) -> None:
-    """Each reason of Slurm's in a sentence, with what to do."""
+    """A job for each, all in the queue at once."""
     cluster.configure("Licenses=matlab:2", "PartitionName=shut Nodes=n1 State=DOWN")
     cluster.login(["scontrol", "update", "NodeName=n3", "State=DRAIN", "Reason=broken fan"])
     other = backend.submit(job(FOREVER, "--licenses=matlab:2", name="other"))
     wait(cluster, backend, other, lambda job: job.status)
     done = backend.submit(job("", name="done", ended=0))
     wait(cluster, backend, done, lambda job: job.state.ended)
-    filled = [option.format(other=other.path, done=done.path) for option in options]
-    handle = backend.submit(job("", *filled))
+    ids = {"other": other.path, "done": done.path}
+    handles = {option: backend.submit(job("", option.format(**ids))) for option in REASONS}
 
-    found = told(cluster, backend, handle, begin.format(other=other.path, done=done.path))
-    assert hint.format(id=handle.path) in found.hint
-    assert found.never_starts == ("never" in begin)
+    for option, (begin, hint) in REASONS.items():
+        found = told(cluster, backend, handles[option], begin.format(**ids))
+        assert hint.format(id=handles[option].path) in found.hint, option
+        assert found.never_starts == ("never" in begin), option
 
 
-@pytest.mark.parametrize(
-    ("options", "nodes", "begin"),
-    [
-        (["--partition=short"], 2, "it asks for 2 nodes, and partition short allows a job at most 1"),
-        ([], 4, "it asks for 4 nodes, and partition all has 3"),
-        (
-            ["--partition=short", "--time=20"],
-            1,
-            "its time limit is above that of partition short, which is 00:10:00",
-        ),
-    ],
-)
 def test_what_slurm_takes_though_it_can_never_start(
-    cluster: Cluster,
-    backend: SlurmBackend,
-    job: Make,
-    monkeypatch: pytest.MonkeyPatch,
-    options: list[str],
-    nodes: int,
-    begin: str,
+    cluster: Cluster, backend: SlurmBackend, job: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sent by hand, it waits for ever, and the hint says so."""
     cluster.configure(SHORT)
     monkeypatch.setattr("ddplaunch.backends.slurm.limits.problems", lambda *_: [])
-    handle = backend.submit(job("", *options, nodes=nodes))
+    short = "--partition=short"
+    handles = {
+        "it asks for 2 nodes, and partition short allows a job at most 1": job("", short, nodes=2),
+        "it asks for 4 nodes, and partition all has 3": job("", nodes=4),
+        "its time limit is above that of partition short, which is 00:10:00": job("", short, "--time=20"),
+    }
+    for begin, rendered in handles.items():
+        handle = backend.submit(rendered)
 
-    found = told(cluster, backend, handle, begin)
-    assert found.never_starts
-    assert f"it never starts as it is: `ddplaunch cancel {handle}`" in found.hint
+        found = told(cluster, backend, handle, begin)
+        assert found.never_starts
+        assert f"it never starts as it is: `ddplaunch cancel {handle}`" in found.hint
 
 
 def test_a_node_that_cannot_start_it(cluster: Cluster, backend: SlurmBackend, job: Make) -> None:
@@ -119,38 +106,26 @@ def test_a_node_that_cannot_start_it(cluster: Cluster, backend: SlurmBackend, jo
     assert f"then `scontrol release {handle.path}`" in found.hint
 
 
-@pytest.mark.parametrize(
-    ("options", "nodes", "message"),
-    [
-        (["--partition=shrt"], 1, "there is no partition shrt: did you mean short?"),
-        (["-p", "zebra"], 1, "there is no partition zebra (partitions: all, short)"),
-        ([], 4, "the job asks for 4 nodes, and partition all has 3"),
-        (["--partition short"], 2, "the job asks for 2 nodes, and partition short allows a job at most 1"),
-        (["-pshort", "-t", "0-1"], 1, "the job's time limit is 0-1, and that of partition short is 00:10:00"),
-        (["-p all,short", "-t 20"], 1, ""),
-    ],
-)
 def test_what_can_never_start_is_not_sent(
-    cluster: Cluster,
-    backend: SlurmBackend,
-    job: Make,
-    login: Login,
-    options: list[str],
-    nodes: int,
-    message: str,
+    cluster: Cluster, backend: SlurmBackend, job: Make, login: Login
 ) -> None:
-    """The message names the limit, and Slurm has no new job."""
+    """The message names the limit, and Slurm has no new job; one that fits one of two partitions is sent."""
     cluster.configure(SHORT)
-    script = job("", " ".join(options), nodes=nodes)
-    if not message:
-        assert backend.job(backend.submit(script)).handle.path.isdigit()
-        return
-    with pytest.raises(ClusterError) as caught:
-        backend.submit(script)
-
-    assert [f"    {message}"] == caught.value.message.splitlines()[1:]
+    for script, message in (
+        (job("", "--partition=shrt"), "there is no partition shrt: did you mean short?"),
+        (job("", nodes=4), "the job asks for 4 nodes, and partition all has 3"),
+        (
+            job("", "-pshort -t 0-1"),
+            "the job's time limit is 0-1, and that of partition short is 00:10:00",
+        ),
+    ):
+        with pytest.raises(ClusterError) as caught:
+            backend.submit(script)
+        assert [f"    {message}"] == caught.value.message.splitlines()[1:]
     assert (0, []) == (login.count("sbatch"), backend.jobs())
     assert not any((cluster.shared / "state").rglob("*.sbatch"))
+
+    assert backend.submit(job("", "-p all,short -t 20")).path.isdigit()
 
 
 def test_a_partition_of_the_environment_counts(
@@ -163,30 +138,27 @@ def test_a_partition_of_the_environment_counts(
         backend.submit(job("", "--partition=all"))
 
 
-@pytest.mark.parametrize(
-    ("option", "why"),
-    [
-        ("--constraint=a100", "no node has the features"),
-        ("--reservation=mine", "there is no such reservation"),
-        ("--nodelist=n9", "it names a node that does not exist"),
-        ("--gres=gpu:8", "there are not enough nodes that have everything"),
-        ("--gres=gpu:zebra:1", "there are not enough nodes that have everything"),
-        ("--gres=tpu:1", "there are no such GPUs"),
-        ("--mem=9T", "no node has so much memory"),
-        ("--licenses=zebra", "there are no such licences"),
-    ],
-)
-def test_what_sbatch_refuses_is_told_in_words(
-    cluster: Cluster, backend: SlurmBackend, job: Make, option: str, why: str
-) -> None:
-    """The message says why, and what sbatch said itself; nothing is remembered of it."""
-    with pytest.raises(ClusterError) as caught:
-        backend.submit(job("", option))
+REFUSED = {
+    "--constraint=a100": "no node has the features",
+    "--reservation=mine": "there is no such reservation",
+    "--nodelist=n9": "it names a node that does not exist",
+    "--gres=gpu:8": "there are not enough nodes that have everything",
+    "--gres=tpu:1": "there are no such GPUs",
+    "--mem=9T": "no node has so much memory",
+    "--licenses=zebra": "there are no such licences",
+}
 
-    first, *rest = caught.value.message.splitlines()
-    assert first.startswith(f"Slurm refused the job: {why}")
-    assert ["    sbatch: "] == [line[:12] for line in rest]
-    assert caught.value.hint
+
+def test_what_sbatch_refuses_is_told_in_words(cluster: Cluster, backend: SlurmBackend, job: Make) -> None:
+    """The message says why, and what sbatch said itself; nothing is remembered of it."""
+    for option, why in REFUSED.items():
+        with pytest.raises(ClusterError) as caught:
+            backend.submit(job("", option))
+
+        first, *rest = caught.value.message.splitlines()
+        assert first.startswith(f"Slurm refused the job: {why}"), option
+        assert ["    sbatch: "] == [line[:12] for line in rest]
+        assert caught.value.hint
     assert [] == list((cluster.shared / "state/slurm").iterdir())
 
 
@@ -198,16 +170,3 @@ def test_a_folder_that_cannot_be_written_is_an_error(backend: SlurmBackend, job:
     with pytest.raises(ClusterError, match=r"the job's folder cannot be written: .*slurm"):
         backend.submit(job(""))
     backend.records.folder.unlink()
-
-
-def test_without_slurm_it_says_where_to_go(
-    backend: SlurmBackend, job: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """A machine that has no sbatch is not a login node."""
-    monkeypatch.setenv("PATH", str(tmp_path))
-
-    with pytest.raises(ClusterError) as caught:
-        backend.submit(job(""))
-
-    assert "there is no `scontrol` on this machine" == caught.value.message
-    assert "login node" in caught.value.hint

@@ -9,7 +9,6 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from tests.unit.backends.kubernetes.api_server import Server
-from tests.unit.backends.kubernetes.pods_of_others import pod
 
 from ddplaunch.agent.contract import NodeEvidence, Phase, RankEvidence, codec
 
@@ -18,6 +17,20 @@ ABSENT = (
     "Internal error occurred: OCI runtime exec failed: exec failed: unable to start container process: "
     'exec: "python3": executable file not found in $PATH: unknown'
 )
+
+
+def pod(name: str, *containers: str, **more: Any) -> dict[str, Any]:
+    """A pod that runs, as a list has it."""
+    return {
+        "metadata": {"name": name, "namespace": "team", **more.pop("metadata", {})},
+        "spec": {"containers": [{"name": each} for each in containers or ("main",)], "nodeName": "worker1"},
+        "status": {"phase": "Running", **more},
+    }
+
+
+def statuses(**state: Any) -> list[dict[str, Any]]:
+    """Of the container."""
+    return [{"name": "main", "state": state}]
 
 
 def evidence(*ranks: int, size: int = 2, missing: tuple[str, ...] = ()) -> NodeEvidence:

@@ -41,7 +41,7 @@ def test_the_current_context_says_where(tmp_path: Path) -> None:
     assert ("https://127.0.0.1:1", "lab", "team") == Api().place
 
 
-def test_without_a_kubeconfig(tmp_path: Path) -> None:
+def test_without_a_kubeconfig_it_is_said_where_it_was_looked_for(tmp_path: Path) -> None:
     """The message names where it was looked for."""
     with pytest.raises(ClusterError) as error:
         _ = Api().place

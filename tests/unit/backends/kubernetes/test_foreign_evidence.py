@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.backends.kubernetes.asked_pods import ABSENT, JOB, Cluster, Pod, add, evidence
-from tests.unit.backends.kubernetes.pods_of_others import statuses
+from tests.unit.backends.kubernetes.asked_pods import ABSENT, JOB, Cluster, Pod, add, evidence, statuses
 
 from ddplaunch import api
 from ddplaunch.agent.contract import Bundle, Phase, Process
@@ -60,7 +59,7 @@ def test_all_pods_are_asked(cluster: type[Cluster]) -> None:
 
 
 @pytest.mark.timeout(30)
-def test_a_pod_without_python(cluster: type[Cluster]) -> None:
+def test_a_pod_without_python_is_named_as_unseen(cluster: type[Cluster]) -> None:
     """It is named as unseen at once, with the reason; nothing is concluded from it."""
     add(cluster, "llm-0-abc", Pod(evidence(0)))
     add(cluster, "llm-1-xyz", Pod(fails=ABSENT))
@@ -80,7 +79,7 @@ def test_a_pod_without_python(cluster: type[Cluster]) -> None:
 
 
 @pytest.mark.timeout(30)
-def test_no_pod_has_python(cluster: type[Cluster]) -> None:
+def test_pods_without_python_give_nothing_to_diagnose(cluster: type[Cluster]) -> None:
     """There is nothing to diagnose."""
     add(cluster, "llm-0-abc", Pod(fails=ABSENT))
 
@@ -147,7 +146,9 @@ def _held_up(received: Any, slow: Pod) -> Any:
         (("Failed", "Pending"), State.PENDING, "pod llm-0: failed; pod llm-1: pending"),
     ],
 )
-def test_no_pod_runs(cluster: type[Cluster], phases: tuple[str, ...], state: State, text: str) -> None:
+def test_pods_that_do_not_run_are_not_asked(
+    cluster: type[Cluster], phases: tuple[str, ...], state: State, text: str
+) -> None:
     """None is asked, and what they do is what is known."""
     for number, phase in enumerate(phases):
         add(cluster, f"llm-{number}", Pod(), phase=phase)
@@ -204,7 +205,7 @@ def test_a_pod_that_has_failed_while_others_wait() -> None:
     )
 
 
-def test_one_reason_of_many_pods() -> None:
+def test_a_reason_of_many_pods_stands_there_once() -> None:
     """It stands there once."""
     silent = [Answer(f"llm-{number}", "", None, "no answer: x", silent=True) for number in range(1, 9)]
 
@@ -217,7 +218,7 @@ def test_one_reason_of_many_pods() -> None:
     assert {"8 pods, such as llm-1: no answer: x"} == {node.missing[0] for node in many.evidence[1:]}
 
 
-def test_two_pods_with_one_rank() -> None:
+def test_two_pods_with_one_rank_are_two_jobs() -> None:
     """A selector may match several jobs; the ranks of one are not judged by those of another."""
     with pytest.raises(UsageError, match=r"rank 0 runs in two pods of Job llm .*, llm-0 and llm-1"):
         merged(answer(0, 0), answer(1, 0))

@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from tests.unit.backends.kubernetes.api_server import Server, served
-from tests.unit.backends.kubernetes.pods_of_others import pod, statuses
+from tests.unit.backends.kubernetes.asked_pods import pod, statuses
 
 from ddplaunch.agent.contract import Phase
 from ddplaunch.backends.kubernetes import foreign_pods, objects
@@ -54,12 +54,12 @@ RECORDED = Path(__file__).parent / "recorded"
         ("team/?selector=app=llm", "pods with app=llm in namespace team", "team?selector=app=llm"),
     ],
 )
-def test_kinds_as_kubectl_takes_them(path: str, word: str, handle: str) -> None:
+def test_kinds_are_taken_as_kubectl_takes_them(path: str, word: str, handle: str) -> None:
     """Singular, plural, short, with the group, in any case; the handle is the same for all of them."""
     assert (word, handle) == (str(parse(path)), parse(path).path)
 
 
-def test_a_kind_that_is_not_known() -> None:
+def test_a_kind_that_is_not_known_is_refused_with_those_that_are() -> None:
     """The message lists those that are, and what else leads to the pods."""
     with pytest.raises(UsageError, match="deployment is no kind of object whose pods are known") as raised:
         parse("team/deployment/llm")
@@ -72,7 +72,7 @@ def test_a_kind_that_is_not_known() -> None:
 @pytest.mark.parametrize(
     "path", ["team/job/llm/0", "team/../llm", "team?app=llm", "team?selector=", "te am/job/x", "team/job.x/l"]
 )
-def test_what_names_no_pods(path: str) -> None:
+def test_what_names_no_pods_is_refused(path: str) -> None:
     """Nothing of it goes into a request."""
     with pytest.raises(UsageError):
         parse(path)
@@ -142,7 +142,7 @@ def test_pods_by_the_label_of_their_owner(cluster: type[Cluster], path: str, sel
     assert [f"/api/v1/namespaces/team/pods?{selector}"] == cluster.asked
 
 
-def test_pods_of_a_stateful_set(cluster: type[Cluster]) -> None:
+def test_pods_of_a_stateful_set_are_found_by_its_selector(cluster: type[Cluster]) -> None:
     """By the selector that stands in it."""
     expressions = [
         {"key": "tier", "operator": "In", "values": ["a", "b"]},
@@ -164,7 +164,7 @@ def test_a_stateful_set_without_a_selector(cluster: type[Cluster]) -> None:
         found("team/sts/llm")
 
 
-def test_a_pod(cluster: type[Cluster]) -> None:
+def test_a_pod_is_found_by_its_name(cluster: type[Cluster]) -> None:
     """Itself."""
     cluster.objects["/api/v1/namespaces/team/pods/llm-0"] = pod("llm-0")
 
@@ -289,7 +289,7 @@ def test_a_pod_that_is_being_deleted() -> None:
     assert (Phase.ENDED, "being deleted") == obstacle(leaving, "main")
 
 
-def test_a_container_that_runs() -> None:
+def test_nothing_is_in_the_way_of_a_container_that_runs() -> None:
     """Nothing is in the way."""
     assert obstacle(pod("llm-0", containerStatuses=statuses(running={})), "main") is None
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.backends.kubernetes.test_lingering import RUNS, pod
+from tests.unit.backends.kubernetes.deciding_pods import RUNS, pod
 
 from ddplaunch.agent.contract import Bundle, Event, Exit, JobStatus, Phase, Verdict
 from ddplaunch.backends import saved

@@ -149,7 +149,9 @@ def told(name: str, tmp_path: Path) -> Job:
         ),
     ],
 )
-def test_why_nothing_starts(name: str, text: str, hint: str, code: str, tmp_path: Path) -> None:
+def test_a_job_that_does_not_start_says_why(
+    name: str, text: str, hint: str, code: str, tmp_path: Path
+) -> None:
     """One sentence that names nodes, pods and machines, a hint, and a verdict of the same words."""
     job = told(name, tmp_path)
 
@@ -174,7 +176,7 @@ def test_why_nothing_starts(name: str, text: str, hint: str, code: str, tmp_path
         ),
     ],
 )
-def test_what_holds_the_trainer_up(name: str, text: str, hint: str, tmp_path: Path) -> None:
+def test_each_node_says_what_holds_its_trainer_up(name: str, text: str, hint: str, tmp_path: Path) -> None:
     """The gate has passed, so the job runs; each node says what its trainer waits for."""
     job = told(name, tmp_path)
 
@@ -219,7 +221,7 @@ def test_what_holds_the_trainer_up(name: str, text: str, hint: str, tmp_path: Pa
         ("half", State.FAILED, 30, "", ["image-lacks", "gpu-missing"]),
     ],
 )
-def test_how_it_ended(
+def test_an_end_is_told_by_the_last_words_in_the_pods(
     name: str, state: State, exit_code: int | None, detail: str, codes: list[str], tmp_path: Path
 ) -> None:
     """By the agents' last words in the pods' status; where they had none, by what Kubernetes did."""

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import base64
-import json
 import os
 import zlib
 from pathlib import Path
 
 import pytest
+from tests.unit.backends.bundles import BUNDLE, block
 from tests.unit.backends.conftest import status_json
 
-from ddplaunch.agent.contract import Bundle, Marks, NodeEvidence, Phase, bundle_file, codec
+from ddplaunch.agent.contract import Bundle, NodeEvidence, Phase, bundle_file, codec
 from ddplaunch.backends.slurm import evidence
 from ddplaunch.backends.slurm.commands import Commands
 from ddplaunch.backends.slurm.parse import SlurmJob
@@ -19,14 +19,6 @@ from ddplaunch.backends.slurm.queries import Queries
 from ddplaunch.backends.slurm.record import Submission
 from ddplaunch.backends.slurm.snapshot import Snapshot
 from ddplaunch.errors import ClusterError
-
-BUNDLE = Bundle("digits", 0, 2, 1, 1.0, 2.0, exit_code=20)
-
-
-def block(bundle: Bundle) -> list[str]:
-    """As the hub prints it."""
-    text = base64.b64encode(zlib.compress(json.dumps(codec.dump(bundle)).encode())).decode()
-    return [Marks.BUNDLE, *(text[start : start + 60] for start in range(0, len(text), 60)), Marks.BUNDLE_END]
 
 
 def test_what_a_job_left_is_found(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_the_environment_stands_above_the_script() -> None:
         (Requested("low", qos="slow"), []),
     ],
 )
-def test_what_can_never_start(wanted: Requested, found: list[str]) -> None:
+def test_each_limit_that_a_job_can_never_meet_is_a_sentence(wanted: Requested, found: list[str]) -> None:
     """One sentence for each limit; of several partitions one that fits is enough."""
     assert found == problems(wanted, THREE)
 

@@ -91,7 +91,7 @@ def hub_status(exit_code: int | None) -> JobStatus:
         ),
     ],
 )
-def test_how_a_job_ended(
+def test_the_hubs_exit_code_tells_more_than_slurms_state(
     seen: SlurmJob, hub: int | None, cancelled: bool, outcome: tuple[State, int | None, str]
 ) -> None:
     """The hub's exit code tells more than Slurm's state; an end that Slurm caused is reported as such."""
@@ -206,7 +206,7 @@ def test_a_list_of_nodes_that_cannot_be_read_names_none() -> None:
         ("[slurm] 10:00:00 each node's own words\nerror: of a rank\n", ""),
     ],
 )
-def test_why_a_script_gave_up(tmp_path: Path, text: str, said: str) -> None:
+def test_a_script_that_gave_up_is_explained_by_its_last_word(tmp_path: Path, text: str, said: str) -> None:
     """Its last word, or Slurm's of why it never was."""
     output = tmp_path / "job-7.out"
     output.write_text(text)
@@ -215,7 +215,7 @@ def test_why_a_script_gave_up(tmp_path: Path, text: str, said: str) -> None:
     assert "" == outcomes.of_script(None)
 
 
-def test_what_gates_have_said(tmp_path: Path) -> None:
+def test_each_cause_that_gates_have_said_is_told_once(tmp_path: Path) -> None:
     """Of each node the last word; each cause once, with all whom it names."""
 
     def cry(node: int, code: str, culprit: int) -> str:

@@ -277,7 +277,7 @@ def test_sacct_says_who_cancelled() -> None:
         ("71|FAILED|20:0|d|gpu|2|n1|1|2|3|Partition_Limit|/w", "restarts", None),
     ],
 )
-def test_rows_of_sacct(line: str, field: str, value: object) -> None:
+def test_a_row_of_sacct_is_a_job(line: str, field: str, value: object) -> None:
     """Jobs that ran and jobs that did not."""
     assert value == getattr(parse.sacct(line)[0], field)
 
@@ -361,7 +361,7 @@ def test_nodes_have_states_and_reasons() -> None:
         ("", math.inf),
     ],
 )
-def test_times(text: str, seconds: float) -> None:
+def test_times_are_read_in_each_of_slurms_forms(text: str, seconds: float) -> None:
     """In each of the forms that Slurm knows."""
     assert seconds == parse.seconds(text)
 
@@ -382,7 +382,7 @@ def test_directives_end_with_the_first_command() -> None:
         ("/a/%q-%", "/a/%q-%"),
     ],
 )
-def test_the_output_of_a_batch_script(path: str, expected: str) -> None:
+def test_the_output_of_a_batch_script_is_found(path: str, expected: str) -> None:
     """Slurm 22.05 fills in part of the pattern; of an array it shows all tasks."""
     text = (
         f"JobId=71 JobName=other\n   StdOut=/other\n\nJobId=7 ArrayJobId=70 ArrayTaskId=3 JobName=x\n"

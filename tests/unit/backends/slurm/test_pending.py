@@ -87,7 +87,7 @@ def why(reason: str, facts: PartitionFacts = ALONE, **changes: Any) -> Why:
         ("Zebra", "Slurm gives the reason 'Zebra'"),
     ],
 )
-def test_reasons(reason: str, text: str) -> None:
+def test_each_reason_of_slurm_is_a_sentence(reason: str, text: str) -> None:
     """Each has a sentence; one that no version has yet is passed on as it is."""
     found, hint, _ = why(reason)
 
@@ -224,7 +224,7 @@ def test_only_a_job_that_no_waiting_lets_start_is_one_to_cancel(
         ("RESV_DEL_HOLD", "", "its reservation was deleted, and it is held"),
     ],
 )
-def test_states_that_tell_more_than_their_reason(state: str, reason: str, text: str) -> None:
+def test_a_state_that_tells_more_than_its_reason_is_told(state: str, reason: str, text: str) -> None:
     """Nodes that boot, and jobs that Slurm put back."""
     assert why(reason, state=state, node_list="n[1-2]")[0].startswith(text)
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -93,19 +91,26 @@ def test_anything_else_is_no_handle(path: str) -> None:
         parse_handle(Handle("slurm", path))
 
 
-def test_nothing_is_imported_before_it_is_needed() -> None:
-    """`sh` starts processes, pydantic reads job files: neither belongs to completion."""
-    code = "import sys, ddplaunch.backends.slurm.backend; print({'sh', 'pydantic'} & set(sys.modules))"
-
-    assert "set()\n" == subprocess.check_output([sys.executable, "-c", code], text=True)
-
-
 @pytest.mark.timeout(20)
 def test_a_broken_record_hides_no_other(tmp_path: Path) -> None:
-    """A named pipe, or JSON that nests without end, in the place of a record is passed over."""
-    for name in ("pipe", "deep"):
-        (tmp_path / "slurm" / name).mkdir(parents=True)
-    os.mkfifo(tmp_path / "slurm" / "pipe" / "job.json")
-    (tmp_path / "slurm" / "deep" / "job.json").write_text('{"x":' + "[" * 10**6)
+    """A named pipe, one that was cut off or that a newer version wrote: each is passed over."""
+    records = Records(tmp_path)
+    good = begin(records, "a")
+    for number, text in enumerate(("", "{}", '{"name": 3}', '{"x":' + "[" * 10**6)):
+        (records.folder / f"odd-{number}").mkdir()
+        (records.folder / f"odd-{number}" / "job.json").write_text(text)
+    (records.folder / "pipe").mkdir()
+    os.mkfifo(records.folder / "pipe" / "job.json")
 
-    assert [] == Records(tmp_path).all()
+    assert [good] == records.all()
+
+
+def test_old_submissions_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With their scripts, which hold the agent."""
+    records = Records(tmp_path)
+    begin(records, "first")
+    monkeypatch.setattr("ddplaunch.backends.slurm.record.KEPT", -1.0)
+    second = begin(records, "second")
+
+    assert [second] == records.all()
+    assert ["second.sbatch"] == [each.name for each in records.folder.rglob("*.sbatch")]
