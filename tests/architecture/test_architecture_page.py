@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "launcher" / "ddplaunch"
 PAGE = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
-NO_ROOMS = {"__version__", "agent", "agent.__main__", "agent.archive"}
+NO_ROOMS = {"__main__", "__version__", "agent", "agent.__main__", "agent.archive"}
 """Modules beside the rooms: the entry of the archive, and the version."""
 
 
