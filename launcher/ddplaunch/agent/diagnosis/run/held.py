@@ -16,6 +16,7 @@ from ddplaunch.agent.diagnosis.run.causes import is_consequence, same_failure, w
 from ddplaunch.agent.diagnosis.run.stragglers import holder_facts
 from ddplaunch.agent.diagnosis.run.view import JobView
 from ddplaunch.agent.system import phrases, subjects
+from ddplaunch.agent.text.saying import Text, joined, say
 
 _STILL = 0.7
 """Share of the patience for which a rank must have done nothing: else it may be about to end."""
@@ -41,12 +42,12 @@ def exception_held(view: JobView) -> Optional[Verdict]:
         same.setdefault(same_failure(its.raised), []).append(rank)
     ranks = sorted(found, key=lambda rank: (rank in view.waiting, rank))
     first = found[ranks[0]]
-    raised = "; ".join([_raised(view, its, found[its[0]].raised) for its in same.values()][:3])
+    raised = joined("; ", [_raised(view, its, found[its[0]].raised) for its in same.values()][:3])
     site = stacks.user_frame(first.raised.frames)
     others = [rank for rank in view.stragglers if rank not in found]
     return view.verdict(
         code="rank-failed",
-        sentence=f"{raised}, and `{first.kind}` holds it back: {'; '.join(view.whereabouts(ranks)[:3])}",
+        sentence=say(raised, f", and `{first.kind}` holds it back: ", joined("; ", view.places(ranks)[:3])),
         ranks=sorted(found),
         victims=view.victims_of(sorted(found)),
         confidence=sure.RAISED_BESIDE_ANOTHER if others else sure.RAISED_AND_HELD,
@@ -61,12 +62,12 @@ def exception_held(view: JobView) -> Optional[Verdict]:
     )
 
 
-def _raised(view: JobView, ranks: list[int], raised: Raised) -> str:
+def _raised(view: JobView, ranks: list[int], raised: Raised) -> Text:
     """'rank 3 raised ValueError: no such token (train.py:61)'."""
     who = "all ranks" if view.is_everyone(ranks) else subjects.ranks(ranks)
     message = f": {phrases.clipped(words_of(raised))}" if raised.message else ""
     kind = raised.type.rpartition(".")[2]
-    return f"{who} raised {kind}{message}{phrases.at(stacks.user_frame(raised.frames))}"
+    return say(who, f" raised {kind}{message}{phrases.at(stacks.user_frame(raised.frames))}")
 
 
 def _held(view: JobView, number: int) -> Optional[Held]:
