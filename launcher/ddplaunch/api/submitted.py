@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def parsed(handle: Handle | str) -> Handle:
-    """Return the handle. Raises UsageError for text that is none."""
+    """Return the handle. Raises UsageError for text that is not one."""
     from ddplaunch.backends.job import Handle
 
     return Handle.parse(handle) if isinstance(handle, str) else handle
@@ -34,7 +34,7 @@ def connected(to: str) -> Iterator[Backend]:
     try:
         yield backend
     except KeyboardInterrupt:
-        raise  # at once: closing waits for a query that is under way
+        raise  # at once, because closing waits for a query that is under way
     except BaseException:
         backend.close()
         raise
@@ -43,14 +43,16 @@ def connected(to: str) -> Iterator[Backend]:
 
 @contextmanager
 def connected_to(handle: Handle | str) -> Iterator[tuple[Backend, Handle]]:
-    """Connect to the target of a handle, and return it parsed. Raises UsageError for text that is none."""
+    """Connect to the target of a handle, and return the handle parsed. Raises UsageError for text that is not
+    one.
+    """
     found = parsed(handle)
     with connected(found.target) as backend:
         yield backend, found
 
 
 def known() -> list[Known]:
-    """Return the jobs that this user has submitted from here, of all targets, the newest first.
+    """Return the jobs that this user has submitted from here, to all targets, the newest first.
 
     No scheduler is asked. A target that cannot be used has none.
     """
@@ -65,7 +67,7 @@ def known() -> list[Known]:
 
 
 def last() -> Handle:
-    """Return the job that this user has submitted last from here. Raises NotFoundError when there is none."""
+    """Return the job that this user submitted last from here. Raises NotFoundError if there is none."""
     newest = next(iter(known()), None)
     if newest is None:
         raise NotFoundError(
@@ -106,7 +108,7 @@ def find(text: str, *, sure: bool = False) -> Handle:
 
 
 def _names(job: Known) -> tuple[str, ...]:
-    """Return what names the job beside its whole handle: its number or its own name, and that of its file."""
+    """Return what names the job besides its whole handle: its number or its own name, and its file's name."""
     path = job.handle.path
     alone = () if job.handle.target == "local" else (path.rpartition("/")[2],)
     return path, *alone, job.name
@@ -134,7 +136,7 @@ def status(handle: Handle | str) -> Job:
 
 
 def jobs(to: str = "local") -> list[Job]:
-    """Return all jobs of this user that are known on a target, the newest first. Raises ClusterError."""
+    """Return all jobs of this user that are known to a target, the newest first. Raises ClusterError."""
     with connected(to) as backend:
         return backend.jobs()
 
@@ -147,10 +149,10 @@ def logs(
     tail: int | None = None,
     follow: bool = False,
 ) -> Iterator[str]:
-    """Yield lines of the ranks' output, without newline; each begins with [node/rank].
+    """Yield lines of the ranks' output, without newline. Each begins with [node/rank].
 
-    `nodes`, `ranks`: only lines of these; a line must match both. `tail`: begin with the last so many. With
-    `follow`, wait for more until the job has ended. Raises as `status`, at the first line.
+    `nodes`, `ranks`: only lines from these; a line must match both. `tail`: begin with only the last so many
+    lines. With `follow`, wait for more until the job has ended. Raises as `status` does, at the first line.
     """
     from ddplaunch.backends.job import Selection
 
@@ -165,10 +167,10 @@ def logs(
 
 
 def outputs(handle: Handle | str, *, listed: bool = True) -> list[Outputs]:
-    """Return what the ranks wrote below their working directory, by folder. Raises as `status`.
+    """Return what the ranks wrote below their working directory, by folder. Raises as `status` does.
 
-    Of pods that is what they wrote on the volume of the job file's `outputs`; without it, NotFoundError. To
-    look there may take a pod of its own: unless `listed`, only the folder is named.
+    For pods, that is what they wrote to the volume in the job file's `outputs`; if there is none,
+    NotFoundError. Looking there may take a pod: unless `listed`, only the folder is named.
     """
     from ddplaunch.backends import BringsOutputs, KeepsOutputs
 
@@ -181,10 +183,10 @@ def outputs(handle: Handle | str, *, listed: bool = True) -> list[Outputs]:
 def bring_outputs(
     handle: Handle | str, to: Path, check: Callable[[Sequence[Outputs]], None] = lambda _: None
 ) -> list[Outputs]:
-    """Return what `outputs` does, with all files where this machine sees them. Raises as `outputs`.
+    """Return what `outputs` does, with all files where this machine can see them. Raises as `outputs`.
 
-    Those on a volume of a cluster are brought to `to`, an empty folder, once `check` has let them pass. What
-    this machine sees stays where it is.
+    Files on a cluster's volume are brought to `to`, an empty folder, once `check` has accepted them. Files
+    that this machine can see stay where they are.
     """
     from ddplaunch.backends import BringsOutputs, KeepsOutputs
 
@@ -268,9 +270,9 @@ def _in_pods(path: str, debug_image: str) -> tuple[Job, Bundle | None]:
 
 
 def cancel(handle: Handle | str) -> Job:
-    """Collect evidence, stop the job, and return it when it has ended. A job that has ended stays as it is.
+    """Collect evidence, stop the job, and return it when it has ended. An ended job stays as it is.
 
-    Raises as `status`, and ClusterError when the job does not end.
+    Raises as `status` does, and ClusterError if the job does not end.
     """
     with connected_to(handle) as (backend, found):
         return backend.cancel(found)
@@ -279,16 +281,17 @@ def cancel(handle: Handle | str) -> Job:
 def remains(handle: Handle | str) -> Remains | None:
     """Return what a job has left and `delete` removes; None for a job that ddplaunch has not started.
 
-    Raises as `status`, and ClusterError for what belongs to another user, or is not as ddplaunch makes it.
+    Raises as `status` does, and ClusterError for anything that belongs to another user, or is not as
+    ddplaunch makes it.
     """
     with connected_to(handle) as (backend, found):
         return _deleting(backend, found).remains(found)
 
 
 def delete(handle: Handle | str) -> None:
-    """Remove all that an ended job has left: its folder with its output, objects of a cluster, its evidence.
+    """Remove all that an ended job has left: its folder with its output, objects in a cluster, its evidence.
 
-    Raises as `remains`; UsageError for a job that has not ended, and for one that ddplaunch has not started.
+    Raises as `remains` does, and UsageError for a job that has not ended or that ddplaunch has not started.
     """
     with connected_to(handle) as (backend, found):
         deleting = _deleting(backend, found)

@@ -1,4 +1,4 @@
-"""Waits for submitted jobs, and gives up those that no waiting lets start."""
+"""Waits for submitted jobs, and gives up on those that will never start however long you wait."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from ddplaunch.report.diagnosis import Diagnosis
 
 GIVEN_UP_AFTER: Final = 10.0
-"""Seconds for which a job must have been one that never starts: a scheduler may think again."""
+"""Seconds for which a job must have been one that never starts, because a scheduler may change its mind."""
 _UPDATE = 0.25
-"""Seconds between two looks at a job that is watched."""
+"""Seconds between two looks at a job that is being watched."""
 _PAUSE = 2.0
 """Seconds between two looks at several jobs."""
 
 
 class Wait:
-    """Clock of one job that is waited for."""
+    """The clock of one job that is waited for."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -39,16 +39,16 @@ class Wait:
         return self._clock() - self._since >= GIVEN_UP_AFTER
 
     def check(self, job: Job) -> None:
-        """Raise NeverStartsError where waiting for the job is vain."""
+        """Raise NeverStartsError if waiting for the job is useless."""
         if self.is_vain(job):
             raise NeverStartsError(f"{job.handle} is no longer waited for: {job.detail}", hint=job.hint)
 
 
 def watch(handle: Handle | str) -> Iterator[Job]:
-    """Yield the state of the job four times a second until it has ended, its end last.
+    """Yield the job's state four times a second until it has ended; its end comes last.
 
-    Raises as `status`; NeverStartsError when it has been pending for 10 s for a reason that no waiting cures,
-    such as another job's failure, after which it was to start. It stays in the queue.
+    Raises as `status` does, and NeverStartsError if it has been pending for 10 s for a reason that waiting
+    never cures, such as the failure of another job after which it was to start. It stays in the queue.
     """
     with connected_to(handle) as (backend, found):
         wait = Wait()
@@ -64,7 +64,7 @@ def watch(handle: Handle | str) -> Iterator[Job]:
 def wait(handle: Handle | str, timeout: float | None = None) -> Job:
     """Return the job when it has ended.
 
-    Raises NotFinishedError when it has not after `timeout` seconds, and else as `watch`.
+    Raises NotFinishedError if it has not ended after `timeout` seconds, and otherwise as `watch` does.
     """
     deadline = None if timeout is None else time.monotonic() + timeout
     for job in watch(handle):
@@ -79,10 +79,10 @@ def wait(handle: Handle | str, timeout: float | None = None) -> Job:
 
 
 def wait_all(handles: Sequence[Handle | str]) -> Iterator[Diagnosis]:
-    """Yield the diagnosis of each job at its end, in the order in which they end.
+    """Yield the diagnosis of each job when it ends, in the order in which they end.
 
-    A job that has been pending for 10 s for a reason that no waiting cures comes too: its `never_starts` is
-    true. Each scheduler is asked for all its jobs at once. Raises as `status`.
+    A job that has been pending for 10 s for a reason that waiting never cures is yielded too: its
+    `never_starts` is true. Each scheduler is asked about all its jobs at once. Raises as `status` does.
     """
     from ddplaunch.report.diagnosis import diagnose
 
@@ -110,8 +110,8 @@ def wait_all(handles: Sequence[Handle | str]) -> Iterator[Diagnosis]:
 def follow(handle: Handle | str) -> Iterator[str | Job | Diagnosis]:
     """Yield what happens to a job until its end, as `submit --wait` shows it.
 
-    Text is a line of its output, as of `logs`; a `Job` is its state, up to four times a second; its
-    `Diagnosis` comes last. Raises as `watch`.
+    Text is a line of its output, as from `logs`. A `Job` is its state, up to four times a second. Its
+    `Diagnosis` comes last. Raises as `watch` does.
     """
     from ddplaunch.backends.job import EVERYTHING
     from ddplaunch.report.diagnosis import diagnose

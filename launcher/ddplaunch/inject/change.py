@@ -17,7 +17,8 @@ KINDS: dict[tuple[str, str], Callable[[Value, Settings], list[Pods]]] = {
     ("kubeflow.org/v1", "PyTorchJob"): kinds.pytorchjob_pods,
     ("batch.volcano.sh/v1alpha1", "Job"): kinds.volcano_pods,
 }
-"""The function that finds the pods of an object, by its apiVersion and kind; other kinds are refused."""
+"""The function that finds the pods of an object, by the object's apiVersion and kind. Other kinds are
+refused."""
 _TRAINER = "trainer.kubeflow.org/"
 _RUNTIME = (
     "a TrainJob has no pods of its own to change: install charts/ddplaunch-runtimes, and name its runtime in "
@@ -41,9 +42,9 @@ _IMAGE = (
 
 @dataclass(frozen=True)
 class Changed:
-    """The new text, and the objects in which something is changed, for the user: `Job train`.
+    """The new text, and the objects in which something has changed, for the user: `Job train`.
 
-    `namespaces`: those of changed objects, "" where an object names none; empty for a batch script.
+    `namespaces`: those of the changed objects; "" if an object names none; empty for a batch script.
     """
 
     text: str
@@ -52,7 +53,7 @@ class Changed:
 
 
 def inject(text: str, file: str, settings: Settings) -> Changed:
-    """Return the text with gate and supervisor. Raises UsageError for what is not understood."""
+    """Return the text with gate and supervisor. Raises UsageError for anything that is not understood."""
     if sbatch.is_script(text):
         return Changed(sbatch.inject(text, file, settings), [f"script {file}"], [])
     found = _known(text, file)
@@ -73,7 +74,7 @@ def inject(text: str, file: str, settings: Settings) -> Changed:
 
 
 def remove(text: str, file: str) -> Changed:
-    """Return the text without what `inject` has put in. Raises UsageError."""
+    """Return the text without what `inject` has added. Raises UsageError."""
     if sbatch.is_script(text):
         return Changed(sbatch.remove(text, file), [f"script {file}"], [])
     by_document = [(value, pod.removals(value)) for value in _known(text, file)]
@@ -84,7 +85,7 @@ def remove(text: str, file: str) -> Changed:
 
 
 def _known(text: str, file: str) -> list[Value]:
-    """Return the documents of the kinds in KINDS, of which there must be one. Raises UsageError."""
+    """Return the documents of the kinds in KINDS; there must be at least one. Raises UsageError."""
     documents = document.read(text, file)
     found = [value for value in documents if _key(value) in KINDS]
     if not found:
@@ -100,7 +101,7 @@ def _known(text: str, file: str) -> list[Value]:
 
 
 def _instead(value: Value) -> str:
-    """Return what to do for an object of a kind that `inject` knows and does not change; "" for others."""
+    """Return what to do for an object of a kind that `inject` knows but does not change; "" for others."""
     version, kind = _key(value)
     if version.startswith(_TRAINER):
         return _RUNTIME
@@ -117,7 +118,7 @@ def _kind(value: Value) -> Callable[[Value, Settings], list[Pods]]:
 
 
 def _name(value: Value) -> str:
-    """Return the object's name, or the beginning of the one that the API server will give it."""
+    """Return the object's name, or the beginning of the name that the API server will give it."""
     name = value.get("metadata", "name") or value.get("metadata", "generateName")
     return re.sub(r"[-.]+$", "", name.text()) if name else ""
 

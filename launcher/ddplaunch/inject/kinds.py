@@ -1,6 +1,6 @@
 """The kinds of objects whose pods `inject` can change: which pods each starts. `change` picks the function.
 
-Each function takes the object and raises UsageError for what it does not understand. Pure.
+Each function takes the object, and raises UsageError for anything that it does not understand. Pure.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from ddplaunch.inject.document import Value
 from ddplaunch.inject.pod import Pods, training_container
 
 INDEXED = "Indexed, by which each pod knows its number"
-"""What is wanted as a Job's completionMode."""
+"""What a Job's completionMode has to be."""
 _MASTERS = ("MASTER_ADDR", "PET_MASTER_ADDR", "PET_RDZV_ENDPOINT")
 _MASTER_WORDS = ("--master", "--rdzv-endpoint", "--rdzv_endpoint")
 
 
 def count(spec: Value) -> int:
-    """Return the number of pods of an Indexed Job's spec. Raises UsageError."""
+    """Return the number of pods in an Indexed Job's spec. Raises UsageError."""
     wanted = "as many completions as pods at once: one pod for each node"
     completions = spec.need("completions", wanted=wanted).number()
     parallelism = spec.need("parallelism", wanted=wanted)
@@ -27,7 +27,7 @@ def count(spec: Value) -> int:
 
 
 def has_master(pod: Value, container: str | None) -> bool:
-    """Whether the container is given node 0's address, by its environment or torchrun's arguments."""
+    """Whether the container is given node 0's address, in its environment or in torchrun's arguments."""
     trains = training_container(pod, container)
     env = trains.get("env")
     names = [item.name() for item in env.items()] if env else []
@@ -37,12 +37,12 @@ def has_master(pod: Value, container: str | None) -> bool:
 
 
 def is_true(value: Value | None) -> bool:
-    """Whether the value is there, and true."""
+    """Whether the value is there and is true."""
     return value is not None and value.text() == "true"
 
 
 def job_pods(document: Value, settings: Settings) -> list[Pods]:
-    """Return the pods of an Indexed Job: rank by the pod's index, master by the headless Service."""
+    """Return the pods of an Indexed Job: rank from the pod's index, master from the headless Service."""
     spec = document.need("spec", wanted="a Job")
     mode = spec.need("completionMode", wanted=f"completionMode: {INDEXED}")
     if mode.text() != "Indexed":
@@ -63,7 +63,7 @@ _ATTEMPT = "metadata.labels['jobset.sigs.k8s.io/restart-attempt']"
 
 
 def jobset_pods(document: Value, settings: Settings) -> list[Pods]:
-    """Return the pods of a JobSet of one Indexed Job: its controller names them, and counts its restarts."""
+    """Return the pods of a JobSet with one Indexed Job: its controller names them and counts its restarts."""
     spec = document.need("spec", wanted="a JobSet")
     jobs = spec.need("replicatedJobs", wanted="one replicated job")
     only = jobs.items()[0]
@@ -92,9 +92,9 @@ _PYTORCH_MASTER, _PYTORCH_WORKER = "Master", "Worker"
 
 
 def pytorchjob_pods(document: Value, settings: Settings) -> list[Pods]:  # noqa: ARG001 - the operator names the container
-    """Return the pods of a PyTorchJob of training-operator v1, which sets RANK and MASTER_ADDR in each.
+    """Return the pods of a training-operator v1 PyTorchJob, which sets RANK and MASTER_ADDR in each of them.
 
-    WORLD_SIZE counts processes there, not pods; so the number of nodes is that of the manifest.
+    There WORLD_SIZE counts processes, not pods, so the number of nodes comes from the manifest.
     """
     spec = document.need("spec", wanted="a PyTorchJob")
     elastic = spec.get("elasticPolicy")
@@ -119,7 +119,9 @@ _PLUGINS = "the plugin pytorch, or svc and env, by which the pods find one anoth
 
 
 def volcano_pods(document: Value, settings: Settings) -> list[Pods]:  # noqa: ARG001 - as the other kinds
-    """Return the pods of a Job of Volcano: rank and master by its plugin `pytorch`, or by `svc` and `env`."""
+    """Return the pods of a Volcano Job: rank and master from its plugin `pytorch`, or from `svc` and
+    `env`.
+    """
     spec = document.need("spec", wanted="a Job of Volcano")
     plugins = spec.need("plugins", wanted=_PLUGINS)
     tasks = spec.need("tasks", wanted="tasks")
