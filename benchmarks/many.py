@@ -53,7 +53,7 @@ _CODES = (0, 100)
 
 def _jobs(folder: Path, number: int) -> list[str]:
     """Return the command line on a state folder of its own, with so many jobs that failed."""
-    verdict = Verdict(
+    verdict = Verdict.of(
         "rank-failed", "rank 1 raised ValueError", "run", ranks=[1], victims=[0], hint="mend it"
     )
     nodes = [

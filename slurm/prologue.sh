@@ -6,9 +6,9 @@
 #     source /opt/ddplaunch/prologue.sh
 #     srun torchrun --nnodes=4 --rdzv-backend=c10d --rdzv-endpoint="$MASTER_ADDR:$MASTER_PORT" train.py
 #
-# Every node of the job proves names, ports and paths to the others. Then this sets MASTER_ADDR and MASTER_PORT, and
-# NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME where the gate settled them. If the way is not clear it says why, and the
-# script ends with the gate's exit code: 20 when a node or the network is at fault, 30 when the job is.
+# Every node of the job checks names, ports and paths to the others. Then this sets MASTER_ADDR and MASTER_PORT, and
+# NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME if the gate had to set them. If something is wrong, it says what, and the
+# script ends with the gate's exit code: 20 if a node or the network is at fault, 30 if the job is.
 # The agent is the agent.pyz beside this file, or the file that DDPLAUNCH_AGENT names. DDPLAUNCH_GATE_TIMEOUT: seconds
 # for the whole gate, 120 by default.
 
@@ -18,7 +18,7 @@ _ddplaunch_gate() {
         return 30
     fi
     local agent here python
-    # Nothing is known of PATH yet.
+    # Nothing is known about PATH yet.
     case ${BASH_SOURCE[0]} in
         */*) here=$(cd -- "${BASH_SOURCE[0]%/*}" && pwd) ;;
         *) here=$PWD ;;
@@ -44,7 +44,7 @@ if _ddplaunch_settled=$(_ddplaunch_gate); then
     unset _ddplaunch_settled
 else
     case $- in
-        *i*) return ;; # somebody's own shell, of salloc: it shall not close
+        *i*) return ;; # somebody's own shell, started by salloc: it must not close
         *) exit ;;
     esac
 fi

@@ -64,7 +64,7 @@ _PROCESSES = (
     "tests/agent/outside/test_dump_files.py",
     "tests/agent/supervisor",
     "tests/agent/test_commands.py",
-    "tests/agent/test_pods",
+    "tests/agent/test_pods.py",
     "tests/agent/local",
     "tests/architecture/test_adding.py",
     "tests/architecture/test_unstable.py",

@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from ddplaunch.agent.job_file.rules import POD_GATE_TIMEOUT
+from ddplaunch.agent.plan import GatePlan
 from ddplaunch.errors import UsageError
 
 GROUP: Final = "ddplaunch.targets"
@@ -46,10 +47,10 @@ class Target:
     without_order: str = ""
     """The reason why no job there waits for another, for people."""
     reach: str = ""
-    """`(JobSpec) -> str`: where jobs go from this machine, for people, found without a query; "" means that
-    they cannot be sent. A target without this function is used only if it is named."""
-    gate_timeout: float = 120.0
-    """Seconds of wall clock for the gate, if the job file does not set them."""
+    """`(JobSpec) -> str`: where jobs go from this machine, for people, without a query; there "" is that they
+    cannot be sent. A target without it is never meant unless it is named."""
+    gate_timeout: float = GatePlan.timeout
+    """Seconds of wall clock for the gate, where the job file does not set them."""
 
     def __post_init__(self) -> None:
         if not re.fullmatch("[a-z]+", self.name):
@@ -88,7 +89,7 @@ KUBERNETES: Final = Target(
     render="ddplaunch.render.kubernetes:render",
     connect="ddplaunch.backends.kubernetes.backend:connect",
     check_up="ddplaunch.backends.kubernetes.submission:check_up",
-    reach="ddplaunch.backends.kubernetes.kubeconfig:destination",
+    reach="ddplaunch.backends.kubernetes:destination",
     without_order="no Job of Kubernetes can wait for another, with or without Kueue (a JobSet's dependsOn "
     "orders the parts of one job)",
     gate_timeout=POD_GATE_TIMEOUT,

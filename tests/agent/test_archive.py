@@ -18,15 +18,13 @@ from ddplaunch.agent import archive
 
 
 def test_the_agent_lists_its_verbs_without_anything_around_it(agent: list[str], tmp_path: Path) -> None:
-    """Without site-packages, environment and current folder the agent still finds all of itself."""
     result = subprocess.run([*agent, "--help"], cwd=tmp_path, env={}, capture_output=True, text=True)
 
     assert (0, "") == (result.returncode, result.stderr)
     assert {"gate", "hub", "run"} <= set(result.stdout.replace(",", " ").replace("{", " ").split())
 
 
-def test_an_unknown_verb_is_refused(agent: list[str], tmp_path: Path) -> None:
-    """A word the agent does not know is an error that lists the words it knows, and nothing is run."""
+def test_an_unknown_verb_is_refused_with_those_there_are(agent: list[str], tmp_path: Path) -> None:
     result = subprocess.run([*agent, "gat"], cwd=tmp_path, env={}, capture_output=True, text=True)
 
     assert 0 != result.returncode

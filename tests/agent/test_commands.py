@@ -35,8 +35,7 @@ def named(**changes: Any) -> dict[str, str]:
     return {Env.NAMES: "n1,n2", **changes}
 
 
-def test_names_come_from_the_environment(job: Job) -> None:
-    """A plan without names takes those of the scheduler: every sentence about a node has its name."""
+def test_a_plan_without_names_takes_those_of_the_scheduler(job: Job) -> None:
     plan = make_plan(gate={"timeout": COME})
     hub = job.hub(plan, env=named())
     gate = job.gate(plan, 0, env=named())
@@ -51,7 +50,6 @@ def test_names_come_from_the_environment(job: Job) -> None:
 
 
 def test_without_names_nobody_is_named_to_the_scheduler(job: Job) -> None:
-    """A number of a node helps no scheduler to leave it out."""
     plan = make_plan(gate={"timeout": 2.0})
     hub = job.hub(plan)
     job.gate(plan, 0).wait()
@@ -60,16 +58,14 @@ def test_without_names_nobody_is_named_to_the_scheduler(job: Job) -> None:
     assert not (job.folder("hub") / Files.FAULTY).exists()
 
 
-def test_as_many_names_as_nodes(job: Job) -> None:
-    """Other nodes than the job has are a mistake of whoever started the agent."""
+def test_more_or_fewer_names_than_nodes_are_refused(job: Job) -> None:
     gate = job.gate(make_plan(), 0, hub="127.0.0.1:1", env={Env.NAMES: "n1,n2,n3"})
 
     assert gate.wait() == Exit.UNUSABLE
     assert f"error: {Env.NAMES} names 3 nodes, the job has 2: n1,n2,n3" in gate.output
 
 
-def test_sruns_number_of_the_node(job: Job) -> None:
-    """Without a number of ours, srun's is taken."""
+def test_without_a_number_of_ours_sruns_is_the_nodes(job: Job) -> None:
     plan = make_plan()
     job.hub(plan)
     gates = [
@@ -80,16 +76,14 @@ def test_sruns_number_of_the_node(job: Job) -> None:
     assert [Exit.OK, Exit.OK] == [gate.wait() for gate in gates]
 
 
-def test_a_hub_without_an_address(job: Job) -> None:
-    """What is no list of host:port is said to be none."""
+def test_a_hub_is_given_by_a_list_of_hosts_and_ports(job: Job) -> None:
     gate = job.gate(make_plan(), 0, hub="n1")
 
     assert gate.wait() == Exit.UNUSABLE
     assert f"error: {Env.HUB} is 'n1'; wanted host:port of the hub" in gate.output
 
 
-def test_the_hub_tells_how_it_is_reached(job: Job) -> None:
-    """By the name it was given, then by every address of this machine but loopback."""
+def test_the_hub_tells_its_name_and_every_address_but_loopback(job: Job) -> None:
     job.hub(make_plan(), address=None, name="n1")
     line = (job.folder("hub") / Files.HUB_ADDRESS).read_text()
 
@@ -99,7 +93,6 @@ def test_the_hub_tells_how_it_is_reached(job: Job) -> None:
 
 
 def test_the_addresses_of_a_hub_are_tried_in_turn(job: Job) -> None:
-    """One where nobody is does not keep a node from its hub, and the hub hears of it; a name comes last."""
     plan = make_plan(nodes=1)
     job.hub(plan)
     where = f"nosuch.invalid:{job.hub_port},127.0.0.1:9,127.0.0.1:{job.hub_port}"
@@ -112,7 +105,6 @@ def test_the_addresses_of_a_hub_are_tried_in_turn(job: Job) -> None:
 
 
 def test_a_verdict_about_the_hub_is_about_its_address(job: Job) -> None:
-    """Where neither name nor address leads to the hub, the address counts and the name is a fact."""
     plan = make_plan(nodes=2, gate={"timeout": 3.0})
     gate = job.gate(plan, 1, hub="nosuch.invalid:9,127.0.0.1:9", env=named())
 
@@ -121,8 +113,7 @@ def test_a_verdict_about_the_hub_is_about_its_address(job: Job) -> None:
     assert "- nosuch.invalid:9: nosuch.invalid: " in gate.output
 
 
-def test_status(job: Job, agent: list[str]) -> None:
-    """Key, address and attempt lie in the folder; the answer is JobStatus as JSON."""
+def test_status_answers_as_json_by_what_lies_in_the_folder(job: Job, agent: list[str]) -> None:
     job.hub(make_plan(), attempt=3)
     (job.folder("hub") / Files.KEY).write_bytes(job.key)
     done = ask(job, agent, "status")
@@ -136,8 +127,7 @@ def test_status(job: Job, agent: list[str]) -> None:
     )
 
 
-def test_stop_at_the_gate(job: Job, agent: list[str]) -> None:
-    """Who waits at the gate is told to stop, and nobody is blamed."""
+def test_who_waits_at_the_gate_is_told_to_stop_and_not_blamed(job: Job, agent: list[str]) -> None:
     plan = make_plan()
     hub = job.hub(plan)
     gate = job.gate(plan, 0)
@@ -150,8 +140,7 @@ def test_stop_at_the_gate(job: Job, agent: list[str]) -> None:
     assert [] == job.bundle.verdicts
 
 
-def test_ending_at_the_gate(job: Job, agent: list[str]) -> None:
-    """A time limit that comes at the gate names who was waited for, and lets the gate go on."""
+def test_a_time_limit_at_the_gate_names_who_was_waited_for(job: Job, agent: list[str]) -> None:
     plan = make_plan()
     hub = job.hub(plan, env=named())
     first = job.gate(plan, 0, env=named())
@@ -169,8 +158,7 @@ def test_ending_at_the_gate(job: Job, agent: list[str]) -> None:
     assert hub.process.poll() is None
 
 
-def test_diagnose(job: Job, agent: list[str]) -> None:
-    """The bundle as it is now, as text."""
+def test_diagnose_answers_with_the_bundle_of_now(job: Job, agent: list[str]) -> None:
     plan = make_plan(nodes=1)
     job.hub(plan)
     job.gate(plan, 0).wait()
@@ -181,8 +169,7 @@ def test_diagnose(job: Job, agent: list[str]) -> None:
 
 
 @pytest.mark.parametrize("break_it", ["address", "key", "hub"])
-def test_nobody_to_ask(job: Job, agent: list[str], break_it: str) -> None:
-    """Without an address, with a wrong key or without a hub the reason is said in one line."""
+def test_why_there_is_nobody_to_ask_is_said_in_one_line(job: Job, agent: list[str], break_it: str) -> None:
     hub = job.hub(make_plan())
     key = "wrong" if break_it == "key" else job.key.decode()
     if break_it == "address":
@@ -194,14 +181,3 @@ def test_nobody_to_ask(job: Job, agent: list[str], break_it: str) -> None:
 
     assert (Exit.UNUSABLE, "", 1) == (done.returncode, done.stdout, len(done.stderr.splitlines()))
     assert done.stderr.startswith("error: the hub of the job in ")
-
-
-def test_a_hub_for_the_gate_alone(job: Job) -> None:
-    """It ends well as soon as all gates are through: no supervisor will come."""
-    plan = make_plan()
-    hub = job.hub(plan, gate_only=True)
-    gates = [job.gate(plan, node) for node in range(2)]
-
-    assert [Exit.OK, Exit.OK] == [gate.wait() for gate in gates]
-    assert hub.wait(3) == Exit.OK
-    assert (Phase.ENDED, Exit.OK) == (job.status.phase, job.status.exit_code)

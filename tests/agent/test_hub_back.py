@@ -64,8 +64,7 @@ def log(job: Job) -> str:
     return (job.folder / Files.HUB_LOG).read_text()
 
 
-def test_a_healthy_job_does_not_notice(job: Job) -> None:
-    """Its node comes back, its end is the hub's word, and the bundle knows what was before."""
+def test_a_healthy_job_does_not_notice_that_its_hub_dies(job: Job) -> None:
     release = job.folder / "release"
     job.start(waits_for(release))
     wait_for(job.runs)
@@ -84,8 +83,7 @@ def test_a_healthy_job_does_not_notice(job: Job) -> None:
     assert job.processes() == []
 
 
-def test_a_job_that_ends_while_its_hub_is_away(job: Job) -> None:
-    """The node's last word waits for the hub that comes."""
+def test_the_last_word_of_a_job_waits_for_the_hub_that_comes(job: Job) -> None:
     release, done = job.folder / "release", job.folder / "done"
     job.start(f"{waits_for(release)}\nopen({str(done)!r}, 'w')")
     wait_for(job.runs)
@@ -98,8 +96,7 @@ def test_a_job_that_ends_while_its_hub_is_away(job: Job) -> None:
     assert "all ranks have finished" in log(job)
 
 
-def test_a_hang_is_found_by_the_hub_in_its_place(job: Job) -> None:
-    """The watchdog holds: the stopped rank is named, and the job ended at `kill_after`."""
+def test_a_hang_is_ended_by_the_hub_in_the_place_of_the_first(job: Job) -> None:
     job.start(HANGS, watchdog=WATCHDOG)
     wait_for(job.runs)
 
@@ -110,7 +107,6 @@ def test_a_hang_is_found_by_the_hub_in_its_place(job: Job) -> None:
 
 
 def test_a_hang_without_any_hub_is_ended_by_the_node(job: Job) -> None:
-    """At `kill_after`, with its own evidence, which becomes the bundle."""
     job.start(HANGS, watchdog=WATCHDOG)
     wait_for(job.runs)
 
@@ -138,7 +134,6 @@ def test_a_hang_under_a_hub_that_is_stopped_is_ended_by_the_node(job: Job) -> No
 
 
 def test_a_healthy_job_needs_no_hub_at_all(job: Job) -> None:
-    """It ends as its ranks do, and nothing is said against it."""
     release = job.folder / "release"
     job.start(waits_for(release))
     wait_for(job.runs)
@@ -150,8 +145,7 @@ def test_a_healthy_job_needs_no_hub_at_all(job: Job) -> None:
 
 
 @pytest.mark.whole
-def test_hub_and_rank_are_killed_together(job: Job) -> None:
-    """The rank that was killed is in the bundle: the node's supervisor tells the next hub."""
+def test_a_rank_that_is_killed_with_the_hub_is_in_the_next_hubs_bundle(job: Job) -> None:
     rank = start_ranks(job)
     os.kill(hub_of(job), signal.SIGKILL)
     os.kill(rank, signal.SIGKILL)
@@ -163,8 +157,7 @@ def test_hub_and_rank_are_killed_together(job: Job) -> None:
 
 
 @pytest.mark.whole
-def test_all_of_the_hub_and_a_rank_are_killed_together(job: Job) -> None:
-    """Then what the node saw is the bundle."""
+def test_what_the_node_saw_is_the_bundle_where_no_hub_comes_back(job: Job) -> None:
     rank = start_ranks(job)
     kill_for_good(job)
     os.kill(rank, signal.SIGKILL)
@@ -175,8 +168,7 @@ def test_all_of_the_hub_and_a_rank_are_killed_together(job: Job) -> None:
     assert left.check_ins
 
 
-def test_a_hub_that_dies_at_the_gate(job: Job) -> None:
-    """The gate comes again, and begins again."""
+def test_a_gate_whose_hub_dies_comes_and_begins_again(job: Job) -> None:
     job.start(PRINTS, nodes=2, names=["127.0.0.1", "127.0.0.1"])
     wait_for(lambda: (job.folder / Files.HUB).exists())
     kill_hub(job)
@@ -186,8 +178,7 @@ def test_a_hub_that_dies_at_the_gate(job: Job) -> None:
 
 
 @pytest.mark.whole
-def test_a_hub_that_dies_again_and_again(job: Job) -> None:
-    """It is given up after the fifth time, which is said; the training goes on."""
+def test_a_hub_is_given_up_after_its_fifth_death_and_the_training_goes_on(job: Job) -> None:
     release = job.folder / "release"
     job.start(waits_for(release))
     wait_for(job.runs)
@@ -206,8 +197,7 @@ def test_a_hub_that_dies_again_and_again(job: Job) -> None:
     [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.whole)],
     ids=["killed", "stopped"],
 )
-def test_all_of_the_hub_is_hit_at_the_gate(job: Job, number: int) -> None:
-    """The host starts it again where it was: the gates come back, and the job runs to its end."""
+def test_a_hub_that_dies_whole_at_the_gate_is_started_again_by_its_host(job: Job, number: int) -> None:
     job.start(PRINTS, nodes=2, names=["127.0.0.1", "127.0.0.1"])
     wait_for(lambda: (job.folder / Files.HUB).exists())
     first = hub_of(job)
@@ -220,8 +210,7 @@ def test_all_of_the_hub_is_hit_at_the_gate(job: Job, number: int) -> None:
     assert (job.status().exit_code, job.status().verdicts) == (Exit.OK, [])
 
 
-def test_a_hub_without_its_parent_is_stopped_at_the_gate(job: Job) -> None:
-    """It is started again before the gates have waited for long enough to give it up."""
+def test_a_hub_that_is_stopped_at_the_gate_is_started_again_in_time(job: Job) -> None:
     job.start(PRINTS, nodes=2, names=["127.0.0.1", "127.0.0.1"])
     wait_for(lambda: (job.folder / Files.HUB).exists())
     os.kill(hub_of(job), signal.SIGSTOP)
@@ -232,8 +221,7 @@ def test_a_hub_without_its_parent_is_stopped_at_the_gate(job: Job) -> None:
 
 @pytest.mark.parametrize("nodes", [1, 2])
 @pytest.mark.whole
-def test_a_gate_that_is_stopped_for_good(job: Job, nodes: int) -> None:
-    """The hub judges the node that does not answer, and the host ends the gate after it."""
+def test_a_gate_that_is_stopped_for_good_is_judged_and_ended(job: Job, nodes: int) -> None:
     job.start(PRINTS, nodes=nodes, names=["127.0.0.1"] * nodes, gate=GatePlan(timeout=3.0))
     wait_for(lambda: job.processes("gate"))
     os.kill(job.processes("gate")[0], signal.SIGSTOP)
@@ -244,8 +232,7 @@ def test_a_gate_that_is_stopped_for_good(job: Job, nodes: int) -> None:
 
 
 @pytest.mark.parametrize("nodes", [pytest.param(1, marks=pytest.mark.whole), 2])
-def test_a_gate_that_is_killed(job: Job, nodes: int) -> None:
-    """Its end is the verdict, long before anybody has waited for it in vain."""
+def test_a_gate_that_is_killed_is_the_verdict_at_once(job: Job, nodes: int) -> None:
     job.start(PRINTS, nodes=nodes, names=["127.0.0.1"] * nodes)
     wait_for(lambda: job.processes("gate"))
     os.kill(job.processes("gate")[0], signal.SIGKILL)

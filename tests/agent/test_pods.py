@@ -9,17 +9,18 @@ import socket
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.agent.gate.jobs import COME, wait_for
-from tests.agent.pods import Pods
+from tests.agent.pods import Pod, Pods
 from tests.agent.pods import _pods as _pods  # the fixture `pods`
 
 from ddplaunch.agent.contract import Env, Exit, Files
 
 
 @pytest.mark.parametrize("verb", ["hub", "gate", "run"])
-def test_a_pod_that_is_deleted_at_once(pods: Pods, verb: str) -> None:
+def test_a_pod_that_is_deleted_at_once_ends_at_once(pods: Pods, verb: str) -> None:
     """The kernel keeps from PID 1 signals that it does not wait for: the agent waits from its first line."""
     pod = pods.make()[0]
     plan = pod.folder / Files.PLAN
@@ -45,8 +46,7 @@ def _open(pipe: Path, held: list[int]) -> bool:
     return True
 
 
-def test_a_job_from_its_start_to_its_end(pods: Pods) -> None:
-    """Node 0 waits for the last node; then the hub has said all, and stays until it is told to end."""
+def test_the_hub_stays_after_the_last_node_until_it_is_told_to_end(pods: Pods) -> None:
     zero, one = pods.running(
         "import os, time; print('up', flush=True); time.sleep(3 * int(os.environ['DDPLAUNCH_NODE']))"
     )
@@ -63,8 +63,7 @@ def test_a_job_from_its_start_to_its_end(pods: Pods) -> None:
     assert "on node 1 it has nothing to do" in one.containers["hub"].output
 
 
-def test_a_failing_gate_is_told_in_every_pod(pods: Pods) -> None:
-    """The same verdict in the termination logs of the gate and of the hub."""
+def test_a_failing_gate_is_told_in_every_pods_termination_log(pods: Pods) -> None:
     zero, _ = pods.make(gate={"timeout": COME})
     hub, gate = zero.start("hub"), zero.start("gate")
     assert Exit.NODE_AT_FAULT == gate.wait()
@@ -79,8 +78,7 @@ def test_a_failing_gate_is_told_in_every_pod(pods: Pods) -> None:
 
 
 @pytest.mark.whole
-def test_a_hub_whose_port_another_job_has(pods: Pods) -> None:
-    """As on a machine's own network: the gate beside it hears why, and asks no stranger."""
+def test_a_gate_hears_that_another_job_has_its_hubs_port(pods: Pods) -> None:
     with socket.create_server(("", 0)) as other:
         port = other.getsockname()[1]
         zero, _ = pods.make(gate={"port": port, "timeout": 60.0})
@@ -93,8 +91,7 @@ def test_a_hub_whose_port_another_job_has(pods: Pods) -> None:
 
 
 @pytest.mark.whole
-def test_a_hub_that_is_ended_before_anybody_came(pods: Pods) -> None:
-    """There is nothing to say but that."""
+def test_a_hub_that_is_ended_before_anybody_came_says_only_that(pods: Pods) -> None:
     zero, one = pods.make()
     zero.start("hub").says("listens on")
     one.start("hub").says("nothing to do")
@@ -105,8 +102,7 @@ def test_a_hub_that_is_ended_before_anybody_came(pods: Pods) -> None:
     assert Exit.STOPPED == zero.bundle().exit_code
 
 
-def test_a_pod_that_is_deleted_at_the_gate(pods: Pods) -> None:
-    """First its gate is told, then its hub, which has its say."""
+def test_the_hub_has_its_say_when_its_pod_is_deleted_at_the_gate(pods: Pods) -> None:
     zero, _ = pods.make()
     zero.start("hub")
     zero.start("gate").says("waiting for node 1")
@@ -122,8 +118,7 @@ def test_a_pod_that_is_deleted_at_the_gate(pods: Pods) -> None:
 
 
 @pytest.mark.fault("node-evicted")
-def test_pod_zero_is_deleted_in_mid_run(pods: Pods) -> None:
-    """Its supervisor takes evidence and ends; the hub tells the other node, and says who was evicted."""
+def test_a_pod_that_is_deleted_in_mid_run_takes_evidence_and_is_named_evicted(pods: Pods) -> None:
     zero, one = pods.running()
     zero.signal("run", signal.SIGTERM)
     assert Exit.STOPPED == zero.containers["run"].wait()
@@ -137,8 +132,7 @@ def test_pod_zero_is_deleted_in_mid_run(pods: Pods) -> None:
 
 
 @pytest.mark.whole
-def test_signals_that_come_again_change_nothing(pods: Pods) -> None:
-    """However often hub and supervisor are asked to end: the evidence of all ranks comes first."""
+def test_signals_that_come_again_do_not_cut_the_evidence_short(pods: Pods) -> None:
     zero, one = pods.running()
     for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGINT):
         for verb in ("hub", "run"):
@@ -152,7 +146,7 @@ def test_signals_that_come_again_change_nothing(pods: Pods) -> None:
     assert [1, 1] == [len(node.ranks) for node in found.evidence.evidence]
 
 
-def test_the_whole_container_of_pod_zero_is_killed(pods: Pods) -> None:
+def test_the_hub_still_tells_when_its_whole_trainer_is_killed(pods: Pods) -> None:
     """As for memory: no word from its supervisor, and the kubelet ends the hub over it. It still tells."""
     zero, one = pods.running()
     zero.signal("run", signal.SIGKILL)
@@ -166,8 +160,7 @@ def test_the_whole_container_of_pod_zero_is_killed(pods: Pods) -> None:
     assert "went away: its agent ended without a word" in found.sentence
 
 
-def test_a_hub_that_is_started_again(pods: Pods) -> None:
-    """As the kubelet does when it was killed: it takes up the nodes that run, and does not wait for gates."""
+def test_a_hub_that_is_started_again_takes_up_the_nodes_that_run(pods: Pods) -> None:
     wait = "import os, time\nprint('up', flush=True)\nwhile not os.path.exists('/GO'): time.sleep(0.1)"
     zero, one = pods.running(wait.replace("/GO", str(pods.go)), gate={"timeout": COME})
     zero.signal("hub", signal.SIGKILL)
@@ -184,8 +177,7 @@ def test_a_hub_that_is_started_again(pods: Pods) -> None:
     assert (Exit.OK, [], [0, 1]) == (left.exit_code, left.verdicts, [each.node for each in left.check_ins])
 
 
-def test_a_hub_that_nobody_obeys(pods: Pods) -> None:
-    """A node that hangs does not keep the hub from its last words within the pod's grace period."""
+def test_a_node_that_hangs_does_not_keep_the_hub_from_its_last_words(pods: Pods) -> None:
     zero, one = pods.running()
     (child,) = Path("/proc").glob(f"{one.containers['run'].process.pid}/task/*/children")
     os.kill(int(child.read_text().split()[0]), signal.SIGSTOP)
@@ -225,8 +217,7 @@ def test_orphans_do_not_stay_in_the_hubs_container(pods: Pods) -> None:
     wait_for(lambda: not processes())
 
 
-def test_somebody_asks_in_the_hubs_container(pods: Pods, agent: list[str]) -> None:
-    """As `kubectl exec` does: with the container's environment, and what the hub left in the folder."""
+def test_status_is_answered_in_the_hubs_container(pods: Pods, agent: list[str]) -> None:
     zero, _ = pods.running()
     env = {
         "PATH": os.environ["PATH"],
@@ -244,3 +235,68 @@ def test_somebody_asks_in_the_hubs_container(pods: Pods, agent: list[str]) -> No
 
     assert "" == done.stderr
     assert [0, 1] == [node["node"] for node in json.loads(done.stdout)["nodes"]]
+
+
+THREE = {Env.NAMES: "localhost,localhost,localhost"}
+
+
+def codes(pod: Pod, verb: str) -> tuple[int, list[str]]:
+    """Exit code and verdicts in the container's termination log."""
+    words = pod.last_words(verb)
+    return words["exit_code"], [each["code"] for each in words["verdicts"]]
+
+
+def test_where_too_few_have_come_node_zero_fails_the_job(pods: Pods) -> None:
+    zero, _ = pods.make(min_nodes=2, nodes=3, gate={"timeout": COME})
+    zero.start("hub", **THREE)
+
+    assert Exit.NODE_AT_FAULT == zero.start("gate", **THREE).wait()
+    assert (Exit.NODE_AT_FAULT, ["node-missing"]) == codes(zero, "gate")
+
+
+COUNTS = """\
+import os, signal, sys, time
+def last(*_):
+    print("checkpoint", flush=True)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, last)
+print("attempt", os.environ["DDPLAUNCH_ATTEMPT"], "of", sys.argv[1:], flush=True)
+while not os.path.exists("GO"):
+    sum(range(400_000))  # it trains: who only waits for a file does nothing, and newcomers wait for calm
+    time.sleep(0.02)
+"""
+GATE = {"timeout": COME}
+
+
+def alone(pods: Pods, **plan: Any) -> tuple[Pod, Pod]:
+    """Node 0 runs without node 1, which has not come by the deadline."""
+    zero, one = pods.make(
+        COUNTS.replace("GO", str(pods.go)), min_nodes=1, newcomers=True, gate=GATE, resume_args=["-r"], **plan
+    )
+    zero.start("hub")
+    assert Exit.OK == zero.start("gate").wait()
+    zero.start("run").says("attempt 0 of []")
+    return zero, one
+
+
+def ended_well(pods: Pods, *which: Pod) -> None:
+    """The job is told to end, and does, with code 0 of all containers."""
+    pods.go.touch()
+    assert [Exit.OK] * len(which) == [pod.containers["run"].wait(60) for pod in which]
+
+
+def test_a_pod_that_comes_late_is_let_in_as_the_next_attempt(pods: Pods) -> None:
+    zero, one = alone(pods)
+    gate = one.start("gate")
+    gate.says("the job runs, and stops for newcomers when it can")
+
+    assert Exit.OK == gate.wait(60), gate.output
+    run = zero.containers["run"]
+    run.says("checkpoint")
+    run.says("attempt 1 of ['-r']")
+    one.start("run").says("attempt 1 of ['-r']")
+    ended_well(pods, zero, one)
+    hub = zero.containers["hub"]
+    hub.says("all ranks have finished")
+    assert "the job stops, with time for a checkpoint, and goes on with node 1" in hub.output
+    assert 1 == run.output.count("attempt 0 of")  # what the first attempt printed is not printed again

@@ -126,9 +126,9 @@ def test_what_is_said_from_outside_is_on_the_page() -> None:
 
     for line in (
         (
-            "3 programs with a fault and 1 healthy ones, under a load of 3.0 to 9.0, 9.0 in the median, "
-            "3 of them in the first three ways; those with a debug server, or with dumps, ran for "
-            "themselves, under a load of 2.0 to 4.0, 3.0 in the median."
+            "3 programs with a fault and 1 healthy ones, under a load of 3.0 to 9.0, a median of 9.0, "
+            "3 of them in the first three ways; those with a debug server, or with dumps, were run "
+            "separately, under a load of 2.0 to 4.0, a median of 3.0."
         ),
         "| with py-spy | 1 | 1 | 1 | 1 | 0 | 0 | 0 | 0 | 1 of 1 | 0 of 1 | 8.0 |",
         "| without py-spy | 1 | 1 | 0 | 0 | 1 | 0 | 0 | 0 | 0 of 1 | 1 of 1 | 8.0 |",

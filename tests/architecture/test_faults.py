@@ -95,7 +95,7 @@ def test_a_measurement_replaces_that_of_its_backend() -> None:
 def told(code: str, *nodes: int, after: float = 5.0) -> Bundle:
     """Three nodes came, one a second, and the verdict after five seconds, or another number of them."""
     events = [Event(float(node), "check-in", "", node) for node in range(3)]
-    verdict = Verdict(code, "", "gate", nodes=list(nodes))
+    verdict = Verdict.of(code, "", "gate", nodes=list(nodes))
     return Bundle(
         "job", 0, 3, 1, 0.0, 9.0, events=[*events, Event(after, "verdict", f"{code}: ")], verdicts=[verdict]
     )

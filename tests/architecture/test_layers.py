@@ -11,7 +11,7 @@ from pathlib import Path
 LAYERS = "Layers point one way"
 AGENT_LAYERS = "The agent's layers point one way"
 AGENT = "The agent imports nothing of the launcher, and torch only its children do"
-CONTRACT = "Spec, plan, render and inject know the agent by its contract and its job file alone"
+PLAN = "Spec, plan, render and inject know the agent by its plan and its job file alone"
 PURE = "Spec, plan, render and inject touch no process, socket, clock, chance or environment"
 
 
@@ -39,6 +39,7 @@ def test_the_tree_keeps_every_contract(tree: Path) -> None:
 AGENT_PACKAGES = [
     *(
         "text",
+        "plan",
         "contract",
         "job_file",
         "system",
@@ -63,7 +64,7 @@ PLANTED = [
     ("agent.hub", "import ddplaunch.spec", AGENT, "ddplaunch.spec"),
     ("agent.hub", "import pydantic", AGENT, "pydantic"),
     ("agent.hub", "def f():\n    import torch", AGENT, "torch"),
-    ("render", "import ddplaunch.agent.hub.planted", CONTRACT, "ddplaunch.agent.hub.planted"),
+    ("render", "import ddplaunch.agent.hub.planted", PLAN, "ddplaunch.agent.hub.planted"),
     ("spec", "import os", PURE, "os"),
     ("plan", "import time", PURE, "time"),
     ("render", "import subprocess", PURE, "subprocess"),

@@ -14,9 +14,9 @@ ROOMS = ("platforms", "slurm", "job_file")
 """The seam, the programs of a Slurm node, and the job file, some of whose keys are for one scheduler."""
 EXCEPTIONS = {
     "cli.py": "calls the programs of a Slurm node",
-    "contract/__init__.py": "names a file that job scripts write",
+    "plan/__init__.py": "names a file that job scripts write",
     "join/key.py": "Slurm's MUNGE is one way to a common key",
-    "join/options.py": "Slurm's MUNGE is one way to a common key",
+    "join/__init__.py": "Slurm's MUNGE is one way to a common key",
     "checks/command_line.py": "srun is one of MPI's launchers",
     "supervisor/launch_options.py": "srun is one of MPI's launchers",
     "supervisor/mpi_keeper.py": "srun is one of MPI's launchers",

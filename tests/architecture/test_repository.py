@@ -89,3 +89,11 @@ def test_no_test_file_leans_on_another() -> None:
     assert {} == {path: imports for path, imports in found.items() if imports}
     assert ["tests.unit.test_main.SCRIPT"] == imported_tests("from tests.unit.test_main import SCRIPT")
     assert ["tests.unit.test_main"] == imported_tests("from tests.unit import test_main as main, conftest")
+
+
+def test_every_path_that_a_test_is_marked_by_is_there() -> None:
+    text = (ROOT / "tests/conftest.py").read_text("utf-8")
+    named = re.findall(r'"(tests/[^"]+)"', text)
+
+    assert 40 <= len(named)
+    assert [] == [path for path in named if not (ROOT / path).exists()]

@@ -10,7 +10,7 @@ import pytest
 
 LAUNCHER = Path(__file__).parents[2] / "launcher"
 SOURCES = sorted(LAUNCHER.rglob("*.py"))
-TEXTS = {"sentence", "wording", "template", "hint"}
+TEXTS = {"sentence", "hint"}
 READS = re.compile(
     "r?split|r?partition|replace|translate|[lr]?strip|r?find|r?index|count|startswith|endswith|remove(prefix|suffix)"
 )
@@ -49,7 +49,7 @@ def reads(source: str) -> list[int]:
 
 
 def test_no_sentence_is_read() -> None:
-    """Neither cut, nor searched, nor changed: a rule writes it once, with its mentions."""
+    """Neither cut, nor searched, nor changed: a rule writes it once, with its subjects."""
     found = {path.relative_to(LAUNCHER): reads(path.read_text("utf-8")) for path in SOURCES}
 
     assert {} == {path: lines for path, lines in found.items() if lines}
@@ -62,7 +62,7 @@ def test_no_sentence_is_read() -> None:
         "x = verdict.hint.partition('; ')",
         "x = 'node 2' in verdict.sentence",
         "x = verdict.sentence in lines",
-        "x = verdict.wording[:5]",
+        "x = verdict.sentence[:5]",
         "x = re.search('node', verdict.sentence)",
         "x = PATTERN.sub('', f'{verdict.hint}')",
     ],
@@ -82,12 +82,10 @@ def test_one_formatter_writes_ranges_of_numbers() -> None:
     assert ["ddplaunch/agent/text/ranges.py"] == makes
 
 
-def test_marks_of_mentions_stand_in_one_module() -> None:
-    """No other makes a mention, or takes one apart, by itself."""
-    marks = ("\\ufdd", "mentions.START", "mentions.END", "mentions.NEXT", "mentions.WITH")
+def test_no_text_holds_data_between_marks() -> None:
+    """Nodes and ranks are objects; the noncharacters of Unicode, which marked them once, are nowhere."""
+    marks = re.compile(r"\\ufd[d-e]|[\ufdd0-\ufdef]", re.IGNORECASE)
     users = [
-        path.relative_to(LAUNCHER).as_posix()
-        for path in SOURCES
-        if any(mark in path.read_text("utf-8") for mark in marks)
+        path.relative_to(LAUNCHER).as_posix() for path in SOURCES if marks.search(path.read_text("utf-8"))
     ]
-    assert ["ddplaunch/agent/text/mentions.py"] == users
+    assert [] == users

@@ -14,17 +14,8 @@ KILL, STOP, PAUSE = "kill", "stop", "pause"
 FILL, JUMP, CUT, AWAY = "fill", "jump", "cut", "away"
 """The state disk is full; our clocks jump; a node's network is cut; the scheduler does not answer."""
 
-CLI, HOST, HUB, GATE, GUARDIAN, SUPERVISOR, TORCHRUN, RANK, NODE = ROLES = (
-    "cli",
-    "host",
-    "hub",
-    "gate",
-    "guardian",
-    "supervisor",
-    "torchrun",
-    "rank",
-    "node",
-)
+CLI, HOST, HUB, GATE, GUARDIAN = "cli", "host", "hub", "gate", "guardian"
+SUPERVISOR, TORCHRUN, RANK, NODE = "supervisor", "torchrun", "rank", "node"
 """The targets of an injury. `node` is all of a node's processes at once, Slurm's `host` the batch script."""
 SRUN, MACHINE = "srun", "machine"
 """Targets on Slurm: the steps' srun, and a whole node, its daemons included."""

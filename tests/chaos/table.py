@@ -30,16 +30,17 @@ A run with two injuries counts for both. `became` is written by hand.
 HEAD = """\
 # Chaos
 
-Generated from chaos.json, to which `make chaos` adds: random jobs, each hit in a random phase by one or two
-random injuries, and judged by an oracle once they have ended. No process is left, and nothing in /tmp or
+Generated from chaos.json, to which `make chaos` adds. Random jobs are hit in a random phase by one or two
+random injuries, and an oracle judges them once they have ended: no process is left, and nothing in /tmp or
 /dev/shm; state and exit code are right; the verdict names who is at fault, or abstains; the bundle is there;
-and a healthy job is unharmed by whatever hits what is only ours. `ENDS` in tests/chaos/oracle.py says what
-each injury may bring a job to. One number reproduces a run: `make chaos SEED=7 BACKEND=local`.
+and a healthy job is unharmed by injuries that hit only our own processes and files. `ENDS` in
+tests/chaos/oracle.py says how a job may end after each injury. One number reproduces a run: `make chaos
+SEED=7 BACKEND=local`.
 
-A cell holds runs, and in brackets those with a complaint; a run with two injuries counts in both rows. `kill`
-is SIGKILL, `stop` is SIGSTOP for good, `pause` for up to 6 s. `fill` leaves no room on the state disk, `jump`
-sets our clocks by up to a day, `cut` closes the way between the nodes and the hub, `away` stops the
-scheduler.
+A cell shows the number of runs, and in brackets those with a complaint; a run with two injuries counts in
+both rows. `kill` is SIGKILL, `stop` is SIGSTOP for good, `pause` is SIGSTOP for up to 6 s. `fill` leaves no
+space on the state disk, `jump` sets our clocks by up to a day, `cut` closes the path between the nodes and
+the hub, `away` stops the scheduler.
 """
 
 
@@ -120,9 +121,10 @@ def _section(backend: str, kinds: dict[str, Any], right: int, abstained: int) ->
     runs = sum(cells["all"][0] for cells in kinds.values())
     wrong = sum(cells["all"][1] for cells in kinds.values())
     told = (
-        f"{runs:,} runs, {wrong:,} with a complaint. In {right + abstained:,} of them a rank was to go wrong "
+        f"{runs:,} runs, {wrong:,} with a complaint. In {right + abstained:,} of them a rank was meant to go "
     )
-    told += f"by itself: {right:,} times a verdict named it, or a rank that was hit; else none named a rank."
+    told += f"wrong by itself: {right:,} times a verdict named it, or a rank that was hit; "
+    told += "otherwise none named a rank."
     columns = [job for job in JOBS if job in kinds]
     parts = [f"## {backend}", "", told, "", f"| | {' | '.join(columns)} |", "|---|" + "---|" * len(columns)]
     for hit in ["nothing", *(f"{action} {target}" for action, target in ATTACKS[backend]), "all"]:

@@ -60,8 +60,9 @@ def landed(facts: Facts, count: int = 1) -> Facts:
         ),
     ],
 )
-def test_what_must_be_is_no_complaint(job: Scenario, facts: Facts) -> None:
-    """The own end, what an injury may bring, abstaining, and naming who was hit."""
+def test_the_own_end_an_injurys_end_abstaining_and_naming_who_was_hit_are_no_complaint(
+    job: Scenario, facts: Facts
+) -> None:
     assert [] == complaints(job, facts)
 
 
@@ -79,12 +80,10 @@ def test_what_must_be_is_no_complaint(job: Scenario, facts: Facts) -> None:
     ],
 )
 def test_a_healthy_job_that_is_harmed_is_a_complaint(facts: Facts, complaint: str) -> None:
-    """One for each thing that is wrong."""
     assert complaint in complaints(scenario("healthy"), facts)
 
 
-def test_an_innocent_rank_or_node_must_not_be_accused() -> None:
-    """Not even where something else was hit."""
+def test_an_innocent_rank_or_node_must_not_be_accused_even_where_another_was_hit() -> None:
     rank = replace(FAILED, verdicts=(Accused("rank-failed", (0,), (1,)),))
     node = replace(FAILED, verdicts=(Accused("network-lost", (0,)),))
     other = scenario("raise", hit(PAUSE, NODE, node=1))
@@ -93,7 +92,7 @@ def test_an_innocent_rank_or_node_must_not_be_accused() -> None:
     assert ["network-lost accuses nodes [0]"] == complaints(other, landed(node))
 
 
-def test_all_work_done_and_failed_is_a_complaint() -> None:
+def test_a_failure_of_a_job_whose_work_is_all_done_is_a_complaint() -> None:
     """No injury hurt a rank, and every rank has done its steps."""
     found = complaints(scenario("raise", hit(KILL, HUB)), landed(replace(FAILED, done=True)))
 
@@ -105,14 +104,12 @@ def test_an_injury_that_missed_excuses_nothing() -> None:
     assert complaints(scenario("healthy", hit(KILL, RANK, rank=3)), FAILED)
 
 
-def test_a_right_verdict_names_who_is_at_fault() -> None:
-    """To abstain is not wrong, and is not counted as right."""
+def test_a_right_verdict_names_who_is_at_fault_and_abstaining_is_not_counted() -> None:
     assert oracle.right(scenario("raise"), FAILED)
     assert not oracle.right(scenario("raise"), replace(FAILED, verdicts=(Accused("unknown"),)))
 
 
-def test_every_attack_has_its_expected_ends() -> None:
-    """On every backend."""
+def test_every_attack_has_its_expected_ends_on_every_backend() -> None:
     assert set() == {attack for attacks in ATTACKS.values() for attack in attacks} - ENDS.keys()
 
 

@@ -9,14 +9,12 @@ from tests.chaos.scenario import ATTACKS, JOBS, draw
 SEEDS = range(300)
 
 
-def test_a_seed_is_a_scenario() -> None:
-    """The same one whenever it is drawn; another seed or backend gives another."""
+def test_a_seed_gives_the_same_scenario_whenever_it_is_drawn() -> None:
     assert draw(7, "local") == draw(7, "local")
     assert 250 < len({str(draw(seed, "local")) for seed in SEEDS})
 
 
-def test_every_job_and_every_attack_is_drawn() -> None:
-    """Within a few hundred seeds."""
+def test_every_job_and_every_attack_is_drawn_within_a_few_hundred_seeds() -> None:
     for backend, attacks in ATTACKS.items():
         drawn = [draw(seed, backend) for seed in SEEDS]
 
@@ -24,15 +22,13 @@ def test_every_job_and_every_attack_is_drawn() -> None:
         assert attacks.keys() == {(hit.action, hit.target) for each in drawn for hit in each.injuries}
 
 
-def test_whom_an_injury_hits_is_there() -> None:
-    """No node and no rank beyond the job's own."""
+def test_an_injury_hits_only_nodes_and_ranks_of_the_job() -> None:
     for scenario in (draw(seed, "local") for seed in SEEDS):
         assert scenario.culprit < scenario.world
         assert all(each.node < scenario.nodes and each.rank < scenario.world for each in scenario.injuries)
 
 
 def test_counts_add_up_and_keep_what_became_of_complaints() -> None:
-    """A run counts in the row of its injury and in the last one; a complaint is open until explained."""
     scenario = draw(7, "local")
     facts = Facts("succeeded", 0, (), (), done=True, bundle=True)
     right, wrong = table.line(scenario, facts, []), table.line(scenario, facts, ["left: hub"])

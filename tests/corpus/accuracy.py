@@ -117,7 +117,7 @@ def _figures(scores: list[Score], healthy: list[Case], rows: dict[str, Any]) -> 
     if seconds:
         yield ""
         yield (
-            f"From the last progress to the first word: {statistics.median(seconds):.1f} s in the median, "
+            f"From the last progress to the first word: a median of {statistics.median(seconds):.1f} s, "
             f"{max(seconds):.1f} s at most, `notice_after` of 3 s included."
         )
 
@@ -158,7 +158,7 @@ def _load(rows: dict[str, Any]) -> str:
     loads = [run["load"] for row in rows.values() for run in row["runs"] if "load" in run]
     if not loads:
         return "under a load that was not noted"
-    return f"under a load of {min(loads)} to {max(loads)}, {statistics.median(loads):.1f} in the median"
+    return f"under a load of {min(loads)} to {max(loads)}, a median of {statistics.median(loads):.1f}"
 
 
 def _share(name: str, count: int, whole: int) -> str:

@@ -41,7 +41,7 @@ def section(faults: list[Case], healthy: list[Case], rows: dict[str, Any]) -> It
     yield (
         f"{len(looks)} programs with a fault and {len(calm)} healthy ones, under a load of {_range(loads)}, "
         f"{len(loads)} of them in the first three ways; "
-        f"those with a debug server, or with dumps, ran for themselves, under a load of {_range(told)}."
+        f"those with a debug server, or with dumps, were run separately, under a load of {_range(told)}."
     )
     yield ""
     yield f"| | {' | '.join(COLUMNS)} |"
@@ -69,8 +69,8 @@ def scores(faults: list[Case], rows: dict[str, Any]) -> list[Score]:
 
 
 def _range(loads: list[float]) -> str:
-    """'3.0 to 9.0, 9.0 in the median'."""
-    return f"{min(loads)} to {max(loads)}, {statistics.median(loads):.1f} in the median" if loads else "0"
+    """'3.0 to 9.0, a median of 9.0'."""
+    return f"{min(loads)} to {max(loads)}, a median of {statistics.median(loads):.1f}" if loads else "0"
 
 
 def _figures(kind: str, looks: list[Any], calm: list[Any]) -> Iterator[str]:

@@ -159,17 +159,17 @@ HEALTHY = [
 ]
 
 BROKEN_STARTS = {
-    "port-in-use": "tests/agent/gate/test_gate.py::test_master_port_in_use",
-    "stranger-listens": "tests/agent/gate/test_network.py::test_something_between_the_nodes_answers",
-    "master-is-loopback": "tests/agent/gate/test_network.py::test_the_masters_name_is_loopback_on_one_node",
-    "world-size-differs": "tests/agent/gate/test_gate.py::test_nodes_of_different_jobs_in_size",
-    "store-shared": "tests/agent/gate/test_shared.py::test_another_jobs_store_has_the_master_port",
-    "ip-family-mixed": "tests/agent/gate/test_families.py::test_an_ipv6_address_that_swallows_packets",
-    "environment-differs": "tests/agent/gate/test_environment.py::test_nccls_own_file_of_one_node",
-    "key-differs": "tests/agent/join/test_run.py::test_a_node_with_another_key_cannot_join",
-    "version-differs": "tests/agent/gate/test_software.py::test_a_node_with_another_torch",
-    "shm-too-small": "tests/agent/gate/test_network.py::test_shared_memory_is_small_on_one_node",
-    "image-lacks": "tests/agent/gate/test_software.py::test_no_torch",
-    "secret-missing": "tests/agent/gate/test_environment.py::test_a_secret_that_one_node_lacks",
+    "port-in-use": "gate/test_gate.py::test_who_holds_the_master_port_is_named_on_all_nodes",
+    "stranger-listens": "gate/test_network.py::test_a_transparent_proxy_is_told_from_node_zero",
+    "master-is-loopback": "gate/test_network.py::test_a_node_for_which_the_masters_name_is_loopback_is_named",
+    "world-size-differs": "gate/test_gate.py::test_a_node_that_was_started_for_another_size_is_named",
+    "store-shared": "gate/test_shared.py::test_another_jobs_store_on_the_master_port_is_told_with_its_job",
+    "ip-family-mixed": "gate/test_families.py::test_an_ipv6_address_that_swallows_packets_is_a_verdict",
+    "environment-differs": "gate/test_environment.py::test_nccls_own_file_counts_as_a_nodes_environment",
+    "key-differs": "join/test_run.py::test_a_node_with_another_key_cannot_join_and_reads_why",
+    "version-differs": "gate/test_software.py::test_the_node_with_another_torch_is_named_without_imports",
+    "shm-too-small": "gate/test_network.py::test_the_node_whose_shared_memory_is_small_is_named",
+    "image-lacks": "gate/test_software.py::test_a_python_without_torch_is_named_before_torchrun_fails",
+    "secret-missing": "gate/test_environment.py::test_a_job_whose_secret_one_node_lacks_is_refused",
 }
-"""Faults that keep a job from starting need hosts of their own: the gate's tests provoke them, for real."""
+"""Faults that keep a job from starting need hosts of their own: these tests in tests/agent provoke them."""

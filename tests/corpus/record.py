@@ -15,17 +15,17 @@ from tests.corpus import harness
 from tests.corpus.faults import FAULTS
 
 from ddplaunch.agent.contract import codec
-from ddplaunch.agent.platforms import physical_host
+from ddplaunch.agent.platforms import places
 
 
 def main(folder: Path, names: list[str]) -> int:
     """Write FOLDER/NAME.json for each fault that leaves evidence."""
-    places = {
+    renamed = {
         str(harness.PROGRAMS): "/job",
         sysconfig.get_path("platlib"): "/opt/env/lib/python3/site-packages",
         sysconfig.get_path("stdlib"): "/opt/python/lib/python3",
         sys.prefix: "/opt/env",
-        physical_host.boot_id(): "boot",
+        places.boot_id(): "boot",
     }
     for fault in FAULTS:
         if fault.asked or (names and fault.name not in names):
@@ -35,7 +35,7 @@ def main(folder: Path, names: list[str]) -> int:
             if outcome.evidence is None:
                 continue
             text = json.dumps(codec.dump(outcome.evidence))
-            for place, name in {scratch: "/scene", **places}.items():
+            for place, name in {scratch: "/scene", **renamed}.items():
                 text = text.replace(place, name)
         (folder / f"{fault.name}.json").write_text(text + "\n")
         print(fault.name, outcome.code, flush=True)

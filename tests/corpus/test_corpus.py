@@ -154,7 +154,7 @@ def test_every_run_time_code_has_a_fault() -> None:
 def test_every_broken_start_is_provoked(code: str, request: pytest.FixtureRequest) -> None:
     """The gate's tests that stand in the table for a broken start are there, and speak of that code."""
     file, _, test = BROKEN_STARTS[code].partition("::")
-    text = (request.config.rootpath / file).read_text("utf-8")
+    text = (request.config.rootpath / "tests/agent" / file).read_text("utf-8")
     body = text.partition(f"def {test}(")[2].partition("\n\n\n")[0]
 
     assert f'"{code}"' in body

@@ -7,20 +7,18 @@ WHY: dict[str, str] = {
     "not known: the scheduler, a person or a memory killer may have sent it, so no rank is accused.",
 }
 """A sentence by the name of the program's case."""
-_RUNS_AHEAD = (
-    "the others have called all of theirs and are at the exit of Python, where their records are gone."
-)
+_RUNS_AHEAD = "the others have called all of theirs and are exiting Python, where their records are gone."
 _NO_INIT = "with NCCL init_process_group returns before all have called it; the others wait in a later call."
 WHY_WITH_NCCL: dict[str, str] = {
     "accumulation_counts_differently": "the two calls that meet differ: that is true, and seen first.",
-    "awaited_no_key": "what its GPU had not done yet counted as where it waits; mended since, and right on "
-    "the evidence of these runs.",
+    "awaited_no_key": "what its GPU had not done yet was taken for the place where it waits; fixed since, "
+    "and right on the evidence of these runs.",
     "before_init_downloads": _NO_INIT,
     "before_init_runs_command": _NO_INIT,
     "collective_mismatch": _RUNS_AHEAD,
     "exception_retried": "the others have ended, and their caught exceptions are not known.",
-    "gil_held": "there was no py-spy, and the signal by which faulthandler is asked for stacks ends, for a "
-    "moment, the native call that holds the GIL.",
+    "gil_held": "there was no py-spy, and the signal by which faulthandler is asked for stacks interrupts "
+    "for a moment the native call that holds the GIL.",
     "gpu_endless_kernel": "without TORCH_NCCL_ENABLE_TIMING torch does not know what has started on a GPU.",
     "rank_late_to_init": _NO_INIT,
     "rank_loops": "the others end their Python, NCCL gives up what the rank's GPU has not done, and a rank "

@@ -32,16 +32,17 @@ Line = list[Any]
 HEAD = """\
 # Faults and verdicts
 
-Generated from faults.json, which `make faults` measures: every cause is provoked for real, and is a hit when
+Generated from faults.json, which `make faults` measures. Every cause is provoked for real; a try is a hit if
 the right verdict names the right nodes or ranks.
 
-A cell holds hits of tries, and the median of the seconds from the fault to the first word that names it. At
-the gate that is from the check-in of the last healthy node; what may pass is named then as well, and ends the
-job when it has not. While a job runs, it is from the death, the last sign, or the moment since which nothing
-moves, `notice_after` included, which is 3 to 10 s in these tests. A node that never comes is told when
-`gate.timeout` is over; and what only the smoke test finds, where a job asks for it, is told after all ranks
-have imported torch and a collective has stood still. `not run`: there is a test, and no measurement yet.
-`-`: no test provokes the cause there; some take hardware, and are judged from recorded facts.
+A cell shows hits of tries, and the median time in seconds from the fault to the first word that names it. At
+the gate, this time counts from the check-in of the last healthy node; a fault that may pass is named then as
+well, and ends the job if it does not pass. While a job runs, the time counts from the death, the last sign
+of life, or the moment after which nothing moves. It includes `notice_after`, which is 3 to 10 s in these
+tests. A node that never comes is reported when `gate.timeout` is over. What only the smoke test finds, if a
+job asks for it, is reported after all ranks have imported torch and a collective has hung. `not run`: there
+is a test, but no measurement yet. `-`: no test provokes the cause there; some causes need broken hardware,
+and are judged from recorded facts.
 """
 
 

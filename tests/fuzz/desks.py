@@ -193,7 +193,7 @@ def conversation() -> list[Any]:
     ]
     said += [[0, "ending", {"why": "SIGTERM"}], [1, "status", {}], [1, "stop", {"why": "cancel"}]]
     for node in range(_NODES):
-        verdicts = [codec.dump(Verdict("launch-failed", "no such file", "launch", [node]))] * node
+        verdicts = [codec.dump(Verdict.of("launch-failed", "no such file", "launch", [node]))] * node
         said.append([node, "finished", {"node": node, "exit_code": 40 * node, "verdicts": verdicts}])
     return [*said, [0, "leave", {"why": "told to stop"}], math.pi]
 

@@ -25,7 +25,7 @@ from ddplaunch.backends.kubernetes.snapshot import Snapshot
 from ddplaunch.errors import ClusterError
 
 _RECORDED = target.ROOT / "tests/unit/backends/kubernetes/recorded"
-_VERDICT = Verdict("port-in-use", "node 0: port 29500 is held by pid 812", "gate", [0], hint="stop it")
+_VERDICT = Verdict.of("port-in-use", "node 0: port 29500 is held by pid 812", "gate", [0], hint="stop it")
 
 
 class Objects(Target):

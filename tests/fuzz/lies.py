@@ -31,7 +31,7 @@ from ddplaunch.agent.transport.protocol import Channel, LostError, ProtocolError
 
 _KEY = b"the job's key"
 _PLAN = JobPlan("digits", 2, 1, [], [])
-_VERDICT = codec.dump(Verdict("rank-in-user-code", "rank 0 is in evaluate()", "run", [0], [0], [1]))
+_VERDICT = codec.dump(Verdict.of("rank-in-user-code", "rank 0 is in evaluate()", "run", [0], [0], [1]))
 _AGREED = codec.dump(RendezvousSettings("10.0.0.1", 29500, {"A": "b"}, {"A": "it was free"}))
 _GATE: tuple[tuple[str, Any], ...] = (
     ("waiting", {"missing": [1], "more": 3, "passing": ["node 0: held"], "seconds": 3.0}),

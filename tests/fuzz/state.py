@@ -18,9 +18,9 @@ from tests.fuzz import evidence, mutate
 from tests.fuzz.target import Target
 
 from ddplaunch.agent.contract import Files, JobPlan, JobStatus, NodeStatus, Phase, codec
-from ddplaunch.backends.kubernetes import record as of_kubernetes
-from ddplaunch.backends.local import host, store
-from ddplaunch.backends.slurm import record as of_slurm
+from ddplaunch.backends.kubernetes import submission as of_kubernetes
+from ddplaunch.backends.local import backend, host
+from ddplaunch.backends.slurm import submission as of_slurm
 from ddplaunch.cli.main import main
 from ddplaunch.errors import DdplaunchError, ExitCode
 
@@ -116,8 +116,8 @@ def _files() -> dict[str, Any]:
             Files.PLAN: codec.dump(plan),
             Files.BUNDLE: evidence.bundles()[0],
             Files.OUTPUT: "[0/0] step 1\n[1/ddplaunch] rank 2 has ended\n",
-            store.HOST: dataclasses.asdict(process),
-            store.HOST_LOG: "Killed\n",
+            backend.HOST: dataclasses.asdict(process),
+            backend.HOST_LOG: "Killed\n",
         }
         jobs |= {f"jobs/digits/{number}/{name}": found for name, found in job.items()}
     more = {"state": "failed", "exit_code": 40, "ended": 2.0, "detail": "x", "verdicts": []}

@@ -21,7 +21,7 @@ from tests.fuzz.target import ROOT, WAYS, Target, Way
 _SAMPLE = 1000
 
 
-def test_a_sample_brings_no_bug_to_light() -> None:
+def test_a_sample_of_inputs_brings_no_bug_to_light() -> None:
     """A thousand inputs of all kinds: `make fuzz` runs as many as are asked for."""
     words = ["--inputs", str(_SAMPLE), "--jobs", "1", "--seconds", str(2 * BUSY)]
     done = subprocess.run(
@@ -33,14 +33,12 @@ def test_a_sample_brings_no_bug_to_light() -> None:
 
 
 @pytest.mark.parametrize("each", found.every(), ids=lambda each: f"{each.target}-{each.name}")
-def test_what_was_found_stays_mended(each: Found) -> None:
-    """An input that once brought a bug to light is taken, or refused in a sentence."""
+def test_an_input_that_once_brought_a_bug_to_light_is_taken_or_refused_in_a_sentence(each: Found) -> None:
     runner.feed(each.target, each.given)
 
 
 @pytest.mark.parametrize("name", WAYS)
-def test_an_input_is_known_by_its_seed(name: str) -> None:
-    """The same seed gives the same input, in whatever order they are made."""
+def test_the_same_seed_gives_the_same_input_in_whatever_order(name: str) -> None:
     first, again = ([json.dumps(runner.made(name, seed)) for seed in seeds] for seeds in ((1, 2), (2, 1)))
 
     assert first == again[::-1]
@@ -71,8 +69,7 @@ class Planted(Target):
 _SEEDS = {target.seeded("planted", seed).random(): seed for seed in range(12)}
 
 
-def test_planted_bugs_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A mistake, a slow input, a large one and a crash, each with its seed; the others go on behind them."""
+def test_planted_bugs_are_found_each_with_its_seed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # a child that crashes leaves its folder
     monkeypatch.setitem(WAYS, "planted", Way("tests.fuzz.test_fuzz:Planted", 1))
     monkeypatch.setattr(target, "kind", lambda _: Planted)

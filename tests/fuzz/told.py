@@ -9,9 +9,8 @@ from ddplaunch.agent.contract import Bundle
 from ddplaunch.backends.job import Job
 from ddplaunch.cli import exits
 from ddplaunch.cli import jobs as listing
-from ddplaunch.report import board, html, machine, verdict
-from ddplaunch.report.diagnosis import diagnose
-from ddplaunch.report.paint import Paint
+from ddplaunch.report import board, diagnose, html, machine, verdict
+from ddplaunch.report.words import Paint
 
 _WIDTH = 100
 

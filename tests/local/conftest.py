@@ -89,6 +89,10 @@ class Desk:
                 found.append(int(path.name))
         return found
 
+    def gone(self) -> None:
+        """Wait until nothing that was started from here is left."""
+        eventually(lambda: not self.processes(), "all processes end")
+
 
 def eventually(holds: Callable[[], object], what: str, seconds: float = 60) -> None:
     """Wait for what must come about; fail, saying what did not, after so many seconds."""

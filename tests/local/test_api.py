@@ -24,8 +24,9 @@ CONFIG = "default: gpu\nprofiles: {gpu: {target: slurm, job: {slurm: {partition:
 WRONG = "name: a\nnodes: 0\ncommand: [train.py]\nnproc_per_nod: 2\n"
 
 
-def test_the_examples_of_the_page_are_true(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each answers what the page shows, one after the other."""
+def test_each_example_of_the_page_answers_what_the_page_shows(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("XDG_STATE_HOME", "PATH", "OMP_NUM_THREADS", "DDPLAUNCH_TEST"):
         monkeypatch.setenv(name, desk.env[name])
     monkeypatch.setenv("XDG_CONFIG_HOME", str(desk.folder / "config"))
@@ -48,13 +49,11 @@ def test_the_examples_of_the_page_are_true(desk: Desk, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("name", [name for name in api.__all__ if inspect.isfunction(getattr(api, name))])
 def test_the_page_has_an_example_of_each_function(name: str) -> None:
-    """The test above runs it."""
     assert re.search(rf"\bapi\.{name}\(", "".join(EXAMPLES))
 
 
 @pytest.mark.whole
 def test_a_program_follows_explains_and_cancels_its_jobs(desk: Desk) -> None:
-    """Nothing but what the program prints is printed, and nothing of a job is left."""
     done = subprocess.run(
         [sys.executable, "-W", "error", Path(__file__).with_name("program.py"), TRAIN],
         cwd=desk.folder,

@@ -6,7 +6,7 @@ import shlex
 import sys
 
 import pytest
-from tests.local.conftest import Desk, eventually
+from tests.local.conftest import Desk
 
 TRAIN = """\
 import os, sys
@@ -17,11 +17,6 @@ open(f"out-{dist.get_rank()}", "w").write(" ".join(sys.argv[1:]))
 print("rank", dist.get_rank(), "of", dist.get_world_size(), models.NAME, lib.a.NAME, os.getcwd())
 dist.destroy_process_group()
 """
-
-
-def gone(desk: Desk) -> None:
-    """Nothing that was started from this desk lives on."""
-    eventually(lambda: not desk.processes(), "all processes of the job end", 30)
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +36,7 @@ def _code(desk: Desk) -> None:
 WORDS = ["--to", "local", "--set", f"python={sys.executable}", "--wait"]
 
 
-def test_a_script_runs_without_a_job_file(desk: Desk) -> None:
+def test_a_script_runs_without_a_job_file_and_the_saved_file_does_the_same(desk: Desk) -> None:
     """In this folder, with its arguments, on so many ranks; the saved file does the same."""
     words = [
         "--nodes",
@@ -64,21 +59,19 @@ def test_a_script_runs_without_a_job_file(desk: Desk) -> None:
     assert ["--lr 0.1 a b"] * 4 == [(desk.folder / f"out-{rank}").read_text() for rank in range(4)]
     again = desk.call("submit", "job.yaml", "--to", "local", "--wait")
     assert (0, "local://train/2\n") == (again.returncode, again.stdout), again.stderr
-    gone(desk)
+    desk.gone()
 
 
-def test_a_module_and_a_failure(desk: Desk) -> None:
-    """`-m` as with python; the exit code is the job's result."""
+def test_a_failing_modules_exit_code_is_the_jobs_result(desk: Desk) -> None:
     (desk.folder / "models" / "fit.py").write_text("raise SystemExit(3)")
 
     ended = desk.call("submit", *WORDS, *shlex.split("-- -m models.fit"))
 
     assert (100, "local://fit/1\n") == (ended.returncode, ended.stdout), ended.stderr
-    gone(desk)
+    desk.gone()
 
 
-def test_what_init_proposes_runs(desk: Desk) -> None:
-    """From a copy, with nothing of this folder on PYTHONPATH but what the job file names."""
+def test_what_init_proposes_runs_without_the_folder_on_pythonpath(desk: Desk) -> None:
     desk.env["PYTHONPATH"] = desk.env["PYTHONPATH"].removesuffix(f":{desk.folder / 'src'}")
     (desk.folder / "one").mkdir()
     for name in ("train.py", "models", "src"):
@@ -89,4 +82,4 @@ def test_what_init_proposes_runs(desk: Desk) -> None:
     ended = desk.call("submit", "one/job.yaml", *words)
 
     assert (0, "local://one/1\n") == (ended.returncode, ended.stdout), ended.stderr
-    gone(desk)
+    desk.gone()

@@ -32,7 +32,7 @@ def problems(data: Any) -> list[str]:
     return [f"{error.json_path}: {error.message}" for error in validator.iter_errors(data)]
 
 
-def test_the_output_of_a_failed_job_is_described_key_by_key(desk: Desk) -> None:
+def test_the_schema_describes_every_key_of_a_failed_jobs_diagnosis(desk: Desk) -> None:
     """From its handle and from its bundle's file; what is renamed, removed or of another kind is found."""
     desk.call("run", "--", *TORCHRUN, "--raise-at", "1")
     by_handle = json.loads(desk.call("diagnose", "local://run", "--json", "--bundle", "it.zip").stdout)
@@ -51,8 +51,7 @@ def test_the_output_of_a_failed_job_is_described_key_by_key(desk: Desk) -> None:
 
 
 @pytest.mark.whole
-def test_the_output_of_a_healthy_job_is_described_as_well(desk: Desk) -> None:
-    """It has no verdict."""
+def test_the_schema_describes_the_diagnosis_of_a_healthy_job(desk: Desk) -> None:
     desk.call("run", "--", *TORCHRUN)
     data = json.loads(desk.call("diagnose", "local://run", "--json").stdout)
 

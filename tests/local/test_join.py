@@ -46,18 +46,7 @@ def _pair(desk: Desk) -> Iterator[Pair]:
     assert [] == desk.processes()
 
 
-@pytest.mark.whole
-def test_two_nodes_train_together(desk: Desk, pair: Pair) -> None:
-    """torchrun's arguments leave open where to meet; the job has one handle, on node 0."""
-    first, second = pair.run(*TORCHRUN)
-
-    assert (0, 0) == (first.returncode, second.returncode), first.stdout + second.stdout
-    assert first.stdout == second.stdout == "".join(f"step {step}: 2 ranks\n" for step in range(5))
-    assert ["local://run/1"] == [job["handle"] for job in json.loads(desk.call("list", "--json").stdout)]
-
-
-def test_a_hang_on_one_node_is_a_hang_on_both(desk: Desk, pair: Pair) -> None:
-    """Exit code and verdict are the same, and `diagnose` on node 0 has all evidence."""
+def test_a_hang_on_one_node_ends_both_with_one_verdict(desk: Desk, pair: Pair) -> None:
     options = ("--notice-after", "4s", "--kill-after", "10s")
 
     first, second = pair.run(*TORCHRUN, "--hang-at", "1", options=options)
@@ -72,7 +61,6 @@ def test_a_hang_on_one_node_is_a_hang_on_both(desk: Desk, pair: Pair) -> None:
 
 
 def test_a_node_that_is_interrupted_at_the_gate_ends_by_that_signal(desk: Desk, pair: Pair) -> None:
-    """Here it waits for a node that does not come; the command has not started."""
     place = ["--nodes", "2", "--node-rank", "0", "--master", "127.0.0.1", "--gate-port", pair.port]
     with desk.start("run", "--join", *place, "--", *TORCHRUN) as process:
         assert process.stderr is not None
@@ -96,16 +84,9 @@ def test_a_node_that_is_interrupted_at_the_gate_ends_by_that_signal(desk: Desk, 
 def test_each_node_ends_as_its_own_command(
     pair: Pair, node_0: str, node_1: str, codes: tuple[int, int]
 ) -> None:
-    """By its exit code or its signal, as without ddplaunch."""
     first, second = pair.run("bash", "-c", f"if [ $DDPLAUNCH_NODE = 0 ]; then {node_0}; else {node_1}; fi")
 
     assert codes == (first.returncode, second.returncode), first.stderr + second.stderr
-
-
-@pytest.mark.whole
-def test_a_failing_rank_fails_both_of_torchruns(pair: Pair) -> None:
-    """torchrun's own 1, and 1 on the node whose own rank went on."""
-    assert [1, 1] == [node.returncode for node in pair.run(*TORCHRUN, "--raise-at", "1")]
 
 
 LEAVES = """
@@ -125,8 +106,9 @@ print("trained alone", flush=True)
 
 
 @pytest.mark.whole
-def test_an_agent_that_leaves_does_not_end_the_rest(desk: Desk, pair: Pair, tmp_path: Path) -> None:
-    """torchrun's agents decide among themselves: the one that is left trains on, and the job with it."""
+def test_where_torchruns_agents_decide_one_that_leaves_does_not_end_the_rest(
+    desk: Desk, pair: Pair, tmp_path: Path
+) -> None:
     (tmp_path / "leaves.py").write_text(LEAVES)
     meet = ["--nnodes=1:2", "--rdzv-backend=c10d", "--max-restarts=2"]
     script = [str(tmp_path / "leaves.py"), str(tmp_path / "gone")]
@@ -139,8 +121,7 @@ def test_an_agent_that_leaves_does_not_end_the_rest(desk: Desk, pair: Pair, tmp_
     assert ([], [0]) == (job["verdicts"], [each["launch_attempt"] for each in job["failed_attempts"]])
 
 
-def test_what_is_missing_is_refused(desk: Desk) -> None:
-    """Exit code 2, and no job is left behind."""
+def test_a_node_that_is_not_told_how_to_join_is_refused_and_leaves_no_job(desk: Desk) -> None:
     result = desk.call("run", "--join", "--nodes", "2", "--", *TORCHRUN)
 
     assert (2, "") == (result.returncode, result.stdout)
@@ -151,8 +132,7 @@ def test_what_is_missing_is_refused(desk: Desk) -> None:
     assert [] == json.loads(desk.call("list", "--json").stdout)
 
 
-def test_without_joining_it_says_what_it_does_not_see(desk: Desk) -> None:
-    """One line, where torchrun is told of more nodes than this one."""
+def test_a_command_of_several_nodes_that_does_not_join_says_what_it_does_not_see(desk: Desk) -> None:
     desk.env["PET_NNODES"] = "2"
 
     said = desk.call("run", "--", "true").stderr

@@ -49,8 +49,7 @@ def shown(port: int, expr: str) -> Any:
 
 @needs_prometheus
 @pytest.mark.whole
-def test_a_hang_raises_the_alert(desk: Desk, tmp_path: Path) -> None:
-    """And every panel of the dashboard shows something by then."""
+def test_a_hang_raises_the_alert_and_every_panel_shows_something(desk: Desk, tmp_path: Path) -> None:
     port = own_port()
     figures = port + 1
     more = f"watchdog: {{notice_after: 4s, kill_after: never}}\nmetrics: {{port: {figures}}}\n"
@@ -87,8 +86,7 @@ def test_a_hang_raises_the_alert(desk: Desk, tmp_path: Path) -> None:
 
 @needs_prometheus
 @pytest.mark.whole
-def test_the_alerts_are_rules_that_fire_when_they_should(tmp_path: Path) -> None:
-    """promtool plays a job that hangs for ten minutes, and one that is well."""
+def test_the_alerts_fire_for_a_job_that_hangs_and_not_for_one_that_is_well(tmp_path: Path) -> None:
     shutil.copy(RULES, tmp_path)
     (tmp_path / "test.yaml").write_text(PLAYED)
 
@@ -96,8 +94,7 @@ def test_the_alerts_are_rules_that_fire_when_they_should(tmp_path: Path) -> None
     subprocess.run(["promtool", "test", "rules", tmp_path / "test.yaml"], check=True)
 
 
-def test_the_dashboard_shows_figures_that_there_are() -> None:
-    """By the names under which the hub serves them, each of them somewhere."""
+def test_every_figure_of_the_dashboard_is_served_by_a_hub() -> None:
     from ddplaunch.agent.hub import metrics
 
     text = (MONITORING / "grafana-dashboard.json").read_text()

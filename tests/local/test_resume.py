@@ -51,7 +51,6 @@ def epochs(output: str) -> list[int]:
 
 @pytest.mark.whole
 def test_a_lost_node_costs_the_steps_since_the_last_checkpoint(desk: Desk) -> None:
-    """The next attempt goes on behind the last epoch that was written down, and ends where it would."""
     handle = submitted(desk, "--require", "0.9")
     printed = folder(desk, handle) / "run" / "output.log"
     eventually(lambda: printed.exists() and 2 in epochs(printed.read_text()), "two epochs have been trained")
@@ -70,7 +69,6 @@ def test_a_lost_node_costs_the_steps_since_the_last_checkpoint(desk: Desk) -> No
 
 @pytest.mark.whole
 def test_a_hang_is_tried_again_only_where_the_job_file_asks(desk: Desk) -> None:
-    """The rank hangs in each attempt; both are kept, and the last one's result is the job's."""
     more = "retries: 1\nretry_hangs: {}\nwatchdog: {{notice_after: 2s, kill_after: 6s}}\n"
     runs = {}
     for asked in ("true", "false"):

@@ -31,22 +31,7 @@ def variables(pid: int) -> list[bytes]:
 
 
 @pytest.mark.whole
-def test_a_command_succeeds(desk: Desk) -> None:
-    """Its stdout is its own, its exit code is ours, and it has a handle, whose logs tell ranks apart."""
-    result = desk.call("run", "--", *TORCHRUN)
-    logs = desk.call("logs", "local://run", "--rank", "1").stdout
-
-    assert 0 == result.returncode, result.stderr
-    assert sorted(f"step {step}: 2 ranks" for step in (0, 1, 2, 3, 4) * 2) == sorted(
-        result.stdout.splitlines()
-    )
-    assert [f"[0/1] step {step}: 2 ranks" for step in range(5)] == logs.splitlines()
-    assert 0 == desk.call("status", "local://run").returncode
-
-
-@pytest.mark.whole
-def test_a_failing_command_gives_its_own_exit_code(desk: Desk) -> None:
-    """torchrun's 1, and the verdict beside it."""
+def test_a_failing_command_gives_its_own_exit_code_beside_the_verdict(desk: Desk) -> None:
     result = desk.call("run", "--name", "mine", "--", *TORCHRUN, "--raise-at", "1")
     (verdict,) = json.loads(desk.call("diagnose", "local://mine", "--json").stdout)["verdicts"]
 
@@ -56,13 +41,7 @@ def test_a_failing_command_gives_its_own_exit_code(desk: Desk) -> None:
 
 
 @pytest.mark.whole
-def test_any_command_may_be_run(desk: Desk) -> None:
-    """What is no torchrun has its exit code passed on as well."""
-    assert 7 == desk.call("run", "--", "sh", "-c", "echo hello; exit 7").returncode
-
-
-@pytest.mark.whole
-def test_a_state_folder_that_is_removed_changes_no_end(desk: Desk) -> None:
+def test_a_removed_state_folder_makes_no_failure_of_a_success(desk: Desk) -> None:
     """A success is 0; of a failure the command's own number is lost."""
     # A file that ddplaunch writes meanwhile makes rm fail, and the folder stays.
     shell = 'until rm -rf "$XDG_STATE_HOME"; do :; done; exit '
@@ -78,7 +57,7 @@ def test_a_state_folder_that_is_removed_changes_no_end(desk: Desk) -> None:
     ],
 )
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts a disk")
-def test_without_a_state_folder_it_runs_all_the_same(
+def test_a_command_runs_without_a_state_folder_and_is_told_so(
     desk: Desk, tmp_path: Path, mount: str, why: str
 ) -> None:
     """As it would without us; one line says so, and the evidence of a failure is in a private folder."""
@@ -106,8 +85,7 @@ def test_without_a_state_folder_it_runs_all_the_same(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts disks")
-def test_where_nothing_can_be_written_the_command_runs_alone(desk: Desk, tmp_path: Path) -> None:
-    """In place of ddplaunch, which says so."""
+def test_where_nothing_can_be_written_the_command_runs_without_ddplaunch(desk: Desk, tmp_path: Path) -> None:
     places = "/tmp /var/tmp /dev/shm /mnt"
     script = f"for each in {places}; do mount -t tmpfs -o size=100k none $each; done; cd /; "
     desk.env |= {"TMPDIR": "/mnt", "XDG_STATE_HOME": "/mnt"}
@@ -119,8 +97,7 @@ def test_where_nothing_can_be_written_the_command_runs_alone(desk: Desk, tmp_pat
     assert "the command runs without ddplaunch" in done.stderr
 
 
-def test_a_command_that_is_not_there_is_said(desk: Desk) -> None:
-    """A slip in the command's name ends at the gate, by name, with the exit code of a shell."""
+def test_a_command_that_is_not_there_is_named_at_the_gate_with_a_shells_exit_code(desk: Desk) -> None:
     result = desk.call("run", "--", "torchrunn", "train.py")
 
     assert 127 == result.returncode, result.stdout + result.stderr
@@ -136,10 +113,9 @@ def test_a_command_that_is_not_there_is_said(desk: Desk) -> None:
         pytest.param("\0ELF", 0o755, 126, "cannot be started: Exec format error", marks=pytest.mark.whole),
     ],
 )
-def test_a_file_is_started_as_a_shell_does(
+def test_a_file_is_started_or_refused_as_a_shell_does(
     desk: Desk, tmp_path: Path, content: str, mode: int, code: int, said: str
 ) -> None:
-    """A script without a first line for the kernel runs; what cannot be started has a shell's exit code."""
     program = tmp_path / "program"
     program.write_text(content)
     program.chmod(mode)
@@ -150,21 +126,7 @@ def test_a_file_is_started_as_a_shell_does(
     assert said in " ".join(result.stderr.split())
 
 
-@pytest.mark.whole
-def test_a_hang_is_ended_with_its_verdict(desk: Desk) -> None:
-    """Exit code 105, and the place where the rank stands."""
-    result = desk.call(
-        "run", "--notice-after", "4s", "--kill-after", "10s", "--", *TORCHRUN, "--hang-at", "0"
-    )
-
-    assert 105 == result.returncode, result.stderr
-    assert "load_slowly" in result.stderr
-    # The notice and the verdict, each once.
-    assert 2 == result.stderr.count("rank-in-user-code: "), result.stderr
-
-
 def test_a_hang_is_noticed_beside_another_torchrun_that_trains(desk: Desk) -> None:
-    """Two in one script: the one that hangs is named at once, and none of the other's ranks."""
     torchrun = " ".join([TORCHRUN[0], "--standalone", *TORCHRUN[1:]])
     script = f"{torchrun} --steps 10000 & {torchrun} --hang-at 1 & wait"
     with desk.start("run", "--notice-after", "4s", "--", "bash", "-c", script) as process:
@@ -177,8 +139,7 @@ def test_a_hang_is_noticed_beside_another_torchrun_that_trains(desk: Desk) -> No
 
 
 @pytest.mark.whole
-def test_half_of_a_job_is_called_half(desk: Desk) -> None:
-    """Two of these commands, each with its half: who is seen is named, and nobody blames the network."""
+def test_half_of_a_job_is_called_half_and_nobody_blames_the_network(desk: Desk) -> None:
     words = ["run", "--notice-after", "4s", "--kill-after", "8s", "--name"]
     torchrun = ["--nnodes=2", f"--master-port={own_port()}", "--master-addr=127.0.0.1"]
 
@@ -197,7 +158,7 @@ def test_half_of_a_job_is_called_half(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.whole), signal.SIGTERM])
-def test_a_signal_goes_to_the_command(desk: Desk, number: signal.Signals) -> None:
+def test_a_signal_ends_the_command_as_it_would_without_us(desk: Desk, number: signal.Signals) -> None:
     """The ranks are stopped first, then we end as torchrun does without us; the job counts as cancelled.
 
     The traceback is torchrun's own, as without us.
@@ -211,12 +172,11 @@ def test_a_signal_goes_to_the_command(desk: Desk, number: signal.Signals) -> Non
     assert 1 == err.count("told to stop"), err
     assert 103 == desk.call("status", "local://run").returncode
     assert "/ddplaunch/" not in err
-    eventually(lambda: not desk.processes(), "all processes end", 10)
+    desk.gone()
 
 
 @pytest.mark.whole
-def test_a_signal_to_a_rank_alone_is_a_stop_from_outside(desk: Desk) -> None:
-    """torchrun ends the others because of it, and no rank is accused."""
+def test_a_signal_to_a_rank_alone_accuses_no_rank(desk: Desk) -> None:
     with desk.start("run", "--", *TORCHRUN, "--steps", "10000") as process:
         wait_for_training(desk)
         (rank,) = [pid for pid in desk.processes() if b"RANK=1" in variables(pid)]
@@ -230,13 +190,51 @@ def test_a_signal_to_a_rank_alone_is_a_stop_from_outside(desk: Desk) -> None:
 
 
 def test_nothing_outlives_a_launcher_that_was_killed(desk: Desk) -> None:
-    """After SIGKILL of `ddplaunch run` no process of it is left."""
     with desk.start("run", "--", *TORCHRUN, "--steps", "10000") as process:
         wait_for_training(desk)
         os.kill(process.pid, signal.SIGKILL)
         process.communicate(timeout=BUSY * 60)
 
-    eventually(lambda: not desk.processes(), "all processes end", 60)
+    desk.gone()
     stated = desk.call("status", "local://run")
     assert 103 == stated.returncode
     assert "lost" in stated.stdout
+
+
+PROGRAM = """
+import multiprocessing, time
+import torch
+import torch.distributed as dist
+
+def burn():
+    total = 0
+    while True:
+        total = (total + 1) % 7
+
+dist.init_process_group("gloo")
+for _ in range(5):
+    dist.all_reduce(torch.ones(1))
+if dist.get_rank() == 0:
+    open("stopped", "w").write(str(time.time()))
+    {doing}
+dist.all_reduce(torch.ones(1))
+"""
+JOINS = "child = multiprocessing.get_context('fork').Process(target=burn); child.start(); child.join()"
+KILL_AFTER = 12.0
+
+
+@pytest.mark.parametrize(
+    "doing", [pytest.param(JOINS, id="joins", marks=pytest.mark.whole), pytest.param("burn()", id="computes")]
+)
+def test_a_rank_that_others_wait_for_is_ended_in_time(desk: Desk, doing: str) -> None:
+    """It joins a process that burns CPU, or burns CPU itself: at kill_after the evidence is taken."""
+    (desk.folder / "program.py").write_text(PROGRAM.format(doing=doing))
+    torchrun = str(Path(sys.executable).parent / "torchrun")
+    watchdog = ("--notice-after", "4s", "--kill-after", f"{KILL_AFTER:.0f}s")
+    result = desk.call("run", *watchdog, "--", torchrun, "--nproc-per-node=2", "program.py")
+    found = json.loads(desk.call("diagnose", "local://run", "--json").stdout)
+    took = found["evidence"]["at"] - float((desk.folder / "stopped").read_text())
+
+    assert 105 == result.returncode, result.stderr
+    assert ("rank-in-user-code", [0]) == (found["verdicts"][0]["code"], found["verdicts"][0]["ranks"])
+    assert KILL_AFTER - 1 < took < 2 * KILL_AFTER + BUSY

@@ -40,7 +40,7 @@ def leak(desk: Desk, how: str) -> tuple[Path, str]:
 
 
 @pytest.mark.parametrize("how", ["hang", pytest.param("die", marks=pytest.mark.whole)])
-def test_a_secret_given_away_stays_in_the_programs_own_output(desk: Desk, how: str) -> None:
+def test_a_secret_that_a_program_prints_stays_in_its_own_output(desk: Desk, how: str) -> None:
     """Not in a bundle, a log of ours, a status, a report, or on the terminal; no escape gets there either."""
     folder, shown = leak(desk, how)
     run = folder / "run"

@@ -82,8 +82,7 @@ def test_each_signal_comes_once_and_the_command_ends_as_it_wants(desk: Desk) -> 
     assert 9 == process.returncode
 
 
-def test_a_command_that_a_signal_ends_ends_us_in_the_same_way(desk: Desk) -> None:
-    """Whether it came from inside or was passed on, as SIGUSR1 here, which it does not handle."""
+def test_we_end_by_the_signal_that_ends_the_command(desk: Desk) -> None:
     assert -signal.SIGTERM == desk.call("run", "--", "bash", "-c", "kill -TERM $$").returncode
 
     with desk.start("run", "--", sys.executable, "-c", TICKS) as process:
@@ -93,8 +92,7 @@ def test_a_command_that_a_signal_ends_ends_us_in_the_same_way(desk: Desk) -> Non
     assert -signal.SIGUSR1 == process.returncode
 
 
-def test_a_signal_that_is_ignored_stays_so(desk: Desk) -> None:
-    """As under nohup: it ends nothing, and the command, which inherits that, may ask."""
+def test_a_signal_that_our_caller_ignores_ends_nothing(desk: Desk) -> None:
     program = "import signal; print('ignored', signal.getsignal(signal.SIGHUP) == signal.SIG_IGN, flush=True)"
     words = shlex.join([sys.executable, "-c", SCRIPT, "run", "--", sys.executable, "-c", program + TICKS])
     with subprocess.Popen(
@@ -129,7 +127,6 @@ def test_a_rank_whose_shell_has_ended_may_save(desk: Desk) -> None:
 
 
 def test_cancel_ends_a_job_whose_caller_ignores_sigterm(desk: Desk) -> None:
-    """Who asks for the end by name means it, however the job was started."""
     words = shlex.join([sys.executable, "-c", SCRIPT, "run", "--", sys.executable, "-c", TICKS])
     with subprocess.Popen(
         ["sh", "-c", f"trap '' TERM; exec {words}"],
@@ -194,7 +191,7 @@ def is_stopped(pid: int) -> bool:
         return True
 
 
-def test_ctrl_z_stops_all_of_it_and_fg_goes_on(desk: Desk, shell: Shell) -> None:
+def test_ctrl_z_stops_all_of_it_and_is_no_hang(desk: Desk, shell: Shell) -> None:
     """The pause, longer than `kill_after`, is no hang. Ctrl-C is called so, and ends the shell's loop."""
     (desk.folder / "ticks.py").write_text(TICKS)
     run = shlex.join([sys.executable, "-c", SCRIPT, "run", "--notice-after", "3s", "--kill-after", "5s"])

@@ -47,7 +47,6 @@ def run(desk: Desk, *words: str, given: bytes = b"") -> subprocess.CompletedProc
 
 
 def test_every_byte_comes_on_its_own_stream(desk: Desk) -> None:
-    """All values of a byte, megabytes without a line end, a last line without its end; also into stdin."""
     given = bytes(range(256)) * 20_000
     done = run(desk, "--", "sh", "-c", "printf 'no end' >&2; cat; exit 7", given=given)
 
@@ -56,8 +55,7 @@ def test_every_byte_comes_on_its_own_stream(desk: Desk) -> None:
     assert b"no end" in OURS.sub(b"", done.stderr).splitlines()
 
 
-def test_a_reader_that_goes_ends_the_command_as_without_us(desk: Desk) -> None:
-    """`… | head -1`: who prints on learns it by SIGPIPE."""
+def test_a_reader_that_goes_ends_the_command_by_sigpipe(desk: Desk) -> None:
     words = [*RUN, "--", "sh", "-c", "yes; echo ended by $(kill -l $?) >&2"]
     with subprocess.Popen(
         words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=desk.env, cwd=desk.folder
@@ -85,7 +83,7 @@ def test_ranks_print_as_under_torchrun_alone_and_are_told_apart_in_the_logs(desk
     assert "[0/1] hi\n" == logs
 
 
-def test_in_a_terminal_one_program_has_it_for_itself(desk: Desk) -> None:
+def test_a_single_program_has_the_terminal_for_itself(desk: Desk) -> None:
     """It sees a terminal of the same size, and its bar comes byte for byte; what is typed is its stdin."""
     program = f"{BARS}\nprint(input('more? '))"
     with spawned(desk, *RUN, "--", sys.executable, "-c", program) as process:
@@ -101,8 +99,7 @@ def test_in_a_terminal_one_program_has_it_for_itself(desk: Desk) -> None:
     assert b"ttys True True 80\r\n" + bar + b"\r\ntrained\r\nmore? enough\r\nenough\r\n" in seen
 
 
-def test_in_a_terminal_bars_of_ranks_stand_side_by_side(desk: Desk) -> None:
-    """Each with its rank, while it moves, and none is torn."""
+def test_bars_of_several_ranks_stand_side_by_side_in_a_terminal(desk: Desk) -> None:
     with spawned(desk, *RUN, "--", *TORCHRUN, sys.executable, "-c", BARS) as process:
         seen = read_until(process.stdout, b"the job has")
         assert process.stdin is not None
@@ -118,7 +115,6 @@ def test_in_a_terminal_bars_of_ranks_stand_side_by_side(desk: Desk) -> None:
 
 @pytest.mark.whole
 def test_raw_hands_over_the_terminal_itself(desk: Desk) -> None:
-    """The same device, with the command in its foreground, so that a debugger reads keys and gets Ctrl-C."""
     program = (
         "import os\n"
         "print(os.ttyname(0), os.ttyname(1), os.ttyname(2), os.tcgetpgrp(0) == os.getpgrp(), flush=True)\n"
@@ -140,8 +136,7 @@ def test_raw_hands_over_the_terminal_itself(desk: Desk) -> None:
     assert b"interrupted here" in seen
 
 
-def test_the_environment_is_the_users(desk: Desk) -> None:
-    """torchrun's options and Python's buffers are not changed behind the user's back."""
+def test_torchruns_options_and_pythons_buffers_are_the_users(desk: Desk) -> None:
     names = {line.partition(b"=")[0] for line in run(desk, "--", "env").stdout.splitlines()}
 
     assert not names & {b"PYTHONUNBUFFERED", b"PET_REDIRECTS", b"PET_LOG_DIR"} - set(
@@ -150,7 +145,6 @@ def test_the_environment_is_the_users(desk: Desk) -> None:
 
 
 def test_the_command_gets_the_descriptors_that_its_shell_has_opened(desk: Desk) -> None:
-    """Such as `<(command)` and `9>file`."""
     ours = shlex.join(
         [sys.executable, "-c", SCRIPT, "run", "--", "sh", "-c", 'cat "$1"; echo more >&9', "sh"]
     )

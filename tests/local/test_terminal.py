@@ -23,8 +23,7 @@ def at_terminal(desk: Desk, *words: str) -> subprocess.Popen[bytes]:
     return spawned(desk, sys.executable, "-c", SCRIPT, *words)
 
 
-def test_the_picture_shows_every_node_and_ctrl_c_detaches(desk: Desk) -> None:
-    """Phases of both nodes, the ranks' lines above them, and a job that goes on after Ctrl-C."""
+def test_the_picture_shows_every_node_and_ctrl_c_leaves_the_job_running(desk: Desk) -> None:
     path = desk.job("--steps", "150", nodes=2, nproc=1)
     with at_terminal(desk, "submit", path, "--wait") as process:
         seen = read_until(process.stdout, b"step 1")
@@ -45,7 +44,6 @@ def test_the_picture_shows_every_node_and_ctrl_c_detaches(desk: Desk) -> None:
 
 
 def test_watch_fills_the_terminal_and_gives_it_back_on_ctrl_c(desk: Desk) -> None:
-    """Which ends the watching alone; without a terminal there are lines, and the exit code is the job's."""
     path = desk.job("--hang-at", "1", more="watchdog: {notice_after: 5s, kill_after: 600s}\n")
     handle = desk.call("submit", path).stdout.strip()
     with at_terminal(desk, "watch", handle) as process:
@@ -76,7 +74,6 @@ def test_watch_fills_the_terminal_and_gives_it_back_on_ctrl_c(desk: Desk) -> Non
 
 
 def test_ctrl_z_gives_the_terminal_to_the_shell_and_fg_draws_again(desk: Desk) -> None:
-    """With its cursor and its own screen, as often as a shell asks for it."""
     path = desk.job("--hang-at", "1", nproc=1)
     handle = desk.call("submit", path).stdout.strip()
     watch = f"{sys.executable} -c '{SCRIPT}' watch {handle}\n"
@@ -103,7 +100,6 @@ def test_ctrl_z_gives_the_terminal_to_the_shell_and_fg_draws_again(desk: Desk) -
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.whole)])
 def test_a_signal_that_ends_the_watching_gives_the_terminal_back(desk: Desk, number: signal.Signals) -> None:
-    """And ends it as it ends any program."""
     path = desk.job("--hang-at", "1", nproc=1)
     handle = desk.call("submit", path).stdout.strip()
     with at_terminal(desk, "watch", handle) as process:
@@ -123,7 +119,6 @@ def test_a_signal_that_ends_the_watching_gives_the_terminal_back(desk: Desk, num
 
 @pytest.mark.whole
 def test_a_browser_sees_the_job_until_its_end(desk: Desk) -> None:
-    """At the address that is printed."""
     handle = desk.call("submit", desk.job("--steps", "3")).stdout.strip()
     with desk.start("watch", handle, "--web") as watcher:
         assert watcher.stderr is not None
@@ -142,8 +137,7 @@ def test_a_browser_sees_the_job_until_its_end(desk: Desk) -> None:
 
 
 @pytest.mark.whole
-def test_ctrl_c_ends_the_following_of_logs(desk: Desk) -> None:
-    """Quietly, with 130, and the job goes on."""
+def test_ctrl_c_ends_the_following_of_logs_and_not_the_job(desk: Desk) -> None:
     handle = desk.call("submit", desk.job("--steps", "10000", nproc=1)).stdout.strip()
     with desk.start("logs", "-f", handle) as follower:
         assert follower.stdout is not None
@@ -158,7 +152,6 @@ def test_ctrl_c_ends_the_following_of_logs(desk: Desk) -> None:
 
 @pytest.mark.whole
 def test_no_color_and_no_terminal_mean_no_escapes(desk: Desk) -> None:
-    """A log of `--wait` holds plain lines."""
     waited = desk.call("submit", desk.job("--raise-at", "0"), "--wait")
 
     assert 100 == waited.returncode

@@ -12,8 +12,7 @@ from tests.screens import chromium
 from tests.screens.chromium import SCREENS, Screen
 from tests.unit.report.cases import CASES, case
 
-from ddplaunch.report import html
-from ddplaunch.report.diagnosis import Diagnosis
+from ddplaunch.report import Diagnosis, html
 
 pytestmark = [
     pytest.mark.whole,

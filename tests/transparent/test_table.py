@@ -13,8 +13,7 @@ HELD = [pytest.param(row, id=row.name, marks=[pytest.mark.whole] if row.whole el
 
 
 @pytest.mark.parametrize("row", HELD)
-def test_a_command_does_the_same_under_ddplaunch(row: Row, tmp_path: Path) -> None:
-    """Exit code, streams, files, signals; and nothing is left of it."""
+def test_a_command_does_the_same_under_ddplaunch_and_leaves_nothing(row: Row, tmp_path: Path) -> None:
     differs = compare.report(row, tmp_path)
     if differs:
         pytest.fail(differs, pytrace=False)
@@ -22,8 +21,7 @@ def test_a_command_does_the_same_under_ddplaunch(row: Row, tmp_path: Path) -> No
 
 @pytest.mark.whole
 @pytest.mark.parametrize("row", [row for row in ROWS if row.job], ids=str)
-def test_a_job_on_this_machine_ends_as_its_command_does(row: Row, tmp_path: Path) -> None:
-    """Well or not, with the same files; and nothing is left of it."""
+def test_a_job_on_this_machine_ends_as_its_command_does_and_leaves_nothing(row: Row, tmp_path: Path) -> None:
     row = dataclasses.replace(row, compares=("files", "left"))
     sides = compare.plain(row, tmp_path), compare.submitted(row, tmp_path)
     for side in sides:
@@ -34,13 +32,11 @@ def test_a_job_on_this_machine_ends_as_its_command_does(row: Row, tmp_path: Path
 
 
 def test_the_table_has_sixty_commands_and_no_name_twice() -> None:
-    """Each is found by its name."""
     assert len(ROWS) >= 60
     assert len({row.name for row in ROWS}) == len(ROWS)
 
 
-def test_the_variables_that_are_named_are_added(tmp_path: Path) -> None:
-    """The variables that the table names are all there, each for its reason."""
+def test_the_variables_that_the_table_names_are_all_there(tmp_path: Path) -> None:
     row = Row("variables", 'python -c "import os; print(*os.environ, sep=chr(10))"')
     (tmp_path / "b").mkdir()
     plain = set(compare.plain(row, tmp_path).stdout.decode().split())
@@ -50,8 +46,7 @@ def test_the_variables_that_are_named_are_added(tmp_path: Path) -> None:
     assert plain.isdisjoint(ADDED)
 
 
-def test_what_differs_is_found(tmp_path: Path) -> None:
-    """Exit code, a byte in each stream, a file, a process and shared memory that are left."""
+def test_whatever_differs_is_found(tmp_path: Path) -> None:
     one = Row("one", "sh -c 'echo a; echo b >&2; echo c > file'")
     left = "sleep 60 >/dev/null 2>&1 & : > /dev/shm/left-$TRANSPARENT_MARK"
     other = Row("other", f"sh -c 'echo A; echo B >&2; echo C > file; {left}; exit 3'")

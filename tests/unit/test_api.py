@@ -20,7 +20,7 @@ from ddplaunch.spec import models
 from ddplaunch.spec import targets as spec_targets
 from ddplaunch.spec.fields import Section
 
-VERDICT = Verdict("rank-failed", "rank 1 raised ValueError", "run", ranks=[1], victims=[0], hint="mend it")
+VERDICT = Verdict.of("rank-failed", "rank 1 raised ValueError", "run", ranks=[1], victims=[0], hint="mend it")
 
 
 def spec(**keys: object) -> api.JobSpec:

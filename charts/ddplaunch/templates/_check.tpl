@@ -1,4 +1,4 @@
-{{/* What only Helm can refuse. The schema checks each value, the gate what follows from several of them. */}}
+{{/* What only Helm can refuse. The schema checks each value, the gate checks what follows from several of them. */}}
 
 {{- define "ddplaunch.check" -}}
 {{- $agent := .Files.Get "files/agent.pyz" -}}
@@ -14,7 +14,7 @@
 {{- fail (printf "\n\nsourceArchive and env: found %d bytes with the agent, wanted at most 1048576, which a ConfigMap holds\n  hint: put code into the image or on a volume, and long values of `env` into files" $all) -}}{{- end -}}
 {{- if and .Values.min_nodes (semverCompare "<1.31.0-0" .Capabilities.KubeVersion.Version) -}}
 {{- fail (printf "\n\nmin_nodes: found Kubernetes %s, wanted 1.31 or newer for a range of nodes\n  hint: an older Job is complete when all its pods are, and would wait for those that never come" .Capabilities.KubeVersion.Version) -}}{{- end -}}
-{{- /* The API server's own words for a job that has started are long, and name no way out. */ -}}
+{{- /* The API server's own message for a job that has started is long, and offers no solution. */ -}}
 {{- if .Release.IsUpgrade -}}
 {{- $namespace := .Values.kubernetes.namespace | default .Release.Namespace -}}
 {{- $old := dig "metadata" "annotations" dict (lookup "v1" "ConfigMap" $namespace .Values.name | default dict) -}}

@@ -1,6 +1,6 @@
 {{/* The containers of a pod, all of the trainer's image: same resolver, same Python, same devices. */}}
 
-{{/* What the agent needs for itself. It reads the volumes, for the job's Python may lie on one. */}}
+{{/* What the agent needs for itself. It reads the volumes, because the job's Python may be on one. */}}
 {{- define "ddplaunch.small" -}}
 resources:
   requests: {cpu: 50m, memory: 64Mi}
@@ -17,17 +17,17 @@ volumeMounts:
   {{- end }}
 {{- end -}}
 
-{{/* Everything that the job file asks for, of a list of the root, secrets, and capabilities. */}}
+{{/* Everything that the job file asks for. Takes a list of the root, secrets, and capabilities. */}}
 {{- define "ddplaunch.large" -}}
 {{- $root := first . -}}
 terminationMessagePolicy: FallbackToLogsOnError
 {{- include "ddplaunch.resources" $root | nindent 0 }}
 securityContext:
-  {{- /* RDMA pins memory, and containers may pin next to none without it. */}}
+  {{- /* RDMA pins memory, and without it containers may pin next to none. */}}
   {{- include "ddplaunch.security" (concat (ternary (list "IPC_LOCK") list (not (empty $root.Values.resources.rdma))) (last .)) | nindent 2 }}
 env:
   {{- include "ddplaunch.environment" $root | nindent 2 }}
-  {{- range $name, $from := index . 1 }}{{ with $from.secret }} {{- /* One without a source is the agent's to refuse. */}}
+  {{- range $name, $from := index . 1 }}{{ with $from.secret }} {{- /* The agent refuses one without a source. */}}
   - name: {{ $name }}
     valueFrom: {secretKeyRef: {name: {{ .name | quote }}, key: {{ .key | quote }}}}
   {{- end }}{{ end }}
@@ -44,7 +44,7 @@ volumeMounts:
   {{- end }}
 {{- end -}}
 
-{{/* Name, image and command, of a list of the root, the name and the agent's words. */}}
+{{/* Name, image and command. Takes a list of the root, the name and the agent's arguments. */}}
 {{- define "ddplaunch.agent" -}}
 {{- $values := (first .).Values -}}
 - name: {{ index . 1 }}
@@ -60,7 +60,7 @@ volumeMounts:
     {{- toYaml (slice . 2) | nindent 4 }}
 {{- end -}}
 
-{{/* Of a list of capabilities, which are added to none. */}}
+{{/* Takes a list of capabilities, which are the only ones. */}}
 {{- define "ddplaunch.security" -}}
 allowPrivilegeEscalation: false
 capabilities:
@@ -100,11 +100,11 @@ capabilities:
   valueFrom: {fieldRef: {fieldPath: "spec.nodeName"}}
 - name: DDPLAUNCH_TERMINATION
   value: /dev/termination-log
-{{- with .Values.outputs }} {{- /* The Jobs of a JobSet have each a uid of their own. */}}
+{{- with .Values.outputs }} {{- /* Each Job of a JobSet has its own uid. */}}
 - {name: DDPLAUNCH_SUBMISSION, valueFrom: {fieldRef: {fieldPath: "metadata.labels['{{ ternary "jobset.sigs.k8s.io/jobset-uid" "batch.kubernetes.io/controller-uid" $.Values.kubernetes.jobset }}']"}}}{{ end }}
 {{- end -}}
 
-{{/* A limit on memory, which must not be overrun, and none on CPU, which only slows the ranks down. */}}
+{{/* A limit on memory, which must not be exceeded, and none on CPU, which would only slow the ranks down. */}}
 {{- define "ddplaunch.resources" -}}
 {{- $asked := .Values.resources -}}
 {{- $limits := dict -}}

@@ -1,4 +1,4 @@
-{{/* By which labels and annotations the objects of a job are known, and its pods are found. */}}
+{{/* The labels and annotations that identify the objects of a job, and by which its pods are found. */}}
 
 {{- define "ddplaunch.labels" -}}
 {{- $labels := dict
@@ -12,18 +12,18 @@
 {{- merge dict .Values.kubernetes.labels $labels | toYaml -}}
 {{- end -}}
 
-{{/* The job file, from which the agent derives the plan; Helm's own values are no part of it. */}}
+{{/* The job file, from which the agent derives the plan; Helm's own values are not part of it. */}}
 {{- define "ddplaunch.jobFile" -}}
 {{- omit .Values "sourceArchive" "createRole" "global" | toJson -}}
 {{- end -}}
 
-{{/* What made an object, and of which job file. */}}
+{{/* What made an object, and from which job file. */}}
 {{- define "ddplaunch.annotations" -}}
 ddplaunch/version: {{ .Chart.AppVersion | quote }}
 ddplaunch/spec: {{ include "ddplaunch.jobFile" . | sha256sum | quote }}
 {{- end -}}
 
-{{/* Labels that the pods of this job have and no others; a controller sets them. */}}
+{{/* Labels that only the pods of this job have; a controller sets them. */}}
 {{- define "ddplaunch.selector" -}}
 {{- ternary "jobset.sigs.k8s.io/jobset-name" "batch.kubernetes.io/job-name" .Values.kubernetes.jobset }}: {{ .Values.name | quote }}
 {{- end -}}

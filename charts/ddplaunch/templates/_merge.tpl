@@ -30,7 +30,7 @@ refuses what would break the gate, items without their key, and of the words tha
 {{- toJson $merged -}}
 {{- end -}}
 
-{{/* JSON of a list: items of the same name are merged, new ones stand first, and both lists keep their order. */}}
+{{/* JSON of a list: items of the same name are merged, new ones come first, and both lists keep their order. */}}
 {{- define "ddplaunch.mergeItems" -}}
 {{- $here := . -}}
 {{- $found := dict -}}

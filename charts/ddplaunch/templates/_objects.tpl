@@ -1,7 +1,7 @@
 {{/* All objects of a job, for the job itself and for its test. */}}
 
 {{- define "ddplaunch.objects" -}}
-{{- /* Before the pods, whose files it holds; nobody can change them under a job that runs. */ -}}
+{{- /* Comes before the pods, whose files it contains; nobody can change them under a running job. */ -}}
 apiVersion: v1
 kind: ConfigMap
 metadata:
@@ -83,7 +83,7 @@ spec:
 {{- .Values.gate.port | default (ternary 0 $own .Values.kubernetes.host_network) | int -}}
 {{- end -}}
 
-{{/* Who reaches the job's pods, of a list of the root and the job's own ports. */}}
+{{/* Who may reach the job's pods. Takes a list of the root and the job's own ports. */}}
 {{- define "ddplaunch.networkPolicy" -}}
 {{- $open := eq (first .).Values.kubernetes.network_policy "ports" -}}
 {{- $pods := dict "podSelector" (dict "matchLabels" (include "ddplaunch.selector" (first .) | fromYaml)) | toYaml -}}
@@ -106,7 +106,7 @@ ingress:
       {{- end }}
       - {protocol: UDP, port: 1, endPort: 65535}
 {{- else }}
-{{- /* All ports between the job's pods, for NCCL and Gloo take any; and names. */}}
+{{- /* All ports between the job's pods, because NCCL and Gloo take any; and name resolution. */}}
 egress:
   - to:
       - {{- $pods | nindent 8 }}
@@ -114,10 +114,10 @@ egress:
 {{- end }}
 {{- end -}}
 
-{{/* One pod per node, each with its index, and none of them ever replaced alone. */}}
+{{/* One pod per node, each with its index, and none of them is ever replaced alone. */}}
 {{- define "ddplaunch.job" -}}
 {{- $again := .Values.kubernetes.jobset -}}
-{{- $stopped := or .Values.kubernetes.queue (and $again (gt (int .Values.retries) 0)) }} {{- /* As another pod is evicted, or its queue takes the job out. */}}
+{{- $stopped := or .Values.kubernetes.queue (and $again (gt (int .Values.retries) 0)) }} {{- /* When another pod is evicted, or the queue suspends the job. */}}
 {{- $passed := concat (list 0) (ternary (list 20) list $again) (ternary (list 50) list (and $again .Values.retry_hangs)) (ternary (list 60) list (not (empty $stopped))) -}}
 completionMode: Indexed
 completions: {{ int .Values.nodes }}
@@ -132,7 +132,7 @@ podFailurePolicy:
   rules:
     {{- if .Values.min_nodes }} {{- /* A pod that is stopped at the gate gets another one. */}}
     - {action: Ignore, onExitCodes: {containerName: gate, operator: In, values: [61]}}{{ end }}
-    {{- /* What is only counted fails the Job by its backoffLimit, on which a JobSet starts it again. */}}
+    {{- /* A failure that is only counted fails the Job by its backoffLimit, and a JobSet then starts it again. */}}
     - action: {{ ternary "Count" "FailJob" $again }}
       onPodConditions: [{type: DisruptionTarget, status: "True"}]
     {{- range list "python" "gate" "trainer" }}
@@ -147,7 +147,7 @@ network:
   enableDNSHostnames: false {{- /* The Service is ours: the pods need it before they are ready. */}}
 failurePolicy:
   maxRestarts: {{ int .Values.retries }}
-  restartStrategy: BlockingRecreate {{- /* No pod of a new attempt before the last of the old one is gone. */}}
+  restartStrategy: BlockingRecreate {{- /* No pod of a new attempt is made before the last of the old one is gone. */}}
   rules:
     - action: FailJobSet
       onJobFailureReasons: [PodFailurePolicy, DeadlineExceeded]

@@ -3,7 +3,7 @@ The pod, the same for every node of a job: hub, gate, then the trainer under its
 so that it outlives both others, whatever kills them.
 */}}
 
-{{/* A PodTemplateSpec, with what the job file wants merged over it. */}}
+{{/* A PodTemplateSpec, with the job file's pod template merged over it. */}}
 {{- define "ddplaunch.podTemplate" -}}
 {{- $template := include "ddplaunch.renderedPod" . | fromYaml -}}
 {{- $keys := .Files.Get "files/keys.json" | fromJson -}}
@@ -36,12 +36,12 @@ spec:
 {{- with .Values.outputs }}{{ $_ := set $annotations "ddplaunch/outputs" (printf "%s/%s" .volume (.path | default "" | trimAll "/")) }}{{ end -}}
 {{- with .Values.kubernetes.networks }}{{ $_ := set $annotations "k8s.v1.cni.cncf.io/networks" (join ", " .) }}{{ end -}}
 {{- range $how, $label := .Values.kubernetes.topology }}{{ with $label }}{{ $_ := set $annotations (printf "kueue.x-k8s.io/podset-%s-topology" $how) . }}{{ end }}{{ end -}}
-{{- /* Not by `merge`, which takes an empty text for nothing. */ -}}
+{{- /* Not by `merge`, which ignores an empty text. */ -}}
 {{- range $key, $value := .Values.kubernetes.annotations }}{{ $_ := set $annotations $key $value }}{{ end -}}
 {{- merge $annotations (include "ddplaunch.annotations" . | fromYaml) | toYaml -}}
 {{- end -}}
 
-{{/* 90 s from SIGTERM to SIGKILL: evidence first, then torchrun's end, then the hub's words; before it, `signal`. */}}
+{{/* 90 s from SIGTERM to SIGKILL: evidence first, then torchrun's end, then the hub's report; before these, `signal`. */}}
 {{- define "ddplaunch.podSpec" -}}
 {{- $options := .Values.kubernetes -}}
 subdomain: {{ .Values.name | quote }}
@@ -84,7 +84,7 @@ securityContext:
   fsGroupChangePolicy: OnRootMismatch
   {{- end }}
 initContainers:
-  {{- /* Whether the agent can run in this image at all: a sidecar that cannot be started is tried for ever. */}}
+  {{- /* Finds out whether the agent can run in this image at all: a sidecar that cannot start is tried for ever. */}}
   {{- include "ddplaunch.agent" (list . "python" "--version") | nindent 2 }}
     terminationMessagePolicy: FallbackToLogsOnError
     {{- include "ddplaunch.small" . | nindent 4 }}
@@ -97,7 +97,7 @@ initContainers:
       {{- if include "ddplaunch.events" . }}
       - {name: service-account, mountPath: /var/run/secrets/kubernetes.io/serviceaccount, readOnly: true}
       {{- end }}
-  {{- /* It sees what the trainer will see: devices are given to each container by itself. */}}
+  {{- /* It sees what the trainer will see: devices are given to each container separately. */}}
   {{- include "ddplaunch.agent" (list . "gate" "gate" "--folder" "/ddplaunch") | nindent 2 }}
     {{- include "ddplaunch.large" (list . dict list) | nindent 4 }}
 containers:
@@ -108,7 +108,7 @@ volumes:
   {{- include "ddplaunch.volumes" . | nindent 2 }}
 {{- end -}}
 
-{{/* The addresses of webhooks; and with any, a resolver that gives up soon: half of the cluster may be cut off. */}}
+{{/* The addresses of webhooks; and if there are any, a resolver that gives up soon: half of the cluster may be cut off. */}}
 {{- define "ddplaunch.webhooks" -}}
 {{- $addresses := list -}}
 {{- range $index, $each := .Values.notify }}{{ with ($each.webhook | default dict).secret -}}
@@ -121,7 +121,7 @@ volumes:
 {{/* Whether the hub makes Events: any text, or none. */}}
 {{- define "ddplaunch.events" }}{{ range .Values.notify }}{{ if .events }}yes{{ end }}{{ end }}{{ end -}}
 
-{{/* The user's, and a term of ours: on a machine's own network two nodes of a job would meet on one set of ports. */}}
+{{/* The user's, and one of ours: on a machine's own network two nodes of a job would collide on the same ports. */}}
 {{- define "ddplaunch.affinity" -}}
 {{- $affinity := deepCopy .Values.kubernetes.affinity -}}
 {{- if or .Values.kubernetes.host_network .Values.kubernetes.one_per_machine -}}
@@ -134,7 +134,7 @@ volumes:
 {{- toJson $affinity -}}
 {{- end -}}
 
-{{/* One node of the job on each machine, where that can be had; and what the job file wants. */}}
+{{/* One node of the job on each machine, if possible; and what the job file wants. */}}
 {{- define "ddplaunch.spread" -}}
 {{- $host := dict "key" "kubernetes.io/hostname" "when_unsatisfiable" "ScheduleAnyway" -}}
 {{- $wanted := list $host -}}
@@ -152,7 +152,7 @@ volumes:
 {{- end }}
 {{- end -}}
 
-{{/* Without a size, /dev/shm may grow up to the memory of the pod; what a runtime gives is 64 MiB. */}}
+{{/* Without a size, /dev/shm may grow up to the memory of the pod; a runtime gives it 64 MiB. */}}
 {{- define "ddplaunch.volumes" -}}
 - name: ddplaunch
   emptyDir: {}

@@ -1,4 +1,4 @@
-{{/* Durations and amounts as the objects want them. What they mean to the job, the agent reads by itself. */}}
+{{/* Durations and amounts as the objects want them. The agent itself reads what they mean to the job. */}}
 
 {{/* The next whole number of seconds: of "1h30m", or of a number. `mulf` counts in decimals, so 1.1h is 3960. */}}
 {{- define "ddplaunch.wholeSeconds" -}}

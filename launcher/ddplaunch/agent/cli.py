@@ -11,9 +11,8 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Optional
 
-from ddplaunch.agent import contract
+from ddplaunch.agent import contract, join
 from ddplaunch.agent.contract import Env, Exit, Files
-from ddplaunch.agent.join import options
 from ddplaunch.agent.platforms import places, slurm, termination
 from ddplaunch.agent.text.printable import HintedError, error_text
 
@@ -183,9 +182,9 @@ def _without_plan(arguments: argparse.Namespace, folder: str) -> int:
 
         return query.main(folder, arguments.what, arguments.why)
     if arguments.verb == "look":
-        from ddplaunch.agent.outside import command as look
+        from ddplaunch.agent.outside import look
 
-        return look.main(arguments.of or "")
+        return look.print_evidence(arguments.of or "")
     if arguments.verb == "interfaces":
         from ddplaunch.agent.interfaces import command
 
@@ -224,8 +223,8 @@ def _parser() -> argparse.ArgumentParser:
     keys.add_argument("--occasion", default="", help="what they call the job")
     verbs.add_parser("gate", parents=[common], help="check this node, and try the paths to its peers")
     run = verbs.add_parser("run", parents=[common], help="run and watch the launch command of this node")
-    options.add_arguments(run)
-    options.add_agents_own(run)
+    join.add_arguments(run)
+    join.add_agents_own(run)
     run.add_argument("--streams", default="", help=argparse.SUPPRESS)  # descriptors of the command
     run.add_argument("--carrier", default="", help=argparse.SUPPRESS)
     run.add_argument("--group", type=int, help=argparse.SUPPRESS)
@@ -239,7 +238,7 @@ def _parser() -> argparse.ArgumentParser:
     local.add_argument(
         "--foreground", action="store_true", help="of one node: its command has our stdin, stdout and stderr"
     )
-    options.add_prefix(local)
+    join.add_prefix(local)
     local.add_argument(
         "--raw", type=int, metavar="GROUP", help="as they are, in the terminal's process group GROUP"
     )

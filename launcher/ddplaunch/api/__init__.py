@@ -33,6 +33,7 @@ from ddplaunch.api.submitted import (
     delete,
     diagnose,
     find,
+    follow,
     jobs,
     known,
     last,
@@ -40,8 +41,10 @@ from ddplaunch.api.submitted import (
     outputs,
     remains,
     status,
+    wait,
+    wait_all,
+    watch,
 )
-from ddplaunch.api.waiting import follow, wait, wait_all, watch
 from ddplaunch.errors import (
     ClusterError,
     DdplaunchError,
@@ -58,8 +61,8 @@ if TYPE_CHECKING:
     from ddplaunch.backends.job import Handle, Job, Known, Remains, State
     from ddplaunch.backends.slurm.submission import UncertainError
     from ddplaunch.plan.plan import Plan
-    from ddplaunch.render.rendered import Rendered
-    from ddplaunch.report.diagnosis import Diagnosis
+    from ddplaunch.render import Rendered
+    from ddplaunch.report import Diagnosis
     from ddplaunch.spec.models import (
         Gate,
         JobSpec,
@@ -168,8 +171,8 @@ _MODULES: Final = {
     "backends.job": ("Handle", "Job", "Known", "Remains", "State"),
     "backends.slurm.submission": ("UncertainError",),
     "plan.plan": ("Plan",),
-    "render.rendered": ("Rendered",),
-    "report.diagnosis": ("Diagnosis",),
+    "render": ("Rendered",),
+    "report": ("Diagnosis",),
     "spec.models": (
         "Gate",
         "Metrics",

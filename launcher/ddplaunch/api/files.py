@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ddplaunch.backends.job import Handle
     from ddplaunch.plan.plan import Plan
     from ddplaunch.plan.source import Source
-    from ddplaunch.render.rendered import Rendered
+    from ddplaunch.render import Rendered
     from ddplaunch.spec.changes import Change
     from ddplaunch.spec.config import Config, Profile
     from ddplaunch.spec.models import JobSpec
@@ -171,7 +171,7 @@ def validate(
     `to`: the target; by default the profile's, otherwise each target that has a section in the file,
     otherwise local. Raises UsageError for bad `changes` and for an unknown target.
     """
-    from ddplaunch.spec import smells
+    from ddplaunch.spec import load
     from ddplaunch.spec.problems import SpecError
 
     its = _profile(profile)
@@ -188,7 +188,7 @@ def validate(
     errors = {str(each): each for one in checked for each in one[1]}
     plans = checked[0][2]
     private = sorted({name for plan in plans for name in plan.left_out})
-    notes = smells.notes(*(each.env for each in found))
+    notes = load.notes(*(each.env for each in found))
     if private:
         notes += (left_out(private),)
     return Validation(

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ddplaunch.agent.contract import Bundle
     from ddplaunch.backends.job import Handle, Job, Known, Remains, Selection
     from ddplaunch.backends.outputs import Outputs
-    from ddplaunch.render.rendered import Rendered
+    from ddplaunch.render import Rendered
 
 
 class Backend(Protocol):

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from ddplaunch.agent.contract import Bundle, Env, JobEvidence, NodeEvidence, codec
 from ddplaunch.agent.diagnosis.run import decide, stacks
 from ddplaunch.agent.evidence import py_spy
-from ddplaunch.agent.system.phrases import count
+from ddplaunch.agent.text.quantities import count
 from ddplaunch.backends import files
 from ddplaunch.backends.job import PROCESS, Handle, Job, State
 from ddplaunch.errors import NotFoundError, UsageError

@@ -1,8 +1,8 @@
 """Lists what a job's ranks wrote below their working directory, from what is on a file system.
 
-The backends call it. It only reads folders, except `remove`. In the job's own folder,
-`agent.contract.work_folder` says what an output is. In a folder of the user's own, everything is an output
-that was written since the job was submitted, by anybody.
+Called by the backends; reads folders only. In the job's own folder an output is what
+`agent.plan.work_folder` says; in a folder of the user's own, what was written since the job was
+submitted, by anybody.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ddplaunch.agent.contract import SOURCE_MARK, Files, JobPlan, work_folder
+from ddplaunch.agent.contract import SOURCE_MARK, Files, JobPlan
+from ddplaunch.agent.plan import work_folder
 from ddplaunch.backends import files
 from ddplaunch.backends.job import Remains
 from ddplaunch.errors import ClusterError
 
 BROUGHT = "outputs"
-"""The folder, inside the job's own, for what nodes wrote that do not see it: `outputs/node-1`."""
-_LEFT_OUT = ("__pycache__", ".git", SOURCE_MARK)
+"""Folder, in the job's own, of what nodes wrote that do not see it: `outputs/node-1`."""
 _MOST = 200_000
 """Entries of a folder to look at. The folder may be anybody's home."""
 _CLOCKS = 2.0
@@ -109,27 +109,16 @@ def _below(folder: Path, since: float | None = None, besides: Collection[Path] =
     """Return what ranks have written below a folder; with `since`, only what was written from then on."""
     found, entries = [], 0
     mark = work_folder.read_source_mark(str(folder))
-    for path, status in _walk(folder, besides):
+    for path, status in work_folder.entries(str(folder), lambda path: Path(path) in besides):
         entries += 1
         if entries > _MOST:
             break
         if work_folder.is_written(status, mark) and (
             since is None or max(status.st_mtime, status.st_ctime) >= since
         ):
-            found.append(OutputFile(str(path.relative_to(folder)), status.st_size, status.st_mtime))
+            found.append(OutputFile(os.path.relpath(path, folder), status.st_size, status.st_mtime))
     files_found = tuple(sorted(found, key=lambda each: each.path))
     return Outputs(folder, files_found, None, complete=entries <= _MOST, own=since is None)
-
-
-def _walk(folder: Path, besides: Collection[Path]) -> Iterator[tuple[Path, os.stat_result]]:
-    """Yield everything that is no folder, including links to folders, which are not followed."""
-    for above, folders, names in os.walk(folder):
-        here = Path(above)
-        folders[:] = sorted(name for name in folders if name not in _LEFT_OUT and here / name not in besides)
-        for name in (*names, *(name for name in folders if (here / name).is_symlink())):
-            if name not in _LEFT_OUT and here / name not in besides:
-                with contextlib.suppress(OSError):  # gone meanwhile
-                    yield here / name, (here / name).lstat()
 
 
 def counted(*paths: Path) -> Remains:

@@ -16,7 +16,7 @@ from ddplaunch.errors import ExitCode, NotFoundError, UsageError
 
 if TYPE_CHECKING:
     from ddplaunch.agent.contract import Bundle
-    from ddplaunch.report.diagnosis import Diagnosis
+    from ddplaunch.report import Diagnosis
 
 _DIAGNOSE_HELP = """
 While the job runs, this collects stacks and counters of all its ranks, and the job goes on. After its end,
@@ -111,11 +111,9 @@ def _diagnose(args: argparse.Namespace) -> int:
 
 
 def _write_pictures(found: Diagnosis, folder: Path) -> None:
-    from ddplaunch.report import scene
-    from ddplaunch.report.pictures import svg
-    from ddplaunch.report.scene import Scene
+    from ddplaunch.report.pictures import Scene, make_pictures, svg
 
-    pictures = scene.make_pictures(Scene(found))
+    pictures = make_pictures(Scene(found))
     for picture in pictures:
         output.write_file(folder / f"{picture.name}.svg", svg.alone(picture.svg))
     if not pictures:

@@ -1,4 +1,4 @@
-"""`ddplaunch doctor` and `ddplaunch interfaces`: what is checked before a job starts."""
+"""`ddplaunch doctor`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final
 from ddplaunch import api
 from ddplaunch.cli import loading, output
 from ddplaunch.cli import parser as arguments
-from ddplaunch.cli.parser import Command, as_json
-from ddplaunch.errors import ExitCode, UsageError
+from ddplaunch.cli.parser import Command
+from ddplaunch.errors import UsageError
 
 if TYPE_CHECKING:
-    from ddplaunch.report.diagnosis import Diagnosis
+    from ddplaunch.report import Diagnosis
     from ddplaunch.spec.config import Profile
     from ddplaunch.spec.models import JobSpec
 
@@ -119,31 +119,6 @@ def _print(found: Diagnosis) -> None:
         print(paint.good(f"\n{_CLEAR}"))
 
 
-_INTERFACES_HELP = """
-Predicts the interfaces by the libraries' own rules, with reasons, and asks the libraries themselves, if
---python has them. On a node, run `python3 agent.pyz interfaces`; the folder of each job has an agent.pyz.
-"""
-
-
-def _add_interfaces_arguments(parser: argparse.ArgumentParser) -> None:
-    as_json(parser)
-    parser.add_argument(
-        "--python",
-        default=sys.executable,
-        metavar="PYTHON",
-        help="a Python that has torch (default: ddplaunch's own)",
-    )
-
-
-def _interfaces(args: argparse.Namespace) -> int:
-    from ddplaunch.agent.contract import Exit
-    from ddplaunch.agent.interfaces import command
-
-    code = command.main(args.python, args.json)
-    return ExitCode.SUCCEEDED if code == Exit.OK else ExitCode.UNEXPECTED
-
-
 COMMANDS: Final = {
     "doctor": Command(_DOCTOR_HELP, _add_doctor_arguments, _doctor),
-    "interfaces": Command(_INTERFACES_HELP, _add_interfaces_arguments, _interfaces),
 }

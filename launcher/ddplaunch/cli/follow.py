@@ -15,8 +15,7 @@ from ddplaunch.backends.job import Handle, Job, State
 from ddplaunch.cli import output
 from ddplaunch.cli.output import drawn
 from ddplaunch.errors import DdplaunchError
-from ddplaunch.report import live, progress, verdict, words
-from ddplaunch.report.diagnosis import Diagnosis
+from ddplaunch.report import Diagnosis, live, progress, verdict, words
 
 
 def until_end(handle: Handle) -> Diagnosis:

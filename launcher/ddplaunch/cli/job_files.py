@@ -21,7 +21,7 @@ from ddplaunch.errors import ClusterError, DdplaunchError, ExitCode, UsageError
 if TYPE_CHECKING:
     from ddplaunch.plan.imports import Kept, Needs
     from ddplaunch.plan.plan import Plan
-    from ddplaunch.render.rendered import Rendered, RenderedFile
+    from ddplaunch.render import Rendered, RenderedFile
 
 _SCRIPT: Final = "train.py"
 _SHOWN_NAMES: Final = 8
@@ -58,10 +58,10 @@ def _init(args: argparse.Namespace) -> int:
     file = Path(args.file)
     if args.example:
         return _example(file)
-    from ddplaunch.plan import imports, scripts
+    from ddplaunch.plan import imports
     from ddplaunch.spec import template
 
-    script, candidates = scripts.find(file.parent)
+    script, candidates = imports.find_script(file.parent)
     if args.script is not None:
         script = Path(args.script)
     if script is None:

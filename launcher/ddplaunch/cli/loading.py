@@ -23,12 +23,12 @@ def load(args: argparse.Namespace) -> list[JobSpec]:
 
     If no target is named, this chooses one, puts it into `args.to`, and prints which one and why.
     """
-    from ddplaunch.spec import smells
+    from ddplaunch.spec import load
 
     its = profile(args)
     found = api.load_all(args.file, args.changes, profile=its)
     choose(args, found, its)
-    for text in smells.notes(*(each.env for each in found)):
+    for text in load.notes(*(each.env for each in found)):
         sys.stderr.write(f"note: {text}\n")
     return found
 

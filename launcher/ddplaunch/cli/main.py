@@ -64,7 +64,6 @@ VERBS: Final = {
     "diagnose": "explain what is wrong with a job, where, and what to do",
     "doctor": "check the nodes: run the gate alone, without training",
     "inject": "put gate and supervisor into a manifest or batch script of another controller",
-    "interfaces": "show which network interfaces NCCL and Gloo use on this machine, and why",
     "explain": "print the page on a verdict code",
     "schema": "print the JSON Schema of the job file, or of what `diagnose --json` prints",
     "completion": "print the completion script of a shell",
@@ -79,9 +78,10 @@ _MODULES: Final = {
     "status": "jobs",
     "list": "jobs",
     "logs": "jobs",
+    "watch": "jobs",
     "cancel": "jobs",
     "explain": "diagnose",
-    "interfaces": "doctor",
+    "delete": "outputs",
 }
 """The module that has a command in its `COMMANDS`. A command that is not listed has a module with its own
 name."""

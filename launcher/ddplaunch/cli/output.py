@@ -21,12 +21,12 @@ from ddplaunch.errors import UsageError
 if TYPE_CHECKING:
     from ddplaunch.backends.job import Job
     from ddplaunch.report.live import StateView
-    from ddplaunch.report.paint import Paint
+    from ddplaunch.report.words import Paint
 
 
 def paint(stream: IO[str]) -> Paint:
-    """Return colours if it is a terminal and its user has not set NO_COLOR."""
-    from ddplaunch.report.paint import PLAIN, Paint
+    """Return colours for a terminal, unless its user has set NO_COLOR."""
+    from ddplaunch.report.words import PLAIN, Paint
 
     plain = not stream.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     return PLAIN if plain else Paint(on=True)

@@ -1,4 +1,4 @@
-"""`ddplaunch outputs`."""
+"""`ddplaunch outputs` and `ddplaunch delete`: what jobs have left."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ddplaunch import api
 from ddplaunch.agent.text.printable import printable
+from ddplaunch.agent.text.quantities import count
 from ddplaunch.cli import jobs, output
 from ddplaunch.cli import parser as arguments
 from ddplaunch.cli.parser import Command
-from ddplaunch.errors import ExitCode, UsageError
+from ddplaunch.errors import DdplaunchError, ExitCode, UsageError
 
 if TYPE_CHECKING:
+    from ddplaunch.backends.job import Job, Remains
     from ddplaunch.backends.outputs import Outputs
 
 _OUTPUTS_HELP = """
@@ -135,7 +137,7 @@ def _copy(found: Sequence[Outputs], to: Path) -> None:
             f"{error.filename or to} cannot be copied: {error.strerror}",
             hint="files copied so far were kept; make room, or name another folder",
         ) from error
-    sys.stderr.write(f"copied {len(files)} file{'s' if len(files) != 1 else ''} to {to}\n")
+    sys.stderr.write(f"copied {count(len(files), 'file')} to {to}\n")
 
 
 def _data(outputs: Outputs) -> dict[str, object]:
@@ -148,6 +150,168 @@ def _data(outputs: Outputs) -> dict[str, object]:
     }
 
 
+_DELETE_HELP = """
+Removes everything that a job has left behind: on this machine and on Slurm its folder, with its output and
+the files that its ranks wrote there; on Kubernetes its Job or JobSet and all objects made for it; everywhere
+the evidence that was kept. It shows what would be removed and asks before it does so. Without a terminal,
+where it cannot ask, it removes nothing unless you give --yes.
+
+Name the jobs, or choose them by --ended or --older; if you do both, a job must match both. A job that is
+still running is left alone, or with --cancel stopped first. Folders that ddplaunch did not make are never
+touched, no link is followed, and a folder of another user is refused.
+
+examples:
+  ddplaunch delete local://digits/3
+  ddplaunch delete slurm://1234 slurm://1235 --yes
+  ddplaunch delete --older 7d --to slurm
+  ddplaunch delete --ended --to kubernetes
+"""
+
+
+class _Doomed(NamedTuple):
+    job: Job
+    left: Remains
+
+
+def _add_delete_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "handles",
+        nargs="*",
+        metavar="HANDLE",
+        help="the jobs, as submit printed them, or their names: a name means the newest job that has it",
+    )
+    parser.add_argument("--ended", action="store_true", help="all jobs of the target that have ended")
+    parser.add_argument(
+        "--older",
+        type=arguments.seconds,
+        metavar="TIME",
+        help="only jobs that ended longer ago, such as 7d or 12h; those of the target where none is named",
+    )
+    parser.add_argument(
+        "--cancel", action="store_true", help="also jobs that have not ended: stop them first"
+    )
+    parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
+    default = "the profile's, else where the last job went, else local, this machine"
+    arguments.target(parser, "the scheduler whose jobs are meant, where none is named", default)
+
+
+def _delete(args: argparse.Namespace) -> int:
+    doomed = list(_doomed(args))
+    if not doomed:
+        sys.stderr.write("nothing to delete\n")
+        return ExitCode.SUCCEEDED
+    for each in doomed:
+        sys.stderr.write(_shown(each))
+    if not args.yes:
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise UsageError("nothing was deleted", hint="there is no terminal to ask on; use --yes")
+        sys.stderr.write(f"delete {_sum(doomed)}? [y/N] ")
+        sys.stderr.flush()
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            sys.stderr.write("nothing was deleted\n")
+            return ExitCode.CANCELLED
+    return _deleted(doomed)
+
+
+def _doomed(args: argparse.Namespace) -> Iterator[_Doomed]:
+    """Yield the jobs that are meant, with what would go. Raises UsageError for one that is named in vain."""
+    if not args.handles and not args.ended and args.older is None:
+        raise UsageError(
+            "name the jobs to delete",
+            hint="`ddplaunch list` shows all; --ended means all that have ended, --older 7d the old ones",
+        )
+    for job in _named(args) if args.handles else _chosen(args):
+        left = api.remains(job.handle)
+        if left is not None:
+            yield _Doomed(job, left)
+        elif args.handles:
+            raise UsageError(
+                f"{job.handle} was not started by ddplaunch, which deletes only what it made",
+                hint="nothing was deleted",
+            )
+
+
+def _named(args: argparse.Namespace) -> Iterator[Job]:
+    found = [api.status(jobs.named_job(text)) for text in dict.fromkeys(args.handles)]
+    for job in {job.handle: job for job in found}.values():
+        if not (job.state.ended or args.cancel):
+            raise UsageError(
+                f"{job.handle} has not ended; nothing was deleted",
+                hint="--cancel stops it first; `ddplaunch status` shows what it does",
+            )
+        if _is_old(job, args.older):
+            yield job
+        else:
+            sys.stderr.write(f"{job.handle} is not that old; not deleted\n")
+
+
+def _chosen(args: argparse.Namespace) -> Iterator[Job]:
+    """Yield all jobs of the target that have ended, or with --cancel all, and are old enough."""
+    sent = {each.handle for each in api.known()}
+    others = 0
+    for job in api.jobs(args.to or jobs.target_meant(args.profile)):
+        if (job.state.ended or args.cancel) and _is_old(job, args.older):
+            if job.handle in sent:
+                yield job
+            else:  # of a namespace that is shared, all jobs are listed
+                others += 1
+    if others:
+        sys.stderr.write(f"{others} more were not submitted from here, and stay unless you name them\n")
+
+
+def _is_old(job: Job, seconds: float | None) -> bool:
+    return seconds is None or time.time() - (job.ended or job.submitted) > seconds
+
+
+def _shown(doomed: _Doomed) -> str:
+    """Return a line on the job, and below it what would go."""
+    from ddplaunch.report.progress import headline
+
+    job, left = doomed
+    lines = [f"{job.handle}  {headline(job, time.time())}"]
+    lines += [f"    {printable(part)}" for part in left.parts]
+    if left.files:
+        lines.append(f"    {_files(left.files, left.size)}")
+    if left.outputs:
+        lines.append(f"    of these the ranks wrote {_files(left.outputs, left.outputs_size)}")
+    lines += [f"    {printable(text)}" for text in left.stays]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _files(number: int, size: int) -> str:
+    from ddplaunch.report.words import count
+    from ddplaunch.report.words import size as sized
+
+    return f"{count(number, 'file')}, {sized(size)}"
+
+
+def _sum(doomed: Sequence[_Doomed]) -> str:
+    from ddplaunch.report.words import count
+
+    files, size = (sum(getattr(each.left, name) for each in doomed) for name in ("files", "size"))
+    running = sum(not each.job.state.ended for each in doomed)
+    stopped = f", {running} of which must be stopped first" if running else ""
+    return f"{count(len(doomed), 'job')}{stopped}" + (f", with {_files(files, size)}" if files else "")
+
+
+def _deleted(doomed: Sequence[_Doomed]) -> int:
+    """Delete the jobs, and print the handle of each that is gone; return the first error's exit code."""
+    code: int = ExitCode.SUCCEEDED
+    for job, _ in doomed:
+        try:
+            if not job.state.ended:
+                sys.stderr.write(f"stopping {job.handle} …\n")
+                api.cancel(job.handle)
+            api.delete(job.handle)
+        except DdplaunchError as error:
+            sys.stderr.write(f"{error}\n")
+            code = code or error.exit_code
+        else:
+            print(job.handle, flush=True)
+    return code
+
+
 COMMANDS: Final = {
     "outputs": Command(_OUTPUTS_HELP, _add_outputs_arguments, _outputs),
+    "delete": Command(_DELETE_HELP, _add_delete_arguments, _delete),
 }

@@ -210,10 +210,6 @@ def port(text: str) -> int:
     return int(text)
 
 
-NEVER = 0.0
-"""Means `never`: every real time is longer."""
-
-
 def seconds(text: str) -> float:
     """Return the seconds in `text`, written as in a job file: `10s`, `2m`, `90`. Raises ArgumentTypeError."""
     from ddplaunch.agent.job_file.units import UnitError, parse_duration
@@ -225,8 +221,3 @@ def seconds(text: str) -> float:
     if value <= 0:
         raise argparse.ArgumentTypeError(f"{text!r}: wanted a time above 0")
     return value
-
-
-def seconds_or_never(text: str) -> float:
-    """Return the seconds in `text`, or NEVER for `never`. Raises ArgumentTypeError."""
-    return NEVER if text == "never" else seconds(text)

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from ddplaunch.agent import join
 from ddplaunch.agent.contract import OUTPUT_LOST, Exit, StopRequest
-from ddplaunch.agent.join import options
 from ddplaunch.agent.system import signals
 from ddplaunch.agent.system.processes import STOPPING
 from ddplaunch.agent.text import shell
@@ -165,7 +165,7 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--name",
         type=arguments.job_name,
-        default=options.JOB,
+        default=join.JOB,
         metavar="NAME",
         help="the job's name in `list` and in its handle (default: run)",
     )
@@ -178,7 +178,7 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--kill-after",
-        type=arguments.seconds_or_never,
+        type=join.or_never(arguments.seconds),
         default=None,
         metavar="TIME",
         help="end the command when no rank has done anything for this time, or `never` (default: after the "
@@ -189,13 +189,13 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="let processes that the command has started in the background go on after its end",
     )
-    options.add_prefix(parser)
+    join.add_prefix(parser)
     parser.add_argument(
         "--raw",
         action="store_true",
         help="give the command stdin, stdout and stderr as they are: nothing of its output is kept",
     )
-    options.add_arguments(parser, arguments.seconds)
+    join.add_arguments(parser, arguments.seconds)
     parser.add_argument(
         "command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the training command"
     )
@@ -222,7 +222,7 @@ def _run_supervised(args: argparse.Namespace, stops: Stops) -> int:
 
     command = args.command[1:] if args.command[:1] == ["--"] else args.command
     _refuse_file(command)
-    plan = adhoc(command, args.name, _watchdog(args))
+    plan = adhoc(command, args.name, join.watchdog(args.notice_after, args.kill_after))
     if args.keep_background:
         plan = dataclasses.replace(plan, job=dataclasses.replace(plan.job, keep_background=True))
     words = [] if args.prefix is None else ["--prefix" if args.prefix else "--no-prefix"]
@@ -360,8 +360,8 @@ def _run_plan(
 
 
 def _exec(command: Sequence[str]) -> int:
-    """Become the command. Returns a shell's exit code if that is not possible."""
-    from ddplaunch.agent.system import programs, signals
+    """Become the command. Returns a shell's exit code where that cannot be."""
+    from ddplaunch.agent.system import processes, signals
 
     signals.unblock()
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these
@@ -370,7 +370,7 @@ def _exec(command: Sequence[str]) -> int:
         os.execvp(command[0], list(command))  # noqa: S606 - the user's own words
     except OSError as error:
         _say(f"{command[0]} cannot be started: {error.strerror}")
-        return programs.refused(command[0], os.environ.get("PATH", os.defpath)) or programs.UNEXECUTABLE
+        return processes.refused(command[0], os.environ.get("PATH", os.defpath)) or processes.UNEXECUTABLE
 
 
 def _own_code(backend: LocalBackend, handle: Handle, plan: Plan, node: int, code: int) -> int | None:
@@ -412,17 +412,6 @@ def _note_other_nodes(command: list[str]) -> None:
 
 def _say(text: str) -> None:
     sys.stderr.write(f"ddplaunch: {text}\n")
-
-
-def _watchdog(args: argparse.Namespace) -> WatchdogPlan:
-    from ddplaunch.agent.contract import WatchdogPlan
-
-    chosen = {name: getattr(args, name) for name in ("notice_after", "kill_after")}
-    never = {"kill_after": None} if args.kill_after == arguments.NEVER else {}
-    patient = {"patient": True} if args.kill_after is None else {}
-    return WatchdogPlan(
-        **{name: value for name, value in chosen.items() if value is not None} | never | patient
-    )
 
 
 def _exit_code(code: int, bundle: Bundle | None, *, gate_passed: bool) -> int:

@@ -324,7 +324,7 @@ def load_command(args: argparse.Namespace) -> Commanded:
 
     Raises SpecError and UsageError.
     """
-    from ddplaunch.spec import smells, template
+    from ddplaunch.spec import load, template
     from ddplaunch.spec.load import COMMAND_LINE, changed, load_text
 
     if not args.command:
@@ -339,7 +339,7 @@ def load_command(args: argparse.Namespace) -> Commanded:
     values |= _limit(args) | ({} if "source" in named else _source(args, named))
     text = template.job_file_text(values)
     found = load_text(text.encode(), COMMAND_LINE, changes, its)
-    for note in smells.notes(*(each.env for each in found)):
+    for note in load.notes(*(each.env for each in found)):
         sys.stderr.write(f"note: {note}\n")
     if changes:
         text = template.job_file_text(changed(text.encode(), changes))

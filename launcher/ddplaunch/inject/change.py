@@ -1,4 +1,8 @@
-"""Puts gate and supervisor into a manifest or batch script, and takes them out again. Pure."""
+"""Puts gate and supervisor into a manifest or batch script, and takes them out again. Pure.
+
+A function for each kind of object tells which pods it starts; it raises UsageError for what it does not
+understand.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +10,176 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ddplaunch.agent.plan import Env
 from ddplaunch.errors import UsageError
-from ddplaunch.inject import Settings, document, kinds, pod, sbatch
+from ddplaunch.inject import Settings, document, pod, sbatch
 from ddplaunch.inject.document import Value
-from ddplaunch.inject.pod import Pods
+from ddplaunch.inject.pod import Pods, training_container
+
+INDEXED = "Indexed, by which each pod knows its number"
+"""What a Job's completionMode has to be."""
+_MASTERS = ("MASTER_ADDR", "PET_MASTER_ADDR", "PET_RDZV_ENDPOINT")
+_MASTER_WORDS = ("--master", "--rdzv-endpoint", "--rdzv_endpoint")
+
+
+def count(spec: Value) -> int:
+    """Return the number of pods in an Indexed Job's spec. Raises UsageError."""
+    wanted = "as many completions as pods at once: one pod for each node"
+    completions = spec.need("completions", wanted=wanted).number()
+    parallelism = spec.need("parallelism", wanted=wanted)
+    if parallelism.number() != completions:
+        raise parallelism.refused(f"{parallelism.text()} of {completions} completions", wanted)
+    return completions
+
+
+def has_master(pod: Value, container: str | None) -> bool:
+    """Whether the container is given node 0's address, in its environment or in torchrun's arguments."""
+    trains = training_container(pod, container)
+    env = trains.get("env")
+    names = [item.name() for item in env.items()] if env else []
+    lists = [value for key in ("command", "args") if (value := trains.get(key))]
+    words = [item.text() for value in lists for item in value.items()]
+    return any(name in _MASTERS for name in names) or any(word.startswith(_MASTER_WORDS) for word in words)
+
+
+def is_true(value: Value | None) -> bool:
+    """Whether the value is there and is true."""
+    return value is not None and value.text() == "true"
+
+
+def job_pods(document: Value, settings: Settings) -> list[Pods]:
+    """Return the pods of an Indexed Job: rank from the pod's index, master from the headless Service."""
+    spec = document.need("spec", wanted="a Job")
+    mode = spec.need("completionMode", wanted=f"completionMode: {INDEXED}")
+    if mode.text() != "Indexed":
+        raise mode.refused(mode.text(), INDEXED)
+    nodes = count(spec)
+    pod = spec.need("template", "spec", wanted="a pod")
+    named = pod.get("subdomain") and not is_true(pod.get("hostNetwork"))
+    if nodes > 1 and not named and not has_master(pod, settings.container):
+        raise pod.refused(
+            "nothing that names node 0",
+            "`subdomain`, with a headless Service of that name, or MASTER_ADDR",
+            "docs/how-to/run-on-many-nodes.md has a Job with its Service",
+        )
+    return [Pods(pod, [f"--nodes={nodes}"])]
+
+
+_ATTEMPT = "metadata.labels['jobset.sigs.k8s.io/restart-attempt']"
+
+
+def jobset_pods(document: Value, settings: Settings) -> list[Pods]:
+    """Return the pods of a JobSet with one Indexed Job: its controller names them and counts its restarts."""
+    spec = document.need("spec", wanted="a JobSet")
+    jobs = spec.need("replicatedJobs", wanted="one replicated job")
+    only = jobs.items()[0]
+    if len(jobs.items()) > 1:
+        names = ", ".join(item.name() for item in jobs.items())
+        raise jobs.refused(names, "one replicated job, whose pods are the nodes")
+    replicas = only.get("replicas")
+    if replicas and replicas.number() != 1:
+        raise replicas.refused(replicas.text(), "1: the nodes are pods of one Job")
+    job = only.need("template", "spec", wanted="a Job")
+    mode = job.get("completionMode")
+    if mode and mode.text() != "Indexed":
+        raise mode.refused(mode.text(), INDEXED)
+    nodes = count(job)
+    pod = job.need("template", "spec", wanted="a pod")
+    by_name = spec.get("network", "enableDNSHostnames")
+    unnamed = (by_name is not None and not is_true(by_name)) or is_true(pod.get("hostNetwork"))
+    if nodes > 1 and unnamed and not has_master(pod, settings.container):
+        raise pod.refused("nothing that names node 0", "names of the pods by JobSet, or MASTER_ADDR")
+    attempt = {"name": Env.ATTEMPT, "valueFrom": {"fieldRef": {"fieldPath": _ATTEMPT}}}
+    return [Pods(pod, [f"--nodes={nodes}"], env=[attempt])]
+
+
+_CONTAINER = "pytorch"
+_PYTORCH_MASTER, _PYTORCH_WORKER = "Master", "Worker"
+
+
+def pytorchjob_pods(document: Value, settings: Settings) -> list[Pods]:  # noqa: ARG001 - the operator names the container
+    """Return the pods of a training-operator v1 PyTorchJob, which sets RANK and MASTER_ADDR in each of them.
+
+    There WORLD_SIZE counts processes, not pods, so the number of nodes comes from the manifest.
+    """
+    spec = document.need("spec", wanted="a PyTorchJob")
+    elastic = spec.get("elasticPolicy")
+    if elastic:
+        raise elastic.refused("an elastic job", "a job of a fixed number of nodes")
+    replicas = spec.need("pytorchReplicaSpecs", wanted="Master and Worker")
+    parts = {str(key.value): value for key, value in replicas.entries()}
+    if _PYTORCH_MASTER not in parts or parts.keys() - {_PYTORCH_MASTER, _PYTORCH_WORKER}:
+        raise replicas.refused(
+            ", ".join(parts), f"{_PYTORCH_MASTER} and {_PYTORCH_WORKER}", "the master is node 0"
+        )
+    counts = {name: each.number() if (each := part.get("replicas")) else 1 for name, part in parts.items()}
+    if counts[_PYTORCH_MASTER] != 1:
+        raise parts[_PYTORCH_MASTER].refused(f"{counts[_PYTORCH_MASTER]} replicas", "one")
+    options = [f"--nodes={sum(counts.values())}", "--node-rank=$(RANK)"]
+    specs = [part.need("template", "spec", wanted="a pod") for part in parts.values()]
+    return [Pods(spec, options, _CONTAINER) for spec in specs]
+
+
+_VOLCANO_MASTER, _VOLCANO_WORKER = "master", "worker"
+_PLUGINS = "the plugin pytorch, or svc and env, by which the pods find one another"
+
+
+def volcano_pods(document: Value, settings: Settings) -> list[Pods]:  # noqa: ARG001 - as the other kinds
+    """Return the pods of a Volcano Job: rank and master from its plugin `pytorch`, or from `svc` and
+    `env`.
+    """
+    spec = document.need("spec", wanted="a Job of Volcano")
+    plugins = spec.need("plugins", wanted=_PLUGINS)
+    tasks = spec.need("tasks", wanted="tasks")
+    names = {str(key.value) for key, _ in plugins.entries()}
+    if "pytorch" in names:
+        return _by_pytorch(plugins, tasks)
+    if not {"svc", "env"} <= names:
+        raise plugins.refused(", ".join(sorted(names)) or "none", _PLUGINS)
+    if len(tasks.items()) > 1:
+        raise tasks.refused(
+            ", ".join(task.name() for task in tasks.items()),
+            "one task, whose pods are the nodes",
+            "with the plugin pytorch, two tasks: master and worker",
+        )
+    (task,) = tasks.items()
+    pod = task.need("template", "spec", wanted="a pod")
+    for key in ("hostname", "subdomain"):
+        own = pod.get(key)
+        if own:
+            raise own.refused(own.text(), f"no {key}, so that the plugin svc gives the pod its name")
+    job = document.need("metadata", "name", wanted="the Job's name").text()
+    master = f"{job}-{task.need('name', wanted='its name').text()}-0.{job}"
+    options = [f"--nodes={_replicas(task)}", "--node-rank=$(VC_TASK_INDEX)", f"--master={master}"]
+    return [Pods(pod, options)]
+
+
+def _by_pytorch(plugins: Value, tasks: Value) -> list[Pods]:
+    arguments = plugins.need("pytorch", wanted="the plugin")
+    if arguments.node.value:
+        words = [item.text() for item in arguments.items()]
+        if any(word.lstrip("-").startswith((_VOLCANO_MASTER, _VOLCANO_WORKER)) for word in words):
+            raise arguments.refused(" ".join(words), "tasks by the names that the plugin knows by itself")
+    names = [task.name() for task in tasks.items()]
+    if sorted(names) not in ([_VOLCANO_MASTER], [_VOLCANO_MASTER, _VOLCANO_WORKER]):
+        raise tasks.refused(", ".join(names), f"the tasks {_VOLCANO_MASTER} and {_VOLCANO_WORKER}")
+    counts = dict(zip(names, map(_replicas, tasks.items()), strict=True))
+    if counts[_VOLCANO_MASTER] != 1:
+        raise tasks.refused(f"{counts[_VOLCANO_MASTER]} replicas of {_VOLCANO_MASTER}", "one")
+    options = [f"--nodes={sum(counts.values())}", "--node-rank=$(RANK)"]
+    return [Pods(task.need("template", "spec", wanted="a pod"), options) for task in tasks.items()]
+
+
+def _replicas(task: Value) -> int:
+    replicas = task.get("replicas")
+    return replicas.number() if replicas else 1
+
 
 KINDS: dict[tuple[str, str], Callable[[Value, Settings], list[Pods]]] = {
-    ("batch/v1", "Job"): kinds.job_pods,
-    ("jobset.x-k8s.io/v1alpha2", "JobSet"): kinds.jobset_pods,
-    ("kubeflow.org/v1", "PyTorchJob"): kinds.pytorchjob_pods,
-    ("batch.volcano.sh/v1alpha1", "Job"): kinds.volcano_pods,
+    ("batch/v1", "Job"): job_pods,
+    ("jobset.x-k8s.io/v1alpha2", "JobSet"): jobset_pods,
+    ("kubeflow.org/v1", "PyTorchJob"): pytorchjob_pods,
+    ("batch.volcano.sh/v1alpha1", "Job"): volcano_pods,
 }
 """The function that finds the pods of an object, by the object's apiVersion and kind. Other kinds are
 refused."""
@@ -67,7 +231,7 @@ def inject(text: str, file: str, settings: Settings) -> Changed:
     changes = [
         edit
         for value in found
-        for pods in _kind(value)(value, settings)
+        for pods in KINDS[_key(value)](value, settings)
         for edit in pod.additions(text, pods, _name(value), settings)
     ]
     return _changed(document.apply(text, changes), found)
@@ -111,10 +275,6 @@ def _instead(value: Value) -> str:
 def _key(value: Value) -> tuple[str, str]:
     version, kind = value.get("apiVersion"), value.get("kind")
     return (version.text() if version else "", kind.text() if kind else "")
-
-
-def _kind(value: Value) -> Callable[[Value, Settings], list[Pods]]:
-    return KINDS[_key(value)]
 
 
 def _name(value: Value) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ddplaunch.agent.contract import Env, Files
+from ddplaunch.agent.plan import Env, Files
 from ddplaunch.errors import UsageError
 from ddplaunch.inject import Settings, document
 from ddplaunch.inject.document import Edit, Value, walk

@@ -1,4 +1,4 @@
-"""Finds what a training script runs: the modules that it imports, directly or not, and files that it names.
+"""Finds a folder's training script, and what one runs: modules that it imports, and files that it names.
 
 A module is looked for as Python would do it: in the script's folder, then where a job can add folders with
 PYTHONPATH. Nothing is imported or run. What is installed on the nodes does not matter.
@@ -13,7 +13,7 @@ import contextlib
 import itertools
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -322,3 +322,79 @@ def _exists(path: Path) -> bool:
         return path.exists()
     except (OSError, ValueError):
         return False
+
+
+_USUAL: Final = ("train.py", "main.py")
+_NO_SCRIPTS = re.compile(r"(setup|conftest|noxfile|test_.*|.*_test)\.py|[-.].*")
+_NO_FOLDERS = re.compile(r"[-._].*|tests?|venv|env|node_modules|build|dist|site-packages")
+_TRAINS = re.compile(
+    rb"\b(init_process_group|init_device_mesh|LOCAL_RANK|torchrun|Accelerator|Fabric|Trainer"
+    rb"|DistributedDataParallel|FullyShardedDataParallel|fully_shard|deepspeed\.initialize)\b"
+)
+"""What a script does that is started as ranks, by itself or by a framework."""
+_IS_RUN = re.compile(rb"^if __name__ *== *['\"]__main__['\"]", re.MULTILINE)
+_MOST_SCRIPT_BYTES = 5_000_000
+_MOST_SCRIPTS = 500
+
+
+class FoundScript(NamedTuple):
+    """The script that is meant; where that is not clear, None and the possible ones."""
+
+    script: Path | None
+    candidates: tuple[Path, ...] = ()
+
+
+def find_script(folder: Path) -> FoundScript:
+    """Return the training script of a folder.
+
+    It is train.py, main.py, the only one that is called like train_x.py, the only one that starts or uses a
+    process group, or the only one that can be run; else such a one in the folders below; else the only file.
+    """
+    here = _scripts(folder)
+    below = [
+        each for each in _that(_TRAINS, _below(folder)) if each.name in _USUAL or _IS_RUN.search(_text(each))
+    ]
+    training, runs = _that(_TRAINS, here), _that(_IS_RUN, here)
+    groups = [*_usual(here), training, [each for each in training if each in runs], runs]
+    groups += [*_usual(below), below, here]
+    script = next((group[0] for group in groups if len(group) == 1), None)
+    return FoundScript(script, () if script else tuple(runs or here or below))
+
+
+def _usual(scripts: list[Path]) -> list[list[Path]]:
+    named = [[each for each in scripts if each.name == name] for name in _USUAL]
+    return [*named, [each for each in scripts if each.name.startswith("train")]]
+
+
+def _that(question: re.Pattern[bytes], files: Iterable[Path]) -> list[Path]:
+    return [each for each in files if question.search(_text(each))]
+
+
+def _text(file: Path) -> bytes:
+    try:
+        with file.open("rb") as stream:
+            return stream.read(_MOST_SCRIPT_BYTES)
+    except OSError:
+        return b""
+
+
+def _scripts(folder: Path) -> list[Path]:
+    try:
+        files = sorted(folder.glob("*.py"))
+    except OSError:
+        return []
+    return [path for path in files if path.is_file() and not _NO_SCRIPTS.fullmatch(path.name)]
+
+
+def _below(folder: Path) -> list[Path]:
+    """Return the scripts in the folders below, two levels deep."""
+    found: list[Path] = []
+    for pattern in ("*/", "*/*/"):
+        try:
+            folders = sorted(folder.glob(pattern))
+        except OSError:
+            continue
+        for each in folders:
+            if not any(_NO_FOLDERS.fullmatch(part) for part in each.relative_to(folder).parts):
+                found += _scripts(each)
+    return found[:_MOST_SCRIPTS]

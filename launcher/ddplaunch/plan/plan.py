@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, TypeVar
 
-from ddplaunch.agent.contract import JobPlan, NotifyPlan, WatchdogPlan
 from ddplaunch.agent.job_file import plan as job_file
+from ddplaunch.agent.plan import JobPlan, NotifyPlan, WatchdogPlan
 from ddplaunch.errors import SourceTooLargeError, UsageError
 from ddplaunch.plan import local, source
 from ddplaunch.plan.source import SourceFile
@@ -189,9 +189,9 @@ def adhoc(argv: Sequence[str], name: str, watchdog: WatchdogPlan | None = None) 
 def _starter_words(spec: JobSpec, starter: Sequence[str]) -> list[str]:
     """Return the words, before the user's command, that start ranks with keepers: mpirun's or srun's.
 
-    They run only on node 0, start `nproc_per_node` ranks on every node, in the order of the nodes, and
-    contain the placeholders of `contract.JobPlan`. mpirun's flags are known only here. `starter` is what a
-    target uses instead of mpirun to start the ranks.
+    They run on node 0 alone, put `nproc_per_node` ranks on every node, in the order of the nodes, and have
+    placeholders of `JobPlan`. Only here mpirun's flags are known. `starter` is what a target starts
+    the ranks with in place of mpirun.
 
     They give the number of ranks and nothing else: every MPI spells mappings, bindings and transports
     differently, and these are set by its variables (agent/supervisor/launch_options.py, or the job file's

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ddplaunch.agent.contract import Env, NodeEvidence, RankEvidence, WatchdogPlan
+from ddplaunch.agent.contract import Env, RankEvidence, WatchdogPlan
 from ddplaunch.agent.diagnosis import verdict_text
 from ddplaunch.agent.supervisor import rank_evidence
 from ddplaunch.agent.supervisor.collector import Collector, Look
@@ -142,7 +142,8 @@ class Watch:
                 evidence = collector.collect(list(tracker.ranks), tracker.phase, look, None, [])
                 judged = alone.judge_hang(evidence)
                 if judged is not None:
-                    self._found += [*verdict_text.block(judged[1], True), *_stacks(evidence)]
+                    self._found += verdict_text.block(judged[1], True)
+                    self._found += [line for rank in evidence.ranks for line in _stack(rank)]
                     self._end_children(tracker)
                     return
 
@@ -184,10 +185,6 @@ class Watch:
 def _started(pid: int) -> int:
     stat = proc.stat(pid)
     return stat.started if stat is not None else 0
-
-
-def _stacks(evidence: NodeEvidence) -> list[str]:
-    return [line for rank in evidence.ranks for line in _stack(rank)]
 
 
 def _stack(rank: RankEvidence) -> list[str]:

@@ -11,7 +11,7 @@ import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from ddplaunch.agent.contract import SOURCE_TIME
+from ddplaunch.agent.plan import SOURCE_TIME
 from ddplaunch.errors import SourceTooLargeError
 from ddplaunch.plan.source import LIMIT, SourceFile
 

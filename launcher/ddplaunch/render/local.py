@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 
-from ddplaunch.agent.contract import Files, JobPlan, codec
+from ddplaunch.agent.plan import Files, JobPlan, codec
+from ddplaunch.agent.text.quantities import count
 from ddplaunch.plan.plan import Plan
 from ddplaunch.plan.source import LOCAL_LIMIT
+from ddplaunch.render import Rendered, RenderedFile
 from ddplaunch.render.archive import agent_archive, source_archive
-from ddplaunch.render.rendered import Rendered, RenderedFile
 
 SCRIPT = "run.sh"
 
@@ -44,5 +45,4 @@ def render(plan: Plan, *, gate_only: bool = False) -> Rendered:
 
 
 def _title(job: JobPlan) -> str:
-    nodes = "1 node" if job.nodes == 1 else f"{job.nodes} nodes"
-    return f"{job.job}, {nodes} x {job.nproc_per_node}" if job.nproc_per_node else job.job
+    return f"{job.job}, {count(job.nodes, 'node')} x {job.nproc_per_node}" if job.nproc_per_node else job.job

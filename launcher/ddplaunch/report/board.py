@@ -10,8 +10,7 @@ from typing import NamedTuple
 from ddplaunch.agent.contract import JobPace, Phase, Verdict
 from ddplaunch.agent.text.printable import printable
 from ddplaunch.backends.job import Job, State
-from ddplaunch.report import progress
-from ddplaunch.report.diagnosis import known_verdicts
+from ddplaunch.report import known_verdicts, progress
 from ddplaunch.report.words import clock, count, duration, some, sweep_text
 
 _MATTERS = 0.1

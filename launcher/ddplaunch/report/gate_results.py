@@ -10,8 +10,7 @@ from ddplaunch.agent.contract import Bundle, CheckIn, MeshResult, Status
 from ddplaunch.agent.diagnosis.gate import paths
 from ddplaunch.agent.system import phrases
 from ddplaunch.agent.text.printable import printable
-from ddplaunch.report.paint import PLAIN, Paint
-from ddplaunch.report.words import and_more, count, size, some
+from ddplaunch.report.words import PLAIN, Paint, and_more, count, size, some
 
 _SINGLE = 16
 """Up to this many nodes, each one has its own row."""

@@ -14,9 +14,8 @@ from markupsafe import Markup
 
 from ddplaunch.agent.system import phrases
 from ddplaunch.agent.text.printable import printable
-from ddplaunch.report import fact_sources, gate_results, rank_table, sentence, sources, words
-from ddplaunch.report.diagnosis import Diagnosis
-from ddplaunch.report.scene import Scene, make_pictures
+from ddplaunch.report import Diagnosis, gate_results, rank_table, sentence, sources, words
+from ddplaunch.report.pictures import Scene, make_pictures
 from ddplaunch.report.verdict import culprits, node_names
 
 _STACKS = 64
@@ -54,7 +53,6 @@ def page(diagnosis: Diagnosis, otherwise: str = "no verdict") -> str:
         spots=sources.spots(scene),
         pieces=sentence.pieces,
         sources=sources.sources(scene),
-        fact_sources=fact_sources.of(view, verdicts[0]) if view and verdicts else {},
         unseen=sources.unseen(scene),
         stacks=rank_table.groups(view, at_fault)[:_STACKS] if view else [],
         merged=rank_table.merged(view, at_fault) if view else [],

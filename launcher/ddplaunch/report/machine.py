@@ -14,8 +14,7 @@ from ddplaunch.agent.contract import JobStatus, Status, Verdict, codec
 from ddplaunch.agent.contract.words import Where
 from ddplaunch.agent.diagnosis.run import pace
 from ddplaunch.backends.job import Earlier, Job, State
-from ddplaunch.report import gate_results, verdict
-from ddplaunch.report.diagnosis import Diagnosis, known_verdicts
+from ddplaunch.report import Diagnosis, gate_results, known_verdicts, verdict
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 ID: Final = "urn:ddplaunch:diagnosis:v1"
@@ -168,8 +167,9 @@ def _failed_attempts(status: JobStatus | None) -> list[dict[str, Any]]:
 
 
 def verdicts_data(verdicts: Sequence[Verdict]) -> list[VerdictData]:
-    """Return the verdicts as people read them, without what their sentences were made from."""
-    return [codec.dump(replace(each, template=None, machines=None)) for each in verdicts]
+    """The verdicts as people read them: what their sentences were made of is left out."""
+    bare = (replace(each.written(), text=None, sources=None, machines=None) for each in verdicts)
+    return [codec.dump(each) for each in bare]
 
 
 def doctor_data(diagnosis: Diagnosis) -> dict[str, Any]:

@@ -9,9 +9,8 @@ from __future__ import annotations
 import re
 
 from ddplaunch.agent.text.printable import printable
-from ddplaunch.report import sources
-from ddplaunch.report.diagnosis import Diagnosis
-from ddplaunch.report.scene import Scene
+from ddplaunch.report import Diagnosis, sources
+from ddplaunch.report.pictures import Scene
 from ddplaunch.report.sources import Spot
 from ddplaunch.report.verdict import culprits, node_names, without_verdict
 from ddplaunch.report.words import duration, some

@@ -1,16 +1,12 @@
-"""Splits a verdict's sentence at its mentions of the culprits, so that a page can set them off. Pure."""
+"""Splits a verdict's sentence at the culprits in it, so that a page can set them off. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from ddplaunch.agent.contract import Verdict
-from ddplaunch.agent.system import subjects
-from ddplaunch.agent.text import mentions
+from ddplaunch.agent.text.saying import Subject, spelled_parts
 
-_EDGE = "\0"
-"""Both ends of a mention while all are spelled out: no printable text has it."""
 _MOST = 64
 """The most culprits that are set off one by one."""
 
@@ -22,20 +18,23 @@ class Piece(NamedTuple):
     culprit: bool
 
 
-def pieces(verdict: Verdict, names: Sequence[str] = ()) -> list[Piece]:
-    """Return the sentence in pieces, which together are the sentence. `names`: of the job's nodes."""
-    marked: str = verdict.wording
-    for mention in _mentions(verdict, names):
-        marked = marked.replace(mention, f"{_EDGE}{mention}{_EDGE}")
-    parts = mentions.filled(marked, verdict.machines or {}).split(_EDGE)
-    return [Piece(part, number % 2 == 1) for number, part in enumerate(parts) if part]
+def pieces(verdict: Verdict) -> list[Piece]:
+    """Return the sentence in pieces, which together are the sentence."""
+    found: list[Piece] = []
+    for part, shown in zip(verdict.text, spelled_parts(verdict.text, verdict.machines), strict=True):
+        culprit = isinstance(part, Subject) and _is_culprit(verdict, part)
+        if found and not culprit and not found[-1].culprit:
+            found[-1] = Piece(found[-1].text + shown, False)
+        else:
+            found.append(Piece(shown, culprit))
+    return found
 
 
-def _mentions(verdict: Verdict, names: Sequence[str]) -> set[str]:
-    """Return how the sentence may mention the culprits: all of them, or one."""
-    if verdict.ranks:
-        return {
-            subjects.ranks(ranks) for ranks in (verdict.ranks, *([each] for each in verdict.ranks[:_MOST]))
-        }
-    several = [verdict.nodes, *([each] for each in verdict.nodes[:_MOST])]
-    return {subjects.nodes(nodes, known) for nodes in several if nodes for known in (names, ())}
+def _is_culprit(verdict: Verdict, subject: Subject) -> bool:
+    """Whether the subject is all of the culprits, or one."""
+    noun, culprits = ("rank", verdict.ranks) if verdict.ranks else ("node", verdict.nodes)
+    if subject.noun != noun or any(part.address for part in subject.parts):
+        return False
+    if subject.count == 1:
+        return next(subject.numbers) in culprits[:_MOST]
+    return subject.count == len(culprits) and list(subject.numbers) == sorted(culprits)

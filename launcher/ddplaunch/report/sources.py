@@ -10,8 +10,7 @@ from ddplaunch.agent.diagnosis.run import stacks
 from ddplaunch.agent.diagnosis.run.unseen import unexplained
 from ddplaunch.agent.diagnosis.run.view import ENDED, IN_COLLECTIVE, IN_INIT, IN_MPI, JobView
 from ddplaunch.agent.system import phrases
-from ddplaunch.report.pictures import calls
-from ddplaunch.report.scene import Scene
+from ddplaunch.report.pictures import Scene, calls
 from ddplaunch.report.verdict import missing
 from ddplaunch.report.words import count, some
 

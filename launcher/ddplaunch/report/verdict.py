@@ -15,9 +15,8 @@ from ddplaunch.agent.diagnosis.run.view import ELSEWHERE, JobView
 from ddplaunch.agent.system import phrases
 from ddplaunch.agent.text.printable import printable
 from ddplaunch.backends.job import PROCESS, State
-from ddplaunch.report.diagnosis import Diagnosis
-from ddplaunch.report.paint import PLAIN, Paint
-from ddplaunch.report.words import and_more, clock, count, duration, some
+from ddplaunch.report import Diagnosis
+from ddplaunch.report.words import PLAIN, Paint, and_more, clock, count, duration, some
 
 _NARROWEST = 60
 _LABEL = 12

@@ -14,8 +14,8 @@ from pydantic import ConfigDict, Field, PrivateAttr, ValidationError, create_mod
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from ddplaunch import targets
-from ddplaunch.agent.contract import CHECKS, Occasion
 from ddplaunch.agent.job_file import rules
+from ddplaunch.agent.plan import CHECKS, Occasion, WatchdogPlan
 from ddplaunch.errors import UsageError
 from ddplaunch.spec.fields import (
     AbsolutePath,
@@ -260,7 +260,7 @@ class Watchdog(Section):
     """Limits for a job that makes no progress: when that is reported, and when the job is ended."""
 
     notice_after: Seconds = Field(
-        default=10.0,
+        default=WatchdogPlan.notice_after,
         description="Time without any progress on any rank until the notice with the verdict; 10s, "
         "because a notice harms nobody.",
     )

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ddplaunch.agent.text.printable import printable
+from ddplaunch.agent.text.quantities import count
 from ddplaunch.errors import DdplaunchError, ExitCode
 
 MAX_SHOWN = 100
@@ -72,9 +73,8 @@ class SpecError(DdplaunchError):
 
 def describe(problems: Sequence[Problem]) -> str:
     """Return all problems as text: how many in which file, a blank line, then each with its hint below it."""
-    count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
     files = " and ".join(dict.fromkeys(each.file for each in problems))
-    lines = [f"{count} in {_shown(files)}", "", *map(str, problems[:MAX_SHOWN])]
+    lines = [f"{count(len(problems), 'problem')} in {_shown(files)}", "", *map(str, problems[:MAX_SHOWN])]
     if len(problems) > MAX_SHOWN:
         lines.append(f"… and {len(problems) - MAX_SHOWN} more")
     return "\n".join(lines)

@@ -194,7 +194,7 @@ def text(
     Without a command, that line waits to be filled in, and `validate` says so. *kept*: remarks on what the
     code names and `source` leaves out.
     """
-    from ddplaunch.agent.contract import CHECKS
+    from ddplaunch.agent.plan import CHECKS
 
     carried = _block("source", source) if source else "#source: [train.py]"
     remarks = "".join(f"\n#   {remark}" for remark in kept)

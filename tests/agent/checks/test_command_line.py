@@ -36,8 +36,7 @@ from ddplaunch.agent.checks.command_line import starts
         ("srun -N2 --ntasks-per-node=1 bash run.sh", "srun, bash, run.sh"),
     ],
 )
-def test_wrappers_and_launchers_lead_to_the_script(line: str, expected: str) -> None:
-    """Each program on the way must be there, and what the last of them reads."""
+def test_each_program_on_the_way_to_the_script_must_be_there(line: str, expected: str) -> None:
     assert expected == ", ".join(start.word for start in starts(line.split()))
 
 
@@ -61,6 +60,6 @@ def test_wrappers_and_launchers_lead_to_the_script(line: str, expected: str) -> 
         ("", ""),
     ],
 )
-def test_what_is_not_certain_is_left_alone(line: str, expected: str) -> None:
+def test_a_command_line_that_is_not_understood_is_not_judged(line: str, expected: str) -> None:
     """An inline script, an unknown option or another PATH: the next word may be anything."""
     assert expected == ", ".join(start.word for start in starts(line.split()))

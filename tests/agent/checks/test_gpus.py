@@ -31,7 +31,9 @@ FIRST = "GPU 0 has 127.0 GiB of 140.4 GiB held by pid 1328667 (/usr/local/bin/py
         (2, ["nvidia3"], Status.UNKNOWN, ""),
     ],
 )
-def test_devices(tmp_path: Path, wanted: int | None, files: list[str], status: str, code: str) -> None:
+def test_fewer_gpus_than_ranks_is_a_fault_only_where_there_are_none(
+    tmp_path: Path, wanted: int | None, files: list[str], status: str, code: str
+) -> None:
     """None at all is a fault; fewer than asked for may be one card that several ranks share."""
     for name in files:
         path = tmp_path / "dev" / name
@@ -70,7 +72,9 @@ def checked(
         ),
     ],
 )
-def test_a_gpu_that_somebody_else_holds(tmp_path: Path, visible: str, ranks: int, said: str) -> None:
+def test_a_gpu_that_another_process_holds_counts_if_a_rank_will_use_it(
+    tmp_path: Path, visible: str, ranks: int, said: str
+) -> None:
     """It counts if a rank will use it; what is left of a process that has ended does not."""
     result = checked(tmp_path, H200_BUSY, ranks=ranks, CUDA_VISIBLE_DEVICES=visible)
 
@@ -81,8 +85,9 @@ def test_a_gpu_that_somebody_else_holds(tmp_path: Path, visible: str, ranks: int
 
 
 @pytest.mark.parametrize(("rights", "count"), [((1, 2), 8), ((1, 2, 21, 22), None)])
-def test_parts_of_a_gpu_are_not_counted(tmp_path: Path, rights: tuple[int, ...], count: int | None) -> None:
-    """A node may be given several of one GPU, and is as good as one with as many of several."""
+def test_a_node_with_one_part_of_a_gpu_is_as_good_as_one_with_several(
+    tmp_path: Path, rights: tuple[int, ...], count: int | None
+) -> None:
     folder = tmp_path / "dev/nvidia-caps"
     folder.mkdir(parents=True)
     for number in rights:
@@ -91,13 +96,11 @@ def test_parts_of_a_gpu_are_not_counted(tmp_path: Path, rights: tuple[int, ...],
     assert count == checked(tmp_path, H200_BUSY, wanted=None, ranks=1).facts["count"]
 
 
-def test_who_asks_for_no_gpus_is_told_only(tmp_path: Path) -> None:
-    """A job that names none may share one."""
+def test_a_job_that_asks_for_no_gpus_may_share_one(tmp_path: Path) -> None:
     assert Status.UNKNOWN == checked(tmp_path, H200_BUSY, wanted=None).status
 
 
-def test_the_holder_is_described_where_it_is_seen(tmp_path: Path) -> None:
-    """By what it runs, whose it is, and of which job it is."""
+def test_a_holder_is_described_by_command_user_and_job(tmp_path: Path) -> None:
     env = {**os.environ, "SLURM_JOB_ID": "770"}
     words = [sys.executable, "-c", "input()"]
     with subprocess.Popen(words, stdin=subprocess.PIPE, env=env) as other:
@@ -109,14 +112,14 @@ def test_the_holder_is_described_where_it_is_seen(tmp_path: Path) -> None:
     assert result.observed.endswith(", Slurm job 770)")
 
 
-def test_a_number_that_means_another_process_here(tmp_path: Path) -> None:
+def test_a_pid_that_is_another_process_here_is_not_described(tmp_path: Path) -> None:
     """This very one is no /usr/local/bin/tritonserver."""
     text = H200_BUSY.replace("1328667, /usr/local/bin/python3.10", f"{os.getpid()}, /usr/bin/tritonserver")
 
     assert f"held by pid {os.getpid()} (/usr/bin/tritonserver)" in checked(tmp_path, text).observed
 
 
-def test_models_are_for_the_hub_to_compare(tmp_path: Path) -> None:
+def test_the_models_of_the_gpus_are_facts_for_the_hub(tmp_path: Path) -> None:
     """Two kinds in one machine are both there; what is not told of memory is nobody's."""
     result = checked(tmp_path, A100_MIXED, ranks=3)
 
@@ -127,8 +130,7 @@ def test_models_are_for_the_hub_to_compare(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "tool", ["#!/bin/sh\nexit 9\n", "#!/bin/sh\necho No devices were found\n", "no program"]
 )
-def test_a_driver_that_does_not_answer(tmp_path: Path, tool: str) -> None:
-    """Nothing is known then, and nothing held against the job."""
+def test_a_driver_that_does_not_answer_is_not_held_against_the_job(tmp_path: Path, tool: str) -> None:
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev/nvidia0").touch()
     path = install(tmp_path / "bin", H200_BUSY)
@@ -158,8 +160,9 @@ def check(root: Path, command: list[str], env: dict[str, str], wanted: int | Non
         (["--rdzv-backend", "nccl", "--backend", "mpi", "--backend-nccl"], {}, ""),
     ],
 )
-def test_nccl_without_a_gpu(tmp_path: Path, command: list[str], env: dict[str, str], said: str) -> None:
-    """It fails where the job's own words say so, and they are quoted; with a device it does not."""
+def test_a_job_that_asks_for_nccl_without_a_gpu_fails_with_its_own_words(
+    tmp_path: Path, command: list[str], env: dict[str, str], said: str
+) -> None:
     result = check(tmp_path, command, env)
 
     assert (Status.FAIL, "backend-unfit") == (result.status, result.code) if said else result.code == ""
@@ -169,13 +172,11 @@ def test_nccl_without_a_gpu(tmp_path: Path, command: list[str], env: dict[str, s
     assert Status.PASS == check(tmp_path, command, env).status
 
 
-def test_gpus_that_are_missing_are_the_gpus_matter(tmp_path: Path) -> None:
-    """A job that asks for some is told by that check that there are none."""
+def test_nccl_is_no_matter_where_gpus_that_were_asked_for_are_missing(tmp_path: Path) -> None:
     assert Status.PASS == check(tmp_path, ["--backend", "nccl"], {}, wanted=1).status
 
 
-def test_gloo_beside_gpus_is_odd(tmp_path: Path) -> None:
-    """It trains, slowly."""
+def test_gloo_beside_gpus_is_a_warning(tmp_path: Path) -> None:
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev" / "nvidia0").touch()
     result = check(tmp_path, ["--backend", "gloo"], {}, wanted=1)

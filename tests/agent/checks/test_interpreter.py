@@ -23,8 +23,7 @@ def check(folder: Path, **changes: Any) -> CheckResult:
     return interpreter.check_interpreter(make_context(folder, **{"python": sys.executable, **changes}))
 
 
-def test_a_torch_without_torchrun(tmp_path: Path) -> None:
-    """A torch that was built without distributed cannot run the job."""
+def test_a_torch_that_was_built_without_distributed_cannot_run_the_job(tmp_path: Path) -> None:
     environment = lay_torch(tmp_path, "__version__ = '2.15.0'\n")
     (tmp_path / "torch" / "distributed" / "run.py").unlink()
     (tmp_path / "train.py").touch()
@@ -61,8 +60,9 @@ def test_the_script_is_looked_for_where_it_will_run(tmp_path: Path, command: lis
     ("command", "there"),
     [(["train.py"], True), (["-m", "pkg.train"], True), (["lost.py"], False), (["-m", "lost"], False)],
 )
-def test_what_travels_with_the_job_is_there(tmp_path: Path, command: list[str], there: bool) -> None:
-    """Before the source is unpacked, what is in its archive counts."""
+def test_a_script_in_the_archive_that_travels_counts_as_there(
+    tmp_path: Path, command: list[str], there: bool
+) -> None:
     with tarfile.open(tmp_path / Files.SOURCE, "w") as archive:
         for name in ("train.py", "pkg/train.py"):
             archive.addfile(tarfile.TarInfo(name), io.BytesIO())
@@ -78,8 +78,7 @@ def test_a_node_without_the_folder_of_the_job_file_is_named(tmp_path: Path) -> N
     assert "submit from a folder that all nodes share, or list the code under `source`" in lost.hint
 
 
-def test_the_unpacked_source_is_the_workdir(tmp_path: Path) -> None:
-    """Without a workdir the ranks start where the source was unpacked."""
+def test_without_a_workdir_the_unpacked_source_is_the_workdir(tmp_path: Path) -> None:
     (tmp_path / "unpacked").mkdir()
     (tmp_path / "unpacked" / "train.py").touch()
     environment = {**os.environ, Env.SOURCE: str(tmp_path / "unpacked")}
@@ -87,8 +86,7 @@ def test_the_unpacked_source_is_the_workdir(tmp_path: Path) -> None:
     assert check(tmp_path, workdir=None, environment=environment).status == Status.PASS
 
 
-def test_the_jobs_own_path_counts(tmp_path: Path) -> None:
-    """A PATH in the job's `env` is where its Python is looked for."""
+def test_a_path_in_the_jobs_env_is_where_its_python_is_looked_for(tmp_path: Path) -> None:
     (tmp_path / "python3").symlink_to(sys.executable)
     (tmp_path / "train.py").touch()
 
@@ -97,8 +95,7 @@ def test_the_jobs_own_path_counts(tmp_path: Path) -> None:
     assert (result.observed, result.facts) == ("no python3 on PATH", {"looked_in": "/nowhere"})
 
 
-def test_an_interpreter_that_cannot_start(tmp_path: Path) -> None:
-    """What a broken interpreter says is passed on."""
+def test_what_a_broken_interpreter_says_is_passed_on(tmp_path: Path) -> None:
     broken = tmp_path / "python3"
     broken.write_text("#!/bin/sh\necho 'error while loading shared libraries: libfoo.so' >&2\nexit 127\n")
     broken.chmod(0o755)
@@ -108,7 +105,7 @@ def test_an_interpreter_that_cannot_start(tmp_path: Path) -> None:
     assert "libfoo.so" in result.observed
 
 
-def test_an_interpreter_that_is_killed_from_outside(tmp_path: Path) -> None:
+def test_an_interpreter_that_is_killed_from_outside_is_not_accused(tmp_path: Path) -> None:
     """It says nothing of the interpreter: the scheduler may be ending this node's part of the job."""
     killed = tmp_path / "python3"
     killed.write_text("#!/bin/sh\nkill -KILL $$\n")
@@ -119,7 +116,7 @@ def test_an_interpreter_that_is_killed_from_outside(tmp_path: Path) -> None:
     assert (result.status, result.observed) == (Status.UNKNOWN, f"{killed} was killed by SIGKILL")
 
 
-def test_an_interpreter_that_is_too_old(tmp_path: Path) -> None:
+def test_a_python_below_3_9_is_told_by_its_own_version(tmp_path: Path) -> None:
     """A Python below 3.9 is told by its own version. It is one of ours, which says that it is 3.8."""
     old = tmp_path / "python3"
     script = f'#!/bin/sh\n"{sys.executable}" "$@" | sed \'s/"python": "[0-9.]*"/"python": "3.8.18"/\'\n'
@@ -132,7 +129,9 @@ def test_an_interpreter_that_is_too_old(tmp_path: Path) -> None:
     assert result.wanted == "Python >= 3.9"
 
 
-def test_a_command_of_the_users_own(tmp_path: Path) -> None:
+def test_a_command_of_the_users_own_needs_its_program_and_the_python_of_its_first_line(
+    tmp_path: Path,
+) -> None:
     """`ddplaunch run -- PROGRAM` needs the program; its Python is the one in its first line."""
     program = tmp_path / "torchrun"
     program.write_text(f"#!{sys.executable}\n")
@@ -152,7 +151,6 @@ def own(folder: Path, *command: str) -> CheckResult:
 
 
 def test_the_script_of_a_shell_is_looked_for(tmp_path: Path) -> None:
-    """A shell that finds no script ends with 127 long after the gate."""
     lost = own(tmp_path, "bash", "run.sh")
     assert (Status.FAIL, f"no run.sh in {tmp_path}") == (lost.status, lost.observed)
     lost = check(tmp_path, launch=["{python}", "--no-python"], command=["nice", "bash", "run.sh"])
@@ -163,7 +161,6 @@ def test_the_script_of_a_shell_is_looked_for(tmp_path: Path) -> None:
 
 
 def test_a_script_that_travels_with_the_job_is_found_behind_its_shell(tmp_path: Path) -> None:
-    """The source is unpacked only after the gate."""
     with tarfile.open(tmp_path / Files.SOURCE, "w") as archive:
         archive.addfile(tarfile.TarInfo("run.sh"), io.BytesIO())
     shell = {"launch": ["{python}", "--no-python"], "workdir": None}
@@ -173,8 +170,9 @@ def test_a_script_that_travels_with_the_job_is_found_behind_its_shell(tmp_path: 
 
 
 @pytest.mark.parametrize(("launch", "speaks"), [(["{python}"], True), ([], False)])
-def test_hints_speak_of_the_job_file_if_there_is_one(tmp_path: Path, launch: list[str], speaks: bool) -> None:
-    """Behind `ddplaunch run --` stands a command line: it has no `source:`, `workdir:` and `python:`."""
+def test_hints_speak_of_a_job_file_only_where_there_is_one(
+    tmp_path: Path, launch: list[str], speaks: bool
+) -> None:
     lost = check(tmp_path, launch=launch, command=["bash", "lost.sh"])
     no_python = check(tmp_path, launch=launch, command=["bash"], python="lost", env={"PATH": "/usr/bin"})
 
@@ -182,7 +180,9 @@ def test_hints_speak_of_the_job_file_if_there_is_one(tmp_path: Path, launch: lis
     assert [speaks, speaks] == ["`workdir:`" in lost.hint, "`python:`" in no_python.hint]
 
 
-def test_a_program_that_is_not_on_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_lies_beside_our_own_python_is_hinted_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In an environment that is not active, torchrun lies beside the Python that runs ddplaunch."""
     (tmp_path / "torchrun").touch(0o755)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
@@ -194,8 +194,7 @@ def test_a_program_that_is_not_on_the_path(tmp_path: Path, monkeypatch: pytest.M
     assert "name it with its full path" == nowhere.hint
 
 
-def test_the_folder_was_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Programs that start in it fail in ways that name anything else."""
+def test_a_workdir_that_was_removed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
@@ -205,7 +204,7 @@ def test_the_folder_was_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert "the current folder is gone: No such file or directory" == result.observed
 
 
-def test_bash_finds_scripts_on_the_path(tmp_path: Path) -> None:
+def test_a_script_without_a_slash_is_looked_for_on_path_too(tmp_path: Path) -> None:
     """A name without a slash that is not in the workdir is looked for on PATH."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "common.sh").touch()
@@ -230,10 +229,9 @@ def test_bash_finds_scripts_on_the_path(tmp_path: Path) -> None:
         ("#!/usr/bin/env nosuch\n", 0o755, "the first line of ./run.sh names 'nosuch', which is not there"),
     ],
 )
-def test_a_program_that_the_kernel_will_not_start(
+def test_a_program_without_run_bit_or_interpreter_is_named(
     tmp_path: Path, text: str, mode: int, expected: str
 ) -> None:
-    """Its run bit and the interpreter of its first line count."""
     (tmp_path / "run.sh").write_bytes(text.encode())
     (tmp_path / "run.sh").chmod(mode)
     result = check(tmp_path, launch=["{python}", "--no-python"], command=["./run.sh"])
@@ -241,8 +239,7 @@ def test_a_program_that_the_kernel_will_not_start(
     assert (expected or Status.PASS) == (result.observed if expected else result.status)
 
 
-def test_a_module_behind_a_launcher_of_the_users_own(tmp_path: Path) -> None:
-    """The Python that was asked knows its modules; another's are not judged."""
+def test_a_module_behind_another_launcher_is_not_judged_by_another_python(tmp_path: Path) -> None:
     (tmp_path / "train.py").touch()
 
     assert Status.PASS == own(tmp_path, sys.executable, "-m", "train").status
@@ -250,7 +247,7 @@ def test_a_module_behind_a_launcher_of_the_users_own(tmp_path: Path) -> None:
     assert Status.PASS == own(tmp_path, "env", sys.executable, "-m", "lost").status
 
 
-def test_both_checks_ask_once(tmp_path: Path) -> None:
+def test_interpreter_and_versions_are_asked_of_one_child(tmp_path: Path) -> None:
     """Interpreter and versions come from the same child: starting Python costs more than all the rest."""
     counter = tmp_path / "python3"
     counter.write_text(f'#!/bin/sh\necho >> "{tmp_path}/asked"\nexec "{sys.executable}" "$@"\n')
@@ -268,8 +265,7 @@ def runs(python: str) -> bool:
     return subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode == 0
 
 
-def test_the_facts_script_runs_on_every_python_there_is() -> None:
-    """It has to run on what is too old, to say so."""
+def test_the_facts_script_runs_on_pythons_that_are_too_old() -> None:
     script = Path(interpreter.__file__).with_name("python_facts.py")
     names = [f"python3.{minor}" for minor in range(6, 16)]
     pythons = [path for path in map(shutil.which, names) if path and runs(path)]
@@ -282,8 +278,7 @@ def test_the_facts_script_runs_on_every_python_there_is() -> None:
 # --- versions
 
 
-def test_versions_are_read_without_importing(tmp_path: Path) -> None:
-    """torch's own file, in the forms that its releases had, and NCCL's wheel give the versions."""
+def test_versions_are_read_from_files_without_importing(tmp_path: Path) -> None:
     text = "__version__ = '2.15.0+cu132'\ncuda: Optional[str] = '13.2'\nhip: Optional[str] = None\n"
     environment = lay_torch(tmp_path, text)
     (tmp_path / "nvidia_nccl_cu13-2.30.7.dist-info").mkdir()
@@ -295,7 +290,7 @@ def test_versions_are_read_without_importing(tmp_path: Path) -> None:
     assert result.facts["python"] == ".".join(map(str, sys.version_info[:3]))
 
 
-def test_an_older_form_of_the_version_file(tmp_path: Path) -> None:
+def test_the_version_file_of_torch_1_is_read(tmp_path: Path) -> None:
     """torch 1.x wrote no annotations."""
     environment = lay_torch(tmp_path, "__version__ = '1.13.1+cu117'\ndebug = False\ncuda = '11.7'\n")
     result = interpreter.check_versions(
@@ -306,7 +301,6 @@ def test_an_older_form_of_the_version_file(tmp_path: Path) -> None:
 
 
 def test_a_python_that_is_not_there_has_no_versions(tmp_path: Path) -> None:
-    """That it is not there is for another check to say."""
     result = interpreter.check_versions(make_context(tmp_path, python="/no/such/python3"))
 
     assert (Status.UNKNOWN, {}) == (result.status, result.facts)

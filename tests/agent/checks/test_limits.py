@@ -12,8 +12,8 @@ import pytest
 from tests.agent.checks.make import make_context
 from tests.few_threads import group_of
 
-from ddplaunch.agent.checks import limits
-from ddplaunch.agent.checks.limits import ENOUGH_THREADS, LEAST_THREADS, Room
+from ddplaunch.agent.checks import machine
+from ddplaunch.agent.checks.machine import ENOUGH_THREADS, LEAST_THREADS, Room
 from ddplaunch.agent.contract import Status
 
 ROOT = Path(__file__).parents[3]
@@ -21,13 +21,13 @@ NOBODYS = 54322
 """Number of a user who runs nothing here, not even the pods of other tests."""
 COUNTED = """
 import encodings.ascii, os, resource, sys, threading
-from ddplaunch.agent.checks import limits
-limits.room_for_threads()  # imports what another user may not read
+from ddplaunch.agent.checks import machine
+machine.room_for_threads()  # imports what another user may not read
 limit, user = map(int, sys.argv[1:])
 if user:
     resource.setrlimit(resource.RLIMIT_NPROC, (limit, limit))
     os.setuid(user)
-room = limits.room_for_threads()
+room = machine.room_for_threads()
 never, started = threading.Event(), 1
 child = os.fork()
 if child == 0:
@@ -39,7 +39,7 @@ while started < 100:
     except RuntimeError:
         break
     started += 1
-print(room.name, room.limit, room.left, started, limits.room_for_threads().left == room.left, flush=True)
+print(room.name, room.limit, room.left, started, machine.room_for_threads().left == room.left, flush=True)
 os.kill(child, 9)
 os.waitpid(child, 0)  # its group can be removed only then
 os._exit(0)
@@ -58,12 +58,11 @@ def counted(*words: str, limit: int, user: int) -> str:
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root, to be another user")
-def test_what_a_user_may_start() -> None:
-    """The kernel refuses exactly the thread for which we see no room."""
+def test_the_kernel_refuses_exactly_the_thread_for_which_we_see_no_room() -> None:
     assert "ulimit -u 20 19 19 True" == counted(limit=20, user=NOBODYS)
 
 
-def test_what_a_control_group_may_start() -> None:
+def test_the_tightest_control_group_says_what_may_be_started() -> None:
     """As in a container with a limit of its own; root has no other."""
     with group_of(20) as words:
         assert "pids.max 20 19 19 True" == counted(*words, limit=20, user=0)
@@ -71,7 +70,7 @@ def test_what_a_control_group_may_start() -> None:
 
 def room_for(monkeypatch: pytest.MonkeyPatch, left: int, name: str = "ulimit -u") -> None:
     """Make the node one with so much room by that limit."""
-    monkeypatch.setattr(limits, "room_for_threads", lambda: Room(left, 50, name))
+    monkeypatch.setattr(machine, "room_for_threads", lambda: Room(left, 50, name))
 
 
 @pytest.mark.parametrize("ranks", [1, 8])
@@ -84,7 +83,7 @@ def room_for(monkeypatch: pytest.MonkeyPatch, left: int, name: str = "ulimit -u"
         (ENOUGH_THREADS, 0, (Status.PASS, "")),
     ],
 )
-def test_how_many_are_enough(
+def test_too_few_threads_fail_and_fewer_than_usual_warn(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     ranks: int,
@@ -92,9 +91,8 @@ def test_how_many_are_enough(
     more: int,
     expected: tuple[str, str],
 ) -> None:
-    """What no rank can do without is wanted; where others have more, the user is warned."""
     room_for(monkeypatch, each * ranks + more)
-    result = limits.check_threads(make_context(tmp_path, nproc_per_node=ranks))
+    result = machine.check_threads(make_context(tmp_path, nproc_per_node=ranks))
 
     assert expected == (result.status, result.code)
 
@@ -109,19 +107,17 @@ def test_how_many_are_enough(
         ("pids.max", "kubernetes", "podPidsLimit"),
     ],
 )
-def test_where_the_limit_is_set(
+def test_the_hint_names_what_sets_the_limit_on_this_platform(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, platform: str, advice: str
 ) -> None:
-    """The hint names it on this platform."""
     room_for(monkeypatch, 3, name)
-    result = limits.check_threads(make_context(tmp_path, platform=platform))
+    result = machine.check_threads(make_context(tmp_path, platform=platform))
 
     assert f"room for 3 more threads ({name} is 50)" == result.observed
     assert advice in result.hint
 
 
-def test_no_limit_is_seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Then nothing is known to be wrong."""
+def test_where_no_limit_is_seen_nothing_is_wrong(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
-    assert limits.room_for_threads(str(tmp_path)) is None
+    assert machine.room_for_threads(str(tmp_path)) is None

@@ -13,7 +13,7 @@ import pytest
 from tests.agent.checks.infiniband import EFA, HALF_DOWN, HOST_GIDS, POD_GIDS, ROCE, sysfs
 from tests.agent.checks.make import make_context
 
-from ddplaunch.agent.checks import limits, rdma
+from ddplaunch.agent.checks import machine, rdma
 from ddplaunch.agent.checks.context import Context
 from ddplaunch.agent.contract import CheckResult, Status
 from ddplaunch.agent.system import processes
@@ -21,12 +21,12 @@ from ddplaunch.agent.system import processes
 LIMITED = """
 import resource, sys
 from tests.agent.checks.make import make_context
-from ddplaunch.agent.checks import limits
+from ddplaunch.agent.checks import machine
 from pathlib import Path
 soft, hard, asked = map(int, sys.argv[2:])
 resource.setrlimit(resource.RLIMIT_MEMLOCK, (soft, hard))
 context = make_context(Path(sys.argv[1]), environment={}, resources={"rdma": asked or None})
-result = limits.check_memlock(context)
+result = machine.check_memlock(context)
 print(result.status, result.code, result.observed, sep="|")
 """
 ROOT = Path(__file__).parents[3]
@@ -45,8 +45,7 @@ def told(result: CheckResult) -> tuple[str, str]:
     return result.status, result.code
 
 
-def test_ports_are_read(tmp_path: Path) -> None:
-    """State, rate, kind of link, and which addresses are set."""
+def test_state_rate_link_and_addresses_of_each_port_are_read(tmp_path: Path) -> None:
     first, second = rdma.ports(sysfs(tmp_path, ROCE, HOST_GIDS))
 
     assert ("mlx5_0", 1, "ACTIVE", "100 Gb/sec (4X EDR)", True) == first[:5]
@@ -54,22 +53,19 @@ def test_ports_are_read(tmp_path: Path) -> None:
     assert [0, 1, 2, 3] == sorted(second.gids)
 
 
-def test_enough_devices_pass(tmp_path: Path) -> None:
-    """Two are asked for, two are up."""
+def test_as_many_devices_as_asked_for_pass(tmp_path: Path) -> None:
     root = sysfs(tmp_path, ROCE, HOST_GIDS)
 
     assert (Status.PASS, "") == told(rdma.check_rdma(context(tmp_path, 2), root))
 
 
-def test_an_efa_passes(tmp_path: Path) -> None:
-    """It is neither InfiniBand nor Ethernet, so that no address (GID) of RoCE is missed."""
+def test_an_efa_needs_no_address_of_roce(tmp_path: Path) -> None:
     root = sysfs(tmp_path, EFA)
 
     assert (Status.PASS, "") == told(rdma.check_rdma(context(tmp_path, 1), root))
 
 
-def test_nobody_who_does_not_ask_is_troubled(tmp_path: Path) -> None:
-    """A machine without RDMA, and one whose ports are down, run whatever does not need them."""
+def test_a_job_that_asks_for_no_rdma_runs_without_it(tmp_path: Path) -> None:
     assert (Status.PASS, "") == told(rdma.check_rdma(context(tmp_path, None), f"{tmp_path}/"))
     assert (Status.PASS, "") == told(rdma.check_rdma(context(tmp_path, None), sysfs(tmp_path, HALF_DOWN)))
 
@@ -78,7 +74,7 @@ def test_nobody_who_does_not_ask_is_troubled(tmp_path: Path) -> None:
     ("hidden", "said"),
     [(False, "no RDMA device is here"), (True, "mlx5_0 and mlx5_1: no file in /dev/infiniband")],
 )
-def test_none_is_here(tmp_path: Path, hidden: bool, said: str) -> None:
+def test_no_device_at_all_fails_a_job_that_asks_for_one(tmp_path: Path, hidden: bool, said: str) -> None:
     """A container sees all of its machine in /sys, and may open what is in /dev."""
     root = sysfs(tmp_path, ROCE, files=False) if hidden else f"{tmp_path}/"
     result = rdma.check_rdma(context(tmp_path, 1), root)
@@ -87,7 +83,7 @@ def test_none_is_here(tmp_path: Path, hidden: bool, said: str) -> None:
     assert said == result.observed
 
 
-def test_fewer_than_asked_for(tmp_path: Path) -> None:
+def test_fewer_devices_than_asked_for_fail_but_in_pods(tmp_path: Path) -> None:
     """In a pod, for what a device plugin counts need not be devices; elsewhere they are."""
     root = sysfs(tmp_path, ROCE, HOST_GIDS)
     asks: dict[str, Any] = {"environment": {"HOME": ""}, "resources": {"rdma": 8}}
@@ -101,8 +97,9 @@ def test_fewer_than_asked_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("wanted", "status"), [("mlx4_0:2", Status.PASS), ("=mlx4_0:1", Status.FAIL)])
-def test_a_port_that_is_down(tmp_path: Path, wanted: str, status: str) -> None:
-    """It counts where NCCL was told to take it."""
+def test_a_port_that_is_down_counts_where_nccl_was_told_to_take_it(
+    tmp_path: Path, wanted: str, status: str
+) -> None:
     root = sysfs(tmp_path, HALF_DOWN)
     result = rdma.check_rdma(context(tmp_path, 1, NCCL_IB_HCA=wanted), root)
 
@@ -125,8 +122,9 @@ def test_a_port_that_is_down(tmp_path: Path, wanted: str, status: str) -> None:
         ("mlx5_0:1:2,mlx5_9", [0]),
     ],
 )
-def test_what_nccl_takes(tmp_path: Path, value: str, taken: list[int]) -> None:
-    """Prefixes unless behind '=', everything else behind '^', a port behind ':'."""
+def test_nccl_takes_prefixes_exact_names_and_ports_as_it_was_told(
+    tmp_path: Path, value: str, taken: list[int]
+) -> None:
     result = rdma.check_rdma(context(tmp_path, 1, NCCL_IB_HCA=value), sysfs(tmp_path, ROCE, HOST_GIDS))
 
     assert len(taken) == result.facts["active"]
@@ -138,7 +136,9 @@ def test_what_nccl_takes(tmp_path: Path, value: str, taken: list[int]) -> None:
     ("gids", "index", "status"),
     [(HOST_GIDS, "3", Status.PASS), (POD_GIDS, "3", Status.FAIL), (POD_GIDS, "7", Status.PASS)],
 )
-def test_an_index_that_is_empty(tmp_path: Path, gids: str, index: str, status: str) -> None:
+def test_an_index_of_addresses_that_is_empty_counts_but_in_pods(
+    tmp_path: Path, gids: str, index: str, status: str
+) -> None:
     """What is address 3 on a machine need not be in a pod; NCCL would take it unasked, so that it counts."""
     root = sysfs(tmp_path, ROCE, gids)
     for asked in (2, None):
@@ -151,7 +151,7 @@ def test_an_index_that_is_empty(tmp_path: Path, gids: str, index: str, status: s
         assert (Status.PASS, "") == told(rdma.check_rdma(context(tmp_path, 2), root))  # the hint
 
 
-def test_an_index_that_is_empty_on_a_device_beside(tmp_path: Path) -> None:
+def test_an_empty_index_on_a_device_beside_is_no_failure(tmp_path: Path) -> None:
     """A card for storage need not have what those near the GPUs have: nobody knows whether NCCL takes it."""
     gids = "\n".join([*HOST_GIDS.splitlines()[:5], *POD_GIDS.splitlines()[5:]])
     result = rdma.check_rdma(context(tmp_path, 1, NCCL_IB_GID_INDEX="3"), sysfs(tmp_path, ROCE, gids))
@@ -160,24 +160,21 @@ def test_an_index_that_is_empty_on_a_device_beside(tmp_path: Path) -> None:
     assert result.observed.startswith("NCCL_IB_GID_INDEX=3 is empty on mlx5_1 port 1, which has 4, 5, 6, 7")
 
 
-def test_a_device_beside_that_has_no_address(tmp_path: Path) -> None:
-    """One is asked for, and one is fit."""
+def test_one_fit_device_is_enough_where_one_is_asked_for(tmp_path: Path) -> None:
     gids = "\n".join(HOST_GIDS.splitlines()[:5])
 
     assert Status.PASS == rdma.check_rdma(context(tmp_path, 1), sysfs(tmp_path, ROCE, gids)).status
     assert Status.FAIL == rdma.check_rdma(context(tmp_path, 2), sysfs(tmp_path, ROCE, gids)).status
 
 
-def test_what_an_index_means(tmp_path: Path) -> None:
-    """The hub compares it between nodes."""
+def test_what_the_index_of_addresses_means_is_a_fact_for_the_hub(tmp_path: Path) -> None:
     root = sysfs(tmp_path, ROCE, HOST_GIDS)
 
     assert "RoCE v2" == rdma.check_rdma(context(tmp_path, 2, NCCL_IB_GID_INDEX="3"), root).facts["gid"]
     assert "IB/RoCE v1" == rdma.check_rdma(context(tmp_path, 2, NCCL_IB_GID_INDEX="2"), root).facts["gid"]
 
 
-def test_a_port_without_any_address(tmp_path: Path) -> None:
-    """Its interface is in another network namespace, as in a pod that has the device alone."""
+def test_a_port_whose_interface_is_in_another_network_namespace_is_named(tmp_path: Path) -> None:
     result = rdma.check_rdma(context(tmp_path, 1), sysfs(tmp_path, ROCE))
 
     assert (Status.FAIL, "rdma-unfit") == told(result)
@@ -193,7 +190,9 @@ def test_a_port_without_any_address(tmp_path: Path) -> None:
         ({"NCCL_NET": "ib"}, True),
     ],
 )
-def test_nccl_takes_what_is_up(tmp_path: Path, environment: Any, used: bool) -> None:
+def test_nccl_takes_a_port_that_is_up_where_there_are_gpus(
+    tmp_path: Path, environment: Any, used: bool
+) -> None:
     """Where there are GPUs, and nobody keeps it from it."""
     root = sysfs(tmp_path, ROCE, HOST_GIDS)
 
@@ -210,7 +209,7 @@ def test_nccl_takes_what_is_up(tmp_path: Path, environment: Any, used: bool) -> 
     ],
 )
 @pytest.mark.parametrize("capable", [False, True])
-def test_memory_that_may_be_locked(
+def test_the_real_limit_of_locked_memory_counts_for_rdma_alone(
     tmp_path: Path, soft: int, asked: int, expected: str, capable: bool
 ) -> None:
     """The real limit of a real process, which counts for RDMA alone, and not for who has CAP_IPC_LOCK."""
@@ -224,17 +223,18 @@ def test_memory_that_may_be_locked(
 @pytest.mark.parametrize(
     ("soft", "status"),
     [
-        (limits.LEAST_LOCKED - 1, Status.FAIL),
-        (limits.LEAST_LOCKED, Status.UNKNOWN),
+        (machine.LEAST_LOCKED - 1, Status.FAIL),
+        (machine.LEAST_LOCKED, Status.UNKNOWN),
         (resource.RLIM_INFINITY, Status.PASS),
     ],
 )
-def test_how_much_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, soft: int, status: str) -> None:
-    """Without any limit all is well; with a large one nobody knows."""
+def test_too_small_a_limit_of_locked_memory_is_told_by_its_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, soft: int, status: str
+) -> None:
     monkeypatch.setattr(processes, "has_capability", lambda *_: False)
     monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, resource.RLIM_INFINITY))
 
-    assert status == limits.check_memlock(context(tmp_path, 1)).status
+    assert status == machine.check_memlock(context(tmp_path, 1)).status
 
 
 @pytest.mark.parametrize(
@@ -246,18 +246,17 @@ def test_how_much_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sof
         ("kubernetes", "containerd.service"),
     ],
 )
-def test_where_the_limit_comes_from(
+def test_the_hint_names_what_sets_locked_memory_on_this_platform(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, platform: str, word: str
 ) -> None:
-    """The hint names what sets it on this platform."""
     monkeypatch.setattr(processes, "has_capability", lambda *_: False)
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1 << 16, 1 << 16))
     job = make_context(tmp_path, resources={"rdma": 1}, platform=platform)
 
-    assert word in limits.check_memlock(job).hint
+    assert word in machine.check_memlock(job).hint
 
 
-def test_real_pinning_fails_beyond_the_limit() -> None:
+def test_real_locking_fails_beyond_the_limit_that_is_read() -> None:
     """The kernel counts mlock(2) against the same limit, and by the same capability."""
     lines = (
         "import ctypes, mmap, resource",

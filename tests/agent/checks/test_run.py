@@ -24,8 +24,7 @@ def broken(context: Context) -> CheckResult:
     raise ZeroDivisionError("a mistake")
 
 
-def test_results_come_in_order_whatever_they_take(tmp_path: Path) -> None:
-    """A slow first check does not change the table, and the checks run side by side."""
+def test_checks_run_side_by_side_and_their_results_come_in_order(tmp_path: Path) -> None:
     slow = threading.Barrier(2, timeout=BUSY * 5)
 
     def meet(context: Context) -> CheckResult:
@@ -37,8 +36,7 @@ def test_results_come_in_order_whatever_they_take(tmp_path: Path) -> None:
     assert [Status.PASS] * 3 == [result.status for result in results]
 
 
-def test_a_check_that_breaks_is_unknown(tmp_path: Path) -> None:
-    """A mistake in a check is told as such, and fails nobody."""
+def test_a_check_that_breaks_is_unknown_and_fails_nobody(tmp_path: Path) -> None:
     first, second = run(make_context(tmp_path), (("broken", broken), ("good", good)))
 
     assert (first.check, first.status) == ("broken", Status.UNKNOWN)
@@ -46,8 +44,7 @@ def test_a_check_that_breaks_is_unknown(tmp_path: Path) -> None:
     assert second.status == Status.PASS
 
 
-def test_a_check_that_hangs_is_left_behind(tmp_path: Path) -> None:
-    """A file system that does not answer costs its own check, and only the time of the bound."""
+def test_a_check_that_hangs_costs_only_the_time_of_its_bound(tmp_path: Path) -> None:
     forever = threading.Event()
 
     def hang(context: Context) -> CheckResult:
@@ -63,8 +60,7 @@ def test_a_check_that_hangs_is_left_behind(tmp_path: Path) -> None:
     assert "no answer in 0 s" in first.observed
 
 
-def test_skipped_checks_do_not_run(tmp_path: Path) -> None:
-    """What `gate.skip` names is not even started."""
+def test_skipped_checks_are_not_started(tmp_path: Path) -> None:
     context = make_context(tmp_path, gate={"skip": ["broken"]})
 
     assert ["good"] == [r.check for r in run(context, (("broken", broken), ("good", good)))]

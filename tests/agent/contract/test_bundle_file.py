@@ -31,7 +31,7 @@ from ddplaunch.agent.contract import (
     codec,
 )
 from ddplaunch.agent.contract.bundle_file import TEXT, dump_of
-from ddplaunch.agent.contract.codec import ContractError
+from ddplaunch.agent.plan.codec import ContractError
 
 RECORDED = Path(__file__).parents[1] / "diagnosis/run/recorded"
 FRAMES = [Frame(f"step_{depth}", "/home/user/train.py", depth) for depth in range(12)]
@@ -63,7 +63,7 @@ def bundle(count: int = 2, dumps: list[Dump] | None = None) -> Bundle:
     """Of a job on one node."""
     nodes = [NodeEvidence(0, "n0", 1.0, "running", ranks(count), dumps=dumps or [])]
     evidence = JobEvidence("digits", 1, count, "deadline", 1.0, nodes)
-    verdict = Verdict("rank-failed", "rank 1 raised ValueError", "run", ranks=[1])
+    verdict = Verdict.of("rank-failed", "rank 1 raised ValueError", "run", ranks=[1])
     return Bundle("digits", 0, 1, count, 1.0, 1795520754.0, evidence=evidence, verdicts=[verdict])
 
 
@@ -91,21 +91,18 @@ def changed(data: bytes, **changes: Any) -> bytes:
 
 
 @pytest.mark.parametrize("path", sorted(RECORDED.glob("*.json")), ids=lambda path: path.stem)
-def test_what_real_faults_left_comes_back_as_it_was(path: Path) -> None:
-    """Of every verdict."""
+def test_what_real_faults_of_every_verdict_left_comes_back_as_it_was(path: Path) -> None:
     evidence = codec.load(JobEvidence, json.loads(path.read_text()))
     given = Bundle("digits", 0, 2, 1, 1.0, 2.0, evidence=evidence)
 
     assert given == opened(bundle_file.packed(given))
 
 
-def test_a_bundle_of_before_there_was_an_archive_is_read() -> None:
-    """Its JSON is the whole file."""
+def test_a_bundle_that_is_json_alone_is_read() -> None:
     assert bundle() == opened(codec.text(bundle()).encode())
 
 
-def test_a_stack_that_many_ranks_have_is_stored_once() -> None:
-    """As are frames, calls, their order and the ranks of a group: 1,024 take less than 3 kB of JSON each."""
+def test_what_many_ranks_have_alike_is_stored_once() -> None:
     given = bundle(1024)
     packed = bundle_file.packed(given)
     text = members(packed)[TEXT]
@@ -118,15 +115,13 @@ def test_a_stack_that_many_ranks_have_is_stored_once() -> None:
 
 
 def test_the_readme_says_what_happened_and_what_is_there() -> None:
-    """For a person who has the file and nothing else."""
     text = members(bundle_file.packed(bundle(2, [dump_of(1, "gloo", b"x")])))["README.txt"].decode()
 
     assert "rank-failed: rank 1 raised ValueError" in text
     assert "of 1 ranks" in text
 
 
-def test_flight_recorders_are_files_of_their_own() -> None:
-    """Byte for byte, under the rank's number; they come back, too, for the next archive."""
+def test_flight_recorders_are_files_of_their_own_by_the_ranks_number() -> None:
     given = bundle(2, [dump_of(rank, "gloo", b"recorder %d" % rank * 50) for rank in range(2)])
     packed = bundle_file.packed(given)
 
@@ -154,13 +149,14 @@ def test_flight_recorders_beyond_the_limit_are_left_out_and_counted() -> None:
         Dump(0, "gloo", 1 << 40, 1, "QQ=="),
     ],
 )
-def test_a_flight_recorder_that_cannot_be_makes_no_file(dump: Dump) -> None:
+def test_a_flight_recorder_of_no_rank_makes_no_file(dump: Dump) -> None:
     """No name in the archive leads out of it."""
     assert {"README.txt", TEXT} == set(members(bundle_file.packed(bundle(2, [dump]))))
 
 
-def test_on_a_full_disk_the_evidence_goes_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A bundle without flight recorders is better than none."""
+def test_on_a_full_disk_the_bundle_is_written_without_flight_recorders(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     replace: Callable[..., None] = codec.replace
 
     def small(path: str, data: bytes, mode: int) -> None:
@@ -206,7 +202,6 @@ with zipfile.ZipFile(STORED, "w", zipfile.ZIP_BZIP2) as other:
     ids=lambda each: each if isinstance(each, str) else "archive",
 )
 def test_a_broken_archive_is_refused_in_a_sentence(data: bytes, found: str) -> None:
-    """Whatever is wrong with it."""
     with pytest.raises(ContractError, match=found):
         opened(data)
 

@@ -1,4 +1,4 @@
-"""Shapes to JSON and back."""
+"""Shapes and messages to JSON and back."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ from ddplaunch.agent.contract import (
     Verdict,
     WatchdogPlan,
     codec,
+    messages,
 )
+from ddplaunch.agent.contract.messages import Alive, AskStatus, Collect, End, StatusAnswer, Way, load
 
 BUNDLE = Bundle(
     job="digits",
@@ -34,27 +36,24 @@ BUNDLE = Bundle(
     evidence=JobEvidence(
         "digits", 2, 8, "still", 2.0, [NodeEvidence(0, "n0", 2.0, "running", [RankEvidence(0, 0, 17, True)])]
     ),
-    verdicts=[Verdict("unknown", "grüße 🎉", "run", ranks=[3])],
+    verdicts=[Verdict.of("unknown", "grüße 🎉", "run", ranks=[3])],
 )
 
 
 def test_a_bundle_survives_the_way_through_json() -> None:
-    """Nested shapes, empty lists, None and non-ASCII text come back as they were."""
     assert codec.load(Bundle, json.loads(json.dumps(codec.dump(BUNDLE)))) == BUNDLE
 
 
 def test_none_survives_where_the_default_is_another() -> None:
-    """A deadline that was switched off does not come back as the default one."""
     never = WatchdogPlan(kill_after=None)
 
     assert codec.load(WatchdogPlan, codec.dump(never)) == never
 
 
 def test_a_newer_agents_extra_keys_are_ignored() -> None:
-    """A key that this version does not know does no harm."""
-    data = {**codec.dump(Verdict("unknown", "x", "run")), "colour": "blue"}
+    data = {**codec.dump(Verdict.of("unknown", "x", "run")), "colour": "blue"}
 
-    assert codec.load(Verdict, data) == Verdict("unknown", "x", "run")
+    assert codec.load(Verdict, data) == Verdict.of("unknown", "x", "run")
 
 
 VERDICT = {"code": "x", "sentence": "y", "where": "run"}
@@ -72,7 +71,6 @@ VERDICT = {"code": "x", "sentence": "y", "where": "run"}
     ],
 )
 def test_a_wrong_shape_is_named_with_its_place(data: object, message: str) -> None:
-    """What a peer sends is checked before anybody believes it."""
     with pytest.raises(codec.ContractError) as caught:
         codec.load(Verdict, data)
 
@@ -80,7 +78,6 @@ def test_a_wrong_shape_is_named_with_its_place(data: object, message: str) -> No
 
 
 def test_a_file_that_is_no_json_is_named(tmp_path: Path) -> None:
-    """A torn file is an error of ours, not a traceback of the parser."""
     path = tmp_path / "plan.json"
     path.write_text("{")
 
@@ -89,9 +86,8 @@ def test_a_file_that_is_no_json_is_named(tmp_path: Path) -> None:
 
 
 def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:
-    """A file that is written again and again is whole at every read."""
     path = str(tmp_path / "status.json")
-    small, large = (Verdict("unknown", "x" * size, "run") for size in (1, 300_000))
+    small, large = (Verdict.of("unknown", "x" * size, "run") for size in (1, 300_000))
     codec.write(path, small)
     done = threading.Event()
 
@@ -109,15 +105,13 @@ def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:
     assert ["status.json"] == os.listdir(tmp_path)
 
 
-def test_a_written_file_can_be_private(tmp_path: Path) -> None:
-    """The mode asked for is the file's from its first byte on."""
-    codec.write(str(tmp_path / "key.json"), Verdict("unknown", "x", "run"), mode=0o600)
+def test_a_written_file_can_be_private_from_its_first_byte_on(tmp_path: Path) -> None:
+    codec.write(str(tmp_path / "key.json"), Verdict.of("unknown", "x", "run"), mode=0o600)
 
     assert (tmp_path / "key.json").stat().st_mode & 0o777 == 0o600
 
 
 def test_every_shape_of_the_contract_can_be_loaded() -> None:
-    """No shape uses a type that the codec does not know."""
     shapes = [each for each in vars(contract).values() if hasattr(each, "__dataclass_fields__")]
 
     for shape in shapes:
@@ -127,8 +121,7 @@ def test_every_shape_of_the_contract_can_be_loaded() -> None:
 
 
 @pytest.mark.parametrize("phase", ["dreaming", 7, None])
-def test_a_word_that_a_field_does_not_know_is_refused(phase: object) -> None:
-    """The error names the words that it knows."""
+def test_a_word_that_a_field_does_not_know_is_refused_with_those_it_knows(phase: object) -> None:
     told = {**codec.dump(Beat(0, "running", 1.0, [])), "phase": phase}
 
     with pytest.raises(codec.ContractError, match=r"Beat\.phase: wanted one of starting, gate, .*, found "):
@@ -136,7 +129,6 @@ def test_a_word_that_a_field_does_not_know_is_refused(phase: object) -> None:
 
 
 def test_a_place_is_named_however_deep_it_lies() -> None:
-    """Lists, objects by key and objects in one another all give their part."""
     data = codec.dump(BUNDLE)
     data["evidence"]["evidence"][0]["ranks"][0]["pid"] = "17"
 
@@ -147,9 +139,32 @@ def test_a_place_is_named_however_deep_it_lies() -> None:
 
 
 def test_a_place_within_an_object_by_key_is_named() -> None:
-    """As that of a port."""
     data = codec.dump(BUNDLE)
     data["check_ins"][0]["ports"]["master"] = 1.5
 
     with pytest.raises(codec.ContractError, match=r"^Bundle\.check_ins\[0\]\.ports\.master: wanted int"):
         codec.load(Bundle, data)
+
+
+END = End(40, [Verdict.of("rank-failed", "rank 1 raised ValueError", "run", ranks=[1])], 5.0)
+
+
+@pytest.mark.parametrize("message", [END, Collect(3, "death", 3.0), Alive()])
+def test_what_is_packed_is_read_again(message: messages.Message) -> None:
+    assert message == load(*message.pack(), Way.HUB_TO_SUPERVISOR)
+
+
+def test_a_message_that_goes_the_other_way_is_refused() -> None:
+    assert load(*END.pack(), Way.SUPERVISOR_TO_HUB) is None
+    assert load(*END.pack(), Way.HUB_TO_GATE) is None
+    assert load("nonsense", {}, *Way) is None
+
+
+def test_a_kind_may_be_a_question_one_way_and_its_answer_the_other() -> None:
+    assert AskStatus.kind == StatusAnswer.kind
+    assert AskStatus() == load("status", {}, Way.COMMAND_TO_HUB)
+
+
+def test_a_body_of_another_shape_is_refused_with_its_place() -> None:
+    with pytest.raises(codec.ContractError, match=r"Collect\.deadline: wanted a number, found str"):
+        load("collect", {"id": 1, "why": "still", "deadline": "soon"}, Way.HUB_TO_SUPERVISOR)

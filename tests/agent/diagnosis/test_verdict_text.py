@@ -7,8 +7,9 @@ import pytest
 from ddplaunch.agent.contract import Verdict
 from ddplaunch.agent.diagnosis import verdict_text
 from ddplaunch.agent.system.subjects import node
+from ddplaunch.agent.text.saying import Sayable, say
 
-HANG = Verdict(
+HANG = Verdict.of(
     "rank-in-dataloader",
     "rank 2 is in DataLoader.__next__",
     "run",
@@ -38,11 +39,11 @@ def test_a_notice() -> None:
 
 @pytest.mark.parametrize(
     ("names", "sentence"),
-    [(["127.0.0.1"] * 2, HANG.sentence), (["n1", "n2"], f"rank 2 on {node(1, ['n1', 'n2'])} waits")],
+    [(["127.0.0.1"] * 2, HANG.sentence), (["n1", "n2"], say("rank 2 on ", node(1, ["n1", "n2"]), " waits"))],
 )
-def test_a_place_that_is_known_is_not_told(names: list[str], sentence: str) -> None:
+def test_a_place_that_is_known_is_not_told(names: list[str], sentence: Sayable) -> None:
     """On one machine there is one place; and no place is told twice."""
-    verdict = Verdict(HANG.code, sentence, "run", nodes=[1], ranks=[2])
+    verdict = Verdict.of(HANG.code, sentence, "run", nodes=[1], ranks=[2])
 
     assert not any("on node" in line for line in verdict_text.block([verdict], True, names)[2:])
 
@@ -57,6 +58,6 @@ def test_a_place_that_is_known_is_not_told(names: list[str], sentence: str) -> N
 )
 def test_what_it_is(code: str, final: bool, head: str) -> None:
     """Only a hang says that nothing moves; only an end is a verdict."""
-    line, *_ = verdict_text.block([Verdict(code, "…", "run")], final)
+    line, *_ = verdict_text.block([Verdict.of(code, "…", "run")], final)
 
     assert f"---- {head} -" in line

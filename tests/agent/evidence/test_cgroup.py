@@ -37,8 +37,7 @@ def version_2(root: Root, path: str, mounted: str = "/") -> None:
     root.write("proc/self/mountinfo", f"30 20 0:26 {mounted} /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")
 
 
-def test_the_tightest_limit_on_the_way_up_counts(root: Root) -> None:
-    """A step below a job below a slice: the job's limit is the smallest, and its use goes with it."""
+def test_the_tightest_limit_of_memory_on_the_way_up_counts_with_its_use(root: Root) -> None:
     version_2(root, "/slurm/job_7/step_0")
     for path, limit, used in [
         ("slurm", "max", 5),
@@ -52,8 +51,7 @@ def test_the_tightest_limit_on_the_way_up_counts(root: Root) -> None:
     assert cgroup.memory(str(root)) == cgroup.Memory(4 * GIB, 3 * GIB, 1)
 
 
-def test_every_limit_of_processes_on_the_way_up(root: Root) -> None:
-    """Whichever is reached first counts; a group without a limit has none to tell."""
+def test_every_limit_of_processes_on_the_way_up_counts(root: Root) -> None:
     version_2(root, "/kubepods/pod_7/ranks")
     for path, limit, used in [
         ("kubepods", "max", 90),
@@ -66,8 +64,7 @@ def test_every_limit_of_processes_on_the_way_up(root: Root) -> None:
     assert [(50, 20), (100, 80)] == cgroup.tasks(str(root))
 
 
-def test_a_container_sees_its_group_as_the_root(root: Root) -> None:
-    """With a namespace of its own the path is / and the mount is the group."""
+def test_a_container_with_a_namespace_of_its_own_sees_its_group_as_the_root(root: Root) -> None:
     version_2(root, "/")
     root.write("sys/fs/cgroup/memory.max", f"{GIB}\n")
     root.write("sys/fs/cgroup/memory.current", "4096\n")
@@ -76,8 +73,7 @@ def test_a_container_sees_its_group_as_the_root(root: Root) -> None:
     assert cgroup.memory(str(root)) == cgroup.Memory(GIB, 4096, 3)
 
 
-def test_a_container_without_namespace(root: Root) -> None:
-    """The path is the host's, the mount shows only our group: the mount it is."""
+def test_in_a_container_without_namespace_the_mount_is_the_group(root: Root) -> None:
     version_2(root, "/kubepods/pod1/abc", mounted="/kubepods/pod1/abc")
     root.write("sys/fs/cgroup/memory.max", f"{2 * GIB}\n")
     root.write("sys/fs/cgroup/memory.current", "1\n")
@@ -85,8 +81,7 @@ def test_a_container_without_namespace(root: Root) -> None:
     assert cgroup.memory(str(root)) == cgroup.Memory(2 * GIB, 1, 0)
 
 
-def test_the_tightest_quota_of_another_process(root: Root) -> None:
-    """A rank may be in a group below ours; its pod's quota is smaller than its container's."""
+def test_the_tightest_quota_of_another_process_counts(root: Root) -> None:
     root.write("proc/812/cgroup", "0::/pod/trainer\n")
     root.write("proc/812/mountinfo", "")
     root.write("proc/self/mountinfo", "30 20 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")
@@ -100,7 +95,9 @@ def test_the_tightest_quota_of_another_process(root: Root) -> None:
 @pytest.mark.parametrize(
     ("path", "mounted"), [("/../trainer", "/../trainer"), ("/pod/trainer", "/pod/trainer")]
 )
-def test_the_group_of_a_process_in_another_container(root: Root, path: str, mounted: str) -> None:
+def test_the_limits_of_a_process_in_another_container_are_its_own(
+    root: Root, path: str, mounted: str
+) -> None:
     """Our own limits say nothing of it: they are read where it sees them, with or without namespaces."""
     version_2(
         root, "/" if path.startswith("/..") else "/pod/ours", "/" if path.startswith("/..") else "/pod/ours"
@@ -114,8 +111,7 @@ def test_the_group_of_a_process_in_another_container(root: Root, path: str, moun
     assert cgroup.memory(str(root), "812") == cgroup.Memory(2 * GIB, 7, 0)
 
 
-def test_another_container_that_may_not_be_looked_into(root: Root) -> None:
-    """Nothing is known of its group, and ours is not taken for it."""
+def test_ours_is_not_taken_for_a_group_that_may_not_be_looked_into(root: Root) -> None:
     version_2(root, "/")
     root.write("sys/fs/cgroup/memory.max", f"{GIB}\n")
     root.write("proc/812/cgroup", "0::/../trainer\n")
@@ -123,8 +119,7 @@ def test_another_container_that_may_not_be_looked_into(root: Root) -> None:
     assert cgroup.memory(str(root), "812") == cgroup.Memory(None, None, 0)
 
 
-def test_version_1(root: Root) -> None:
-    """Limit, use and kills have other names, and no limit is a huge number."""
+def test_limits_use_and_kills_are_read_of_version_1(root: Root) -> None:
     root.write("proc/self/cgroup", "9:name=systemd:/\n4:memory:/docker/abc\n2:cpu,cpuacct:/docker/abc\n")
     root.write(
         "proc/self/mountinfo",
@@ -143,8 +138,7 @@ def test_version_1(root: Root) -> None:
     assert cgroup.cpu(str(root)) == cgroup.Cpu(50, 40)
 
 
-def test_no_limit_anywhere(root: Root) -> None:
-    """A plain machine has no limit, which is not zero."""
+def test_a_plain_machine_has_no_limit(root: Root) -> None:
     version_2(root, "/user.slice")
     root.write("sys/fs/cgroup/user.slice/memory.max", "max\n")
 
@@ -152,13 +146,11 @@ def test_no_limit_anywhere(root: Root) -> None:
     assert cgroup.cpu(str(root)) is None
 
 
-def test_nothing_to_read(root: Root) -> None:
-    """Without /proc and /sys there is nothing, and no error."""
+def test_without_proc_and_sys_nothing_is_known_and_nothing_fails(root: Root) -> None:
     assert cgroup.memory(str(root)) == cgroup.Memory(None, None, 0)
 
 
-def test_this_very_machine() -> None:
-    """The real files here are read without an error."""
+def test_the_real_files_of_this_machine_are_read() -> None:
     found = cgroup.memory()
 
     assert found.limit is None or found.limit > 0

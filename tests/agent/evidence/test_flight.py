@@ -66,8 +66,7 @@ def test_a_number_that_gloo_left_behind_is_made_good_by_the_entries(retired: boo
     assert (17, completed) == found["0"]
 
 
-def test_a_dump_without_any_group_has_no_counters() -> None:
-    """Before init_process_group torch leaves nearly everything out."""
+def test_a_dump_before_init_process_group_has_no_counters() -> None:
     assert flight.counters({"version": "2.10"}) == {}
 
 
@@ -86,7 +85,7 @@ def of_nccl(number: int, **changes: Any) -> dict[str, Any]:
     return entry(number, **{"profiling_name": "nccl:all_reduce", "state": "completed", **changes})
 
 
-def test_nccl_says_done_by_its_state_before_it_retires_the_entry() -> None:
+def test_an_entry_that_nccl_calls_completed_is_done_but_for_the_newest() -> None:
     """But not of the newest: that is so while its call has not come back, as in a full queue of the GPU."""
     open_one = of_nccl(2, state="scheduled", retired=False)
     found = flight.collectives(dump(of_nccl(1, retired=False), open_one, of_nccl(3, retired=False)))
@@ -133,7 +132,9 @@ def test_messages_of_nccl_do_not_count_as_collectives() -> None:
         (False, ["nccl:_broadcast_oop", "nccl:_broadcast_oop", "nccl:all_gather_into_tensor_coalesced"]),
     ],
 )
-def test_calls_that_nccl_does_as_one(p2p: bool, names: list[str], is_done: bool) -> None:
+def test_the_last_of_the_calls_that_nccl_does_as_one_tells_of_all(
+    p2p: bool, names: list[str], is_done: bool
+) -> None:
     """torch records them without events, so that they look open for ever; the last tells of all of them."""
     each = {"is_p2p": p2p, "retired": False, "state": "scheduled", "p2p_seq_id": 3}
     entries = [of_nccl(4, **each, profiling_name=name) for name in names]
@@ -142,36 +143,33 @@ def test_calls_that_nccl_does_as_one(p2p: bool, names: list[str], is_done: bool)
     assert [is_done] * 3 == [each.done for each in found[:3]]
 
 
-def test_the_newest_call_of_an_answer() -> None:
-    """Of all recorders; 0 without entries."""
+def test_the_newest_call_is_that_of_all_recorders() -> None:
     answer = {"recorders": {"gloo": dump(entry(4)), "nccl": dump(of_nccl(16), of_nccl(6))}}
 
     assert SECOND + 8.0 == flight.newest(answer)
     assert (0.0, 0.0) == (flight.newest({}), flight.newest({"recorders": {"nccl": dump(_0=(3, 3))}}))
 
 
-def test_point_to_point_counts_by_itself() -> None:
-    """A send has its own sequence number."""
+def test_a_send_has_a_sequence_number_of_its_own() -> None:
     found = flight.collectives(dump(entry(3, is_p2p=True, p2p_seq_id=2, profiling_name="gloo:send")))
 
     assert [(each.seq, each.p2p, each.op) for each in found] == [(2, True, "send")]
 
 
-def test_only_the_newest_travel() -> None:
-    """Of a full recorder the last 64 are kept, oldest first."""
+def test_of_a_full_recorder_the_last_64_entries_are_kept() -> None:
     found = flight.collectives(dump(*(entry(number) for number in range(1, 2001))))
 
     assert [each.seq for each in found] == list(range(1937, 2001))
 
 
-def test_step_times_are_between_done_collectives() -> None:
+def test_step_times_are_those_between_done_collectives() -> None:
     """Half a second apart; what is open, and point-to-point, does not count."""
     entries = [entry(1), entry(2), entry(9, is_p2p=True), entry(3), entry(4, retired=False)]
 
     assert flight.step_times(dump(*entries)) == [0.5, 0.5]
 
 
-def test_a_step_has_many_collectives() -> None:
+def test_the_kind_that_comes_once_a_step_gives_its_length() -> None:
     """The kind that comes once a step gives its length, not the buckets of gradients, which come twice."""
     kinds = [[[64]], [[64]], [[1]]]
     entries = [entry(number, input_sizes=kinds[number % 3]) for number in range(1, 31)]
@@ -179,8 +177,7 @@ def test_a_step_has_many_collectives() -> None:
     assert flight.step_times(dump(*entries)) == [1.5] * 9
 
 
-def test_groups_have_members_where_the_process_knew_them() -> None:
-    """Names come from entries, members from the process; a group that called nothing is there too."""
+def test_names_of_groups_come_from_entries_and_members_from_the_process() -> None:
     groups = flight.groups(
         dump(entry(1), entry(1, pg_id=1, process_group=["g1", ""]), _0=(5, 4), _1=(1, 1)),
         {"0": [0, 1, 2, 3], "g1": [0, 1], "g2": [2, 3]},
@@ -195,7 +192,7 @@ def test_groups_have_members_where_the_process_knew_them() -> None:
 
 
 @pytest.mark.parametrize("version", ["2.8.0", "2.15.0"])
-def test_gloo_counts_sends_with_its_collectives(version: str) -> None:
+def test_gloos_sends_put_nobody_ahead_in_collectives(version: str) -> None:
     """As these versions wrote it after four sends among the collectives: nobody is ahead for having sent."""
     dump = json.loads((RECORDED / f"gloo-{version}.json").read_text("utf-8"))
     last = flight.collectives(dump)[-1]
@@ -205,7 +202,7 @@ def test_gloo_counts_sends_with_its_collectives(version: str) -> None:
     assert (last.done, last.state) == (True, "completed")
 
 
-def test_a_peer_is_a_global_rank() -> None:
+def test_a_peer_of_nccl_is_a_global_rank() -> None:
     """NCCL names both sides by their places in the group; without its members the peer is not known."""
     entries = [
         entry(0, is_p2p=True, p2p_seq_id=1, profiling_name="nccl:send 0->1"),
@@ -218,7 +215,6 @@ def test_a_peer_is_a_global_rank() -> None:
 
 
 def test_call_sites_come_with_the_dump_where_torch_names_them() -> None:
-    """Of a program that has imported torch's compiler, as the hook converts the pickle."""
     (found,) = flight.collectives(dump(entry(1, frames=[["step", "/job/train.py", 88]])))
 
     assert found.frames == [Frame("step", "/job/train.py", 88)]
@@ -235,22 +231,20 @@ def lines(recorded: list[Collective], calls: list[Collective]) -> list[int]:
     return [each.frames[0].line if each.frames else 0 for each in found]
 
 
-def test_the_ring_has_the_lines_of_what_the_program_called() -> None:
+def test_an_entry_has_the_line_of_the_ring() -> None:
     """Entry 2 and 3 are the reducer's own, made after a call that has its entry already."""
     recorded = flight.collectives(dump(*(entry(number) for number in range(1, 5))))
 
     assert lines(recorded, [made(0.49), made(1.99, line=11)]) == [10, 0, 0, 11]
 
 
-def test_an_entry_of_another_kind_is_not_the_calls() -> None:
-    """A call that made no entry of its own gives its line to nobody."""
+def test_a_call_that_made_no_entry_gives_its_line_to_nobody() -> None:
     recorded = flight.collectives(dump(entry(1), entry(2)))
 
     assert lines(recorded, [made(0.49, "monitored_barrier"), made(0.9, "all_reduce", 11)]) == [0, 11]
 
 
 def test_a_call_whose_entry_is_cut_off_keeps_its_line() -> None:
-    """The first entry that is left after it may be anybody's."""
     recorded = flight.collectives(dump(*(entry(number) for number in range(1, 100))))
 
     assert lines(recorded, [made(0.4)]) == [0] * 64
@@ -268,7 +262,7 @@ def test_what_comes_rarely_is_no_step() -> None:
     assert 2.1 == pytest.approx(flight.per_step(dump(*weights, *steps)), abs=0.01)
 
 
-def test_a_step_with_hundreds_of_collectives() -> None:
+def test_a_step_of_hundreds_of_collectives_has_a_length() -> None:
     """FSDP gathers each of its layers, all of one size: only the embedding comes once a step."""
     entries = [entry(number, input_sizes=[[4096 if number % 200 else 9000, 64]]) for number in range(1, 1001)]
 
@@ -276,13 +270,12 @@ def test_a_step_with_hundreds_of_collectives() -> None:
 
 
 def test_collectives_a_step_are_not_known_before_steps_repeat() -> None:
-    """Two are not enough, nor is an empty recorder."""
     assert [0.0, 0.0, 1.0] == [
         flight.per_step(dump(*(entry(number) for number in range(1, last)))) for last in (1, 3, 4)
     ]
 
 
-def test_sends_with_gloo_count_in_a_step() -> None:
+def test_gloos_sends_count_in_a_step() -> None:
     """For they count in what the steps are measured by, `counters` of each second."""
     entries = [entry(number, op_id=3 * number) for number in range(1, 11)]
 
@@ -302,7 +295,7 @@ def recorded(version: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("version", ["2.8.0", "2.15.0"])
-def test_each_entry_has_its_group(version: str) -> None:
+def test_each_entry_of_gloo_names_a_group_of_the_list(version: str) -> None:
     """Gloo's own list has one group without a name, and torch's tool then fails."""
     made = pickle.loads(as_pickle(recorded(version), GROUPS))
 
@@ -310,16 +303,14 @@ def test_each_entry_has_its_group(version: str) -> None:
     assert {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"} == made["pg_config"]["0"]
 
 
-def test_the_list_of_groups_stays_where_it_is_whole() -> None:
-    """As NCCL's is."""
+def test_the_list_of_groups_of_nccl_stays_as_it_is() -> None:
     own = {name: {"name": name, "desc": "own", "ranks": "[0, 1]"} for name in ("0", "1")}
     made = pickle.loads(as_pickle({**recorded("2.15.0"), "pg_config": own}, GROUPS))
 
     assert own == made["pg_config"]
 
 
-def test_values_are_of_torchs_own_types() -> None:
-    """JSON has texts for numbers, lists for tuples, and 0 for a time that is not known."""
+def test_numbers_lists_and_unknown_times_are_of_torchs_own_types() -> None:
     entry = {**recorded("2.15.0")["entries"][0], "frames": [["main", "train.py", 7]]}
     made = pickle.loads(as_pickle({**recorded("2.15.0"), "entries": [entry]}, GROUPS))
     (found,) = made["entries"]
@@ -331,8 +322,7 @@ def test_values_are_of_torchs_own_types() -> None:
     assert [] == pickle.loads(as_pickle(recorded("2.15.0"), GROUPS))["entries"][0]["frames"]
 
 
-def test_dumps_end_where_there_is_no_room() -> None:
-    """What does not fit is counted, and so is all that comes after."""
+def test_dumps_that_find_no_room_are_left_out_and_counted() -> None:
     answer = {"recorders": {"gloo": recorded("2.15.0")}, "groups": GROUPS}
     whole, none = Dumps(1 << 20, lambda data: data), Dumps(0, lambda data: data)
     whole.add(0, answer)
@@ -345,8 +335,7 @@ def test_dumps_end_where_there_is_no_room() -> None:
     assert ([], 1) == (none.made, none.left_out)
 
 
-def test_no_secret_is_packed() -> None:
-    """Later, nothing could take it out."""
+def test_no_secret_is_packed_into_a_flight_recorder() -> None:
     dump = {**recorded("2.15.0"), "comm_lib_version": "hunter2"}
     groups = {**GROUPS, "1": [[0], "for hunter2"]}
     dumps = Dumps(1 << 20, lambda data: json.loads(json.dumps(data).replace("hunter2", "[secret]")))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ddplaunch.agent.evidence import gpus
+from ddplaunch.agent.evidence import kernel
 
 INFORMATION = """Model:           GeForce GTX TITAN X
 IRQ:             64
@@ -45,8 +45,7 @@ def _tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tool:
     return tool
 
 
-def test_gpus_that_a_process_holds_open(tmp_path: Path) -> None:
-    """They are known by address; other processes' GPUs, and the driver's other devices, are left out."""
+def test_gpus_that_a_process_holds_open_are_known_by_address(tmp_path: Path) -> None:
     for address, minor in (("0000:65:00.0", 1), ("0000:17:00.0", 0), ("0000:AF:00.0", 2)):
         folder = tmp_path / "driver/nvidia/gpus" / address
         folder.mkdir(parents=True)
@@ -57,29 +56,26 @@ def test_gpus_that_a_process_holds_open(tmp_path: Path) -> None:
         for number, name in enumerate(names):
             (tmp_path / pid / "fd" / str(number)).symlink_to(f"/dev/{name}")
 
-    assert {"0000:65:00", "0000:af:00"} == gpus.gpus_in_use([812, 813, 4199999], str(tmp_path))
-    assert set() == gpus.gpus_in_use([812], str(tmp_path / "absent"))
+    assert {"0000:65:00", "0000:af:00"} == kernel.gpus_in_use([812, 813, 4199999], str(tmp_path))
+    assert set() == kernel.gpus_in_use([812], str(tmp_path / "absent"))
 
 
-def test_what_nvidia_smi_says(tool: Tool) -> None:
-    """Its lines are kept, also where it fails."""
+def test_what_nvidia_smi_says_is_kept_also_where_it_fails(tool: Tool) -> None:
     tool(f"echo '{LOST}' >&2; exit 15")
 
-    assert ([LOST], "") == gpus.Question().answer(lambda: None)
+    assert ([LOST], "") == kernel.Question().answer(lambda: None)
 
 
-def test_an_nvidia_smi_that_hangs(tool: Tool) -> None:
-    """It gets two seconds, in which others are looked after."""
+def test_an_nvidia_smi_that_hangs_is_given_up_after_two_seconds(tool: Tool) -> None:
     tool("exec sleep 60")
     looks: list[None] = []
-    question = gpus.Question()
+    question = kernel.Question()
 
     assert ([], "nvidia-smi did not answer in 2 s") == question.answer(lambda: looks.append(None))
     assert looks
 
 
-def test_no_nvidia_smi(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A missing program is no answer."""
+def test_a_missing_nvidia_smi_is_no_answer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
 
-    assert ([], "nvidia-smi: not found") == gpus.Question().answer(lambda: None)
+    assert ([], "nvidia-smi: not found") == kernel.Question().answer(lambda: None)

@@ -18,8 +18,7 @@ def opened(folder: Path) -> tuple[KernelLog, int]:
     return log, os.open(ring, os.O_WRONLY)
 
 
-def test_only_new_lines_that_name_our_processes(tmp_path: Path) -> None:
-    """Numbers that are no pids, other pids, and lines from before we listened are left out."""
+def test_only_new_lines_that_name_our_processes_are_kept(tmp_path: Path) -> None:
     log, writer = opened(tmp_path)
     records = [
         b"6,812,1,-;Out of memory: Killed process 812 (python) total-vm:99kB, anon-rss:7kB\n",
@@ -38,7 +37,7 @@ def test_only_new_lines_that_name_our_processes(tmp_path: Path) -> None:
     assert found == [record.decode().partition(";")[2].partition("\n")[0] for record in records[:3]]
 
 
-def test_events_of_gpus(tmp_path: Path) -> None:
+def test_events_of_our_gpus_or_our_processes_are_kept_with_their_time(tmp_path: Path) -> None:
     """Those of our GPUs, or of our processes, are kept, with the time at which the kernel wrote them.
 
     The lines are real: issues 155 of NVIDIA/NVSentinel and 1150 of NVIDIA/open-gpu-kernel-modules, an older
@@ -67,15 +66,13 @@ def test_events_of_gpus(tmp_path: Path) -> None:
     assert all(4 < time.time() - xid.at < 60 for xid in found)
 
 
-def test_who_may_not_read_is_told_why(tmp_path: Path) -> None:
-    """A missing or forbidden log gives no lines and a reason."""
+def test_a_log_that_may_not_be_read_gives_no_lines_and_a_reason(tmp_path: Path) -> None:
     log = KernelLog(str(tmp_path / "absent"))
 
     assert (log.naming([1]), log.missing.startswith("kernel log: ")) == ([], True)
 
 
-def test_a_real_kernel_message() -> None:
-    """A line written to the real log after we began to listen is found, where that is allowed."""
+def test_a_line_of_the_real_log_that_came_after_we_began_is_found() -> None:
     log = KernelLog()
     try:
         writer = os.open("/dev/kmsg", os.O_WRONLY)
@@ -91,7 +88,7 @@ def test_a_real_kernel_message() -> None:
     assert found[-1:] == ([] if log.missing else [line])
 
 
-def test_what_another_program_did_on_our_gpu(tmp_path: Path) -> None:
+def test_the_error_of_another_program_on_our_gpu_is_left_out(tmp_path: Path) -> None:
     """As a driver of an H100 wrote it: an error of a program's own, left out unless the program is ours."""
     log, writer = opened(tmp_path)
     lines = [

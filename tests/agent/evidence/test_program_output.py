@@ -27,8 +27,7 @@ def printed_by(tmp_path: Path, program: str) -> tuple[str, str]:
     return result.stderr, str(path)
 
 
-def test_an_uncaught_exception(tmp_path: Path) -> None:
-    """Type, message and all frames, innermost first, of what the interpreter prints."""
+def test_an_uncaught_exception_is_read_with_its_frames_innermost_first(tmp_path: Path) -> None:
     text, path = printed_by(
         tmp_path, "def load(name):\n    raise ValueError('bad: ' + name)\n\nload('a.bin')\n"
     )
@@ -37,7 +36,7 @@ def test_an_uncaught_exception(tmp_path: Path) -> None:
     assert read(text) == [Raised("ValueError", "bad: a.bin", 12.0, expected, False, "log")]
 
 
-def test_a_logged_exception_among_other_lines(tmp_path: Path) -> None:
+def test_what_follows_a_logged_exception_is_no_part_of_it(tmp_path: Path) -> None:
     """logging.exception in mid-run is found, and what follows it is not taken for a part of it."""
     program = (
         "import logging\ntry:\n    {}['step']\nexcept KeyError:\n    logging.exception('skipped')\n"
@@ -50,23 +49,20 @@ def test_a_logged_exception_among_other_lines(tmp_path: Path) -> None:
     ]
 
 
-def test_a_chain_of_exceptions_is_two(tmp_path: Path) -> None:
-    """The cause and what came of it, in the order in which they happened."""
+def test_a_chain_of_exceptions_is_read_in_the_order_in_which_they_happened(tmp_path: Path) -> None:
     program = "try:\n    int('x')\nexcept ValueError as e:\n    raise RuntimeError('no step') from e\n"
     text, _ = printed_by(tmp_path, program)
 
     assert [raised.type for raised in read(text)] == ["ValueError", "RuntimeError"]
 
 
-def test_a_type_of_a_package_and_an_empty_message(tmp_path: Path) -> None:
-    """Qualified names are kept; an exception without a message has an empty one."""
+def test_an_exception_keeps_its_qualified_name_and_may_have_no_message(tmp_path: Path) -> None:
     text, _ = printed_by(tmp_path, "import queue\nraise queue.Empty\n")
 
     assert [(r.type, r.message) for r in read(text)] == [("_queue.Empty", "")]
 
 
-def test_deep_recursion_is_cut(tmp_path: Path) -> None:
-    """A thousand frames, and the interpreter's own remark on repetitions, make one exception."""
+def test_a_deep_recursion_is_one_exception_of_some_frames(tmp_path: Path) -> None:
     text, _ = printed_by(tmp_path, "def f(n):\n    return f(n + 1)\n\nf(0)\n")
     (raised,) = read(text)
 
@@ -75,14 +71,13 @@ def test_deep_recursion_is_cut(tmp_path: Path) -> None:
 
 
 def test_a_syntax_error_has_a_frame_without_a_function(tmp_path: Path) -> None:
-    """The place of a syntax error is in another form than a frame."""
     (tmp_path / "broken.py").write_text("x = = 1\n")
     text, _ = printed_by(tmp_path, "import broken\n")
 
     assert [(r.type, r.frames[0].line) for r in read(text)] == [("SyntaxError", 1)]
 
 
-def test_torch_writes_the_rank_before_every_line() -> None:
+def test_the_rank_that_torch_writes_before_every_line_is_no_part_of_it() -> None:
     """`[rank3]: ` before each line, as torch's own hook prints it."""
     text = (
         "[rank3]: Traceback (most recent call last):\n"
@@ -104,8 +99,7 @@ def test_torch_writes_the_rank_before_every_line() -> None:
     ]
 
 
-def test_a_loader_workers_traceback_inside_of_a_message() -> None:
-    """DataLoader packs its worker's traceback into a message: both are told."""
+def test_the_traceback_of_a_loader_worker_in_a_message_is_told_too() -> None:
     text = (
         "Traceback (most recent call last):\n"
         '  File "train.py", line 9, in <module>\n'
@@ -133,19 +127,17 @@ def test_a_loader_workers_traceback_inside_of_a_message() -> None:
         '  File "a.py", line 1, in f\nValueError: without a head\n',
     ],
 )
-def test_what_is_no_traceback_is_none(text: str) -> None:
-    """Halves and look-alikes are not reported."""
+def test_what_only_looks_like_a_traceback_is_none(text: str) -> None:
     assert read(text) == []
 
 
 def test_a_huge_message_is_cut() -> None:
-    """A message with a tensor in it does not travel whole."""
     text = f'Traceback (most recent call last):\n  File "a.py", line 1, in f\nValueError: {"x" * 100_000}\n'
 
     assert [len(raised.message) for raised in read(text)] == [2000]
 
 
-def test_an_exception_of_cpp_that_ends_the_process() -> None:
+def test_an_exception_of_cpp_that_ends_the_process_is_read() -> None:
     """As torch's watchdog of NCCL printed it after an index that was too large, on a GPU."""
     what = (
         "  what():  [PG ID 0 PG GUID 0(default_pg) Rank 1] Process group watchdog thread terminated with "
@@ -171,8 +163,7 @@ def test_an_exception_of_cpp_that_ends_the_process() -> None:
         ["  what():  nothing was thrown"],
     ],
 )
-def test_words_that_are_no_exception_of_cpp(lines: list[str]) -> None:
-    """Without a message there is nothing to tell."""
+def test_an_exception_of_cpp_without_a_message_is_none(lines: list[str]) -> None:
     assert [] == read("\n".join(lines))
 
 
@@ -201,13 +192,12 @@ Root Cause (first observed failure):
 """
 
 
-def test_exit_codes_of_the_report() -> None:
+def test_the_report_of_torchrun_gives_rank_pid_and_code_of_every_worker() -> None:
     """Rank, local rank, pid and code of every worker that is listed; signals are negative."""
     assert program_output.torchrun_exits(REPORT) == {5: (1, 812, -9), 4: (0, 811, 1)}
 
 
-def test_a_log_without_report() -> None:
-    """Nothing is read where nothing is said."""
+def test_a_log_without_a_report_gives_nothing() -> None:
     assert program_output.torchrun_exits("rank 3: exitcode : 1\nusage: torchrun [-h]\n") == {}
 
 
@@ -220,8 +210,7 @@ def test_a_log_without_report() -> None:
         ("process 1 terminated with exit code 0", {}),
     ],
 )
-def test_the_first_bad_end_is_read(end: str, exits: dict[int, int]) -> None:
-    """By the child's index; a name that no signal has says nothing."""
+def test_the_first_bad_end_of_mp_spawn_is_read(end: str, exits: dict[int, int]) -> None:
     text = f"    raise ProcessExitedException(\ntorch.multiprocessing.spawn.ProcessExitedException: {end}\n"
 
     assert exits == program_output.mp_spawn_exits(text)
@@ -262,6 +251,6 @@ signal 9 (Killed).
         ("Process name: none\nExit code: unknown", {}),
     ],
 )
-def test_the_rank_that_ended_first(text: str, expected: dict[int, int]) -> None:
+def test_mpiruns_report_names_the_rank_that_ended_first(text: str, expected: dict[int, int]) -> None:
     """As mpirun of Open MPI 4.1 and 5.0 prints it."""
     assert expected == program_output.mpirun_exits(text)

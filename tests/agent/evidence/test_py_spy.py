@@ -23,7 +23,9 @@ def _sampler() -> str:
     return program
 
 
-def test_it_is_looked_for_where_it_may_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_py_spy_is_found_beside_the_python_or_the_agent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In the virtual environment that trains, or beside the agent; on PATH is neither."""
     python, tool = tmp_path / "python", tmp_path / "py-spy"
     for path in (python, tool):
@@ -39,8 +41,7 @@ def test_it_is_looked_for_where_it_may_lie(tmp_path: Path, monkeypatch: pytest.M
     assert py_spy.find("python3") == str(tool)  # a name that is nowhere has no folder
 
 
-def test_a_sampler_that_fails_or_hangs_is_given_up(tmp_path: Path) -> None:
-    """Who may not look says so; who does not answer is left behind at the deadline."""
+def test_a_py_spy_that_fails_or_hangs_is_given_up_with_its_reason(tmp_path: Path) -> None:
     refuses, hangs = tmp_path / "refuses", tmp_path / "hangs"
     refuses.write_text(
         "#!/bin/sh\necho 'Permission Denied: Try running again with elevated permissions' >&2; exit 1\n"
@@ -56,7 +57,9 @@ def test_a_sampler_that_fails_or_hangs_is_given_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow  # beside the real process: with the Python that has py-spy
-def test_a_process_that_is_gone(sampler: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_py_spy_says_of_a_process_that_is_gone_is_kept(
+    sampler: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """py-spy's own words say so, and no line of the stack that it prints behind them."""
     monkeypatch.setenv("RUST_BACKTRACE", "1")
     with subprocess.Popen(["true"]) as process:
@@ -68,8 +71,7 @@ def test_a_process_that_is_gone(sampler: str, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.slow
-def test_a_real_process(sampler: str, tmp_path: Path) -> None:
-    """Where a process without any hook stands."""
+def test_py_spy_shows_where_a_process_without_a_hook_stands(sampler: str, tmp_path: Path) -> None:
     program = tmp_path / "train.py"
     program.write_text("import time\ndef stand():\n    print(flush=True)\n    time.sleep(60)\nstand()\n")
     with subprocess.Popen([sys.executable, str(program)], stdout=subprocess.PIPE) as process:

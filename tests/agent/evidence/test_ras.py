@@ -36,8 +36,7 @@ def asked(answer: bytes) -> tuple[Ras | None, str]:
         return ras.ask(("127.0.0.1", port), lambda: None)
 
 
-def test_ranks_that_are_behind_by_their_number() -> None:
-    """JSON names all ranks; only kinds in which they differ are kept, and the most come first."""
+def test_of_all_kinds_those_in_which_ranks_differ_are_kept() -> None:
     heard, silence = asked(reply("behind-2.28.9.json"))
     most = [
         RasRank(0, "10.0.69.85", 6299),
@@ -53,8 +52,7 @@ def test_ranks_that_are_behind_by_their_number() -> None:
 
 
 @pytest.mark.parametrize("name", ["own-skips-2.28.9.json", "own-skips-2.28.9.txt"])
-def test_one_hang_in_both_forms(name: str) -> None:
-    """The rank that left out a collective is behind; the text does not name those ahead."""
+def test_the_rank_that_left_out_a_collective_is_behind_in_json_and_in_text(name: str) -> None:
     heard, silence = asked(reply(name))
     assert heard is not None
     (one,) = heard.communicators
@@ -64,7 +62,7 @@ def test_one_hang_in_both_forms(name: str) -> None:
     assert [RasRank(2, "127.0.0.1", 513)] == one.counts[1].ranks
 
 
-def test_a_call_that_is_not_launched_does_not_count() -> None:
+def test_a_call_that_has_not_come_to_the_gpu_does_not_count() -> None:
     """Rank 2 was in a broadcast that had not come to the GPU: it has one all_reduce less than the others."""
     heard, _ = asked(reply("own-other-2.28.9.json"))
     assert heard is not None
@@ -74,7 +72,7 @@ def test_a_call_that_is_not_launched_does_not_count() -> None:
     ]
 
 
-def test_text_of_a_version_that_refuses_json() -> None:
+def test_the_text_of_a_version_that_refuses_json_is_read() -> None:
     """Of many who have launched as much, the text gives the number alone. Those it names may be ahead."""
     heard, _ = asked(reply("ahead-2.26.2.txt"))
     ahead = [RasRank(12, "10.137.190.124", 323032), RasRank(13, "10.137.190.124", 323033)]
@@ -83,8 +81,7 @@ def test_text_of_a_version_that_refuses_json() -> None:
     assert heard == Ras("2.26.2", 1, [RasCommunicator("fa93daea854b060b", 32, counts)])
 
 
-def test_one_rank_has_a_line_with_its_own_count() -> None:
-    """It has no list of ranks after it."""
+def test_a_line_of_one_rank_has_no_list_of_ranks() -> None:
     heard, _ = asked(reply("behind-2.30.7.txt"))
     counts = [
         RasCount("AllReduce", 64, 7),
@@ -95,7 +92,6 @@ def test_one_rank_has_a_line_with_its_own_count() -> None:
 
 
 def test_before_2_26_all_kinds_are_counted_together() -> None:
-    """The kind of operation is not known then."""
     heard, _ = asked(reply("all-kinds-2.24.3.txt"))
     assert heard is not None
     most, least = heard.communicators[0].counts
@@ -110,15 +106,14 @@ def test_before_2_26_all_kinds_are_counted_together() -> None:
 
 
 @pytest.mark.parametrize("name", ["stopped-2.29.1.json", "no-comma-2.28.9.json"])
-def test_a_rank_that_does_not_answer_nccl(name: str) -> None:
-    """Also in the JSON of 2.28.9, which leaves out a comma."""
+def test_a_rank_that_does_not_answer_nccl_is_named_in_every_version(name: str) -> None:
     heard, _ = asked(reply(name))
     silent = [RasRank(1, "172.16.64.245", 1524345)]
 
     assert heard == Ras("2.29.1", 1, [RasCommunicator("ae94423cfbb2ef4a", 2, [], silent)])
 
 
-def test_a_process_that_nccl_counts_as_dead() -> None:
+def test_a_process_that_nccl_counts_as_dead_is_named() -> None:
     """It is named also when no communicator is left. Before 2.26 the rank is a number alone."""
     assert asked(reply("dead-2.30.7.txt"))[0] == Ras("2.30.7", 0, [], ["process 3748990 on node1"])
 
@@ -131,8 +126,7 @@ def test_a_process_that_nccl_counts_as_dead() -> None:
     assert ([], [RasRank(7, "node1", 3748990)]) == (gone.dead, gone.communicators[0].silent)
 
 
-def test_no_counts_of_a_communicator_that_is_torn_down() -> None:
-    """Its ranks differ because some have left; that is not in order, and says nothing more."""
+def test_a_communicator_that_is_torn_down_has_no_counts() -> None:
     text, _ = asked(reply("torn-down-2.24.3.txt"))
     assert text == Ras("2.24.3", 9, [RasCommunicator("9e17999afaa87dbb", 32)])
 
@@ -145,8 +139,7 @@ def test_no_counts_of_a_communicator_that_is_torn_down() -> None:
     assert json_ == Ras("2.28.9", 1, [RasCommunicator("f31e5874c3f25459", 4)])
 
 
-def test_what_nccl_invents_is_dropped() -> None:
-    """Ranks that no communicator of this size can have."""
+def test_ranks_that_no_communicator_of_this_size_can_have_are_dropped() -> None:
     heard, _ = asked(reply("invented-2.27.3.txt") + b" [process information not found]\n")
     assert heard is not None
 
@@ -155,13 +148,11 @@ def test_what_nccl_invents_is_dropped() -> None:
     ]
 
 
-def test_all_in_order() -> None:
-    """Communicators in order are only counted."""
+def test_communicators_in_order_are_only_counted() -> None:
     assert asked(reply("ok-2.26.2.txt"))[0] == Ras("2.26.2", 1)
 
 
-def test_long_lists_are_left_to_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bundle of many ranks stays small."""
+def test_a_long_list_of_ranks_becomes_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ras, "_NAMED", 2)
     heard, _ = asked(reply("behind-2.28.9.json"))
     assert heard is not None
@@ -169,8 +160,7 @@ def test_long_lists_are_left_to_a_number(monkeypatch: pytest.MonkeyPatch) -> Non
     assert [(3, 0), (1, 1)] == [(each.size, len(each.ranks)) for each in heard.communicators[0].counts]
 
 
-def test_it_is_asked_once_and_in_short() -> None:
-    """NCCL gets a second for ranks that do not answer each other."""
+def test_nccl_is_asked_once_and_gets_a_second_for_silent_ranks() -> None:
     with serving(reply("ok-2.26.2.txt")) as (port, questions):
         ras.ask(("127.0.0.1", port), lambda: None)
 
@@ -180,18 +170,16 @@ def test_it_is_asked_once_and_in_short() -> None:
 @pytest.mark.parametrize(
     "answer", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b'OK\nOK\n{"communicators": [1]}\n']
 )
-def test_an_answer_that_is_not_nccls(answer: bytes) -> None:
-    """Whoever else has answered is not believed."""
+def test_an_answer_of_anybody_else_is_not_believed(answer: bytes) -> None:
     assert asked(answer) == (None, "NCCL RAS: an answer that cannot be read")
 
 
-def test_an_answer_cut_off() -> None:
-    """As that of a rank that dies meanwhile."""
+def test_an_answer_that_is_cut_off_is_told_so() -> None:
     whole = reply("behind-2.28.9.json")
     assert asked(whole[: len(whole) // 2]) == (None, "NCCL RAS: an answer that cannot be read")
 
 
-def test_it_waits_no_longer_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_rank_is_waited_for_no_longer_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stopped rank accepts the connection, and never reads. Deaths are noted meanwhile."""
     monkeypatch.setattr(ras, "_WAIT", 0.1)
     looks: list[int] = []
@@ -203,7 +191,6 @@ def test_it_waits_no_longer_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_an_answer_that_comes_byte_by_byte_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each byte comes in time, and the last one never."""
     monkeypatch.setattr(ras, "_WAIT", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as server:
         drip = threading.Thread(target=_drip, args=[server])
@@ -223,14 +210,12 @@ def _drip(server: socket.socket) -> None:
             time.sleep(0.002)
 
 
-def test_an_answer_without_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is read is bounded."""
+def test_an_answer_without_an_end_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ras, "_LONGEST", 1000)
     assert asked(b"x" * 5000) == (None, "NCCL RAS: an answer without an end")
 
 
-def test_nobody_listens_any_more() -> None:
-    """The rank has ended since."""
+def test_a_rank_that_has_ended_since_gives_no_answer() -> None:
     with serving(b"") as (port, _):
         pass
     heard, silence = ras.ask(("127.0.0.1", port), lambda: None)
@@ -266,20 +251,17 @@ def _port() -> int:
     return own_port()
 
 
-def test_ranks_that_share_their_port(port: int) -> None:
-    """Any of them may answer."""
+def test_any_of_several_ranks_on_one_port_may_answer(port: int) -> None:
     with listener(port) as (first, _), listener(port) as (second, _):
         assert ras.address([first, second]) == ("127.0.0.1", port)
 
 
-def test_another_job_on_the_same_port(port: int) -> None:
-    """The kernel would choose who answers."""
+def test_a_port_that_another_job_shares_is_not_asked(port: int) -> None:
     with listener(port) as (ours, _), listener(port):
         assert ras.address([ours]) is None
 
 
-def test_nccl_does_not_listen(port: int) -> None:
-    """It is older than 2.24, switched off, or not in use: another process on the port is none of ours."""
+def test_a_rank_whose_nccl_does_not_listen_is_not_asked(port: int) -> None:
     with listener(0, f"127.0.0.1:{port}") as (ours, _), listener(port):
         assert ras.address([ours]) is None
     assert ras.address([os.getpid()]) is None

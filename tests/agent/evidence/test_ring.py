@@ -87,16 +87,7 @@ def _writer(tmp_path: Path) -> Iterator[Writer]:
     sys.modules.pop("ddplaunch_torch", None)
 
 
-def test_both_sides_mean_the_same_file(writer: Writer) -> None:
-    """Header and slots stand in both, since the hook cannot be imported by the agent."""
-    theirs = writer.writer
-    slot = theirs.SLOT.format
-
-    assert (ring.HEADER, ring.SLOTS, ring.SLOT.format) == (theirs.HEADER, theirs.SLOTS, slot)
-
-
 def test_a_call_has_its_line_its_tensor_and_its_number(writer: Writer) -> None:
-    """The second call of this group, from this file, with what all ranks must have alike."""
     writer.torch.all_reduce(FOUR)
     writer.torch.all_reduce(FOUR)
     call = writer.calls()[-1]
@@ -108,7 +99,7 @@ def test_a_call_has_its_line_its_tensor_and_its_number(writer: Writer) -> None:
     assert ("test_a_call_has_its_line_its_tensor_and_its_number", __file__) == (frame.name, frame.file)
 
 
-def test_calls_are_counted_where_torch_counts_none(writer: Writer, tmp_path: Path) -> None:
+def test_calls_made_and_done_are_counted(writer: Writer, tmp_path: Path) -> None:
     """Those made and those done, also when the ring has been overwritten; no file is no number."""
     assert ring.counts(str(tmp_path / "none")) is None
     writer.torch.destroy_process_group()
@@ -120,7 +111,6 @@ def test_calls_are_counted_where_torch_counts_none(writer: Writer, tmp_path: Pat
 
 
 def test_the_end_of_a_call_is_its_return_or_the_end_of_a_wait_for_it(writer: Writer) -> None:
-    """An asynchronous call that nobody has waited for, and one that has raised, have no end."""
     writer.torch.all_reduce(FOUR)
     first = writer.torch.all_reduce(FOUR, async_op=True)
     writer.torch.all_reduce(FOUR, async_op=True)
@@ -138,8 +128,7 @@ def test_the_end_of_a_call_is_its_return_or_the_end_of_a_wait_for_it(writer: Wri
     assert [None, None] == [issued.took, raised.took]
 
 
-def test_an_asynchronous_call_is_not_done_when_it_returns(writer: Writer) -> None:
-    """It is issued; once the program has waited for it, it is done."""
+def test_an_asynchronous_call_is_done_once_the_program_has_waited_for_it(writer: Writer) -> None:
     work = writer.torch.all_reduce(FOUR, async_op=True)
     (before,) = writer.calls()
     assert work.wait()
@@ -165,7 +154,6 @@ def test_a_wait_that_goes_on_or_fails_is_seen(writer: Writer) -> None:
 
 
 def test_a_wait_marks_no_call_but_its_own(writer: Writer) -> None:
-    """Not one that has its slot by now, and not one whose work is gone."""
     work = writer.torch.all_reduce(FOUR, async_op=True)
     writer.torch.all_reduce(FOUR, async_op=True)
     for _ in range(ring.SLOTS - 1):
@@ -177,8 +165,7 @@ def test_a_wait_marks_no_call_but_its_own(writer: Writer) -> None:
     assert {} == writer.writer._works
 
 
-def test_a_message_that_is_open_stays_in_sight(writer: Writer) -> None:
-    """However much was called since; one that was waited for does not."""
+def test_a_message_that_is_open_stays_in_sight_however_much_is_called(writer: Writer) -> None:
     works = [writer.torch.isend(FOUR, 1) for _ in range(3)]
     works[1].wait()
     for _ in range(40):
@@ -190,7 +177,6 @@ def test_a_message_that_is_open_stays_in_sight(writer: Writer) -> None:
 
 
 def test_a_message_has_its_tag(writer: Writer) -> None:
-    """One that does not fit is not known, and a collective has none."""
     for tag in ({}, {"tag": 7}, {"tag": 1 << 20}, {"tag": -1}):
         writer.torch.send(FOUR, dst=1, **tag)
     writer.torch.all_reduce(FOUR)
@@ -199,14 +185,12 @@ def test_a_message_has_its_tag(writer: Writer) -> None:
 
 
 def test_a_function_that_calls_another_is_one_call(writer: Writer) -> None:
-    """As the program wrote it, whatever it is made of."""
     writer.torch.all_gather_object([], FOUR)
 
     assert [call.op for call in writer.calls()] == ["all_gather_object"]
 
 
 def test_each_call_from_one_line_has_what_it_was_given(writer: Writer) -> None:
-    """What is remembered of a line holds for the same function, group, dtype and shape alone."""
     other, integers = SimpleNamespace(group_name="g1"), SimpleNamespace(shape=(4,), dtype="torch.int8")
     for function in (writer.torch.all_reduce, writer.torch.all_gather_object):
         for tensor, group in ((FOUR, None), (FOUR, other), (integers, None), (FOUR, None)):
@@ -230,8 +214,7 @@ def test_each_call_from_one_line_has_what_it_was_given(writer: Writer) -> None:
     ] == found
 
 
-def test_a_peer_is_a_global_rank(writer: Writer) -> None:
-    """Also where the program counts within the group; point-to-point has numbers of its own."""
+def test_a_peer_is_a_global_rank_also_where_the_program_counts_within_the_group(writer: Writer) -> None:
     group = SimpleNamespace(group_name="g1")
     writer.torch.all_reduce(FOUR, group=group)
     writer.torch.send(FOUR, 1, group)
@@ -245,8 +228,7 @@ def test_a_peer_is_a_global_rank(writer: Writer) -> None:
     ] == found
 
 
-def test_a_refused_call_is_no_call_that_others_must_match(writer: Writer) -> None:
-    """The next has its number; what failed on the way keeps its own."""
+def test_a_refused_call_takes_no_number(writer: Writer) -> None:
     with pytest.raises(TypeError):
         writer.torch.send(None, 1)
     with pytest.raises(RuntimeError):
@@ -260,8 +242,7 @@ def test_a_refused_call_is_no_call_that_others_must_match(writer: Writer) -> Non
     ]
 
 
-def test_only_the_newest_are_kept(writer: Writer) -> None:
-    """The file has room for 256, of which 32 travel."""
+def test_the_ring_keeps_256_calls_of_which_32_travel(writer: Writer) -> None:
     for _ in range(700):
         writer.torch.all_reduce(FOUR)
 
@@ -269,8 +250,7 @@ def test_only_the_newest_are_kept(writer: Writer) -> None:
     assert writer.file.stat().st_size == len(ring.HEADER) + 256 * 104 + (1 << 16)
 
 
-def test_a_text_without_room_is_left_out(writer: Writer) -> None:
-    """A program that calls from endlessly many lines loses their names, and nothing else."""
+def test_a_program_that_calls_from_endlessly_many_lines_loses_only_their_names(writer: Writer) -> None:
     names = {"reduce": writer.torch.all_reduce, "tensor": FOUR}
     for number in range(2000):
         exec(compile("\n" * number + "reduce(tensor)", "/home/me/train.py", "exec"), names)
@@ -279,8 +259,7 @@ def test_a_text_without_room_is_left_out(writer: Writer) -> None:
     assert (call.op, call.seq, call.sizes, call.frames) == ("all_reduce", 2000, [[4]], [])
 
 
-def test_many_dimensions(writer: Writer) -> None:
-    """A shape of more than six is left out rather than shown in part."""
+def test_a_shape_of_more_than_six_dimensions_is_left_out(writer: Writer) -> None:
     writer.torch.all_reduce(SimpleNamespace(shape=(1, 2, 3, 4, 5, 6), dtype="torch.int8"))
     writer.torch.all_reduce(SimpleNamespace(shape=(1, 2, 3, 4, 5, 6, 7), dtype="torch.int8"))
 
@@ -288,7 +267,6 @@ def test_many_dimensions(writer: Writer) -> None:
 
 
 def test_where_nothing_can_be_written_the_program_runs(tmp_path: Path) -> None:
-    """A file stands where the folder should be."""
     (tmp_path / "rings").touch()
     writer = Writer(tmp_path)
     writer.torch.all_reduce(FOUR)
@@ -298,15 +276,13 @@ def test_where_nothing_can_be_written_the_program_runs(tmp_path: Path) -> None:
     assert ring.read(str(writer.file)) is None
 
 
-def test_it_is_for_its_user_alone(writer: Writer) -> None:
-    """Lines of somebody's program are not for everybody."""
+def test_the_ring_is_for_its_user_alone(writer: Writer) -> None:
     writer.torch.all_reduce(FOUR)
 
     assert writer.file.stat().st_mode & 0o777 == 0o600
 
 
-def test_whether_there_is_a_group(writer: Writer) -> None:
-    """After its destruction there is none."""
+def test_after_its_destruction_there_is_no_group(writer: Writer) -> None:
     writer.torch.all_reduce(FOUR)
     before = ring.read(str(writer.file))
     writer.torch.destroy_process_group()
@@ -318,7 +294,6 @@ def test_whether_there_is_a_group(writer: Writer) -> None:
 
 
 def test_a_write_that_was_cut_short_is_left_out(writer: Writer) -> None:
-    """Killed in the middle of it, a process leaves two different marks."""
     for _ in range(3):
         writer.torch.all_reduce(FOUR)
     data = bytearray(writer.file.read_bytes())
@@ -330,7 +305,6 @@ def test_a_write_that_was_cut_short_is_left_out(writer: Writer) -> None:
 
 
 def test_garbage_is_read_without_harm(writer: Writer) -> None:
-    """A program may write over anything that is mapped into it."""
     for _ in range(300):
         writer.torch.all_reduce(FOUR)
     whole, chance = writer.file.read_bytes(), random.Random(0)

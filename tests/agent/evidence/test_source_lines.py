@@ -11,8 +11,8 @@ import pytest
 from tests.few_threads import refuse_threads
 
 from ddplaunch.agent.contract import Frame, RankEvidence, Stack
-from ddplaunch.agent.evidence import source_lines
-from ddplaunch.agent.evidence.source_lines import SourceLines, line
+from ddplaunch.agent.evidence import stacks
+from ddplaunch.agent.evidence.stacks import SourceLines, line
 from ddplaunch.agent.supervisor.collector import named_frames
 
 NOW = time.time()
@@ -23,7 +23,9 @@ def evidence(*frames: Frame) -> RankEvidence:
     return RankEvidence(0, 0, os.getpid(), True, stacks=[Stack("MainThread", True, list(frames))])
 
 
-def test_the_innermost_line_and_the_users_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_innermost_line_and_the_users_own_are_shown(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """A relative file lies where the rank was started; a dead rank stands nowhere."""
     (tmp_path / "train.py").write_text("import x\n\n    with lock:\n")
     (tmp_path / "threading.py").write_text("waiter.acquire()\n")
@@ -38,7 +40,7 @@ def test_the_innermost_line_and_the_users_own(monkeypatch: pytest.MonkeyPatch, t
     assert {} == SourceLines().read(named_frames([replace(rank, alive=False)]))
 
 
-def test_ranks_that_have_used_up_all_threads(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_a_free_thread_no_line_is_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No line is shown, and the next time there may be room."""
     (tmp_path / "train.py").write_text("step()\n")
     os.utime(tmp_path / "train.py", (0, 0))
@@ -83,7 +85,6 @@ def test_a_sleep_is_shown_with_the_begin_of_its_loop(tmp_path: Path, number: int
 
 
 def test_a_long_line_is_cut_and_made_printable(tmp_path: Path) -> None:
-    """A terminal is not to obey it."""
     path = tmp_path / "train.py"
     path.write_text("x = '\x1b[2J" + "y" * 300)
 
@@ -92,8 +93,7 @@ def test_a_long_line_is_cut_and_made_printable(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [0, 7])
-def test_a_line_that_is_not_there(tmp_path: Path, number: int) -> None:
-    """No line is invented."""
+def test_no_line_is_invented_where_there_is_none(tmp_path: Path, number: int) -> None:
     path = tmp_path / "train.py"
     path.write_text("")
 
@@ -101,23 +101,25 @@ def test_a_line_that_is_not_there(tmp_path: Path, number: int) -> None:
 
 
 def test_a_file_that_has_changed_since_the_start_is_not_read(tmp_path: Path) -> None:
-    """Its lines are others by now."""
     path = tmp_path / "train.py"
-    path.write_text("with lock:\n")
+    path.write_text("while True:\n    step()\n")
+    written = path.stat().st_mtime
 
-    assert "" == line(str(path), 1, path.stat().st_mtime - 1)
+    assert "while True:" == line(str(path), 1, written + 1)
+    assert [[1, 2]] == stacks.read_loops(str(path), written + 1)
+    assert "" == line(str(path), 1, written - 1)
+    assert stacks.read_loops(str(path), written - 1) is None
 
 
-def test_what_is_no_regular_file_is_not_read(tmp_path: Path) -> None:
-    """A pipe would have to be waited for."""
-    path = tmp_path / "train.py"
-    os.mkfifo(path)
+def test_what_is_no_regular_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
 
-    assert "" == line(str(path), 1, NOW + 3600)
+    assert "" == line(str(tmp_path / "pipe"), 1, NOW + 3600)
+    assert stacks.read_loops(str(tmp_path / "pipe"), NOW + 3600) is None
+    assert stacks.read_loops(str(tmp_path / "none"), NOW + 3600) is None
 
 
 def test_storage_that_does_not_answer_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The collector goes on without lines, then and later."""
     lines = SourceLines()
     lines._stuck = True  # no test can make a file system that hangs
 
@@ -147,12 +149,11 @@ values = [each for each in values]
 """
 
 
-def test_each_loop_has_its_lines(tmp_path: Path) -> None:
-    """The body counts, to the end of its last statement; a comprehension calls no collective."""
+def test_a_loop_is_known_by_its_first_and_its_last_line(tmp_path: Path) -> None:
     path = tmp_path / "train.py"
     path.write_text(PROGRAM)
 
-    assert [[2, 8], [3, 6], [11, 12]] == source_lines.read_loops(str(path), time.time() + 1)
+    assert [[2, 8], [3, 6], [11, 12]] == stacks.read_loops(str(path), time.time() + 1)
 
 
 @pytest.mark.parametrize(
@@ -165,25 +166,4 @@ def test_what_is_no_program_is_unknown(text: str, tmp_path: Path) -> None:
     path = tmp_path / "train.py"
     path.write_text(text)
 
-    assert source_lines.read_loops(str(path), time.time() + 1) is None
-
-
-def test_a_file_that_was_changed_since_is_not_what_runs(tmp_path: Path) -> None:
-    """Its lines may be others; and one that is not there has none."""
-    path = tmp_path / "train.py"
-    path.write_text(PROGRAM)
-    os.utime(path, (1000, 1000))
-
-    assert (True, None, None) == (
-        bool(source_lines.read_loops(str(path), 1001)),
-        source_lines.read_loops(str(path), 999),
-        source_lines.read_loops(str(tmp_path / "none.py"), 1001),
-    )
-
-
-def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
-    """A program may be read from one, and its supervisor must not hang with it."""
-    path = tmp_path / "train.py"
-    os.mkfifo(path)
-
-    assert source_lines.read_loops(str(path), time.time() + 1) is None
+    assert stacks.read_loops(str(path), time.time() + 1) is None

@@ -13,8 +13,7 @@ from ddplaunch.agent.contract import Frame, Stack
 from ddplaunch.agent.evidence import stacks
 
 
-def test_the_hooks_threads_main_first() -> None:
-    """Whatever the order they come in, the main thread stands first."""
+def test_the_main_thread_stands_first() -> None:
     threads = [
         {"name": "loader", "main": False, "frames": [["get", "queue.py", 171]]},
         {"name": "MainThread", "main": True, "frames": [["f", "train.py", 2], ["<module>", "train.py", 9]]},
@@ -27,7 +26,6 @@ def test_the_hooks_threads_main_first() -> None:
 
 
 def test_the_hooks_own_thread_is_left_out() -> None:
-    """Other samplers see our thread in the program; nobody wants to read about it."""
     threads = [
         {"name": "MainThread", "main": True, "frames": [["f", "train.py", 2]]},
         {"name": "", "main": False, "frames": [["_serve", "/run/node-0/hook/ddplaunch_hook.py", 88]]},
@@ -36,8 +34,7 @@ def test_the_hooks_own_thread_is_left_out() -> None:
     assert [stack.thread for stack in stacks.from_hook(threads)] == ["MainThread"]
 
 
-def test_deep_recursion_keeps_both_ends() -> None:
-    """Of a thousand frames, the innermost and the outermost are kept."""
+def test_a_deep_recursion_keeps_its_innermost_and_outermost_frames() -> None:
     frames = [["f", "train.py", number] for number in range(1000)]
     (stack,) = stacks.from_hook([{"name": "MainThread", "main": True, "frames": frames}])
 
@@ -45,7 +42,7 @@ def test_deep_recursion_keeps_both_ends() -> None:
     assert lines == [*range(40), *range(960, 1000)]
 
 
-def test_py_spys_json() -> None:
+def test_the_main_thread_of_py_spy_has_the_processes_number() -> None:
     """The thread with the process's own number is the main one; functions are called as hooks call them."""
     text = json.dumps(
         [
@@ -71,13 +68,12 @@ def test_py_spys_json() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "Error: permission denied", "{", "[{}]"])
-def test_py_spys_complaints_are_no_stacks(text: str) -> None:
-    """What is no JSON of stacks raises."""
+def test_a_complaint_of_py_spy_raises(text: str) -> None:
     with pytest.raises((ValueError, KeyError)):
         stacks.from_py_spy(text, 7)
 
 
-def test_a_real_dump_of_faulthandler(tmp_path: Path) -> None:
+def test_in_a_dump_of_faulthandler_the_thread_that_took_the_signal_is_the_main_one(tmp_path: Path) -> None:
     """All threads of a real process; the one that took the signal is the main one."""
     program = tmp_path / "train.py"
     program.write_text(
@@ -102,7 +98,7 @@ def test_a_real_dump_of_faulthandler(tmp_path: Path) -> None:
     assert "idle" in [frame.name for frame in found[1].frames]
 
 
-def test_the_dump_of_a_debug_server() -> None:
+def test_in_the_dump_of_a_debug_server_the_last_thread_is_the_main_one() -> None:
     """As torch 2.15 writes it: the server's own thread has no Python, and the main thread is the last."""
     text = (
         "Current thread 0x00007f02e1ffb6c0 (most recent call first):\n  <no Python frame>\n\n"
@@ -124,7 +120,7 @@ def test_the_dump_of_a_debug_server() -> None:
 @pytest.mark.parametrize(
     ("how", "function"), [("extension", "fastio.so:do_io"), ("ctypes", "libc.so.6:pause")]
 )
-def test_the_native_function_of_the_thread_that_owns_the_gil(how: str, function: str) -> None:
+def test_the_native_function_of_the_thread_that_owns_the_gil_is_named(how: str, function: str) -> None:
     """By what py-spy has said of real processes: what calls it for Python is passed over."""
     recorded = json.loads(Path(__file__).with_name("recorded").joinpath("py-spy-native.json").read_text())
     (thread,) = recorded[how]
@@ -133,7 +129,7 @@ def test_the_native_function_of_the_thread_that_owns_the_gil(how: str, function:
     assert (0, "") == stacks.native_holder(json.dumps([{**thread, "owns_gil": False}]))
 
 
-def test_the_number_of_a_process_that_mp_spawn_has_started() -> None:
+def test_the_number_of_a_process_of_mp_spawn_is_torchs_own_argument() -> None:
     """By the argument of torch's own function; a user's function of that name has none."""
     local = {"name": "i", "addr": 1, "arg": True, "repr": "2"}
     wrap = {
@@ -175,21 +171,20 @@ def function(path: str, line: int, ready: bool = True) -> str:
 @pytest.mark.parametrize(
     ("line", "expected"), [(1, "Barrier"), (2, "allreduce"), (3, "allreduce"), (5, "main"), (6, "main")]
 )
-def test_the_line_names_the_function(tmp_path: Path, line: int, expected: str) -> None:
-    """Also over several lines; where two are called in one line, neither is taken."""
+def test_the_line_of_a_call_names_its_function_unless_there_are_two(
+    tmp_path: Path, line: int, expected: str
+) -> None:
     path = tmp_path / "train.py"
     path.write_text(SOURCE)
 
     assert expected == function(str(path), line)
 
 
-def test_a_source_that_is_not_there(tmp_path: Path) -> None:
-    """Nothing is said, and nothing fails."""
+def test_a_source_that_is_not_there_says_nothing(tmp_path: Path) -> None:
     assert "main" == function(str(tmp_path / "gone.py"), 1)
 
 
 def test_an_import_before_mpi_is_ready_is_its_init() -> None:
-    """An extension shows in no stack; what is imported once MPI is ready is something else."""
     file = "<frozen importlib._bootstrap_external>"
 
     assert ("Init", "main") == (function(file, 1176, ready=False), function(file, 1176, ready=True))

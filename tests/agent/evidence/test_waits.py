@@ -84,8 +84,7 @@ def test_a_pipe_with_a_name_is_no_storage(tmp_path: Path) -> None:
     "call",
     ["os.read(0, 1)", "import time; time.sleep(60)", "import subprocess; subprocess.run(['sleep', '60'])"],
 )
-def test_who_waits_for_no_file(call: str, tmp_path: Path) -> None:
-    """A pipe without a name, the clock, and a child."""
+def test_who_waits_for_a_pipe_a_clock_or_a_child_waits_for_no_file(call: str, tmp_path: Path) -> None:
     program = f"os.dup2(os.pipe()[0], 0)\n{call}"
     with asleep(program, tmp_path, "S") as pid:
         found = wait_of(pid)
@@ -109,8 +108,7 @@ def test_a_parent_of_vfork_waits_for_no_storage(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("call", ["fcntl.flock", "fcntl.lockf"])
-def test_the_holder_of_a_lock_is_named(call: str, tmp_path: Path) -> None:
-    """With its command; the file is one of its own file system, which answers."""
+def test_the_holder_of_a_lock_is_named_with_its_command(call: str, tmp_path: Path) -> None:
     program = f"import time\nfile = open('cache.lock', 'w')\n{call}(file, fcntl.LOCK_EX)\ntime.sleep(60)"
     with asleep(program, tmp_path, "S") as holder, asleep(program, tmp_path, "S") as pid:
         found = wait_of(pid)
@@ -123,10 +121,9 @@ def test_the_holder_of_a_lock_is_named(call: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("call", ["fcntl.flock", "fcntl.lockf"])
-def test_a_lock_where_calls_may_not_be_read(
+def test_the_kernels_table_shows_who_holds_a_lock_where_calls_may_not_be_read(
     call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The kernel's table of locks shows who waits for whom; who waits for none is not said to."""
     read = proc.text
     monkeypatch.setattr(
         proc, "text", lambda pid, name: "" if name.endswith(("syscall", "stack")) else read(pid, name)
@@ -151,8 +148,7 @@ def tried(pid: int, folder: Path, ranks: tuple[int, ...] | None = None) -> Wait:
     return found
 
 
-def test_the_holder_of_a_lock_that_is_tried_for_is_named(tmp_path: Path) -> None:
-    """With its command. Who has the file open is not taken for it, even with another lock."""
+def test_of_those_that_have_a_lock_file_open_the_holder_alone_is_named(tmp_path: Path) -> None:
     other = (
         f"{OPENS}second = os.open('other.lock', os.O_CREAT | os.O_RDWR)\nfcntl.flock(second, fcntl.LOCK_EX)\n"
     )
@@ -176,7 +172,6 @@ def test_the_rank_that_has_the_file_open_holds_a_baton(tmp_path: Path) -> None:
 
 @needs_root
 def test_a_file_of_the_same_name_in_another_container_is_another_file(tmp_path: Path) -> None:
-    """Its path is compared within one mount namespace."""
     apart = "import ctypes\nctypes.CDLL(None).unshare(0x20000)\n"
     with asleep(apart + LOCKS + SLEEPS, tmp_path, "S"), asleep(SLEEPS, tmp_path, "S") as pid:
         found = tried(pid, tmp_path)
@@ -184,15 +179,16 @@ def test_a_file_of_the_same_name_in_another_container_is_another_file(tmp_path: 
     assert 0 == found.holder
 
 
-def test_who_tries_for_no_lock() -> None:
-    """The hook has named no file."""
+def test_who_tries_for_no_lock_waits_for_nobody() -> None:
     assert waits.polled_lock(os.getpid(), None, [os.getpid()]) is None
 
 
 @needs_root
 @pytest.mark.skipif(not os.path.exists("/dev/fuse"), reason="this kernel has no FUSE")
 @pytest.mark.parametrize(("after_mount", "state"), [(False, "D"), (True, "S")])
-def test_a_file_server_that_does_not_answer(after_mount: bool, state: str, tmp_path: Path) -> None:
+def test_a_file_server_that_does_not_answer_is_named_with_path_and_mount(
+    after_mount: bool, state: str, tmp_path: Path
+) -> None:
     """The path is that of the call: no descriptor is open yet. The mount is that of its own namespace."""
     program = f"os.stat(scene.dead_server({after_mount}) + '/shard')"
     with asleep(program, tmp_path, state) as pid:
@@ -212,7 +208,7 @@ def test_a_file_server_that_does_not_answer(after_mount: bool, state: str, tmp_p
 
 @needs_root
 @pytest.mark.skipif(shutil.which("mkfs.ext4", path="/usr/sbin:/sbin:/usr/bin") is None, reason="no mkfs.ext4")
-def test_a_frozen_file_system(tmp_path: Path) -> None:
+def test_a_frozen_file_system_is_named(tmp_path: Path) -> None:
     """Who writes to it sleeps in state D until it is thawed."""
     image, disk = tmp_path / "image", tmp_path / "disk"
     with image.open("wb") as file:

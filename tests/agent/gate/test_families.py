@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.agent.gate.clusters import GATE_PORT, MASTER_PORT, Cluster, Make, MakeCluster
+from tests.agent.gate.clusters import MASTER_PORT, Cluster, MakeCluster
 from tests.agent.gate.hosts import Host, run
-from tests.agent.gate.jobs import Job
+from tests.agent.gate.torches import TORCH
 
 from ddplaunch.agent.contract import Exit
 
-TORCH = str(Path(__file__).resolve().parents[3] / ".venv" / "bin" / "python")
 STORE = """
 import datetime, sys, torch.distributed as dist
 where = ("n0", 29500, None, sys.argv[1] == "server", datetime.timedelta(seconds=10))
@@ -29,12 +27,6 @@ PIPES: dict[str, Any] = {
 }
 SIX = "fd00:77::{}"
 REFUSED = "reject with icmpv6 admin-prohibited"
-
-
-@pytest.fixture(name="cluster")
-def _cluster(network: Make, job: Job) -> MakeCluster:
-    """A function that makes a Cluster of so many hosts."""
-    return lambda count, **changes: Cluster(job, network(count), **changes)
 
 
 def six(host: Host, address: str) -> None:
@@ -54,13 +46,11 @@ def both(trial: Cluster, port: int, answer: str) -> None:
 
 
 @pytest.mark.fault("ip-family-mixed")
-def test_an_ipv6_address_that_swallows_packets(cluster: MakeCluster) -> None:
+def test_an_ipv6_address_that_swallows_packets_is_a_verdict(cluster: MakeCluster) -> None:
     """torch would wait there for ever, though the gate itself comes through by the other address."""
     trial = cluster(2)
     both(trial, MASTER_PORT, "drop")
-    trial.start()
 
-    assert [Exit.NODE_AT_FAULT] * 2 == trial.end()
     assert ("ip-family-mixed", [1]) == trial.verdict()
     verdict = trial.job.verdict
     assert verdict.sentence.startswith(
@@ -70,23 +60,17 @@ def test_an_ipv6_address_that_swallows_packets(cluster: MakeCluster) -> None:
 
 
 @pytest.mark.parametrize("master", ["10.77.0.1", pytest.param(None, marks=pytest.mark.whole)])
-def test_what_the_hint_says_mends_it(cluster: MakeCluster, master: str | None) -> None:
-    """By the address, or by none."""
+def test_naming_the_address_that_answers_mends_it(cluster: MakeCluster, master: str | None) -> None:
     trial = cluster(2, master_addr=master)
     both(trial, MASTER_PORT, "drop")
-    trial.start()
-
-    assert [Exit.OK] * 2 == trial.end(), [gate.output for gate in trial.gates]
+    trial.starts()
 
 
 @pytest.mark.whole
-def test_an_ipv6_address_that_answers_and_lets_nobody_in(cluster: MakeCluster) -> None:
-    """torch takes the next one, and the log says so."""
+def test_an_ipv6_address_that_refuses_is_a_note_for_torch_takes_the_next(cluster: MakeCluster) -> None:
     trial = cluster(2)
     both(trial, MASTER_PORT, REFUSED)
-    trial.start()
-
-    assert [Exit.OK] * 2 == trial.end(), [gate.output for gate in trial.gates]
+    trial.starts()
     assert (
         "note: node 1 (n1) is answered unreachable at fd00:77::1, an address of n0" in trial.gates[1].output
     )
@@ -95,8 +79,9 @@ def test_an_ipv6_address_that_answers_and_lets_nobody_in(cluster: MakeCluster) -
 @pytest.mark.slow
 @pytest.mark.whole
 @pytest.mark.parametrize(("answer", "said"), [("drop", ""), (REFUSED, "up\n")])
-def test_what_torch_makes_of_it(cluster: MakeCluster, answer: str, said: str) -> None:
-    """Its store: what the verdict, and the note, rest on."""
+def test_torch_waits_at_a_silent_address_and_passes_one_that_refuses(
+    cluster: MakeCluster, answer: str, said: str
+) -> None:
     trial = cluster(2)
     both(trial, MASTER_PORT, answer)
     started: list[subprocess.Popen[str]] = []
@@ -113,33 +98,29 @@ def test_what_torch_makes_of_it(cluster: MakeCluster, answer: str, said: str) ->
 
 
 @pytest.mark.fault("ip-family-mixed")
-def test_a_node_that_has_only_ipv6(cluster: MakeCluster) -> None:
-    """It says so itself, for it reaches nobody."""
+def test_a_node_that_has_only_ipv6_says_so_itself(cluster: MakeCluster) -> None:
     trial = cluster(2, gate={"timeout": 6.0})
     namespace = trial.hosts[1].namespace
     run("ip", "-n", namespace, "addr", "flush", "dev", "eth0", "scope", "global")
     six(trial.hosts[1], SIX.format(2))
     trial.start()
 
-    assert [Exit.NODE_AT_FAULT] * 2 == trial.end()
+    assert [Exit.NODE_AT_FAULT] * 2 == [gate.wait() for gate in trial.gates.values()]
     said = trial.gates[1].output
     assert "ip-family-mixed: node 1 (n1) has no address of IPv4, and the hub is at 10.77.0.1:29400" in said
 
 
 @pytest.mark.whole
 @pytest.mark.fault("ip-family-mixed")
-def test_two_nodes_that_only_node_zero_reaches(cluster: MakeCluster) -> None:
+def test_two_nodes_without_a_common_family_are_named(cluster: MakeCluster) -> None:
     """One has IPv4 alone, the other IPv6; node 0 has both, and both have come to its hub."""
     trial = cluster(3, master_addr=None)
     six(trial.hosts[0], SIX.format(1))
     run("ip", "-n", trial.hosts[2].namespace, "addr", "flush", "dev", "eth0", "scope", "global")
     six(trial.hosts[2], SIX.format(3))
-    trial.job.hub(trial.plan, address=None, port=GATE_PORT, host=trial.hosts[0])
-    for node, address in enumerate(("10.77.0.1", "10.77.0.1", f"[{SIX.format(1)}]")):
-        where = f"{address}:{GATE_PORT}"
-        trial.gates.append(trial.job.gate(trial.plan, node, hub=where, host=trial.hosts[node]))
+    trial.start(0, 1)
+    trial.start(2, hub=f"[{SIX.format(1)}]")
 
-    assert [Exit.NODE_AT_FAULT] * 3 == trial.end(), [gate.output for gate in trial.gates]
     assert ("ip-family-mixed", [1, 2]) == trial.verdict()
     assert "node 1 (n1) has only IPv4 addresses and cannot reach node 2 (n2, fd00:77::3)" in (
         trial.job.verdict.sentence
@@ -147,15 +128,13 @@ def test_two_nodes_that_only_node_zero_reaches(cluster: MakeCluster) -> None:
 
 
 @pytest.mark.fault("ip-family-mixed")
-def test_a_family_that_was_set_for_nccl(cluster: MakeCluster) -> None:
-    """By which nobody is reached: every host has its own IPv6 network. Left out, the job starts."""
+def test_a_family_set_for_nccl_by_which_nobody_is_reached_is_a_verdict(cluster: MakeCluster) -> None:
     trial = cluster(2, python=TORCH)
     for place, host in enumerate(trial.hosts):
         six(host, f"fd00:{place}::1")
         host.environment["GPU"] = "nvidia0"
     trial.start(env={"NCCL_SOCKET_FAMILY": "AF_INET6"})
 
-    assert [Exit.NODE_AT_FAULT] * 2 == trial.end(), [gate.output for gate in trial.gates]
     assert ("ip-family-mixed", [0, 1]) == trial.verdict()
     said = trial.job.verdict
     assert said.sentence.startswith(
@@ -165,12 +144,9 @@ def test_a_family_that_was_set_for_nccl(cluster: MakeCluster) -> None:
 
 
 @pytest.mark.whole
-def test_without_it_nccl_takes_what_peers_reach(cluster: MakeCluster) -> None:
-    """The same hosts."""
+def test_without_a_family_set_nccl_takes_what_peers_reach(cluster: MakeCluster) -> None:
     trial = cluster(2, python=TORCH)
     for place, host in enumerate(trial.hosts):
         six(host, f"fd00:{place}::1")
         host.environment["GPU"] = "nvidia0"
-    trial.start()
-
-    assert [Exit.OK] * 2 == trial.end(), [gate.output for gate in trial.gates]
+    trial.starts()

@@ -6,17 +6,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Callable
 
 import pytest
 from tests.agent.gate import names
-from tests.agent.gate.cluster import GATE_PORT, MASTER_PORT, Cluster
-from tests.agent.gate.hosts import Host
+from tests.agent.gate.clusters import GATE_PORT, MASTER_PORT, Cluster, Make, MakeCluster
 from tests.agent.gate.jobs import Job
 
 from ddplaunch.agent.contract import Env, Exit
 
-Make = Callable[[int], list[Host]]
 LASTING = pytest.mark.parametrize(
     "seconds", [pytest.param(6.0, id="soon"), pytest.param(40.0, id="late", marks=pytest.mark.whole)]
 )
@@ -24,12 +21,9 @@ LASTING = pytest.mark.parametrize(
 
 
 @pytest.fixture(name="cluster")
-def _cluster(network: Make, job: Job) -> Callable[..., Cluster]:
-    """A function that makes a Cluster of so many hosts."""
-    return lambda count, **changes: Cluster(job, network(count), **changes)
-
-
-MakeCluster = Callable[..., Cluster]
+def _cluster(network: Make, job: Job) -> MakeCluster:
+    """A function that makes a job on so many hosts, which have no name for the master unless one is given."""
+    return lambda count, **changes: Cluster(job, network(count), **{"master_addr": None, **changes})
 
 
 def only(texts: list[str], begin: str) -> str:
@@ -39,7 +33,7 @@ def only(texts: list[str], begin: str) -> str:
 
 
 @LASTING
-def test_node_zeros_name_appears(cluster: MakeCluster, seconds: float, tmp_path: Path) -> None:
+def test_node_zeros_name_may_appear_late(cluster: MakeCluster, seconds: float, tmp_path: Path) -> None:
     """The name server denies it at first. Who needs it goes on asking, and says for how long it did."""
     trial = cluster(2)
     known = tmp_path / "known"
@@ -51,7 +45,7 @@ def test_node_zeros_name_appears(cluster: MakeCluster, seconds: float, tmp_path:
     (trial.hosts[1].files / "resolv.conf").write_text(f"nameserver {trial.hosts[0].address}\n")
     trial.hosts[1].hosts({"n1": "10.77.0.2"})
     trial.start(0)
-    trial.hub.says("node 0 (n0) checked in")  # node 1 is as late as the name from here on
+    trial.hub_says("node 0 (n0) checked in")  # node 1 is as late as the name from here on
     trial.start(1, hub="n0")
     time.sleep(seconds)
     trial.gates[1].says("waiting for the hub on node 0")
@@ -71,7 +65,7 @@ def test_node_zeros_name_appears(cluster: MakeCluster, seconds: float, tmp_path:
 
 @LASTING
 @pytest.mark.whole
-def test_the_masters_name_appears(cluster: MakeCluster, seconds: float) -> None:
+def test_the_masters_name_may_appear_late(cluster: MakeCluster, seconds: float) -> None:
     """The ranks would go by a name that one node does not know, though it found the hub by its address."""
     trial = cluster(3, master_addr="n0")
     trial.hosts[1].hosts({"n1": "10.77.0.2"})
@@ -90,12 +84,13 @@ def test_the_masters_name_appears(cluster: MakeCluster, seconds: float) -> None:
 @pytest.mark.parametrize(
     "seconds", [pytest.param(4.0, id="soon"), pytest.param(60.0, id="late", marks=pytest.mark.whole)]
 )
-def test_a_node_comes_late(cluster: MakeCluster, seconds: float) -> None:
-    """The others wait for it, and say so."""
+def test_a_node_that_comes_late_is_waited_for_and_the_wait_is_said(
+    cluster: MakeCluster, seconds: float
+) -> None:
     trial = cluster(3)
     trial.start(0, 1)
     for node in (0, 1):
-        trial.hub.says(f"node {node} (n{node}) checked in")
+        trial.hub_says(f"node {node} (n{node}) checked in")
     time.sleep(seconds)
     trial.start(2)
 
@@ -105,15 +100,14 @@ def test_a_node_comes_late(cluster: MakeCluster, seconds: float) -> None:
     assert "waiting for node 2 (n2) (" in trial.gates[1].output
 
 
-def test_the_masters_port_is_freed_while_a_node_is_awaited(cluster: MakeCluster) -> None:
-    """Whoever holds it is named; then node 0 holds it itself, and the way to it is tried as ever."""
+def test_a_master_port_that_is_freed_while_a_node_is_awaited_is_no_fault(cluster: MakeCluster) -> None:
     trial = cluster(2)
     holder = trial.hold(MASTER_PORT)
     trial.start(0)
-    trial.hub.says("it may pass: node 0 (n0): port 29500 is held by pid ")
+    trial.hub_says("it may pass: node 0 (n0): port 29500 is held by pid ")
     trial.gates[0].says("waiting for node 1 (n1); node 0 (n0): port 29500 is held by pid ")
     holder.kill()
-    trial.hub.says("node 0 (n0): 29500 is free")
+    trial.hub_says("node 0 (n0): 29500 is free")
     trial.start(1)
 
     told = trial.starts()
@@ -122,8 +116,7 @@ def test_the_masters_port_is_freed_while_a_node_is_awaited(cluster: MakeCluster)
     assert "master" in trial.job.bundle.passed["1"]
 
 
-def test_the_masters_port_is_held_by_an_earlier_attempt(cluster: MakeCluster) -> None:
-    """All are here, and what is left of the job's last attempt is still ending: it is given time for that."""
+def test_a_master_port_that_an_earlier_attempt_holds_is_given_time(cluster: MakeCluster) -> None:
     trial = cluster(2)
     holder = trial.hold(MASTER_PORT, **{Env.JOB: "trial"})
     trial.start(0, 1)
@@ -135,18 +128,19 @@ def test_the_masters_port_is_held_by_an_earlier_attempt(cluster: MakeCluster) ->
     assert "29500 is free" in only(trial.starts(), "it passed after ")
 
 
-def test_a_disk_is_freed_while_a_node_is_awaited(cluster: MakeCluster, tmp_path: Path) -> None:
-    """Another job's files are being removed, say."""
+def test_a_disk_that_is_freed_while_a_node_is_awaited_is_no_fault(
+    cluster: MakeCluster, tmp_path: Path
+) -> None:
     trial = cluster(2)
     (tmp_path / "tmp").mkdir()
     trial.hosts[0].environment["FULL_DISK"] = str(tmp_path / "tmp")
     trial.start(0, env={"TMPDIR": str(tmp_path / "tmp")})
-    trial.hub.says(f"it may pass: node 0 (n0): cannot write to {tmp_path / 'tmp'}: No space left on device")
+    trial.hub_says(f"it may pass: node 0 (n0): cannot write to {tmp_path / 'tmp'}: No space left on device")
     target = ["nsenter", "--target", str(trial.gates[0].process.pid), "--mount"]
     place = str(tmp_path / "tmp")
     subprocess.run([*target, "mount", "-o", "remount,size=64M", place], check=True)
     subprocess.run([*target, "rm", f"{place}/full"], check=True)
-    trial.hub.says("it passed after ")
+    trial.hub_says("it passed after ")
     trial.start(1)
 
     assert f"free in {place}" in only(trial.starts(), "it passed after ")
@@ -154,21 +148,19 @@ def test_a_disk_is_freed_while_a_node_is_awaited(cluster: MakeCluster, tmp_path:
 
 @LASTING
 @pytest.mark.whole
-def test_the_way_to_the_hub_opens(cluster: MakeCluster, seconds: float) -> None:
-    """Nothing of a node came through, and then all did."""
+def test_a_way_to_the_hub_that_opens_late_is_no_fault(cluster: MakeCluster, seconds: float) -> None:
     trial = cluster(2)
     trial.hosts[0].firewall("ip saddr 10.77.0.2 drop")
     trial.start(0, 1)
     time.sleep(seconds)
     trial.gates[1].says("waiting for the hub on node 0")
-    subprocess.run(["ip", "netns", "exec", trial.hosts[0].namespace, "nft", "flush", "ruleset"], check=True)
+    trial.hosts[0].open()
 
     met = only(trial.starts(), "node 1 (n1) checked in: n1")
     assert "until then it did not reach the hub: 10.77.0.1 port 29400: " in met
 
 
-def test_the_hubs_port_opens(cluster: MakeCluster) -> None:
-    """A firewall swallows the first packets to it, and to it alone."""
+def test_a_hubs_port_that_opens_late_is_no_fault(cluster: MakeCluster) -> None:
     trial = cluster(2)
     trial.hosts[0].firewall(f"tcp dport {GATE_PORT} ip saddr 10.77.0.2 quota until 200 bytes drop")
     trial.start(0, 1)
@@ -183,7 +175,7 @@ def test_the_hubs_port_opens(cluster: MakeCluster) -> None:
         ("quota until 100 bytes reject with tcp reset", "refused for "),
     ],
 )
-def test_a_path_between_nodes_opens(cluster: MakeCluster, rule: str, said: str) -> None:
+def test_a_path_between_nodes_that_opens_late_is_a_note(cluster: MakeCluster, rule: str, said: str) -> None:
     """A network's rules arrive seconds after the node: the first packets to a port do not come through."""
     trial = cluster(3)
     trial.hosts[0].firewall(f"tcp dport {MASTER_PORT} ip saddr 10.77.0.2 {rule}")
@@ -197,8 +189,7 @@ def test_a_path_between_nodes_opens(cluster: MakeCluster, rule: str, said: str) 
 
 
 @pytest.mark.whole
-def test_a_fault_that_stays_is_told_in_time(cluster: MakeCluster) -> None:
-    """Waiting has an end: a stranger's hold on the port is told soon after the last node is here."""
+def test_a_fault_that_stays_is_told_soon_after_the_last_node_is_here(cluster: MakeCluster) -> None:
     trial = cluster(2)
     trial.hold(MASTER_PORT)
     trial.start(0, 1)
@@ -208,4 +199,4 @@ def test_a_fault_that_stays_is_told_in_time(cluster: MakeCluster) -> None:
     last = next(event.at for event in events if event.kind == "check-in" and event.node == 0)
     told = next(event.at for event in events if event.kind == "verdict")
     assert 3.0 <= told - last
-    assert Exit.NODE_AT_FAULT == trial.hub.wait()
+    assert Exit.NODE_AT_FAULT == trial.job.hub_process.wait()

@@ -5,20 +5,17 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.agent.gate.clusters import Cluster, Make, MakeCluster
+from tests.agent.gate.clusters import Cluster, MakeCluster
 from tests.agent.gate.devices import add
 from tests.agent.gate.hosts import Host
-from tests.agent.gate.jobs import Job
+from tests.agent.gate.torches import TORCH
 
 from ddplaunch.agent.contract import Exit, Files, RendezvousSettings, codec
 from ddplaunch.agent.interfaces import library
 
-ROOT = Path(__file__).resolve().parents[3]
-TORCH = str(ROOT / ".venv" / "bin" / "python")
 NCCL, GLOO = "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"
 WRONG = [pytest.mark.fault("gloo-interface-wrong"), pytest.mark.whole]
 SUM = """
@@ -29,12 +26,6 @@ dist.all_reduce(ones)
 print("sum", int(ones))
 dist.destroy_process_group()
 """
-
-
-@pytest.fixture(name="cluster")
-def _cluster(network: Make, job: Job) -> MakeCluster:
-    """A function that makes a Cluster of so many hosts."""
-    return lambda count, **changes: Cluster(job, network(count), **changes)
 
 
 def with_ib(cluster: MakeCluster) -> Cluster:
@@ -61,11 +52,8 @@ def taken(host: Host, what: str, env: dict[str, str]) -> list[str]:
 
 
 def test_nccl_is_led_to_the_interface_that_works(cluster: MakeCluster) -> None:
-    """Nobody has set anything, and by itself it would take what peers do not reach: then it takes eth0."""
     trial = with_ib(cluster)
-    trial.start()
-
-    assert [Exit.OK] * 2 == trial.end(), [gate.output for gate in trial.gates]
+    trial.starts()
     assert [{NCCL: "=eth0"}] * 2 == [agreed(trial, node).env for node in range(2)]
     why = agreed(trial, 1).why[NCCL]
     assert "by itself node 0 (n0)'s NCCL takes ib0 10.88.0.1, which node 1 (n1) cannot reach" == why
@@ -94,21 +82,18 @@ def test_nccl_is_led_to_the_interface_that_works(cluster: MakeCluster) -> None:
 def test_what_was_set_for_nccl_is_not_overridden(
     cluster: MakeCluster, value: str, code: str, said: str
 ) -> None:
-    """It is told instead, on all nodes, with what works; without it the job starts."""
     trial = with_ib(cluster)
     trial.start(env={NCCL: value})
 
-    assert [Exit.MISCONFIGURED] * 2 == trial.end()
     assert (code, [0, 1]) == trial.verdict()
     assert said in trial.job.verdict.sentence
 
 
 def test_a_setting_that_works_is_left_alone(cluster: MakeCluster) -> None:
-    """However it comes about."""
     trial = with_ib(cluster)
     trial.start(env={NCCL: "^lo,ib"})
 
-    assert [Exit.OK] * 2 == trial.end(), [gate.output for gate in trial.gates]
+    trial.starts()
     assert [{}] * 2 == [agreed(trial, node).env for node in range(2)]
 
 
@@ -124,21 +109,17 @@ def with_storage(cluster: MakeCluster) -> Cluster:
 def test_nccl_spreads_no_data_over_what_peers_do_not_reach(cluster: MakeCluster) -> None:
     """Its bootstrap would pass by eth0, and the first collective hang in storage0's socket."""
     trial = with_storage(cluster)
-    trial.start()
-
-    assert [Exit.OK] * 2 == trial.end(), [gate.output for gate in trial.gates]
+    trial.starts()
     assert {NCCL: "=eth0"} == agreed(trial, 1).env
     why = "by itself node 1 (n1)'s NCCL takes storage0 10.99.7.1, which node 0 (n0) cannot reach"
     assert why == agreed(trial, 1).why[NCCL]
 
 
 @pytest.mark.fault("nccl-interface-wrong")
-def test_an_interface_too_many_was_set(cluster: MakeCluster) -> None:
-    """A list of which the first works, and the second leads nowhere."""
+def test_an_interface_too_many_in_a_list_is_a_verdict(cluster: MakeCluster) -> None:
     trial = with_storage(cluster)
     trial.start(env={NCCL: "eth,storage"})
 
-    assert [Exit.MISCONFIGURED] * 2 == trial.end()
     assert ("nccl-interface-wrong", [1]) == trial.verdict()
     assert "takes storage0 10.99.7.1, which node 0 (n0) cannot reach" in trial.job.verdict.sentence
     assert "eth0 works" in trial.job.verdict.sentence
@@ -158,9 +139,7 @@ def of_docker(cluster: MakeCluster) -> Cluster:
 def test_gloo_is_led_to_the_interface_that_works(cluster: MakeCluster) -> None:
     """One word for all nodes, for it changes nothing where it is not needed."""
     trial = of_docker(cluster)
-    trial.start()
-
-    assert [Exit.OK] * 2 == trial.end(), [gate.output for gate in trial.gates]
+    trial.starts()
     assert [{GLOO: "eth0"}] * 2 == [agreed(trial, node).env for node in range(2)]
     assert "by itself node 1 (n1)'s Gloo takes docker0 10.7.0.1" in agreed(trial, 0).why[GLOO]
 
@@ -174,21 +153,18 @@ def test_gloo_is_led_to_the_interface_that_works(cluster: MakeCluster) -> None:
     ],
 )
 def test_what_was_set_for_gloo_is_not_overridden(cluster: MakeCluster, value: str, said: str) -> None:
-    """A name that is none, and one that leads astray."""
     trial = of_docker(cluster)
     start_with(trial, value)
 
-    assert [Exit.MISCONFIGURED] * 2 == trial.end()
     assert ("gloo-interface-wrong", [1]) == trial.verdict()
     assert said in trial.job.verdict.sentence
 
 
 @pytest.mark.slow
-def test_with_what_was_set_torch_trains(cluster: MakeCluster) -> None:
+def test_with_what_the_gate_sets_torch_trains(cluster: MakeCluster) -> None:
     """Real ranks on both hosts add up; by itself Gloo would have told its peer the wrong address."""
     trial = of_docker(cluster)
-    trial.start()
-    assert [Exit.OK] * 2 == trial.end(), [gate.output for gate in trial.gates]
+    trial.starts()
 
     assert ["10.7.0.1"] == taken(trial.hosts[1], "torch", {})
     ranks = [rank(host, node, agreed(trial, node).env) for node, host in enumerate(trial.hosts)]
@@ -215,7 +191,7 @@ def test_the_gate_and_torch_say_the_same(cluster: MakeCluster, address: str, sai
     add(trial.hosts[1], "docker0", address)
     start_with(trial, "docker0")
     end = Exit.MISCONFIGURED if said else Exit.OK
-    assert [end] * 2 == trial.end(), [gate.output for gate in trial.gates]
+    assert {end} == {gate.wait() for gate in trial.gates.values()}
     verdicts = trial.job.bundle.verdicts
     assert [said][: bool(said)] == [each.sentence.partition(", ")[2] for each in verdicts]
 
@@ -231,9 +207,8 @@ def test_the_gate_and_torch_say_the_same(cluster: MakeCluster, address: str, sai
 
 def start_with(trial: Cluster, value: str) -> None:
     """Node 1 alone has been told an interface for Gloo."""
-    trial.start(only=range(1))
-    where = f"{trial.hosts[0].address}:29400"
-    trial.gates.append(trial.job.gate(trial.plan, 1, hub=where, host=trial.hosts[1], env={GLOO: value}))
+    trial.start(0)
+    trial.start(1, env={GLOO: value})
 
 
 def rank(host: Host, number: int, env: dict[str, str]) -> subprocess.Popen[str]:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
-from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.agent.gate.clusters import Cluster, Make
+from tests.agent.gate.clusters import Cluster, MakeCluster
 from tests.agent.gate.devices import add
 from tests.agent.gate.hosts import Host, run
-from tests.agent.gate.jobs import Job
+from tests.agent.gate.long_way import long_way
 
-from ddplaunch.agent.contract import Exit
+from ddplaunch.agent.contract import MeshTask
+from ddplaunch.agent.gate import probe
+from ddplaunch.agent.gate.probe import Responder
+from ddplaunch.agent.system import ports
+from ddplaunch.report import gate_results
 
 
 def believe(host: Host, mtu: int) -> None:
@@ -21,28 +26,17 @@ def believe(host: Host, mtu: int) -> None:
 
 
 @pytest.mark.fault("mtu-black-hole")
-def test_jumbo_frames_on_two_nodes_and_not_on_the_switch(
-    network: Make, job: Job, tmp_path: Path, agent: list[str]
-) -> None:
-    """The verdict says who believes what; when all believe the same, the job starts."""
-    trial = Cluster(job, network(4))
+def test_jumbo_frames_that_the_switch_drops_are_told_with_who_believes_what(cluster: MakeCluster) -> None:
+    trial = cluster(4)
     for host in trial.hosts[2:]:
         believe(host, 9000)
-    trial.start()
 
-    assert [Exit.NODE_AT_FAULT] * 4 == trial.end()
     assert ("mtu-black-hole", [2, 3]) == trial.verdict()
-    assert "the MTU is 9000 on nodes 2 (n2) and 3 (n3), 1500 on all other nodes" in job.verdict.facts
-    assert "compare `ip link` on both nodes" in job.verdict.hint
-    job.close()
-    (tmp_path / "again").mkdir()
-    again = Job(tmp_path / "again", agent)
-    job.on_close.append(again.close)
+    assert "the MTU is 9000 on nodes 2 (n2) and 3 (n3), 1500 on all other nodes" in trial.job.verdict.facts
+    assert "compare `ip link` on both nodes" in trial.job.verdict.hint
     for host in trial.hosts:
         believe(host, 1500)
-    trial = Cluster(again, trial.hosts)
-    trial.start()
-    assert [Exit.OK] * 4 == trial.end()
+    trial.mended()
 
 
 def renumber(host: Host, before: str, after: str) -> None:
@@ -74,9 +68,9 @@ def by_way_of_node_0(trial: Cluster) -> None:
         run("ip", "netns", "exec", there[2], "sh", "-c", f"echo 1 > /proc/sys/net/ipv4/{setting}")
 
 
-def with_small_prefix(network: Make, job: Job, router: Callable[[Cluster], None]) -> Cluster:
+def with_small_prefix(cluster: MakeCluster, router: Callable[[Cluster], None]) -> Cluster:
     """Node 1 believes that half of its network, where node 2 is, lies behind a router."""
-    trial = Cluster(job, network(3), master_addr=None)
+    trial = cluster(3, master_addr=None)
     renumber(trial.hosts[2], "10.77.0.3/24", "10.77.0.130/24")
     trial.hosts[2].address = "10.77.0.130"
     for host in trial.hosts:
@@ -101,36 +95,66 @@ def with_small_prefix(network: Make, job: Job, router: Callable[[Cluster], None]
         ),
     ],
 )
-def test_a_prefix_that_is_too_long(
-    network: Make, job: Job, router: Callable[[Cluster], None], code: str
+def test_a_prefix_that_is_too_long_is_told_with_what_mends_it(
+    cluster: MakeCluster, router: Callable[[Cluster], None], code: str
 ) -> None:
     """Its packets find no way, or take a wrong one; the verdict says whose prefix it is, and what to type."""
-    trial = with_small_prefix(network, job, router)
+    trial = with_small_prefix(cluster, router)
 
-    assert [Exit.NODE_AT_FAULT] * 3 == trial.end()
     assert (code, [1]) == trial.verdict()
-    said = job.verdict.sentence.rpartition("; ")[2]
+    said = trial.job.verdict.sentence.rpartition("; ")[2]
     assert "the subnets overlap: node 1 (n1) 10.77.0.0/25, elsewhere /24" == said
-    assert job.verdict.hint.startswith("on node 1 (n1): `ip address add 10.77.0.2/24 dev eth0 && ")
-    run("ip", "netns", "exec", trial.hosts[1].namespace, "sh", "-c", job.verdict.hint.split("`")[1])
+    assert trial.job.verdict.hint.startswith("on node 1 (n1): `ip address add 10.77.0.2/24 dev eth0 && ")
+    run("ip", "netns", "exec", trial.hosts[1].namespace, "sh", "-c", trial.job.verdict.hint.split("`")[1])
     trial.mended()
 
 
-def test_a_prefix_that_is_too_short(network: Make, job: Job) -> None:
-    """It does no harm before somebody is in the other part of it: a note."""
-    trial = Cluster(job, network(3))
+def test_a_prefix_that_is_too_short_is_a_note(cluster: MakeCluster) -> None:
+    trial = cluster(3)
     renumber(trial.hosts[1], "10.77.0.2/24", "10.77.0.2/16")
-    trial.start()
-
-    assert [Exit.OK] * 3 == trial.end(), [gate.output for gate in trial.gates]
+    trial.starts()
     assert "note: the subnets overlap: node 1 (n1) 10.77.0.0/16, elsewhere /24" in trial.gates[0].output
 
 
-def test_jumbo_frames_on_one_node(network: Make, job: Job) -> None:
-    """It agrees with every other on less: that is a note."""
-    trial = Cluster(job, network(2))
+def test_jumbo_frames_on_one_node_are_a_note(cluster: MakeCluster) -> None:
+    trial = cluster(2)
     believe(trial.hosts[1], 9000)
-    trial.start()
-
-    assert [Exit.OK] * 2 == trial.end(), [gate.output for gate in trial.gates]
+    trial.starts()
     assert "note: the MTU is 9000 on node 1 (n1), 1500 on all other nodes" in trial.gates[0].output
+
+
+DELAY = 0.03
+
+
+def test_a_long_way_and_a_small_mtu_are_seen(cluster: MakeCluster) -> None:
+    trial = cluster(3)
+    with long_way(trial.hosts[0], trial.hosts[2], DELAY, 1300):
+        trial.starts()
+
+    found = {(each.node, each.peer): each for each in gate_results.links(trial.job.bundle)}
+    far = {(0, 2), (2, 0)}
+    assert {(a, b) for a in range(3) for b in range(3) if a != b} == found.keys()
+    assert far == {way for way, each in found.items() if each.mtu == 1300}
+    assert far == {way for way, each in found.items() if each.rtt is not None and each.rtt >= 2 * DELAY}
+    assert {1500} == {each.mtu for way, each in found.items() if way not in far}
+
+
+@pytest.mark.parametrize("size", [0, 64, 148])
+def test_a_kernel_that_tells_less_leaves_both_open(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """As before Linux 4.6, and in sandboxes: the path passes all the same."""
+    responder, listener = Responder(b"key", 0), ports.listen("127.0.0.1", 0)
+    responder.listen(listener)
+    number = ports.number(listener)
+    whole = socket.socket.getsockopt
+
+    class Sparing(socket.socket):
+        def getsockopt(self, *words: Any) -> Any:
+            found: Any = whole(self, *words)
+            return found[:size] if isinstance(found, bytes) else found
+
+    monkeypatch.setattr(socket, "socket", Sparing)
+    (result,) = probe.run(1, [MeshTask(0, "127.0.0.1", number, "responder")], b"key", 0)
+    responder.close(listener)
+
+    assert ("ok", None) == (result.outcome, result.rtt)
+    assert (result.mtu is None) == (size < 64)

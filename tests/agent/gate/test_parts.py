@@ -15,31 +15,31 @@ import pytest
 from tests.busy import BUSY
 from tests.ports import own_port
 
+from ddplaunch.agent.checks import run
 from ddplaunch.agent.contract import CheckResult, MeshTask, Status
-from ddplaunch.agent.gate import probe, table
+from ddplaunch.agent.gate import probe
+from ddplaunch.agent.gate.probe import Responder
 from ddplaunch.agent.system import ports
 from ddplaunch.agent.transport import strangers
-from ddplaunch.agent.transport.responder import Responder
 
 KEY = b"key"
 
 
-def test_the_table() -> None:
-    """Aligned, with what is wanted and what to do below what did not pass; no colour unless asked for."""
+def test_the_table_is_aligned_and_has_colours_only_when_asked() -> None:
     results = [
         CheckResult("names", Status.PASS, "n0 -> 10.0.0.5"),
         CheckResult("shm", Status.FAIL, "64 MiB", "1.0 GiB", "make it larger", "shm-too-small"),
         CheckResult("interpreter", Status.UNKNOWN, "did not answer"),
     ]
 
-    assert table.rows(results, colour=False) == [
+    assert run.rows(results, colour=False) == [
         "  ok    names        n0 -> 10.0.0.5",
         "  FAIL  shm          64 MiB",
         "                     wanted: 1.0 GiB",
         "                     hint: make it larger",
         "  ?     interpreter  did not answer",
     ]
-    assert "\033[31;1mFAIL\033[0m" in table.rows(results, colour=True)[1]
+    assert "\033[31;1mFAIL\033[0m" in run.rows(results, colour=True)[1]
 
 
 @pytest.fixture(name="responder")
@@ -59,13 +59,11 @@ def outcome(port: int, key: bytes = KEY, attempt: int = 0) -> tuple[str, str]:
     return result.outcome, result.detail
 
 
-def test_a_path_that_is_open(responder: tuple[Responder, int]) -> None:
-    """A payload far beyond any MTU goes through and its digest comes back."""
+def test_a_payload_beyond_any_mtu_goes_through_an_open_path(responder: tuple[Responder, int]) -> None:
     assert ("ok", "") == outcome(responder[1])
 
 
-def test_many_probes_at_once(responder: tuple[Responder, int]) -> None:
-    """A hundred peers of a large job are answered, in the order in which they were asked for."""
+def test_a_hundred_peers_are_answered_in_their_order(responder: tuple[Responder, int]) -> None:
     tasks = [MeshTask(peer, "127.0.0.1", responder[1], "responder") for peer in range(100)]
     results = probe.run(1, tasks, KEY, 0)
 
@@ -73,16 +71,16 @@ def test_many_probes_at_once(responder: tuple[Responder, int]) -> None:
 
 
 @pytest.mark.parametrize(("key", "attempt"), [(b"another", 0), (KEY, 1)])
-def test_a_responder_of_another_job(responder: tuple[Responder, int], key: bytes, attempt: int) -> None:
-    """Reaching another job's node is no way to our own."""
+def test_reaching_another_jobs_node_is_no_way_to_our_own(
+    responder: tuple[Responder, int], key: bytes, attempt: int
+) -> None:
     found, detail = outcome(responder[1], key, attempt)
 
     assert found == "shared"
     assert detail == "it is ddplaunch of another job, or of another attempt, called 'trial'"
 
 
-def test_a_path_on_which_packets_get_lost() -> None:
-    """Some tries come through and others do not: the path is open, and how many failed is told."""
+def test_a_path_on_which_packets_get_lost_is_open_and_the_loss_is_told() -> None:
     responder = Responder(KEY, 0)
     listener = ports.listen("127.0.0.1", 0)
     port = ports.number(listener)
@@ -96,7 +94,6 @@ def test_a_path_on_which_packets_get_lost() -> None:
 
 
 def test_garbage_does_not_harm_a_responder(responder: tuple[Responder, int]) -> None:
-    """Somebody who talks nonsense, or nothing, does not keep peers from being answered."""
     silent = socket.create_connection(("127.0.0.1", responder[1]))
     with socket.create_connection(("127.0.0.1", responder[1])) as rude, contextlib.suppress(OSError):
         rude.sendall(b"\x00" * 100_000)
@@ -106,7 +103,6 @@ def test_garbage_does_not_harm_a_responder(responder: tuple[Responder, int]) -> 
 
 
 def test_a_responder_outlives_a_lack_of_files(responder: tuple[Responder, int]) -> None:
-    """Who comes meanwhile waits in the kernel's queue."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     early = socket.socket()
     held: list[int] = []
@@ -126,7 +122,7 @@ def test_a_responder_outlives_a_lack_of_files(responder: tuple[Responder, int]) 
     early.close()
 
 
-def test_a_closed_responder_leaves_its_port() -> None:
+def test_a_port_can_be_bound_as_soon_as_its_responder_is_closed() -> None:
     """The moment `close` returns, the port can be bound: torch's store comes next."""
     responder, port = Responder(KEY, 0), own_port()
     for _ in range(20):
@@ -166,8 +162,9 @@ def stop(listener: socket.socket) -> None:
         (lambda c: c.close(), "reset", "closed"),
     ],
 )
-def test_others_in_a_peers_place(answer: Callable[[socket.socket], None], expected: str, detail: str) -> None:
-    """What answers instead of the peer is described by what it says."""
+def test_what_answers_in_a_peers_place_is_described(
+    answer: Callable[[socket.socket], None], expected: str, detail: str
+) -> None:
     listener, port = serve(answer)
     found = outcome(port)
     stop(listener)
@@ -176,13 +173,11 @@ def test_others_in_a_peers_place(answer: Callable[[socket.socket], None], expect
     assert detail in found[1]
 
 
-def test_nobody_is_refused() -> None:
-    """A closed port is refused."""
+def test_a_closed_port_is_refused() -> None:
     assert outcome(own_port())[0] == "refused"
 
 
-def test_a_question_is_bounded() -> None:
-    """Somebody who stays silent whatever he is asked costs the seconds given, no more."""
+def test_a_silent_stranger_costs_no_more_than_the_seconds_given() -> None:
     listener, port = serve(lambda c: time.sleep(3))
     started = time.monotonic()
     said = strangers.ask("127.0.0.1", port, 0.4)
@@ -204,20 +199,17 @@ def test_a_question_is_bounded() -> None:
         (b"hello", "it says b'hello'"),
     ],
 )
-def test_signs(said: bytes, clause: str) -> None:
-    """Known greetings are named, others are shown; of jobs it is known that they are."""
+def test_known_greetings_are_named_and_others_shown(said: bytes, clause: str) -> None:
     assert clause in strangers.describe(said)
     assert strangers.is_job(said) == (clause in ("of ddplaunch", "TCPStore of another training job"))
 
 
-def test_nothing_said_is_nothing_described() -> None:
-    """Silence has no description."""
+def test_silence_has_no_description() -> None:
     assert strangers.describe(b"") == ""
 
 
 @pytest.mark.slow
-def test_torchs_own_store_is_recognized() -> None:
-    """The store of a running job answers our ping as it answers its clients', and is not harmed by it."""
+def test_torchs_own_store_is_recognized_and_not_harmed_by_the_question() -> None:
     import torch.distributed
 
     port = own_port()
@@ -230,3 +222,33 @@ def test_torchs_own_store_is_recognized() -> None:
     assert strangers.is_job(said)
     store.set("still", "here")
     assert store.get("still") == b"here"
+
+
+def test_a_path_is_tried_when_it_is_its_turn_and_the_wait_is_not_its() -> None:
+    responder, listener = Responder(b"key", 0), ports.listen("127.0.0.1", 0)
+    number = ports.number(listener)
+    responder.listen(listener)
+    try:
+        started = time.monotonic()
+        tasks = [MeshTask(0, "127.0.0.1", number, "responder", after) for after in (0.0, 3.0)]
+        results = probe.run(1, tasks, b"key", 0)
+    finally:
+        responder.close(listener)
+
+    assert ["ok", "ok"] == [result.outcome for result in results]
+    assert time.monotonic() - started >= 3.0
+    assert results[1].seconds < 3.0
+
+
+def test_a_path_that_opens_while_it_is_tried_is_open() -> None:
+    """A refusal may pass as silence may: rules of a firewall arrive, a listener comes up."""
+    number = own_port()
+    responder = Responder(b"key", 0)
+    late = threading.Timer(1.0, lambda: responder.listen(ports.listen("127.0.0.1", number)))
+    late.start()
+    (result,) = probe.run(1, [MeshTask(0, "127.0.0.1", number, "responder")], b"key", 0)
+    late.join()
+    responder.close(next(iter(responder._threads)))
+
+    assert "ok" == result.outcome
+    assert result.detail.startswith("refused for ")

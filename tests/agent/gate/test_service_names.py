@@ -54,8 +54,7 @@ def _pods(network: Make, job: Job) -> Callable[..., Pods]:
     return lambda **more: Pods(job, network(3), **more)
 
 
-def test_a_name_with_two_pods(pods: Callable[..., Pods]) -> None:
-    """The old one is asked first, and is not the one: the other is."""
+def test_of_a_name_with_two_pods_both_are_asked(pods: Callable[..., Pods]) -> None:
     trial = pods()
     trial.earlier()
     trial.resolve(trial.hosts[2].address, trial.hosts[0].address)
@@ -63,8 +62,7 @@ def test_a_name_with_two_pods(pods: Callable[..., Pods]) -> None:
     assert [Exit.OK, Exit.OK] == [gate.wait() for gate in trial.start(0, 1)]
 
 
-def test_a_name_that_leads_to_an_earlier_job_for_a_while(pods: Callable[..., Pods]) -> None:
-    """It is waited out, and no verdict."""
+def test_a_name_that_leads_to_an_earlier_job_for_a_while_is_waited_out(pods: Callable[..., Pods]) -> None:
     trial = pods()
     trial.earlier()
     trial.resolve(trial.hosts[2].address)
@@ -76,8 +74,7 @@ def test_a_name_that_leads_to_an_earlier_job_for_a_while(pods: Callable[..., Pod
 
 
 @pytest.mark.fault("dns-disagrees")
-def test_a_name_that_goes_on_leading_to_an_earlier_job(pods: Callable[..., Pods]) -> None:
-    """The node that is led astray is named, and where to."""
+def test_a_name_that_goes_on_leading_to_an_earlier_job_is_a_verdict(pods: Callable[..., Pods]) -> None:
     trial = pods(timeout=6.0)
     trial.earlier()
     trial.resolve(trial.hosts[2].address)
@@ -88,8 +85,7 @@ def test_a_name_that_goes_on_leading_to_an_earlier_job(pods: Callable[..., Pods]
     assert trial.hosts[2].address in gate.output
 
 
-def test_a_name_that_is_known_late(pods: Callable[..., Pods]) -> None:
-    """How long it was not is said, and what half a minute of it would mean."""
+def test_a_name_that_is_known_late_is_noted_with_what_may_be_the_cause(pods: Callable[..., Pods]) -> None:
     trial = pods()
     trial.resolve()
     gates = trial.start(0, 1)
@@ -101,7 +97,7 @@ def test_a_name_that_is_known_late(pods: Callable[..., Pods]) -> None:
     assert "CoreDNS' cache of denials" in gates[1].output
 
 
-def test_an_address_of_a_family_that_leads_nowhere(pods: Callable[..., Pods]) -> None:
+def test_ranks_are_given_the_address_by_which_node_zero_was_reached(pods: Callable[..., Pods]) -> None:
     """An IPv6 record that is not routed: the ranks are given the address by which node 0 was reached."""
     trial = pods()
     trial.resolve("fd00::bad", trial.hosts[0].address)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Callable
 
 import pytest
-from tests.agent.gate.jobs import Job, make_plan
+from tests.agent.gate.jobs import Agent, Job, make_plan, wait_for
 from tests.agent.gate.torches import TORCHRUN, make_torch
+from tests.agent.job_file.jobs import text
 
-from ddplaunch.agent.contract import Exit
+from ddplaunch.agent.contract import Env, Exit, Files
 
 
 def other_python() -> str | None:
@@ -31,8 +35,7 @@ def other_python() -> str | None:
 
 
 @pytest.mark.fault("version-differs")
-def test_a_node_with_another_python(job: Job, tmp_path: Path) -> None:
-    """The odd one out among three nodes is named with its version and theirs. Real interpreters."""
+def test_the_node_with_another_python_is_named_with_both_versions(job: Job, tmp_path: Path) -> None:
     other = other_python()
     if other is None:
         pytest.skip("needs a second Python of another minor version >= 3.9")
@@ -55,8 +58,7 @@ def test_a_node_with_another_python(job: Job, tmp_path: Path) -> None:
 
 
 @pytest.mark.fault("version-differs")
-def test_a_node_with_another_torch(job: Job, tmp_path: Path) -> None:
-    """torch and NCCL are compared by what their wheels say, without importing them."""
+def test_the_node_with_another_torch_is_named_without_imports(job: Job, tmp_path: Path) -> None:
     old, new = (
         make_torch(tmp_path / "old", "2.13.0", "2.27.5"),
         make_torch(tmp_path / "new", "2.15.0", "2.30.7"),
@@ -79,8 +81,7 @@ def _bare(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.fault("image-lacks")
-def test_no_torch(job: Job, bare: str) -> None:
-    """A Python without torch is named, before torchrun could fail to start."""
+def test_a_python_without_torch_is_named_before_torchrun_fails(job: Job, bare: str) -> None:
     plan = make_plan(nodes=1, launch=TORCHRUN, python=bare)
     job.hub(plan)
 
@@ -92,38 +93,57 @@ def test_no_torch(job: Job, bare: str) -> None:
 @pytest.mark.fault("image-lacks")
 @pytest.mark.parametrize(
     ("changes", "lacks"),
-    [
-        ({"command": ["nosuch.py"]}, "no nosuch.py"),
-        pytest.param(
-            {"command": ["-m", "no.such.module"]}, "no module no.such.module", marks=pytest.mark.whole
-        ),
-        pytest.param(
-            {"command": ["nosuch"], "launch": ["{python}", "--no-python"]},
-            "no program nosuch",
-            marks=pytest.mark.whole,
-        ),
-        ({"python": "python2.8"}, "no python2.8 on PATH"),
-        pytest.param(
-            {"python": "/opt/nowhere/python3"}, "there is no /opt/nowhere/python3", marks=pytest.mark.whole
-        ),
-        pytest.param(
-            {"launch": [], "command": ["nosuchrun", "x.py"]}, "no program nosuchrun", marks=pytest.mark.whole
-        ),
-        pytest.param(
-            {"launch": [], "command": ["bash", "nosuch.sh"]}, "no nosuch.sh", marks=pytest.mark.whole
-        ),
-        pytest.param(
-            {"command": ["bash", "nosuch.sh"], "launch": ["{python}", "--no-python"]},
-            "no nosuch.sh",
-            marks=pytest.mark.whole,
-        ),
-    ],
+    [({"command": ["nosuch.py"]}, "no nosuch.py"), ({"python": "python2.8"}, "no python2.8 on PATH")],
 )
-def test_the_image_lacks_something(job: Job, changes: dict[str, object], lacks: str) -> None:
-    """What is missing is named, whichever it is."""
+def test_what_the_image_lacks_is_named(job: Job, changes: dict[str, object], lacks: str) -> None:
     plan = make_plan(nodes=1, **changes)
     job.hub(plan)
 
     assert job.gate(plan, 0).wait() == Exit.MISCONFIGURED
     assert job.verdict.code == "image-lacks"
     assert lacks in job.verdict.sentence
+
+
+SENTENCE = (
+    'the job file cannot be used: command[0]: found "torchrun", wanted the script and its arguments only'
+)
+
+
+@pytest.fixture(name="start")
+def _start(agent_file: Path, tmp_path: Path) -> Iterator[Callable[[str, int], Agent]]:
+    """Start an agent as in a pod; what still runs in the end is killed."""
+    started: list[Agent] = []
+
+    def start(verb: str, node: int) -> Agent:
+        end = tmp_path / f"{verb}-{node}"
+        env = {Env.KEY: "key", Env.NODE: str(node), Env.HUB: "nowhere.invalid:1", Env.NAMES: "a,b"}
+        words = [sys.executable, "-I", "-S", str(agent_file), verb, "--folder", str(tmp_path)]
+        log = tmp_path / f"{verb}-{node}.log"
+        started.append(Agent(words, {**env, Env.TERMINATION: str(end)}, tmp_path, log))
+        return started[-1]
+
+    yield start
+    for agent in started:
+        agent.process.kill()
+        agent.process.wait(10)
+
+
+@pytest.mark.fault("job-file-wrong")
+def test_every_gate_refuses_a_job_file_that_cannot_be_without_a_hub(
+    start: Callable[[str, int], Agent], tmp_path: Path
+) -> None:
+    (tmp_path / Files.JOB).write_text(text(command=["torchrun"], gate={"enabled": False}))
+    gates = [start("gate", node) for node in (0, 1)]
+    hub = start("hub", 0)
+
+    assert [Exit.MISCONFIGURED] * 2 == [gate.wait() for gate in gates]
+    assert f"job-file-wrong: {SENTENCE[:40]}" in gates[0].output
+    wait_for(lambda: "END DDPLAUNCH BUNDLE" in hub.output)
+    hub.process.terminate()
+    assert Exit.OK == hub.wait()
+    for name in ("hub-0", "gate-0", "gate-1"):
+        words = json.loads((tmp_path / name).read_text())
+        assert (Exit.MISCONFIGURED, [SENTENCE]) == (
+            words["exit_code"],
+            [each["sentence"] for each in words["verdicts"]],
+        )

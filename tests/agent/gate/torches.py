@@ -1,8 +1,11 @@
-"""Stand-ins for an installed torch, for what a gate reads of one."""
+"""The real torch of the tests, and stand-ins for an installed one, for what a gate reads of it."""
 
 from __future__ import annotations
 
 from pathlib import Path
+
+TORCH = str(Path(__file__).resolve().parents[3] / ".venv" / "bin" / "python")
+"""A Python that has torch."""
 
 TORCHRUN = ["{python}", "-m", "torch.distributed.run"]
 

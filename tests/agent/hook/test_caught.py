@@ -42,7 +42,7 @@ time.sleep(60)
 """
 
 
-def test_what_was_caught_and_never_told(supervisor: Supervisor) -> None:
+def test_what_was_caught_and_never_told_is_told(supervisor: Supervisor) -> None:
     """Since Python 3.12: silent except blocks of the user's own files, without running any of his code."""
     process = supervisor.start(CATCHES)
     assert process.stdout is not None
@@ -62,7 +62,6 @@ def test_what_was_caught_and_never_told(supervisor: Supervisor) -> None:
 
 
 def test_a_loop_of_caught_exceptions_is_not_slowed(supervisor: Supervisor) -> None:
-    """A hundred thousand exceptions of one function: some are described, all are caught in good time."""
     program = (
         "import time\ndef f():\n    try:\n        {}[1]\n    except KeyError:\n        pass\n"
         "begun = time.process_time()\nfor _ in range(100_000):\n    f()\n"
@@ -82,8 +81,7 @@ def test_a_loop_of_caught_exceptions_is_not_slowed(supervisor: Supervisor) -> No
         ("/opt/env/lib/python3.12/site-packages/torch/nn/modules/module.py", False),
     ],
 )
-def test_only_the_users_own_files_count(file: str, is_users: bool) -> None:
-    """The hook catches exceptions of its own at each start: they are nobody's fault."""
+def test_only_what_the_users_own_files_caught_counts(file: str, is_users: bool) -> None:
     assert is_users == ddplaunch_caught._is_users(file)
 
 

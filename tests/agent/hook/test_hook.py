@@ -29,7 +29,6 @@ stand()
 
 
 def test_a_rank_says_who_it_is(supervisor: Supervisor) -> None:
-    """Rank and local rank from its environment; its pid is what the kernel says."""
     process = supervisor.start(STANDS, rank=3)
     line = supervisor.line("rank")
 
@@ -37,8 +36,7 @@ def test_a_rank_says_who_it_is(supervisor: Supervisor) -> None:
     assert (line.pid, line.rank, line.local_rank, line.python) == (process.pid, 3, 3, version)
 
 
-def test_a_dump_has_every_thread(supervisor: Supervisor) -> None:
-    """Main thread and helper by name, innermost frame first; the hook's own thread is left out."""
+def test_a_dump_has_every_thread_but_the_hooks_own(supervisor: Supervisor) -> None:
     process = supervisor.start(STANDS)
     assert process.stdout is not None
     process.stdout.readline()
@@ -55,7 +53,7 @@ def test_a_dump_has_every_thread(supervisor: Supervisor) -> None:
     assert "failed" not in answer
 
 
-def test_a_dump_while_the_program_imports_threading(supervisor: Supervisor) -> None:
+def test_a_dump_can_be_had_while_the_program_imports_threading(supervisor: Supervisor) -> None:
     """A module is in sys.modules before its names are there."""
     half = 'import sys, time; sys.modules["threading"] = type(sys)("threading"); print(1, flush=True)'
     process = supervisor.start(f"{half}; time.sleep(60)")
@@ -66,8 +64,7 @@ def test_a_dump_while_the_program_imports_threading(supervisor: Supervisor) -> N
     assert ["MainThread"] == [thread["name"] for thread in answer["threads"]]
 
 
-def test_a_look_is_the_main_thread_alone(supervisor: Supervisor) -> None:
-    """What is asked each second under suspicion stays small; a count carries no stack at all."""
+def test_a_look_is_the_main_thread_alone_and_a_count_no_stack(supervisor: Supervisor) -> None:
     supervisor.start(STANDS)
     line = supervisor.line("rank")
     look, count = supervisor.ask(line, "look"), supervisor.ask(line, "count")
@@ -76,8 +73,7 @@ def test_a_look_is_the_main_thread_alone(supervisor: Supervisor) -> None:
     assert sorted(count) == ["at", "initialized", "is", "recorders", "tid"]
 
 
-def test_what_is_being_handled_is_told(supervisor: Supervisor) -> None:
-    """A rank that stands in an except block says in which, since Python 3.11."""
+def test_a_rank_in_an_except_block_says_in_which(supervisor: Supervisor) -> None:
     process = supervisor.start(
         "import time\ntry:\n    [][1]\nexcept IndexError:\n    print('up', flush=True)\n    time.sleep(60)\n"
     )
@@ -90,7 +86,6 @@ def test_what_is_being_handled_is_told(supervisor: Supervisor) -> None:
 
 
 def test_an_uncaught_exception_is_told_before_it_is_printed(supervisor: Supervisor) -> None:
-    """Type, message, frames; the rank waits until it is let go, and then dies as it would have."""
     process = supervisor.start("def f():\n    raise ValueError('no batch')\nf()\n")
     line = supervisor.line("rank")
     supervisor.until(lambda: supervisor.messages("raised"))
@@ -107,8 +102,7 @@ def test_an_uncaught_exception_is_told_before_it_is_printed(supervisor: Supervis
     assert (process.returncode, err.splitlines()[-1]) == (1, "ValueError: no batch")
 
 
-def test_a_silent_supervisor_holds_nobody_for_ever(supervisor: Supervisor) -> None:
-    """Nobody lets the rank go: it goes by itself, after three seconds."""
+def test_a_rank_that_nobody_lets_go_goes_after_three_seconds(supervisor: Supervisor) -> None:
     process = supervisor.start("raise SystemError('x')")
     begun = time.monotonic()
     process.wait(BUSY * 20)
@@ -117,7 +111,7 @@ def test_a_silent_supervisor_holds_nobody_for_ever(supervisor: Supervisor) -> No
     assert process.returncode == 1
 
 
-def test_the_programs_own_excepthook_comes_after(supervisor: Supervisor) -> None:
+def test_the_programs_own_excepthook_runs_after_ours(supervisor: Supervisor) -> None:
     """Installed later and chaining, as torch does, or set by the user's sitecustomize: both run."""
     program = (
         "import sys\nold = sys.excepthook\n"
@@ -131,8 +125,7 @@ def test_the_programs_own_excepthook_comes_after(supervisor: Supervisor) -> None
     assert [message["raised"]["type"] for message in supervisor.messages("raised")] == ["KeyError"]
 
 
-def test_a_normal_end_is_told(supervisor: Supervisor) -> None:
-    """An interpreter that ends by itself says so; the socket closes when the process is gone."""
+def test_an_interpreter_that_ends_by_itself_says_so(supervisor: Supervisor) -> None:
     begun = time.time()
     code, _, _ = supervisor.run("import sys; sys.exit(3)")
 
@@ -143,8 +136,7 @@ def test_a_normal_end_is_told(supervisor: Supervisor) -> None:
     assert supervisor.hooks.lines == {}
 
 
-def test_a_message_that_cannot_be_printed(supervisor: Supervisor) -> None:
-    """An exception whose own str() fails does not break the hook, nor does a huge one."""
+def test_an_exception_that_cannot_be_printed_does_not_break_the_hook(supervisor: Supervisor) -> None:
     program = "class Bad(Exception):\n    def __str__(self):\n        raise RuntimeError\nraise Bad\n"
     code, _, _ = supervisor.run(program)
 
@@ -161,15 +153,14 @@ def test_a_message_that_cannot_be_printed(supervisor: Supervisor) -> None:
     ],
     ids=["no rank", "torchrun itself", "a rank's helper"],
 )
-def test_who_is_not_watched_does_not_connect(
+def test_programs_that_are_not_watched_do_not_connect(
     supervisor: Supervisor, words: str, rank: int | None, program: str
 ) -> None:
-    """torchrun, and programs that a rank starts, run as if there were no hook."""
     assert supervisor.run(program, rank=rank, words=words) == (0, "", "")
     assert supervisor.heard == []
 
 
-def test_a_plain_program_may_stand_in(supervisor: Supervisor) -> None:
+def test_a_program_without_a_rank_says_hello_where_it_is_the_launch_command(supervisor: Supervisor) -> None:
     """Where the launch command is no torchrun, a program without RANK says hello too."""
     supervisor.run("pass", rank=None, words=",any")
     supervisor.until(lambda: supervisor.messages("hello") != [])
@@ -196,29 +187,25 @@ gc.collect()
 
 
 @pytest.mark.parametrize("options", [(), ("-W", "error", "-X", "dev"), ("-b", "-W", "error"), ("-O",)])
-def test_nobody_notices_it(supervisor: Supervisor, options: tuple[str, ...]) -> None:
-    """No thread that threading knows, no path, no descriptor for children, no warning, no output."""
+def test_nobody_notices_the_hook(supervisor: Supervisor, options: tuple[str, ...]) -> None:
     assert supervisor.run(NOTICED, options=options) == (0, "", "")
 
 
 @pytest.mark.parametrize("options", [("-I",), ("-E",), ("-S",)])
-def test_a_python_that_ignores_pythonpath_runs_without(
+def test_a_python_that_ignores_pythonpath_runs_without_the_hook(
     supervisor: Supervisor, options: tuple[str, ...]
 ) -> None:
-    """Isolated interpreters do not see the hook, and nothing goes wrong."""
     assert supervisor.run("pass", options=options) == (0, "", "")
     assert supervisor.heard == []
 
 
-def test_a_socket_that_is_not_there(supervisor: Supervisor) -> None:
-    """Without a supervisor, in another network namespace for instance, the program runs all the same."""
+def test_a_program_without_a_supervisor_runs_all_the_same(supervisor: Supervisor) -> None:
     supervisor.hooks.name = "ddplaunch-nobody"
 
     assert supervisor.run("print('ran')") == (0, "ran\n", "")
 
 
-def test_the_users_own_sitecustomize_runs(supervisor: Supervisor) -> None:
-    """The one that ours hides runs as if it stood alone, under its own name."""
+def test_the_users_own_sitecustomize_runs_under_its_own_name(supervisor: Supervisor) -> None:
     mine = supervisor.folder / "mine"
     mine.mkdir()
     (mine / "sitecustomize.py").write_text("import builtins\nbuiltins.mine = __file__\n")
@@ -228,8 +215,7 @@ def test_the_users_own_sitecustomize_runs(supervisor: Supervisor) -> None:
     assert len(supervisor.messages("hello")) == 1
 
 
-def test_errors_of_the_users_sitecustomize_are_its_own(supervisor: Supervisor) -> None:
-    """What Python says about a broken sitecustomize, it still says."""
+def test_what_python_says_of_a_broken_sitecustomize_it_still_says(supervisor: Supervisor) -> None:
     mine = supervisor.folder / "mine"
     mine.mkdir()
     (mine / "sitecustomize.py").write_text("raise ValueError('mine')\n")
@@ -262,8 +248,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-def test_a_loader_worker_has_a_line_of_its_own(supervisor: Supervisor, method: str) -> None:
-    """Whatever way multiprocessing starts it, a child is no rank, and its stack can be had."""
+def test_a_loader_worker_is_no_rank_and_its_stack_can_be_had(supervisor: Supervisor, method: str) -> None:
     process = supervisor.start(FORKS.format(method=method))
     assert process.stdout is not None
     rank = supervisor.line("rank")
@@ -277,7 +262,6 @@ def test_a_loader_worker_has_a_line_of_its_own(supervisor: Supervisor, method: s
 
 
 def test_a_dying_child_does_not_speak_for_its_parent(supervisor: Supervisor) -> None:
-    """What a bare fork raises is not the rank's exception, and its end is not the rank's end."""
     program = (
         "import os, sys, time\nif os.fork() == 0:\n    raise ValueError('child')\n"
         "os.wait()\nprint('up', flush=True)\ntime.sleep(60)\n"
@@ -290,8 +274,7 @@ def test_a_dying_child_does_not_speak_for_its_parent(supervisor: Supervisor) -> 
     assert supervisor.messages("raised") + supervisor.messages("ending") == []
 
 
-def test_stacks_by_signal_when_native_code_holds_the_gil(supervisor: Supervisor) -> None:
-    """The hook cannot answer then; faulthandler writes into the file that the hook named."""
+def test_stacks_come_by_signal_when_native_code_holds_the_gil(supervisor: Supervisor) -> None:
     program = (
         "import ctypes\nlibc = ctypes.PyDLL(None)\nprint('up', flush=True)\n"
         "def stand():\n    while True:\n        libc.sleep(60)\nstand()\n"
@@ -313,7 +296,6 @@ def test_stacks_by_signal_when_native_code_holds_the_gil(supervisor: Supervisor)
 
 
 def test_the_signal_for_stacks_kills_nobody_who_is_ending(supervisor: Supervisor) -> None:
-    """A rank whose Python is over has no handler any more, and may still be asked."""
     number = signal.SIGRTMIN + 6
     program = (
         "import ctypes, os\nos.mkfifo('end')\nos.dup2(os.open('end', os.O_RDWR), 0)\n"
@@ -334,7 +316,7 @@ def test_the_signal_for_stacks_kills_nobody_who_is_ending(supervisor: Supervisor
     assert 0 == process.wait(20)
 
 
-def test_a_rank_dies_with_its_launcher(supervisor: Supervisor) -> None:
+def test_a_rank_dies_with_its_launcher_and_not_with_a_thread_of_it(supervisor: Supervisor) -> None:
     """Killed launchers leave no rank behind; a rank that a thread started is not tied to that thread."""
     parent = (
         "import os, subprocess, sys, threading, time\n"
@@ -360,8 +342,7 @@ def test_a_rank_dies_with_its_launcher(supervisor: Supervisor) -> None:
     os.kill(pids[1], signal.SIGKILL)
 
 
-def test_other_users_are_not_listened_to(supervisor: Supervisor) -> None:
-    """A process of another user that finds the socket's name gets nothing."""
+def test_a_process_of_another_user_gets_nothing(supervisor: Supervisor) -> None:
     if os.geteuid() != 0:
         return  # only root can be somebody else
     program = (
@@ -378,8 +359,42 @@ def test_other_users_are_not_listened_to(supervisor: Supervisor) -> None:
     assert supervisor.heard == []
 
 
-def test_it_is_written_for_python_3_8() -> None:
-    """Training images are older than agents: all files parse as Python 3.8, and import nothing newer."""
-    folder = Path(hook.__file__).parent
-    for name in ("sitecustomize.py", "ddplaunch_hook.py", "ddplaunch_caught.py"):
-        ast.parse((folder / name).read_text(), feature_version=(3, 8))
+def test_the_hook_is_written_for_python_3_8() -> None:
+    for path in Path(hook.__file__).parent.glob("*.py"):
+        ast.parse(path.read_text(), feature_version=(3, 8))
+
+
+SHOWS = "import sys\nprint(*sorted(sys.modules), sep='\\n')\n"
+
+
+def test_the_hook_imports_neither_json_nor_sockets(supervisor: Supervisor) -> None:
+    _, modules, _ = supervisor.run(SHOWS, rank=None)
+
+    assert "ddplaunch_hook" in modules.split()
+    assert {"json", "socket", "struct", "importlib.util"}.isdisjoint(modules.split())
+
+
+def test_the_next_program_finds_the_hook_compiled(supervisor: Supervisor) -> None:
+    (supervisor.folder / "mine.py").write_text("")
+    code, out, _ = supervisor.run(
+        "import mine, sys\nprint(sys.dont_write_bytecode)", rank=None, env={"PYTHONDONTWRITEBYTECODE": "1"}
+    )
+    compiled = [path.name.partition(".")[0] for path in Path(supervisor.place.hook, "__pycache__").iterdir()]
+
+    assert (code, out, "ddplaunch_hook" in compiled) == (0, "True\n", True)
+    assert not (supervisor.folder / "__pycache__").exists()
+
+
+def test_what_the_hook_needs_later_is_found_and_no_file_to_coverage(supervisor: Supervisor) -> None:
+    """Its folder is out of sys.path by then; coverage measures modules that have a file."""
+    program = """
+import sys
+later = sys.modules["ddplaunch_torch"].load("ddplaunch_caught")
+print(later.watch.__name__, sys.modules["ddplaunch_caught"] is later)
+print(*(m.__file__ for name, m in sys.modules.items() if name.startswith("ddplaunch_")), sep="\\n")
+"""
+    code, out, err = supervisor.run(program, rank=None)
+    first, *files = out.splitlines()
+
+    assert (code, first, err) == (0, "watch True", "")
+    assert [each for each in files if not each.startswith("<ddplaunch>/ddplaunch_")] == []

@@ -38,8 +38,7 @@ def dumped(supervisor: Supervisor, program: str, env: dict[str, str] | None = No
     return supervisor.ask(supervisor.line("rank"), "dump")
 
 
-def test_the_size_of_the_model_that_is_broadcast(supervisor: Supervisor) -> None:
-    """In DDP's construction the bytes of all parameters are summed; the GPU of a job on CPUs is not known."""
+def test_the_size_of_a_model_is_known_while_ddp_broadcasts_it(supervisor: Supervisor) -> None:
     answer = dumped(supervisor, WRAPPED)
 
     assert ((256 * 64 + 64) * 4, False, False) == (
@@ -49,8 +48,7 @@ def test_the_size_of_the_model_that_is_broadcast(supervisor: Supervisor) -> None
     )
 
 
-def test_no_size_elsewhere(supervisor: Supervisor) -> None:
-    """A rank that broadcasts nothing has none."""
+def test_a_rank_that_broadcasts_nothing_has_no_size_of_a_model(supervisor: Supervisor) -> None:
     answer = dumped(supervisor, "wait()")
 
     assert (False, False) == ("broadcasting" in answer, "failed" in answer)
@@ -60,10 +58,9 @@ def test_no_size_elsewhere(supervisor: Supervisor) -> None:
     ("visible", "device"),
     [("4,6", "6"), pytest.param("GPU-a,GPU-b", "GPU-b", marks=pytest.mark.whole), (None, "1"), ("4", None)],
 )
-def test_the_gpu_of_the_process_groups(
+def test_the_gpu_of_a_rank_is_known_without_a_call_of_cuda(
     supervisor: Supervisor, visible: str | None, device: str | None
 ) -> None:
-    """It is counted as the driver counts, and no function of CUDA is called, which might wait for the GPU."""
     more = "" if visible is None else f"os.environ['CUDA_VISIBLE_DEVICES'] = {visible!r}\n"
     answer = dumped(supervisor, more + BOUND)
 
@@ -87,8 +84,9 @@ FileBaton("cache.lock").wait()
 
 
 @pytest.mark.parametrize(("program", "baton"), [(FILELOCK, False), (BATON, True)], ids=["filelock", "baton"])
-def test_the_file_of_a_lock_that_is_tried_for(supervisor: Supervisor, program: str, baton: bool) -> None:
-    """As the kernel would name it, and whether it is torch's FileBaton."""
+def test_the_file_of_a_lock_that_is_tried_for_is_told_as_the_kernel_names_it(
+    supervisor: Supervisor, program: str, baton: bool
+) -> None:
     supervisor.start(BEGIN + program)
     supervisor.until((supervisor.folder / "ready").exists, 60)
     line, answers = supervisor.line("rank"), []
@@ -104,8 +102,7 @@ def test_the_file_of_a_lock_that_is_tried_for(supervisor: Supervisor, program: s
     assert ([path, baton], False) == (answers[-1]["polls"], "failed" in answers[-1])
 
 
-def test_no_lock_elsewhere(supervisor: Supervisor) -> None:
-    """A rank that waits for something else names no file."""
+def test_a_rank_that_tries_for_no_lock_names_no_file(supervisor: Supervisor) -> None:
     answer = dumped(supervisor, "wait()")
 
     assert (False, False) == ("polls" in answer, "failed" in answer)
@@ -119,8 +116,9 @@ STANDS = {
 
 
 @pytest.mark.parametrize("kind", STANDS)
-def test_where_the_main_thread_is(supervisor: Supervisor, kind: str) -> None:
-    """Each second the hook has the kind of place, and the line of the program that called it."""
+def test_the_kind_of_place_and_the_programs_own_line_are_told_each_second(
+    supervisor: Supervisor, kind: str
+) -> None:
     supervisor.start(BEGIN + STANDS[kind])
     supervisor.until((supervisor.folder / "ready").exists, 60)
     answer = supervisor.ask(supervisor.line("rank"), "count")

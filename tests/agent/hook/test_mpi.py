@@ -30,7 +30,6 @@ def told(supervisor: Supervisor, program: str, head: str = HEAD) -> dict[str, ob
 
 
 def test_the_arguments_of_a_call_are_those_that_it_was_given(supervisor: Supervisor) -> None:
-    """From a function's variables, an attribute, arithmetic and a keyword; the buffer's size and type."""
     program = """
 class Trainer:
     tag = 3
@@ -73,7 +72,7 @@ def test_any_source_and_any_tag_are_the_defaults(supervisor: Supervisor) -> None
     assert ("recv", -1, -1) == (found["name"], found["source"], found["recvtag"])
 
 
-def test_what_only_the_program_can_say_is_not_asked_of_it(supervisor: Supervisor) -> None:
+def test_no_property_and_no_function_of_the_program_is_run(supervisor: Supervisor) -> None:
     """No property and no function of the program's own is run: -2 is "not known"."""
     program = """
 class Peers:
@@ -93,8 +92,7 @@ comm.Recv(bytearray(8), source=peers.left)
     assert (-2, False) == (found["source"], (supervisor.folder / "asked").exists())
 
 
-def test_a_bound_method_is_found_by_its_name(supervisor: Supervisor) -> None:
-    """`receive = comm.recv` hides its name, not the function, where Python tells the call's place."""
+def test_a_call_of_a_bound_method_is_found_by_its_place(supervisor: Supervisor) -> None:
     program = "receive = comm.recv\nreceive(source=0)"
     if sys.version_info >= (3, 11):
         assert "recv" == told(supervisor, program)["name"]
@@ -103,8 +101,7 @@ def test_a_bound_method_is_found_by_its_name(supervisor: Supervisor) -> None:
         assert "mpi_call" not in supervisor.ask(supervisor.line("rank"), "dump")
 
 
-def test_somebody_elses_recv_is_none_of_mpi(supervisor: Supervisor) -> None:
-    """A socket has a recv() too."""
+def test_a_recv_of_a_socket_is_none_of_mpi(supervisor: Supervisor) -> None:
     process = supervisor.start(
         HEAD + "import socket\na, b = socket.socketpair()\nprint('there', flush=True)\na.recv(1)"
     )
@@ -118,7 +115,6 @@ def test_somebody_elses_recv_is_none_of_mpi(supervisor: Supervisor) -> None:
 
 
 def test_the_stack_begins_with_the_function_of_mpi(supervisor: Supervisor) -> None:
-    """As if mpi4py were Python; below it stands the program's own line."""
     told(supervisor, "comm.recv()")
     line = supervisor.line("rank")
     (name, file, _), (_, caller, number) = supervisor.ask(line, "look")["main_stack"]["frames"][:2]
@@ -127,8 +123,7 @@ def test_the_stack_begins_with_the_function_of_mpi(supervisor: Supervisor) -> No
     assert ("train0.py", 4) == (caller.rpartition("/")[2], number)
 
 
-def test_coming_back_from_calls_is_counted(supervisor: Supervisor) -> None:
-    """Always in the same line, and getting on: only a note left for the main thread can tell."""
+def test_coming_back_from_calls_on_the_same_line_is_counted(supervisor: Supervisor) -> None:
     supervisor.start(
         HEAD + "while True:\n    comm.Sendrecv(bytearray(1 << 24), 0, 0, bytearray(1 << 24), 0, 0)"
     )
@@ -138,7 +133,6 @@ def test_coming_back_from_calls_is_counted(supervisor: Supervisor) -> None:
 
 
 def test_one_call_that_lasts_is_not_counted(supervisor: Supervisor) -> None:
-    """However often it is asked."""
     told(supervisor, "comm.recv()")
     line = supervisor.line("rank")
     for _ in range(5):
@@ -147,8 +141,7 @@ def test_one_call_that_lasts_is_not_counted(supervisor: Supervisor) -> None:
     assert {"ready": True, "returned": 0} == answer["mpi"]
 
 
-def test_the_variables_of_the_program_are_not_kept(supervisor: Supervisor) -> None:
-    """Looking must not keep alive what the function lets go of, nor change what it has from locals()."""
+def test_looking_keeps_no_variable_of_the_program_alive(supervisor: Supervisor) -> None:
     program = """
 import gc, weakref
 
@@ -179,15 +172,14 @@ train(comm)
     assert "gone\n" == process.stdout.read()
 
 
-def test_a_program_without_mpi_is_not_asked(supervisor: Supervisor) -> None:
-    """Nothing about MPI is said of it."""
+def test_of_a_program_without_mpi_nothing_is_said(supervisor: Supervisor) -> None:
     supervisor.start("import time; time.sleep(60)")
     answer = supervisor.ask(supervisor.line("rank"), "dump")
 
     assert {"mpi", "mpi_call"}.isdisjoint(answer)
 
 
-def test_it_says_at_its_end_whether_others_wait_for_it(supervisor: Supervisor) -> None:
+def test_a_program_says_at_its_end_whether_others_wait_for_it(supervisor: Supervisor) -> None:
     """MPI_Finalize comes after the last line of Python: nobody can be asked then."""
     code, _, errors = supervisor.run(HEAD + "comm.Barrier()")
 

@@ -40,10 +40,9 @@ def _on_disk(disk: Path) -> Iterator[Supervisor]:
 
 @WAYS
 @STREAMS
-def test_a_full_disk_of_ours_ends_no_program(
+def test_a_full_disk_of_ours_ends_no_program_and_is_told_once(
     on_disk: Supervisor, disk: Path, options: tuple[str, ...], stream: str
 ) -> None:
-    """Neither print() nor the last flush fails, and the supervisor hears of it once."""
     program = FULL.format(disk=str(disk)) + PRINTS.format(stream=stream)
 
     code, _, _ = on_disk.run(program, options=options, output=Path(on_disk.place.launch_log))
@@ -55,7 +54,6 @@ def test_a_full_disk_of_ours_ends_no_program(
 def test_the_file_says_where_output_is_missing(
     on_disk: Supervisor, disk: Path, options: tuple[str, ...]
 ) -> None:
-    """Once there is room again, output goes on after a line that stands for what was lost."""
     log = Path(on_disk.place.launch_log)
     program = FULL.format(disk=str(disk)) + PRINTS.format(stream="stdout")
     program += "sys.stdout.flush()\nos.unlink(filler.name)\nfiller.close()\nprint('the last')\n"
@@ -67,8 +65,7 @@ def test_the_file_says_where_output_is_missing(
     assert log.read_text().count(GAP) == 1
 
 
-def test_processes_that_a_rank_starts_are_no_exception(on_disk: Supervisor, disk: Path) -> None:
-    """Neither a forked child nor a spawned one is ended by our disk."""
+def test_a_full_disk_of_ours_ends_no_child_of_a_rank(on_disk: Supervisor, disk: Path) -> None:
     program = (
         "import multiprocessing\n"
         "def work():\n" + "    for _ in range(100): print('x' * 999, flush=True)\n"
@@ -86,7 +83,9 @@ def test_processes_that_a_rank_starts_are_no_exception(on_disk: Supervisor, disk
 
 
 @pytest.mark.parametrize("taken", ["from the start", "meanwhile"])
-def test_a_file_of_the_programs_own_is_its_own_affair(on_disk: Supervisor, disk: Path, taken: str) -> None:
+def test_a_full_disk_under_the_programs_own_file_is_its_own_affair(
+    on_disk: Supervisor, disk: Path, taken: str
+) -> None:
     """Its print() fails on a full disk as it would without us, also where it has replaced our file."""
     own = disk.parent / "own"
     with small_disk(own, 1 << 16):
@@ -103,7 +102,6 @@ def test_a_file_of_the_programs_own_is_its_own_affair(on_disk: Supervisor, disk:
 
 
 def test_a_program_finds_its_streams_as_they_were(supervisor: Supervisor) -> None:
-    """They are Python's own, with the encoding and the buffering that the program has asked for."""
     shows = (
         "import sys\n"
         "for each in sys.stdout, sys.stderr:\n"

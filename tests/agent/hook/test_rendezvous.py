@@ -54,7 +54,6 @@ def said(supervisor: Supervisor, word: str) -> list[Any]:
 
 
 def test_a_call_is_told_before_it_waits_and_when_it_has_returned(supervisor: Supervisor, port: int) -> None:
-    """Address, port, numbers, timeout, and the user's lines: of the call, and of what the script has set."""
     env = {"MASTER_ADDR": "elsewhere", "MASTER_PORT": str(port), "WORLD_SIZE": "1"}
     code, out, err = supervisor.run(MEETS, env=env)
     (made,) = said(supervisor, "rendezvous")
@@ -71,7 +70,6 @@ def test_a_call_is_told_before_it_waits_and_when_it_has_returned(supervisor: Sup
 
 @pytest.mark.whole
 def test_mp_spawns_children_speak_for_themselves(supervisor: Supervisor, port: int) -> None:
-    """The one that meets nobody says why it failed, although no excepthook sees it; the other who it is."""
     (supervisor.folder / "port").write_text(str(port))
     supervisor.run(SPAWNS, rank=None, words=",any")
     (made,) = said(supervisor, "rendezvous")
@@ -91,8 +89,7 @@ def test_what_a_file_held_before_the_call_is_told(supervisor: Supervisor, tmp_pa
     assert [False, True] == [made["file_used"] for made in said(supervisor, "rendezvous")]
 
 
-def test_a_file_of_a_store_is_told(supervisor: Supervisor, tmp_path: Path) -> None:
-    """FileStore has no address."""
+def test_the_path_of_a_file_store_is_told(supervisor: Supervisor, tmp_path: Path) -> None:
     path = tmp_path / "store"
     call = f"d.init_process_group('gloo', store=d.FileStore('{path}', 1), rank=0, world_size=1)\n"
     supervisor.run("import torch.distributed as d\n" + call + "d.destroy_process_group()\n")
@@ -101,7 +98,7 @@ def test_a_file_of_a_store_is_told(supervisor: Supervisor, tmp_path: Path) -> No
     assert ("store", str(path), "", None) == tuple(made[key] for key in ("method", "file", "address", "port"))
 
 
-def test_what_torch_sets_is_not_the_scripts_own(supervisor: Supervisor, port: int) -> None:
+def test_a_variable_that_torch_sets_is_not_the_scripts_own(supervisor: Supervisor, port: int) -> None:
     """Its compiler sets a variable at its import, below a line of the script's; that line is not to blame."""
     env = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "1"}
     code, out, err = supervisor.run(SETS, env=env)

@@ -1,4 +1,4 @@
-"""The ring of real ranks with the real torch: what is left of their last calls. It changes nothing."""
+"""The last calls of real ranks with the real torch, by ring and flight recorder. Looking changes nothing."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import pytest
 from tests.agent.hook.conftest import Supervisor
 
 from ddplaunch.agent.contract import Collective
-from ddplaunch.agent.evidence import ring
+from ddplaunch.agent.evidence import flight, ring
+from ddplaunch.agent.supervisor.hooks import HookMessage
 
 pytestmark = [pytest.mark.slow]
 
@@ -31,7 +32,6 @@ def calls(supervisor: Supervisor, program: str) -> list[list[Collective]]:
 
 
 def test_a_killed_rank_leaves_the_call_in_which_it_stood(supervisor: Supervisor) -> None:
-    """SIGKILL in a recv: function, peer and the user's line are there, and what came before it."""
     mine, other = calls(
         supervisor,
         """
@@ -64,8 +64,7 @@ for length in (4, 64 if rank else 16):
     assert {"entered", "raised"} >= {its[-1].state for its in found}
 
 
-def test_torch_is_as_it_was(supervisor: Supervisor) -> None:
-    """Name, module, signature and results are torch's; torch.compile makes one graph of a step as before."""
+def test_torchs_functions_look_and_answer_and_compile_as_before(supervisor: Supervisor) -> None:
     found = calls(
         supervisor,
         """
@@ -117,9 +116,46 @@ dist.monitored_barrier(group)
         ]
 
 
-def test_processes_that_call_nothing_leave_nothing(supervisor: Supervisor) -> None:
-    """No file for a program that only imports torch.distributed."""
+def test_a_program_that_calls_nothing_leaves_no_file(supervisor: Supervisor) -> None:
     code, _, err = supervisor.run("import torch.distributed")
 
     assert (code, err) == (0, "")
     assert not (supervisor.folder / "node-0" / "rings").exists()
+
+
+PROGRAM = """
+import os, sys, time, torch
+import torch.distributed as dist
+dist.init_process_group("gloo", f"file://{os.getcwd()}/store", rank=0, world_size=1)
+for _ in range(100):
+    dist.all_reduce(torch.ones(4))
+open("ready", "w").close()
+time.sleep(60)
+"""
+
+
+def dumped(supervisor: Supervisor, program: str) -> HookMessage:
+    """What a rank that runs `program` answers."""
+    supervisor.start(program, env={"TORCH_FR_BUFFER_SIZE": "2000"})
+    supervisor.until((supervisor.folder / "ready").exists, 60)
+    return supervisor.ask(supervisor.line("rank"), "dump")
+
+
+def test_call_sites_are_not_worth_an_import_of_torchs_compiler(supervisor: Supervisor) -> None:
+    seen = "time.sleep(2)\nopen(str('torch._inductor' in sys.modules), 'w')\ntime.sleep(60)"
+    answer = dumped(supervisor, PROGRAM.replace("time.sleep(60)", seen))
+    dump = answer["recorders"]["gloo"]
+
+    assert (len(dump["entries"]), flight.counters(dump)) == (100, {"0": (100, 100)})
+    supervisor.until((supervisor.folder / "False").exists, 60)
+
+
+def test_call_sites_are_the_users_own_lines_where_the_compiler_is_loaded(supervisor: Supervisor) -> None:
+    dump = dumped(supervisor, "import torch._inductor.codecache" + PROGRAM)["recorders"]["gloo"]
+    found = flight.collectives(dump)
+
+    assert (len(dump["entries"]), flight.counters(dump)) == (100, {"0": (100, 100)})
+    assert [False] * 36 + [True] * 64 == ["frames" in entry for entry in dump["entries"]]
+    assert {(each.seq - number, each.done) for number, each in enumerate(found)} == {(37, True)}
+    expected = [("<module>", str(supervisor.folder / "train0.py"), 6)]
+    assert [(each.name, each.file, each.line) for each in found[-1].frames] == expected

@@ -33,8 +33,9 @@ while True:
 """
 
 
-def test_a_wait_that_only_its_own_process_can_end(supervisor: Supervisor) -> None:
-    """Neither one with a timeout, nor one for a lock that other processes have, too."""
+def test_only_a_lock_without_a_timeout_is_a_wait_that_its_own_process_alone_can_end(
+    supervisor: Supervisor,
+) -> None:
     process = supervisor.start(LOCKED)
 
     def wait() -> bool:
@@ -52,8 +53,9 @@ def test_a_wait_that_only_its_own_process_can_end(supervisor: Supervisor) -> Non
     supervisor.until(wait)
 
 
-def test_a_hook_that_asks_for_the_gil_in_vain(supervisor: Supervisor) -> None:
-    """Native code holds it; while the hook still waits for a word, it asks for nothing."""
+def test_a_hook_that_asks_for_the_gil_in_vain_is_told_from_one_that_waits_for_a_word(
+    supervisor: Supervisor,
+) -> None:
     process = supervisor.start(HOLDS)
     line = supervisor.line("rank")
     supervisor.ask(line, "count")
@@ -75,7 +77,6 @@ def test_a_hook_that_asks_for_the_gil_in_vain(supervisor: Supervisor) -> None:
 
 
 def test_a_second_look_is_taken_however_late() -> None:
-    """The collector does other things in between, for longer than the looks must be apart."""
     lock = threading.Lock()
     with lock:
         thread = threading.Thread(target=lock.acquire, daemon=True)

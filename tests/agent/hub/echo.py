@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ddplaunch.agent.contract.codec import ContractError
 from ddplaunch.agent.contract.messages import LONG, Heartbeat, Message, Way
 from ddplaunch.agent.hub.server import Session
+from ddplaunch.agent.plan.codec import ContractError
 
 
 @dataclass(frozen=True)

@@ -27,14 +27,14 @@ from ddplaunch.agent.contract.messages import (
     Join,
     Message,
 )
-from ddplaunch.agent.hub import elastic, recovery
-from ddplaunch.agent.hub.elastic import Newcomers
+from ddplaunch.agent.hub import membership, recovery
 from ddplaunch.agent.hub.gate import GateSession
 from ddplaunch.agent.hub.job_record import JobRecord
+from ddplaunch.agent.hub.membership import Newcomers
 from ddplaunch.agent.hub.run import RunSession
 
 TIMEOUT = 40.0
-MISSING = [Verdict("node-missing", "it never came", "gate")]
+MISSING = [Verdict.of("node-missing", "it never came", "gate")]
 
 
 class Job:
@@ -50,7 +50,7 @@ class Job:
         self.record = JobRecord(self.plan, str(folder), 0)
         for node in (0, 1):
             self.record.check_ins[node] = check_in(node)
-        elastic.leave_out(self.record, {2, 3}, MISSING)
+        membership.leave_out(self.record, {2, 3}, MISSING)
         self.record.agreed = RendezvousSettings("10.0.0.1", 29500, nodes=2)
         self.record.gate_passed = True
         self.record.enter(Phase.RENDEZVOUS)

@@ -50,7 +50,9 @@ class Trial:
     def hears(self, node: int, seconds: float, code: str = "port-filtered") -> None:
         """What a gate prints that has not reached the hub for so many seconds."""
         said = report_line(
-            UnreachedReport(node, seconds, Verdict(code, f"node {node} -> the hub: in vain", "gate", [node]))
+            UnreachedReport(
+                node, seconds, Verdict.of(code, f"node {node} -> the hub: in vain", "gate", [node])
+            )
         )
         with (self.folder / Files.GATES).open("a") as file:
             file.write(f"{said}\n")

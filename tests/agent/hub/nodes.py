@@ -54,15 +54,37 @@ class Node:
         results = [{"node": self.number, "outcome": "ok", **task} for task in tasks]
         self.channel.send("mesh-results", {"results": results})
 
-    def pass_mesh(self) -> Body:
-        """Report all paths as good, give up the master port when asked, and return the release."""
-        self.try_paths()
-        if self.number == 0:
-            self.expect("unbind")
-            self.channel.send("unbound", {})
-        return self.expect("release")
+    def free_port(self) -> None:
+        """Give up the master port when asked."""
+        self.expect("unbind")
+        self.channel.send("unbound", {})
 
 
 def nodes_of(job: Job, count: int) -> list[Node]:
     """Connected, not yet checked in."""
     return [Node(job, number) for number in range(count)]
+
+
+def gathered(job: Job, plan: JobPlan, **hub: Any) -> list[Node]:
+    """All nodes of a job, checked in at its hub."""
+    job.hub(plan, **hub)
+    nodes = nodes_of(job, plan.nodes)
+    for node in nodes:
+        node.check_in(plan)
+    return nodes
+
+
+def released(nodes: list[Node]) -> Body:
+    """The release that all nodes get when all is well."""
+    for node in nodes:
+        node.try_paths()
+    nodes[0].free_port()
+    releases = [node.expect("release") for node in nodes]
+    assert releases == releases[:1] * len(nodes)
+    return releases[0]
+
+
+def only_verdict(node: Node, seconds: float = 10.0) -> tuple[str, list[int]]:
+    """Code and culprits of the one that the node gets."""
+    (verdict,) = node.expect("verdict", seconds)["verdicts"]
+    return verdict["code"], verdict["nodes"]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.agent import printed
-from tests.agent.diagnosis.build import NOW
+from tests.agent.diagnosis.build import NOW, rank
 
 from ddplaunch.agent.contract import (
     Beat,
@@ -96,6 +96,11 @@ class Hub:
         evidence = NodeEvidence(node, f"n{node}", NOW, "running", list(ranks), **more)
         body = {"id": self.wires[node].got(kind)[-1]["id"], "evidence": codec.dump(evidence)}
         self.says(node, "evidence", body)
+
+    def both_answer(self, first: RankEvidence | None = None) -> None:
+        """All ranks stand in a collective, but for the `first` where it does not."""
+        self.answers(0, first or rank(0), rank(1))
+        self.answers(1, rank(2), rank(3))
 
     def death(self, node: int, evidence: RankEvidence) -> None:
         self.says(node, "death", {"node": node, "rank": codec.dump(evidence)})

@@ -20,7 +20,7 @@ from ddplaunch.agent.contract import (
     Verdict,
 )
 from ddplaunch.agent.contract.messages import CheckingIn, Message, Unbound
-from ddplaunch.agent.hub import elastic, recovery
+from ddplaunch.agent.hub import membership, recovery
 from ddplaunch.agent.hub.gate import GateSession, GateState
 from ddplaunch.agent.hub.job_record import JobRecord
 
@@ -69,7 +69,6 @@ def _job(tmp_path: Path) -> Iterator[Job]:
 
 
 def test_the_job_starts_with_those_who_came_by_the_deadline(job: Job) -> None:
-    """The third is waited for until then, and named; the paths are those between the two."""
     job.comes(0)
     job.comes(2)
     job.after(119)
@@ -90,7 +89,6 @@ def test_the_job_starts_with_those_who_came_by_the_deadline(job: Job) -> None:
 
 
 def test_a_node_that_fails_its_checks_is_left_out_with_its_verdict(job: Job) -> None:
-    """It ends with the verdict's own exit code, and the others try their paths at once."""
     job.comes(0)
     job.comes(1, FULL)
     job.comes(2)
@@ -149,7 +147,6 @@ def test_a_job_of_a_fixed_size_and_an_elastic_one_without_node_zero_wait(tmp_pat
 
 
 def test_a_node_that_comes_when_the_others_have_gone_on_is_turned_away(job: Job) -> None:
-    """It is told so, and the job does not end by it."""
     job.comes(0)
     job.comes(2)
     job.after(122)
@@ -161,9 +158,10 @@ def test_a_node_that_comes_when_the_others_have_gone_on_is_turned_away(job: Job)
 
 
 def test_a_hub_that_is_started_again_knows_who_was_left_out(job: Job) -> None:
-    """The status says so: the node has ended, without an exit code."""
     job.record.enter(Phase.RENDEZVOUS)
-    elastic.leave_out(job.record, {1}, [Verdict("node-missing", "node 1 never came", "gate", nodes=[1])])
+    membership.leave_out(
+        job.record, {1}, [Verdict.of("node-missing", "node 1 never came", "gate", nodes=[1])]
+    )
     job.record.save()
     later = JobRecord(job.plan, str(job.folder / "later"), 0)
     left = recovery.read_left(job.plan, str(job.folder), 0)

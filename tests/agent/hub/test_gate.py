@@ -10,35 +10,10 @@ import pytest
 
 from ddplaunch.agent.contract import CheckIn, GatePlan, JobPlan, Verdict
 from ddplaunch.agent.hub import gate
-from ddplaunch.agent.hub.gate import ENDS, GateSession, GateState, PreliminaryVerdicts
+from ddplaunch.agent.hub.gate import PreliminaryVerdicts
 from ddplaunch.agent.hub.job_record import JobRecord
 from ddplaunch.agent.system import subjects
-
-
-@pytest.fixture(name="gate")
-def _gate(tmp_path: Path) -> Iterator[GateSession]:
-    """A gate to which nobody has come yet."""
-    plan = JobPlan("digits", nodes=2, nproc_per_node=1, launch=[], command=[])
-    record = JobRecord(plan, str(tmp_path), 0)
-    yield GateSession(plan, record)
-    record.close()
-
-
-@pytest.mark.parametrize("state", [state for state in GateState if state not in ENDS])
-def test_a_verdict_may_end_every_state_but_the_ends(gate: GateSession, state: GateState) -> None:
-    """A node may be lost, and the job stopped, whatever the nodes are at."""
-    gate.state = state
-    gate._enter(GateState.JUDGED)
-
-    assert GateState.JUDGED == gate.state
-
-
-@pytest.mark.parametrize("end", ENDS)
-@pytest.mark.parametrize("state", list(GateState))
-def test_no_state_follows_release_or_verdict(gate: GateSession, end: GateState, state: GateState) -> None:
-    gate.state = end
-    with pytest.raises(AssertionError):
-        gate._enter(state)
+from ddplaunch.agent.text.saying import say
 
 
 @pytest.fixture(name="record")
@@ -51,7 +26,7 @@ def fixture_record(tmp_path: Path) -> Iterator[JobRecord]:
 
 def unreached(*nodes: int) -> Verdict:
     """Nodes that do not reach the hub."""
-    return Verdict("port-filtered", f"{len(nodes)} in vain", "gate", nodes=[*nodes])
+    return Verdict.of("port-filtered", f"{len(nodes)} in vain", "gate", nodes=[*nodes])
 
 
 def told(record: JobRecord) -> list[str]:
@@ -84,7 +59,7 @@ def test_a_preliminary_verdict_is_logged_again_for_another_node_or_after_it_had_
 def test_a_preliminary_verdict_names_the_machine_of_a_pod(record: JobRecord) -> None:
     record.update_node(1, host="d-1 on worker2")
     one, zero = (subjects.node(node, ["d-0", "d-1"]) for node in (1, 0))
-    verdict = Verdict("port-filtered", f"{one} -> {zero}: no answer", "gate", nodes=[1])
+    verdict = Verdict.of("port-filtered", say(one, " -> ", zero, ": no answer"), "gate", nodes=[1])
     PreliminaryVerdicts(record).publish([verdict])
 
     sentence = "node 1 (d-1 on worker2) -> node 0 (d-0): no answer"
@@ -99,7 +74,6 @@ def check_in(node: int, address: str, home: str = "a", **facts: Any) -> CheckIn:
 
 
 def test_node_zero_is_where_the_others_reached_its_hub() -> None:
-    """Node 0 came by loopback; its address is what the other nodes used."""
     check_ins = {0: check_in(0, "127.0.0.1"), 1: check_in(1, "10.0.0.2"), 2: check_in(2, "10.0.0.3")}
 
     expected = {0: "10.0.0.1", 1: "10.0.0.2", 2: "10.0.0.3"}
@@ -107,7 +81,6 @@ def test_node_zero_is_where_the_others_reached_its_hub() -> None:
 
 
 def test_nodes_of_one_machine_keep_loopback() -> None:
-    """When everybody came by loopback there is no other address, and none is needed."""
     check_ins = {0: check_in(0, "127.0.0.1"), 1: check_in(1, "127.0.0.1")}
 
     assert {0: "127.0.0.1", 1: "127.0.0.1"} == gate.peer_addresses(check_ins, ["127.0.0.1"] * 2)
@@ -147,7 +120,6 @@ def test_a_named_interface_is_given_to_both_libraries_in_their_own_words() -> No
 def test_gloo_gets_loopback_only_where_it_finds_nothing_else(
     homes: str, bindable: bool | None, expected: dict[str, str]
 ) -> None:
-    """Only on one machine, and only when its own name leads to no address that it can use."""
     facts = {} if bindable is None else {"names": {"own_bindable": bindable}}
     check_ins = {node: check_in(node, "10.0.0.1", home, **facts) for node, home in enumerate(homes)}
 

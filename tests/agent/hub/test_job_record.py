@@ -12,6 +12,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+from tests.agent.gate.jobs import make_plan
+from tests.agent.job_file.jobs import text
 from tests.disks import fill, small_disk, small_quota
 
 from ddplaunch.agent.contract import (
@@ -31,6 +33,7 @@ from ddplaunch.agent.contract import (
     codec,
 )
 from ddplaunch.agent.hub import job_record as record_module
+from ddplaunch.agent.hub import plan_file
 from ddplaunch.agent.hub.job_record import JobRecord
 
 PLAN = JobPlan("trial", 2, 1, [], [])
@@ -49,7 +52,6 @@ def status(record: JobRecord) -> JobStatus:
 
 
 def test_the_status_is_there_from_the_start(record: JobRecord) -> None:
-    """Who looks before anything has happened finds the job and all of its nodes."""
     found = status(record)
 
     assert (found.job, found.attempt, found.phase) == ("trial", 3, Phase.STARTING)
@@ -100,7 +102,6 @@ def test_the_pace_is_in_the_status_while_the_job_runs(
 
 
 def test_since_follows_the_phase(record: JobRecord) -> None:
-    """`since` moves with the phase and with nothing else."""
     record.update_node(1, phase=Phase.GATE, host="n1")
     since = record.nodes[1].since
     record.update_node(1, detail="waits")
@@ -151,17 +152,15 @@ def test_a_job_does_not_go_back_to_a_gate_that_it_has_passed(record: JobRecord) 
 
 
 def test_the_first_end_counts(record: JobRecord) -> None:
-    """A job ends once, however many say so."""
     record.end(Exit.HANG)
     record.end(Exit.OK)
 
     assert (status(record).phase, status(record).exit_code) == (Phase.ENDED, Exit.HANG)
 
 
-def test_a_verdict_writes_the_bundle(record: JobRecord) -> None:
-    """The bundle is on disk as soon as there is a verdict, with the events up to then."""
+def test_the_bundle_is_on_disk_as_soon_as_there_is_a_verdict(record: JobRecord) -> None:
     record.add_event("check-in", "node 0 checked in", 0)
-    record.set_verdicts([Verdict("node-missing", "node 1 never came", "gate", nodes=[1])])
+    record.set_verdicts([Verdict.of("node-missing", "node 1 never came", "gate", nodes=[1])])
     bundle = bundle_file.read(record.path(Files.BUNDLE))
 
     assert ["node-missing"] == [verdict.code for verdict in bundle.verdicts]
@@ -181,7 +180,6 @@ def test_every_event_is_a_line_in_the_file_and_in_the_log(
 
 
 def test_the_bundle_keeps_the_newest_events(record: JobRecord, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A job of weeks does not make a bundle without end."""
     for number in range(record_module.KEPT_EVENTS + 10):
         record.add_event("phase", str(number))
 
@@ -211,7 +209,7 @@ def test_a_folder_that_vanishes_does_not_end_the_job_and_is_complained_about_onc
         record.add_event("phase", f"now {phase}")
         record.enter(phase)
         record.flush()
-    record.set_verdicts([Verdict("node-missing", "node 1 never came", "gate", nodes=[1])])
+    record.set_verdicts([Verdict.of("node-missing", "node 1 never came", "gate", nodes=[1])])
     said = capsys.readouterr().out
     assert 1 == said.count(f"cannot write {record.path(Files.STATUS)}: No such file or directory")
     (tmp_path / Files.RUN).mkdir(parents=True)
@@ -249,13 +247,12 @@ def test_a_full_disk_does_not_end_the_job(
 
 
 def test_the_result_is_written_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Room is kept for it, and nobody else gets it, however eager."""
     with small_disk(tmp_path / "disk", 1 << 20) as disk:
         record = JobRecord(PLAN, str(disk), attempt=0)
         fill(disk)
         monkeypatch.setattr(record, "_blame", lambda: fill(disk))  # between the room and the writing
 
-        record.set_verdicts([Verdict("node-missing", "node 1 never came", "gate", nodes=[1])])
+        record.set_verdicts([Verdict.of("node-missing", "node 1 never came", "gate", nodes=[1])])
         record.end(Exit.NODE_AT_FAULT)
         record.close()
 
@@ -265,15 +262,38 @@ def test_the_result_is_written_on_a_full_disk(tmp_path: Path, monkeypatch: pytes
         assert {"status.json", "bundle.zip", "events.jsonl"} == set(os.listdir(disk / Files.RUN))
 
 
-def test_a_quota_that_even_the_result_exceeds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A btrfs renames nothing beyond its quota, so the kept room is lost; the hub reports it, and ends."""
+def test_a_hub_whose_result_exceeds_a_quota_reports_it_and_ends(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with small_quota(tmp_path / "disk", 1 << 20) as disk:
         record = JobRecord(PLAN, str(disk), attempt=0)
         fill(disk)
 
-        record.set_verdicts([Verdict("node-missing", "node 1 never came", "gate", nodes=[1])])
+        record.set_verdicts([Verdict.of("node-missing", "node 1 never came", "gate", nodes=[1])])
         record.end(Exit.NODE_AT_FAULT)
         record.close()
 
     said = capsys.readouterr().out
     assert 1 == said.count(f"the hub cannot write {record.path(Files.STATUS)}: Disk quota exceeded")
+
+
+def test_the_launchers_plan_is_read_without_verdicts(tmp_path: Path) -> None:
+    plan = make_plan()
+    codec.write(str(tmp_path / Files.PLAN), plan)
+
+    assert (plan, []) == plan_file.read(plan_file.find(str(tmp_path)))
+
+
+def test_the_plan_follows_from_the_job_file_with_what_is_wrong_in_it(tmp_path: Path) -> None:
+    (tmp_path / Files.JOB).write_text(text(name="run", retries=1))
+    plan, refused = plan_file.read(plan_file.find(str(tmp_path)))
+
+    assert ("run", ["job-file-wrong"]) == (plan.job, [each.code for each in refused])
+
+
+def test_a_folder_without_plan_and_job_file_is_an_error(tmp_path: Path) -> None:
+    path = plan_file.find(str(tmp_path))
+
+    assert str(tmp_path / Files.PLAN) == path
+    with pytest.raises(FileNotFoundError):
+        plan_file.read(path)

@@ -33,7 +33,6 @@ from ddplaunch.agent.platforms.scheduler_log import SETTLE as TASKS_SETTLE
 
 
 def test_a_lost_node_ends_the_job_as_a_nodes_fault(hub: Hub) -> None:
-    """A connection that does not come back within CLOSED seconds: the node is named, at fault itself."""
     asyncio.run(hub.handler.lost(hub.wires[1]))  # type: ignore[arg-type]
     hub.ticks(CLOSED - 1)
     assert [] == hub.wires[0].got("end")
@@ -48,7 +47,6 @@ def test_a_lost_node_ends_the_job_as_a_nodes_fault(hub: Hub) -> None:
 
 
 def test_a_node_that_comes_back_is_not_lost(hub: Hub) -> None:
-    """A new connection of the same node in time, and nothing has happened."""
     asyncio.run(hub.handler.lost(hub.wires[1]))  # type: ignore[arg-type]
     hub.ticks(CLOSED - 1)
     hub.wires[1] = Wire()
@@ -100,7 +98,6 @@ def test_a_frozen_node_is_reported_early_and_given_up_at_kill_after(hub: Hub) ->
 
 
 def test_a_stuck_supervisor_is_not_lost_while_the_others_train(hub: Hub) -> None:
-    """Its node says nothing for a minute, and the other's ranks go on: nothing is wrong with the job."""
     hub.beats(*(replace(each, stuck_for=0.1, still_for=0.1) for each in HUNG))
     for _ in range(60):
         beats(hub, 0.5)
@@ -244,14 +241,6 @@ def test_a_supervisor_that_does_not_join_is_reported_and_later_given_up(trial: T
     assert [("node-missing", [1], True)] == trial.after(0.5)
 
 
-def test_the_report_is_taken_back_when_the_last_supervisor_joins(trial: Trial) -> None:
-    trial.come(0, 2)
-    trial.after(LATE)
-    trial.come(1)
-
-    assert ([], []) == (trial.after(2 * GIVEN_UP), trial.record.waiting_for)
-
-
 def test_a_scheduler_that_starts_no_supervisor_gets_more_time_and_no_node_is_accused(trial: Trial) -> None:
     assert [] == trial.after(NONE_CAME - 0.5)
     assert [("launch-failed", [], True)] == trial.after(1.0)
@@ -286,11 +275,6 @@ def test_when_all_tasks_have_ended_no_node_is_at_fault(trial: Trial) -> None:
     trial.srun("srun: error: n[1-3]: tasks 0-2: Exited with exit code 127\n")
 
     assert ("launch-failed", [0, 1, 2], True) == trial.after(2 * TASKS_SETTLE)[0]
-
-
-def test_a_supervisor_with_a_node_number_beyond_the_job_is_refused(trial: Trial) -> None:
-    with pytest.raises(codec.ContractError, match="node 3 joins a job of 3 nodes"):
-        trial.supervisor_join.note_joined(3, "n4", trial.now)
 
 
 def test_a_missing_supervisor_is_first_a_notice_and_then_ends_the_job(hub: Hub) -> None:

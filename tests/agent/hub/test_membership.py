@@ -9,8 +9,8 @@ import pytest
 from tests.agent.hub.members import Trial
 
 from ddplaunch.agent.contract import CheckResult, Status
+from ddplaunch.agent.hub.closing import TOGETHER
 from ddplaunch.agent.hub.membership import PASSES, SETTLE, STALL, UNREACHED
-from ddplaunch.agent.hub.stopping import TOGETHER
 
 NAME = CheckResult("names", Status.FAIL, "cannot resolve n0", code="dns-not-found", patience=0.0)
 PORT = CheckResult("port", Status.FAIL, "port 29500 is held", code="port-in-use", patience=3.0)

@@ -42,12 +42,11 @@ def answers(record: JobRecord, *requests: bytes) -> list[bytes]:
     return asyncio.run(ask())
 
 
-def test_the_figures_of_a_running_job(record: JobRecord) -> None:
-    """All of them, whole."""
+def test_the_figures_of_a_running_job_are_these_and_no_others(record: JobRecord) -> None:
     record.enter(Phase.RUNNING)
     record.gate_seconds = 2.25
     record.paces[0] = (float("inf"), [RankPace(rank, step) for rank, step in enumerate((0.5, 0.25, 4.0))])
-    record.verdicts = [Verdict("rank-missing", 'it is "so"', "run")]
+    record.verdicts = [Verdict.of("rank-missing", 'it is "so"', "run")]
 
     assert EXPECTED == metrics.text(record, [7.0, 3.5])
 
@@ -81,7 +80,6 @@ def test_a_client_reads_and_does_nothing_else(record: JobRecord) -> None:
 def test_a_port_that_is_taken_costs_the_figures_alone(
     record: JobRecord, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The hub's log says so, and the job goes on."""
     assert record.plan.metrics is not None
     with socket.create_server(("127.0.0.1", record.plan.metrics.port)):
         asyncio.run(metrics.Exporter(record, list).start())

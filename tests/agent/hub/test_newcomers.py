@@ -29,12 +29,11 @@ from ddplaunch.agent.contract.messages import (
 )
 from ddplaunch.agent.diagnosis.gate import decide
 from ddplaunch.agent.diagnosis.gate.view import GateView
-from ddplaunch.agent.hub import elastic, recovery
+from ddplaunch.agent.hub import membership, recovery
 from ddplaunch.agent.hub.closing import CHECKPOINT, FAREWELL
-from ddplaunch.agent.hub.elastic import COMPANY
 from ddplaunch.agent.hub.gate import GateState
 from ddplaunch.agent.hub.job_record import JobRecord
-from ddplaunch.agent.hub.membership import NEWCOMER
+from ddplaunch.agent.hub.membership import COMPANY, NEWCOMER
 
 FULL = CheckResult("disk", Status.FAIL, "/tmp is full", code="disk-full")
 NAMELESS = CheckResult("names", Status.FAIL, "it has no name yet", code="dns-not-found", patience=30.0)
@@ -66,7 +65,6 @@ def test_a_newcomer_waits_until_the_job_has_run_for_a_while(job: Job) -> None:
 
 
 def test_newcomers_that_come_together_join_together(job: Job) -> None:
-    """One pause for both."""
     job.passes(TIMEOUT)
     job.comes(2)
     job.passes(COMPANY - 1)
@@ -89,7 +87,7 @@ def test_the_job_does_not_stop_for_a_newcomer_that_cannot_join(
 
     assert "disk-full" in job.turned_away(2)
     assert ([], None) == (job.ended_by, job.record.exit_code)
-    assert elastic.LEFT_OUT == job.record.nodes[2].detail
+    assert membership.LEFT_OUT == job.record.nodes[2].detail
 
 
 def test_a_newcomer_is_judged_once_for_each_check_in(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +110,6 @@ def test_a_newcomer_is_judged_once_for_each_check_in(job: Job, monkeypatch: pyte
 
 
 def test_a_fault_that_may_pass_is_given_its_time(job: Job) -> None:
-    """A name takes a while to appear."""
     job.passes(TIMEOUT)
     job.comes(2, NAMELESS)
     job.passes(10)
@@ -144,7 +141,6 @@ def test_no_newcomer_is_let_in_while_something_is_amiss(job: Job) -> None:
 
 
 def test_a_node_that_is_being_stopped_is_not_disturbed(job: Job) -> None:
-    """It gets SIGTERM from outside, and the job ends by that."""
     job.passes(TIMEOUT - 1)
     job.comes(2)
     job.passes(1)
@@ -178,7 +174,6 @@ def regrouped(job: Job) -> None:
 
 
 def test_the_next_attempt_waits_for_those_that_ran_and_for_newcomers(job: Job) -> None:
-    """The fourth node, which never came, is not waited for, and torchrun gets three."""
     regrouped(job)
     assert (1, {0, 1, 2}, {2}) == (job.record.attempt, job.record.members, job.record.newcomers)
     for node in (2, 0, 1):
@@ -202,7 +197,6 @@ def test_a_node_that_comes_while_the_others_go_back_to_the_gate_joins_with_them(
 
 @pytest.mark.parametrize("when", ["never back", "at the gate", "on its paths"])
 def test_a_newcomer_that_dies_leaves_the_others_as_they_were(job: Job, when: str) -> None:
-    """They go on without it in seconds, not after the gate's timeout."""
     regrouped(job)
     if when == "at the gate":
         job.comes(2)

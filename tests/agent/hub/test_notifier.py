@@ -41,7 +41,6 @@ def _make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Made]:
 
 
 def test_a_message_arrives_as_json(make: Made, capfd: pytest.CaptureFixture[str]) -> None:
-    """At the very address, and nothing is said of it."""
     with webhook() as server:
         told = make(server.url)
         told.send(Occasion.END)
@@ -57,7 +56,6 @@ def test_a_message_arrives_as_json(make: Made, capfd: pytest.CaptureFixture[str]
 def test_what_may_pass_is_tried_again(
     make: Made, passing: int | str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Five times in all; a message that arrives in the end is no failure."""
     monkeypatch.setattr(notify, "_PAUSES", tuple(pause and 0.1 for pause in notify._PAUSES))
     with webhook(passing, passing, passing, passing, 200) as server:
         told = make(server.url)
@@ -86,7 +84,6 @@ def test_a_webhook_that_fails_is_reported_once(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    """Whatever number of messages is lost; where another try changes nothing there is none, and no detour."""
     monkeypatch.setattr(notify, "_PAUSES", (0.1, 0.1, None))
     with webhook(answer) as server:
         told = make(server.url)
@@ -144,7 +141,6 @@ def test_a_missing_url_is_reported_by_the_name_of_its_variable(
 def test_a_webhook_that_does_not_answer_holds_nothing_up(
     make: Made, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Telling takes no time, the end takes AT_END at most, and another recipient is told at once."""
     monkeypatch.setattr(notify, "AT_END", 2.0)
     with webhook("slow") as slow, webhook() as quick:
         told = make(slow.url, quick.url)
@@ -160,8 +156,9 @@ def test_a_webhook_that_does_not_answer_holds_nothing_up(
     assert "notify[0] got no message: too many messages wait for it" in capfd.readouterr().out
 
 
-def test_a_command_reads_the_message(make: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On its standard input; the job's key is none of its business."""
+def test_a_command_reads_the_message_and_never_sees_the_jobs_key(
+    make: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(Env.KEY, "secret")
     found = tmp_path / "found"
     program = (
@@ -187,7 +184,6 @@ def test_a_command_reads_the_message(make: Made, tmp_path: Path, monkeypatch: py
 def test_a_command_that_fails_is_reported(
     make: Made, command: list[str], said: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Once, and the job goes on."""
     told = make(command=command)
     told.send(Occasion.END)
     told.close()
@@ -198,7 +194,6 @@ def test_a_command_that_fails_is_reported(
 def test_a_command_is_ended_with_all_that_it_has_started(
     make: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """After its time, however it clings to it."""
     monkeypatch.setattr(delivery, "COMMAND", 1.0)
     monkeypatch.setattr(notify, "_PAUSES", (None,))
     pids = tmp_path / "pids"

@@ -45,7 +45,9 @@ def test_ranks_that_start_late_withdraw_no_notice(hub: Hub) -> None:
 
 
 PLAN = JobPlan("digits", 2, 4, [], ["train.py"])
-HANG = Verdict("rank-missing", "rank 3 is not in all_reduce", "run", nodes=[0], ranks=[3], hint="look at it")
+HANG = Verdict.of(
+    "rank-missing", "rank 3 is not in all_reduce", "run", nodes=[0], ranks=[3], hint="look at it"
+)
 
 
 def made(occasion: str, *verdicts: Verdict, exit_code: int | None = None, **plan: Any) -> dict[str, Any]:
@@ -70,10 +72,9 @@ def made(occasion: str, *verdicts: Verdict, exit_code: int | None = None, **plan
         ),
     ],
 )
-def test_a_sentence_says_what_happened(
+def test_a_sentence_says_which_job_did_what(
     expected: str, occasion: str, verdicts: list[Verdict], exit_code: int | None
 ) -> None:
-    """With the job before it, and the handle behind it."""
     assert f"digits {expected} (local://digits/3)" == made(occasion, *verdicts, exit_code=exit_code)["text"]
 
 
@@ -85,7 +86,6 @@ def test_an_attempt_of_several_is_named() -> None:
 
 
 def test_a_program_gets_all_that_is_known() -> None:
-    """In our own form."""
     body = notify.encode(made(Occasion.END, HANG, exit_code=Exit.HANG), "json")
 
     assert json.loads(body) == {
@@ -111,7 +111,7 @@ def test_a_program_gets_all_that_is_known() -> None:
 
 def test_slack_gets_text_without_mentions_or_links() -> None:
     """A rank's own words may be in it, and `<!channel>` would notify everybody."""
-    calls = Verdict("rank-failed", "rank 0 raised <!channel> & died", "run")
+    calls = Verdict.of("rank-failed", "rank 0 raised <!channel> & died", "run")
 
     body = json.loads(notify.encode(made(Occasion.NOTICE, calls), "slack"))
 
@@ -120,7 +120,6 @@ def test_slack_gets_text_without_mentions_or_links() -> None:
 
 
 def test_a_message_of_a_huge_job_stays_small() -> None:
-    """Servers refuse what is large."""
-    huge = Verdict("rank-missing", "x" * 100_000, "run", nodes=list(range(10_000)))
+    huge = Verdict.of("rank-missing", "x" * 100_000, "run", nodes=list(range(10_000)))
 
     assert len(notify.encode(made(Occasion.END, *[huge] * 100, exit_code=50), "json")) < 40_000

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import re
+import resource
 import shutil
 import socket
 from collections.abc import Iterator
@@ -11,18 +13,11 @@ from types import SimpleNamespace
 
 import pytest
 from tests.agent.gate.jobs import Job, make_plan
-from tests.agent.hub.nodes import nodes_of
+from tests.agent.hub.nodes import gathered, nodes_of, released
 
 from ddplaunch.agent.contract import Exit, Files
 
 STRANGERS = 150
-
-
-@pytest.fixture(name="job")
-def _job(tmp_path: Path, agent: list[str]) -> Iterator[Job]:
-    job = Job(tmp_path, agent)
-    yield job
-    job.close()
 
 
 def test_a_folder_that_is_deleted_does_not_hold_up_the_release(job: Job) -> None:
@@ -32,12 +27,8 @@ def test_a_folder_that_is_deleted_does_not_hold_up_the_release(job: Job) -> None
     shutil.rmtree(job.folder("hub") / Files.RUN)
     for node in nodes:
         node.check_in(plan)
-    for node in nodes:
-        node.try_paths()
-    nodes[0].expect("unbind")
-    nodes[0].channel.send("unbound", {})
 
-    assert nodes[0].expect("release") == nodes[1].expect("release")
+    assert released(nodes)
     hub.says(f"{Files.STATUS}: No such file or directory")
 
 
@@ -50,8 +41,7 @@ def test_a_hub_that_cannot_write_its_address_ends_at_once(job: Job) -> None:
     assert "Is a directory" in hub.output
 
 
-def test_more_strangers_than_files(job: Job) -> None:
-    """They do not take all files that the hub may open: it drops them, and the nodes are let in."""
+def test_more_strangers_than_files_are_dropped_and_nodes_let_in(job: Job) -> None:
     plan = make_plan()
     hub = job.hub(plan, host=SimpleNamespace(words=["prlimit", "--nofile=100:100"]))
     with contextlib.ExitStack() as opened:
@@ -71,23 +61,14 @@ def test_facts_that_make_a_rule_fail_cost_neither_the_start_nor_a_connection(job
     nodes = nodes_of(job, 2)
     nodes[0].check_in(plan, facts={"versions": {"python": 3}, "interfaces": {"prefixes": {"127.0.0.1": "x"}}})
     nodes[1].check_in(plan)
-    for node in nodes:
-        node.try_paths()
-    nodes[0].expect("unbind")
-    nodes[0].channel.send("unbound", {})
 
-    assert nodes[0].expect("release") == nodes[1].expect("release")
+    assert released(nodes)
     assert 1 == hub.output.count("AttributeError: 'int' object has no attribute 'split'")
     assert 1 == hub.output.count("ValueError: '127.0.0.1/x' does not appear to be")
 
 
-def test_a_node_that_is_told_to_stop_alone(job: Job) -> None:
-    """As by a drain. It did come, and is neither called late nor present; the job ends without it."""
-    plan = make_plan()
-    job.hub(plan)
-    first, second = nodes_of(job, 2)
-    for node in (first, second):
-        node.check_in(plan)
+def test_a_node_that_is_told_to_stop_alone_is_neither_late_nor_present(job: Job) -> None:
+    first, second = gathered(job, make_plan())
     second.expect("mesh")
     second.channel.send("leave", {"why": "told to stop"})
 
@@ -96,18 +77,55 @@ def test_a_node_that_is_told_to_stop_alone(job: Job) -> None:
     assert "node 1 was told to stop, and the other nodes were not; node 0 is here" == verdict["sentence"]
 
 
-def test_a_job_that_is_told_to_stop_while_paths_are_tried(job: Job) -> None:
-    """All nodes are, one a moment after the other: it is nobody's fault."""
-    plan = make_plan(nodes=3)
-    hub = job.hub(plan)
-    nodes = nodes_of(job, 3)
-    for node in nodes:
-        node.check_in(plan)
+def test_nodes_that_are_all_told_to_stop_are_nobodys_fault(job: Job) -> None:
+    nodes = gathered(job, make_plan(nodes=3))
     for node in nodes:
         node.expect("mesh")
     for node in nodes:
         node.channel.send("leave", {"why": "told to stop"})
-        hub.says(f"node {node.number} was told to stop at the gate")
+        job.hub_process.says(f"node {node.number} was told to stop at the gate")
         node.channel.close()
 
-    assert (Exit.STOPPED, []) == (hub.wait(10), job.bundle.verdicts)
+    assert (Exit.STOPPED, []) == (job.hub_process.wait(10), job.bundle.verdicts)
+
+
+FLOOD = 2500
+GROWTH = 12.0
+"""MB. Each stranger's 64 kB, kept, would be 160."""
+
+
+@pytest.fixture(name="many_files")
+def _many_files() -> Iterator[None]:
+    """May be open in this process."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, FLOOD + 500)), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def megabytes(job: Job, name: str) -> float:
+    """Of the hub's process: VmRSS now, VmHWM at its largest."""
+    status = Path(f"/proc/{job.hub_process.process.pid}/status").read_text("ascii")
+    found = re.search(rf"^{name}:\s*(\d+) kB$", status, re.MULTILINE)
+    assert found is not None
+    return int(found[1]) * 1024 / 1e6
+
+
+@pytest.mark.usefixtures("many_files")
+@pytest.mark.parametrize("size", [64 * 1024, 1000])
+def test_thousands_of_unauthenticated_connections_cost_the_hub_no_memory(job: Job, size: int) -> None:
+    plan = make_plan()
+    job.hub(plan)
+    before = megabytes(job, "VmRSS")
+    with contextlib.ExitStack() as opened:
+        for _ in range(FLOOD):
+            stranger = opened.enter_context(socket.create_connection(("127.0.0.1", job.hub_port), 10))
+            stranger.setblocking(False)
+            with contextlib.suppress(OSError):
+                stranger.send(b"x" * size)
+        nodes = nodes_of(job, 2)
+        for node in nodes:
+            node.check_in(plan)
+
+        assert [2, 2] == [len(node.expect("mesh", 20)["tasks"]) for node in nodes]
+        assert megabytes(job, "VmHWM") - before < GROWTH

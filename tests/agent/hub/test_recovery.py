@@ -44,7 +44,6 @@ def joins(hub: Hub, node: int) -> None:
 
 
 def test_a_node_that_had_finished_is_not_waited_for(hub: Hub) -> None:
-    """The other one ends the job, well."""
     hub.beats(*ALL)
     hub.says(1, "finished", {"node": 1, "exit_code": 0})
     killed(hub, 0)
@@ -57,7 +56,6 @@ def test_a_node_that_had_finished_is_not_waited_for(hub: Hub) -> None:
 
 
 def test_a_node_may_go_once_the_files_say_that_it_has_finished(hub: Hub) -> None:
-    """A hub in our place must not wait for it."""
     hub.beats(*ALL)
     hub.says(1, "finished", {"node": 1, "exit_code": 0})
     assert [] == hub.wires[1].got("noted")
@@ -107,7 +105,6 @@ def test_a_node_that_does_not_come_back_is_lost(hub: Hub) -> None:
 
 
 def test_an_end_that_was_decided_stands(hub: Hub) -> None:
-    """With its verdict; the nodes that come back hear it."""
     hub.beats(*ALL)
     hub.death(1, dead(2, 0.5, signal=9))
     hub.fails(1)
@@ -122,7 +119,6 @@ def test_an_end_that_was_decided_stands(hub: Hub) -> None:
 
 
 def test_a_gate_that_was_not_passed_begins_again(tmp_path: Path) -> None:
-    """Its nodes come again, and say all anew."""
     plan = JobPlan("digits", nodes=2, nproc_per_node=2, launch=[], command=[])
     record = JobRecord(plan, str(tmp_path), 0)
     record.enter(Phase.GATE)

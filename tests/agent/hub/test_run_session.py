@@ -10,27 +10,18 @@ import pytest
 from tests.agent.diagnosis.build import NOW, PEER_GONE, dead, in_evaluate, raised, rank
 from tests.agent.hub.sessions import BUSY, HUNG, Hub, Wire
 
-from ddplaunch.agent.contract import Beat, Exit, Ras, Verdict, codec
+from ddplaunch.agent.contract import Beat, Exit, JobEvidence, NodeEvidence, RankEvidence, Ras, Verdict, codec
+from ddplaunch.agent.contract.bundle_file import MOST_DUMPS
 from ddplaunch.agent.contract.messages import AskDiagnosis, Finished
 from ddplaunch.agent.diagnosis.run import decide
 from ddplaunch.agent.diagnosis.run.view import JobView
 from ddplaunch.agent.hub.attempts import DOUBT, LAST, LEAVING, SETTLE
-from ddplaunch.agent.hub.evidence import LATE
-from ddplaunch.agent.hub.run import RunState
-
-
-@pytest.mark.parametrize("state", list(RunState))
-def test_a_run_that_is_closing_enters_no_other_state(hub: Hub, state: RunState) -> None:
-    """An end that was sent to the nodes is neither judged again nor taken back."""
-    hub.handler.state = RunState.CLOSING
-    with pytest.raises(AssertionError):
-        hub.handler._enter(state)
+from ddplaunch.agent.hub.evidence import LATE, dump_room
 
 
 def test_a_hang_is_a_notice_to_all_nodes_and_ends_none(hub: Hub) -> None:
     hub.beats(*HUNG)
-    hub.answers(0, rank(0, in_evaluate(), called=16), rank(1))
-    hub.answers(1, rank(2), rank(3))
+    hub.both_answer(rank(0, in_evaluate(), called=16))
 
     for wire in hub.wires:
         (notice,) = wire.got("notice")
@@ -46,7 +37,6 @@ def test_a_hang_is_a_notice_to_all_nodes_and_ends_none(hub: Hub) -> None:
 
 
 def test_evidence_that_shows_movement_is_no_alarm(hub: Hub) -> None:
-    """When the evidence shows that a rank has moved meanwhile, nothing is said."""
     hub.beats(*HUNG)
     hub.answers(0, rank(0, in_evaluate(), called=16, still_for=0.2, stuck_for=0.2), rank(1))
     hub.answers(1, rank(2), rank(3))
@@ -56,7 +46,6 @@ def test_evidence_that_shows_movement_is_no_alarm(hub: Hub) -> None:
 
 
 def test_a_node_that_does_not_answer_is_named(hub: Hub) -> None:
-    """After LATE seconds the rest is judged, and the silent node is told as missing."""
     hub.beats(*HUNG)
     hub.answers(0, rank(0), rank(1))
     hub.ticks(LATE + 0.5)
@@ -65,11 +54,9 @@ def test_a_node_that_does_not_answer_is_named(hub: Hub) -> None:
     assert "missing: node 1 did not answer" in notice["verdicts"][0]["sentence"]
 
 
-def test_at_kill_after_fresh_evidence_then_the_end(hub: Hub) -> None:
-    """The deadline asks anew, judges what it gets, and ends all nodes with the code of a hang."""
+def test_at_kill_after_fresh_evidence_is_judged_before_the_end(hub: Hub) -> None:
     hub.beats(*HUNG)
-    hub.answers(0, rank(0, in_evaluate(), called=16), rank(1))
-    hub.answers(1, rank(2), rank(3))
+    hub.both_answer(rank(0, in_evaluate(), called=16))
     hub.ticks(0.2)
     hub.beats(*(replace(each, stuck_for=61.0, still_for=61.0) for each in HUNG))
     hub.answers(0, rank(0, in_evaluate(), called=16, stuck_for=61.0, still_for=61.0), rank(1, stuck_for=61.0))
@@ -93,7 +80,9 @@ def test_at_kill_after_fresh_evidence_then_the_end(hub: Hub) -> None:
         (9, {"ras": Ras("2.30.7", 1, [], [])}, "rank-killed"),
     ],
 )
-def test_a_crash_while_nccl_is_asked(hub: Hub, number: int, asked: dict[str, Any], code: str) -> None:
+def test_a_crash_while_nccl_is_asked_is_not_why_the_job_hangs(
+    hub: Hub, number: int, asked: dict[str, Any], code: str
+) -> None:
     """At the deadline NCCL is asked, which has crashed ranks: such an end is not why the job hangs.
 
     In a job without NCCL nobody asks, and a crash is the program's own.
@@ -109,10 +98,8 @@ def test_a_crash_while_nccl_is_asked(hub: Hub, number: int, asked: dict[str, Any
 
 
 def test_moving_again_takes_the_verdict_back(hub: Hub) -> None:
-    """A hang that was none leaves no verdict behind."""
     hub.beats(*HUNG)
-    hub.answers(0, rank(0, in_evaluate(), called=16), rank(1))
-    hub.answers(1, rank(2), rank(3))
+    hub.both_answer(rank(0, in_evaluate(), called=16))
     hub.beats(*(replace(each, stuck_for=0.0, still_for=0.0, completed=17) for each in HUNG))
 
     assert [] == hub.record.verdicts
@@ -181,7 +168,6 @@ def test_a_rank_that_is_about_to_end_is_waited_for(hub: Hub) -> None:
 
 
 def test_a_rank_that_never_ends_is_not_waited_for_long(hub: Hub) -> None:
-    """After LEAVING seconds the others are judged without it."""
     victim = dead(0, 1, code=1, raised=[raised("RuntimeError", PEER_GONE, 0.5)])
     hub.death(0, victim)
     hub.answers(0, victim, rank(1))
@@ -196,7 +182,6 @@ def test_a_rank_that_never_ends_is_not_waited_for_long(hub: Hub) -> None:
 
 
 def test_the_clock_of_a_node_does_not_decide_who_was_first(hub: Hub) -> None:
-    """Node 1's clock is an hour behind: its later failure is not taken for the first."""
     hub.says(1, "beat", {"beat": codec.dump(Beat(1, "running", NOW - 3600, []))})
     first = dead(0, 5, code=1, raised=[raised("ValueError", "the cause", 5)])
     then = raised("KeyError", "later", 6)
@@ -215,8 +200,7 @@ def test_the_clock_of_a_node_does_not_decide_who_was_first(hub: Hub) -> None:
     assert [0] == hub.wires[0].got("end")[0]["verdicts"][0]["ranks"]
 
 
-def test_all_nodes_finish_well(hub: Hub) -> None:
-    """No verdict, exit code 0, and a rank's own exit 0 before was no alarm."""
+def test_a_job_whose_nodes_all_finish_well_has_no_verdict(hub: Hub) -> None:
     hub.death(1, dead(3, 0, code=0))
     hub.ticks(5)
     assert [] == hub.wires[0].got("collect")
@@ -276,7 +260,6 @@ def fails_in(hub: Hub, attempt: int, **more: Any) -> None:
 
 
 def test_a_death_that_the_launch_command_survives_is_a_notice(hub: Hub) -> None:
-    """While the launch command has time to end over it, nothing is said; then one notice, and no end."""
     fails_in(hub, 0)
     assert [] == hub.wires[0].got("notice")
     hub.ticks(LAST + DOUBT + LATE)
@@ -295,7 +278,6 @@ def test_a_restart_by_torchrun_is_noticed_at_once(hub: Hub) -> None:
 
 
 def test_a_death_in_a_job_that_ends_well_is_history(hub: Hub) -> None:
-    """The job has succeeded, without a verdict; what failed in it is kept with the attempt."""
     fails_in(hub, 0)
     for node in range(2):
         hub.starts_again(node, 1, replace(BUSY[2 * node], pid=3000 + node))
@@ -356,7 +338,6 @@ def agents_decide(hub: Hub, least: int) -> None:
 
 
 def test_where_torchruns_agents_decide_one_that_leaves_does_not_end_the_rest(hub: Hub) -> None:
-    """It gets its verdict and leaves; the job ends as the others do, and its failure is history."""
     agents_decide(hub, least=1)
     fails_in(hub, 0)
     hub.fails(1)
@@ -380,7 +361,6 @@ def test_where_too_few_agents_are_left_the_rest_is_ended(hub: Hub) -> None:
 
 
 def test_agents_that_have_all_failed_end_the_job_with_its_verdict(hub: Hub) -> None:
-    """Each was let go by itself before; nobody is left who could end it well."""
     agents_decide(hub, least=1)
     fails_in(hub, 0)
     hub.fails(1)
@@ -405,14 +385,11 @@ def test_a_job_that_is_stopped_is_not_accused_of_what_an_earlier_attempt_did(hub
 
 
 def test_diagnose_answers_with_a_bundle_and_changes_nothing(hub: Hub) -> None:
-    """Asked from outside, the evidence of now is judged and sent; the job's own record stays."""
     hub.beats(*HUNG)
-    hub.answers(0, rank(0, in_evaluate(), called=16), rank(1))
-    hub.answers(1, rank(2), rank(3))
+    hub.both_answer(rank(0, in_evaluate(), called=16))
     handler = Wire()
     asyncio.run(hub.handler.received(handler, AskDiagnosis()))  # type: ignore[arg-type]
-    hub.answers(0, rank(0, in_evaluate(), called=16), rank(1))
-    hub.answers(1, rank(2), rank(3))
+    hub.both_answer(rank(0, in_evaluate(), called=16))
 
     (bundle,) = handler.bundles()
     assert ["rank-in-user-code"] == [verdict.code for verdict in bundle.verdicts]
@@ -426,8 +403,7 @@ def test_a_request_during_a_round_of_evidence_is_answered_after_it(hub: Hub) -> 
     handler = Wire()
     asyncio.run(hub.handler.received(handler, AskDiagnosis()))  # type: ignore[arg-type]
     for _ in range(2):
-        hub.answers(0, rank(0, in_evaluate(), called=16), rank(1))
-        hub.answers(1, rank(2), rank(3))
+        hub.both_answer(rank(0, in_evaluate(), called=16))
 
     assert 1 == len(hub.wires[0].got("notice"))
     assert 1 == len(handler.got("bundle"))
@@ -474,7 +450,6 @@ def test_messages_of_a_client_that_has_not_joined_are_refused(hub: Hub) -> None:
 
 
 def test_what_has_ended_without_an_explanation_has_not_hung(hub: Hub) -> None:
-    """A launch command that cannot even start its ranks ends with its node's own exit code."""
     hub.finish(Exit.MISCONFIGURED, Exit.MISCONFIGURED)
     hub.ticks(60)
 
@@ -482,7 +457,7 @@ def test_what_has_ended_without_an_explanation_has_not_hung(hub: Hub) -> None:
 
 
 def test_a_launch_command_that_cannot_start_is_the_verdict_of_its_node(hub: Hub) -> None:
-    missing = Verdict("secret-missing", "node 1: the secret TOKEN is not there", "launch", nodes=[1])
+    missing = Verdict.of("secret-missing", "node 1: the secret TOKEN is not there", "launch", nodes=[1])
     body = {"node": 1, "exit_code": Exit.MISCONFIGURED, "verdicts": codec.dump([missing])}
 
     hub.says(1, "finished", body)
@@ -492,3 +467,26 @@ def test_a_launch_command_that_cannot_start_is_the_verdict_of_its_node(hub: Hub)
         end["exit_code"],
         [verdict["code"] for verdict in end["verdicts"]],
     )
+
+
+def test_a_small_job_shares_all_the_room_for_flight_recorders() -> None:
+    assert dict.fromkeys(range(4), MOST_DUMPS // 4) == dump_room(range(4), [], None)
+    assert {} == dump_room([], [], None)
+
+
+def test_in_a_large_job_some_nodes_get_enough_room_and_others_none() -> None:
+    room = dump_room(range(512), [], None)
+
+    assert 512 == len(room)
+    assert sum(room.values()) <= MOST_DUMPS
+    assert [0] == [node for node in (0, 511) if room[node]]
+
+
+def test_the_nodes_of_blamed_ranks_come_first() -> None:
+    """And that of the first victim: what the culprit has not called, it has."""
+    nodes = [NodeEvidence(n, f"n{n}", 1.0, "running", [RankEvidence(n, 0, 9, True)]) for n in range(512)]
+    evidence = JobEvidence("digits", 512, 512, "still", 1.0, nodes)
+    verdict = Verdict.of("rank-in-user-code", "x", "run", ranks=[500], victims=[400, 401])
+    room = dump_room(range(512), [verdict], evidence)
+
+    assert [True, True, False] == [room[node] > 0 for node in (500, 400, 401)]

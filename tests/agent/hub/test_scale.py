@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +19,6 @@ from ddplaunch.agent.hub import mesh_plan
 NODES = 256
 PLAN = make_plan(nodes=NODES, names=[f"n{node}" for node in range(NODES)])
 LAUNCHER = Path(__file__).resolve().parents[3] / "launcher"
-
-
-@pytest.fixture(name="job")
-def _job(tmp_path: Path, agent: list[str]) -> Iterator[Job]:
-    job = Job(tmp_path, agent)
-    yield job
-    job.close()
 
 
 def crowd(job: Job, folder: Path, cut: int = 0) -> Any:
@@ -46,8 +38,7 @@ def crowd(job: Job, folder: Path, cut: int = 0) -> Any:
     return json.loads(done.stdout)
 
 
-def test_hundreds_of_nodes_are_released(job: Job, tmp_path: Path) -> None:
-    """All at once, and no node is sent more than its own part: a few paths, never a list of everybody."""
+def test_hundreds_of_nodes_are_released_and_sent_no_more_than_their_part(job: Job, tmp_path: Path) -> None:
     job.hub(PLAN)
 
     told = crowd(job, tmp_path)
@@ -60,7 +51,6 @@ def test_hundreds_of_nodes_are_released(job: Job, tmp_path: Path) -> None:
 
 
 def test_a_rack_that_is_cut_off_is_named_to_all(job: Job, tmp_path: Path) -> None:
-    """One verdict, which names the rack, reaches every node, those of the rack included."""
     hub = job.hub(PLAN)
 
     told = crowd(job, tmp_path, cut=NODES - 16)
@@ -79,7 +69,6 @@ class Limited:
 
 @pytest.mark.fault("files-too-few")
 def test_a_hub_that_cannot_hold_so_many_connections_says_so_at_once(job: Job) -> None:
-    """Before anybody comes, and with the number that it needs."""
     hub = job.hub(PLAN, host=Limited)
 
     assert hub.wait() == Exit.NODE_AT_FAULT

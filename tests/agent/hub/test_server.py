@@ -19,7 +19,7 @@ from tests.busy import BUSY
 from ddplaunch.agent.contract import Beat, Phase
 from ddplaunch.agent.contract.messages import Heartbeat
 from ddplaunch.agent.hub import server as server_module
-from ddplaunch.agent.hub.server import Server
+from ddplaunch.agent.hub.server import Server, UnauthenticatedConnections
 from ddplaunch.agent.transport.protocol import (
     HELLO_LIMIT,
     Channel,
@@ -113,8 +113,7 @@ def hung_up(connection: socket.socket, seconds: float = 10.0) -> bool:
     return True
 
 
-def test_a_client_of_the_job_is_answered(hub: Hub) -> None:
-    """Messages of any size come back, in order."""
+def test_messages_of_any_size_come_back_in_their_order(hub: Hub) -> None:
     client = hub.connect()
     for size in (0, 10, 3_000_000):
         client.send("echo", {"data": "y" * size})
@@ -147,19 +146,10 @@ def test_a_calm_server_ticks_again_when_a_session_begins_or_ends(
 
 @pytest.mark.parametrize(
     "garbage",
-    [
-        b"\x00\xff" * 400 + b"\n",
-        b"\n\n\n",
-        b"GET / HTTP/1.1\r\nHost: n0\r\n\r\n",
-        b"0" * 64 + b' {"ddplaunch":1,"nonce":"c"}\n',
-        b"0" * 64 + b" [[[[[[[[\n",
-        b"0" * 64 + b" " + b"[" * 900 + b"\n",
-        b'{"ddplaunch":1}\n',
-        "ümlaut ünd {}\n".encode(),
-    ],
+    [b"\x00\xff" * 400 + b"\n", b"0" * 64 + b" " + b"[" * 900 + b"\n", b'{"ddplaunch":1}\n'],
+    ids=["bytes", "brackets", "no proof"],
 )
 def test_garbage_is_refused_and_forgotten(hub: Hub, garbage: bytes) -> None:
-    """Bytes that are no proof get one plain refusal and a closed connection."""
     with hub.raw() as connection:
         connection.sendall(garbage)
         assert json.loads(read_line(connection)) == {"refused": "key"}
@@ -187,7 +177,6 @@ def test_a_client_of_another_version_learns_why_it_is_refused(hub: Hub) -> None:
 
 
 def test_a_wrong_key_is_refused_once_in_the_log(hub: Hub) -> None:
-    """Clients of another job are refused, and do not fill the log."""
     for _ in range(5):
         with pytest.raises(RefusedError):
             hub.connect(b"another job's key")
@@ -216,7 +205,6 @@ def test_many_strangers_suppress_no_other_complaint(hub: Hub) -> None:
 
 
 def test_a_line_without_end_is_cut_off(hub: Hub) -> None:
-    """Who has not proved himself may not make the hub hold more than its limit."""
     with hub.raw() as connection:
         with contextlib.suppress(OSError):
             for _ in range(10):
@@ -225,22 +213,17 @@ def test_a_line_without_end_is_cut_off(hub: Hub) -> None:
     hub.still_serves()
 
 
-def test_a_client_that_vanishes_in_the_middle_of_a_line_leaves_nothing_behind(hub: Hub) -> None:
+@pytest.mark.parametrize("how", ["in the middle of a line", "by a reset"])
+def test_a_client_that_vanishes_leaves_nothing_behind(hub: Hub, how: str) -> None:
     client = hub.connect()
-    client._socket.sendall(client._seal.seal({"kind": "echo", "body": {}})[:20])
+    if how == "by a reset":
+        client._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
+    else:
+        client._socket.sendall(client._seal.seal({"kind": "echo", "body": {}})[:20])
     client.close()
 
     wait_for(lambda: hub.handler.lost_sessions == 1)
     assert hub.server.sessions == {}
-    hub.still_serves()
-
-
-def test_a_connection_that_is_reset_is_harmless(hub: Hub) -> None:
-    client = hub.connect()
-    client._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
-    client.close()
-
-    wait_for(lambda: hub.handler.lost_sessions == 1)
     hub.still_serves()
 
 
@@ -259,7 +242,6 @@ def test_a_client_that_authenticates_byte_by_byte_is_dropped_in_time(
 
 
 def test_a_slow_client_of_the_job_is_served(hub: Hub) -> None:
-    """Once proved, a client may take its time over a line, and holds up nobody."""
     slow = hub.connect()
     line = slow._seal.seal({"kind": "echo", "body": {"data": "slow"}})
     for start in range(0, len(line), 10):
@@ -271,21 +253,7 @@ def test_a_slow_client_of_the_job_is_served(hub: Hub) -> None:
     slow.close()
 
 
-def test_a_replayed_line_ends_the_session(hub: Hub) -> None:
-    """The same sealed line twice is a forgery the second time."""
-    client = hub.connect()
-    line = client._seal.seal({"kind": "echo", "body": {}})
-    client._socket.sendall(line + line)
-
-    assert client.receive(BUSY * 5) == ("echo", {})
-    with pytest.raises(LostError):
-        client.receive(BUSY * 5)
-    client.close()
-    hub.still_serves()
-
-
 def test_a_recorded_connection_cannot_be_played_again(hub: Hub) -> None:
-    """What one client said to prove itself proves nothing on the next connection."""
     seal = Seal(KEY, 0, server=False)
     with hub.raw() as connection:
         seal.nonces = hub.nonce.encode()
@@ -298,39 +266,31 @@ def test_a_recorded_connection_cannot_be_played_again(hub: Hub) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "complaint"), [("bad", "wanted an object"), ("bug", "a mistake of this desk")]
+    ("kind", "complaint"),
+    [
+        ("bad", "wanted an object"),
+        ("bug", "a mistake of this desk"),
+        ("dance", "a message that the hub does not accept"),
+    ],
+    ids=["a handler refuses", "a handler fails", "no handler takes"],
 )
-def test_a_handler_that_fails_loses_one_client(hub: Hub, kind: str, complaint: str) -> None:
-    other = hub.connect()
-    client = hub.connect()
-    client.send(kind, {})
-    with pytest.raises(LostError):
-        client.receive(BUSY * 5)
+def test_a_message_that_cannot_be_taken_ends_its_session_alone(hub: Hub, kind: str, complaint: str) -> None:
+    with contextlib.closing(hub.connect()) as client:
+        client.send(kind, {})
+        with pytest.raises(LostError):
+            client.receive(BUSY * 5)
 
-    other.send("echo", {"data": 1})
-    assert other.receive(BUSY * 5) == ("echo", {"data": 1})
+    hub.still_serves()
     assert any(complaint in line for line in hub.log)
-    client.close()
-    other.close()
-
-
-def test_a_message_without_a_handler_ends_the_session(hub: Hub) -> None:
-    client = hub.connect()
-    client.send("dance", {})
-    with pytest.raises(LostError):
-        client.receive(BUSY * 5)
-    client.close()
 
 
 def test_a_failing_tick_does_not_stop_the_next(hub: Hub) -> None:
-    """The desk's first tick fails on purpose; the hub goes on ticking, and says so once."""
     wait_for(lambda: hub.handler.ticks > 5)
 
     assert 1 == sum("a mistake in the first tick" in line for line in hub.log)
 
 
 def test_a_client_that_never_reads_is_dropped(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the hub keeps for a client that does not read is bounded."""
     monkeypatch.setattr(server_module, "LONG", 4_000_000)
     client = hub.connect()
     client.send("flood", {})
@@ -340,8 +300,9 @@ def test_a_client_that_never_reads_is_dropped(hub: Hub, monkeypatch: pytest.Monk
     hub.still_serves()
 
 
-def test_a_thousand_connections_at_once(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A thousand clients of the job, and two hundred that say nothing, are all there at once and answered."""
+def test_a_thousand_clients_are_answered_beside_two_hundred_silent_strangers(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for side in ("transport.protocol", "hub.server"):
         monkeypatch.setattr(f"ddplaunch.agent.{side}.HELLO_SECONDS", BUSY * 30)
     raise_file_limit(6000)
@@ -377,3 +338,36 @@ def raise_file_limit(wanted: int) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, hard), hard))
+
+
+def test_no_connection_is_dropped_while_there_is_room() -> None:
+    connections: UnauthenticatedConnections[str] = UnauthenticatedConnections()
+
+    assert [None] * 3 == [connections.add("10.0.0.1", f"guest {number}", 3) for number in range(3)]
+
+
+def test_a_flood_drops_its_own_connections_and_no_other_nodes() -> None:
+    connections: UnauthenticatedConnections[str] = UnauthenticatedConnections()
+    connections.add("10.0.0.1", "a node", 3)
+    for number in range(2):
+        connections.add("10.0.0.9", f"flood {number}", 3)
+
+    assert ["flood 0", "flood 1"] == [connections.add("10.0.0.9", f"flood {number}", 3) for number in (2, 3)]
+    assert ["a node", "flood 2", "flood 3"] == connections.guests()
+
+
+def test_of_many_addresses_the_oldest_connection_is_dropped() -> None:
+    connections: UnauthenticatedConnections[str] = UnauthenticatedConnections()
+    for number in range(3):
+        connections.add(f"10.0.0.{number}", f"guest {number}", 3)
+
+    assert "guest 0" == connections.add("10.0.0.7", "guest 7", 3)
+
+
+def test_a_connection_that_has_authenticated_makes_room_and_leaves_only_once() -> None:
+    connections: UnauthenticatedConnections[str] = UnauthenticatedConnections()
+    connections.add("10.0.0.1", "guest 0", 1)
+
+    assert connections.remove("10.0.0.1", "guest 0")
+    assert not connections.remove("10.0.0.1", "guest 0")
+    assert connections.add("10.0.0.1", "guest 1", 1) is None

@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import pytest
 from tests.agent.gate.jobs import Job, make_plan
-from tests.agent.hub.nodes import Node, nodes_of
+from tests.agent.hub.nodes import Node, gathered, only_verdict
 
 from ddplaunch.agent.contract import SmokeRank, codec
-
-
-@pytest.fixture(name="job")
-def _job(tmp_path: Path, agent: list[str]) -> Iterator[Job]:
-    job = Job(tmp_path, agent)
-    yield job
-    job.close()
 
 
 def begun(job: Job, count: int) -> list[Node]:
     """Nodes that were told to begin, after a mesh in which all was well."""
     plan = make_plan(nodes=count, nproc_per_node=1, gate={"smoke_test": True})
-    job.hub(plan)
-    nodes = nodes_of(job, count)
-    for node in nodes:
-        node.check_in(plan)
+    nodes = gathered(job, plan)
     for node in nodes:
         node.try_paths()
     for node in nodes:
@@ -56,8 +43,7 @@ def test_ranks_connect_once_all_have_torch_and_are_released_once_all_have_passed
         body = node.expect("smoke-go")
         assert {"gloo": 40123} == body["ports"]
         results(node, "done", size=1 << 24, seconds=1.0, rate=3e8)
-    first.expect("unbind")
-    first.channel.send("unbound", {})
+    first.free_port()
     assert first.expect("release") == second.expect("release")
 
 
@@ -78,14 +64,12 @@ def test_one_failure_stops_the_others(job: Job) -> None:
 
 
 def test_torch_that_is_missing_on_one_node_is_not_waited_for(job: Job) -> None:
-    """The others may take their time to import theirs; this one never will."""
     first, second = begun(job, 2)
     results(second, "started", error="ModuleNotFoundError: No module named 'torch'")
     first.expect("smoke-stop")
     results(first, "started")
 
-    (verdict,) = second.expect("verdict")["verdicts"]
-    assert ("image-lacks", [1]) == (verdict["code"], verdict["nodes"])
+    assert ("image-lacks", [1]) == only_verdict(second)
 
 
 def test_a_node_that_never_answers_is_named(job: Job) -> None:
@@ -94,14 +78,11 @@ def test_a_node_that_never_answers_is_named(job: Job) -> None:
     first.expect("smoke-stop")
     results(first, "imported")
 
-    (verdict,) = second.expect("verdict", 15)["verdicts"]
-    assert ("node-missing", [2]) == (verdict["code"], verdict["nodes"])
+    assert ("node-missing", [2]) == only_verdict(second, 15)
 
 
 def test_a_node_that_goes_away_is_missing_at_once(job: Job) -> None:
-    """As in the mesh."""
     first, second = begun(job, 2)
     second.channel.close()
 
-    (verdict,) = first.expect("verdict")["verdicts"]
-    assert ("node-missing", [1]) == (verdict["code"], verdict["nodes"])
+    assert ("node-missing", [1]) == only_verdict(first)

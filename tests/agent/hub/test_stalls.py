@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Callable
 
+import pytest
 from tests.agent.diagnosis.build_calls import caller, sets
 from tests.agent.hub.sessions import Hub
 
@@ -62,74 +63,155 @@ def run(
     return said
 
 
-def test_a_hang_is_noticed_once_and_ended_once() -> None:
-    """Nothing moves from the start on: one look after notice_after, one after kill_after, none besides."""
-    watch = StallDetector(PLAN, NODES[2])
-    said = run(watch, 100, lambda t: {0: [rank(0, t, waits=True), rank(1, t)], 1: [rank(2, t, waits=True)]})
+def steps(*ends: int) -> Callable[[int], tuple[int, int]]:
+    """For how long nothing has moved, and what is done, of ranks that move at these moments."""
 
-    assert [(10, "still"), (60, "deadline")] == said
+    def at(t: int) -> tuple[int, int]:
+        passed = [end for end in ends if t >= end]
+        return t - max(passed, default=0), 7 + len(passed)
 
-
-def test_one_rank_that_moves_is_enough() -> None:
-    """While a single rank on any node prints, reads or computes anew, nothing is asked."""
-    watch = StallDetector(PLAN, NODES[2])
-    said = run(watch, 100, lambda t: {0: [rank(0, t, waits=True)], 1: [rank(1, 0)]})
-
-    assert [] == said
+    return at
 
 
-def test_a_rank_that_burns_cpu_gets_more_patience() -> None:
-    """A busy rank that others wait for is asked about after BUSY times the patience; alone, START times."""
-    watched = run(
-        StallDetector(PATIENT, NODES[1]), 200, lambda t: {0: [rank(0, t, waits=True), rank(1, t, still=0)]}
-    )
-    alone = run(
-        StallDetector(PATIENT, NODES[1]), 200, lambda t: {0: [rank(0, t, still=0), rank(1, t, still=0)]}
-    )
+def moves_at(*ends: int) -> Callable[[int], dict[int, list[RankBeat]]]:
+    """Two ranks of one node, of which the first waits, that come on at these moments."""
+
+    def ranks(t: int) -> dict[int, list[RankBeat]]:
+        stuck, done = steps(*ends)(t)
+        return {0: [rank(0, stuck, waits=True, completed=done), rank(1, stuck, completed=done)]}
+
+    return ranks
+
+
+def two_worlds(t: int) -> dict[int, list[RankBeat]]:
+    """Two torchruns in one script: one hangs, and waits for none of the other's ranks, which train."""
+    hangs = [rank(0, t, waits=True), rank(1, t)]
+    return {0: [*hangs, *(replace(rank(n, 0, completed=t), pid=200 + n) for n in (0, 1))]}
+
+
+ONE, TWO = NODES[1], NODES[2]
+CASES: dict[
+    str, tuple[WatchdogPlan, frozenset[int], int, Callable[[int], dict[int, list[RankBeat]]], list[Any]]
+]
+CASES = {
+    "a hang is noticed once and ended once": (
+        PLAN, TWO, 100,
+        lambda t: {0: [rank(0, t, waits=True), rank(1, t)], 1: [rank(2, t, waits=True)]},
+        [(10, "still"), (60, "deadline")],
+    ),
+    "one rank that moves is enough": (
+        PLAN, TWO, 100, lambda t: {0: [rank(0, t, waits=True)], 1: [rank(1, 0)]}, [],
+    ),
+    "a rank that others wait for, and that burns CPU, is asked about late and keeps the deadline": (
+        PLAN, ONE, 200,
+        lambda t: {0: [rank(0, t, waits=True), rank(1, t, still=0)]},
+        [(int(10 * BUSY), "still"), (60, "deadline")],
+    ),
+    "the deadline is kept whoever computes while somebody waits": (
+        PLAN, ONE, 200,
+        lambda t: {0: [rank(0, t, waits=True), rank(1, t, still=0), rank(2, t, still=0)]},
+        [(40, "still"), (60, "deadline")],
+    ),
+    "a notice is not called off by CPU time": (
+        PATIENT, ONE, 100,
+        lambda t: {0: [rank(0, t, waits=True), rank(1, t, still=t if t < 20 else 0)]},
+        [(10, "still")],
+    ),
+    "a notice is not called off by a count that comes late, as a full dump has it": (
+        PATIENT, ONE, 100,
+        lambda t: {0: [rank(0, t, waits=True, completed=7 if t < 12 else 8), rank(1, t)]},
+        [(10, "still")],
+    ),
+    "what was learnt in a long pause puts off the next notice, and no deadline": (
+        PLAN, ONE, 200, moves_at(55),
+        [(10, "still"), (55, "moving again"), (85, "still"), (115, "deadline")],
+    ),
+    "moving again is reported once": (
+        PLAN, ONE, 100, moves_at(12, 30),
+        [(10, "still"), (12, "moving again"), (54, "still"), (90, "deadline")],
+    ),
+    "a rank that spins while it waits counts as quiet": (
+        PLAN, ONE, 20, lambda t: {0: [rank(0, t, still=0, waits=True), rank(1, t)]}, [(10, "still")],
+    ),
+    "nothing is judged before every node has sent a beat": (
+        PATIENT, TWO, 100, lambda t: {0: [rank(0, t, waits=True)]}, [(int(LAUNCH), "still")],
+    ),
+    "a launch command that others wait for has a minute, and keeps the deadline": (
+        PLAN, TWO, 200,
+        lambda t: {0: [rank(0, t, waits=True)], 1: []},
+        [(int(LAUNCH), "still"), (90, "deadline")],
+    ),
+    "where no rank is seen anywhere it is looked every minute": (
+        PLAN, ONE, 400, lambda t: {0: []},
+        [(60, "still"), *((second, "still") for second in range(121, 302, 60)), (360, "deadline")],
+    ),
+    "a slow start teaches no patience": (
+        PATIENT, ONE, 120,
+        lambda t: {0: [] if t < 80 else [rank(0, t - 80, waits=True), rank(1, t - 80)]},
+        [(60, "still"), (80, "moving again"), (90, "still")],
+    ),
+    "a culprit that prints now and then is not noticed again": (
+        PLAN, ONE, 100, lambda t: {0: [rank(0, t, waits=True), rank(1, t % 15)]}, [(10, "still")],
+    ),
+    "a long wait beside movement is looked at now and then": (
+        PLAN, ONE, 300,
+        lambda t: {0: [rank(0, t, waits=True), rank(1, 0, completed=t)]},
+        [(int(LONG * 10), "asked"), (int(2 * LONG * 10), "asked")],
+    ),
+    "a wait beside another world is looked at in time": (
+        PLAN, ONE, 40, two_worlds, [(10, "apart"), (20, "apart"), (30, "apart")],
+    ),
+    "kill_after never leaves it at the notice": (
+        WatchdogPlan(10.0, None), ONE, 1000, lambda t: {0: [rank(0, t)]}, [(10, "still")],
+    ),
+    "ranks that have all ended do not hang": (
+        PLAN, ONE, 100, lambda t: {0: [rank(0, t, alive=False)]}, [],
+    ),
+    "communicators of NCCL take their time": (
+        PATIENT, ONE, 700,
+        lambda t: {0: [rank(n, t, **IN_FIRST) for n in (0, 1)]},
+        [(10 * START, "still"), (600 + LAUNCH, "deadline")],
+    ),
+    "a rank that does not come to the first collective is noticed as always": (
+        PATIENT, ONE, 60,
+        lambda t: {0: [rank(0, t, **IN_FIRST), rank(1, t, phase="first collective", completed=0)]},
+        [(10, "still")],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_when_it_is_looked_into_a_job(case: str) -> None:
+    plan, nodes, seconds, ranks, expected = CASES[case]
+    assert expected == run(StallDetector(plan, nodes), seconds, ranks)
+
+
+def test_a_rank_that_burns_cpu_alone_or_before_its_group_gets_more_patience() -> None:
+    """START times that of another."""
+    alone = run(StallDetector(PATIENT, ONE), 200, lambda t: {0: [rank(n, t, still=0) for n in (0, 1)]})
     starting = run(
-        StallDetector(PATIENT, NODES[1]),
+        StallDetector(PATIENT, ONE),
         200,
         lambda t: {0: [rank(0, t, waits=True), rank(1, t, still=0, phase="init_process_group")]},
     )
 
-    assert (int(10 * BUSY), "still") == watched[0]
     assert (int(10 * START), "still") == alone[0] == starting[0]
 
 
-def test_the_deadline_is_kept_where_one_computes_and_the_others_wait() -> None:
-    """A rank that burns CPU in one place gets no more than kill_after when all others wait for it."""
-    said = run(
-        StallDetector(PLAN, NODES[1]), 200, lambda t: {0: [rank(0, t, waits=True), rank(1, t, still=0)]}
-    )
-
-    assert [(40, "still"), (60, "deadline")] == said
-
-
-def test_the_deadline_is_kept_whoever_computes_while_somebody_waits() -> None:
-    """Two that loop, and one that waits for them: kill_after, and no more."""
-    said = run(
-        StallDetector(PLAN, NODES[1]),
-        200,
-        lambda t: {0: [rank(0, t, waits=True), rank(1, t, still=0), rank(2, t, still=0)]},
-    )
-
-    assert [(40, "still"), (60, "deadline")] == said
-
-
 def test_a_computation_that_no_rank_waits_for_is_not_ended() -> None:
-    watched = StallDetector(PLAN, NODES[1])
+    watched = StallDetector(PLAN, ONE)
     said = run(watched, 300, lambda t: {0: [rank(0, t, still=max(0, t - 100), phase="running")]})
 
     assert [(160, "deadline")] == [each for each in said if each[1] == "deadline"]
 
 
-def test_imports_have_half_a_minute_whatever_kill_after_is() -> None:
-    """A rank that computes before it has a group, while the others wait in init_process_group."""
-    hasty = WatchdogPlan(notice_after=5.0, kill_after=10.0)
-    imports = rank(1, still=0, phase="init_process_group")
+def test_a_long_evaluation_that_shows_something_new_is_not_ended() -> None:
+    """Rank 0 evaluates for five minutes while all others wait, and prints or reads every half minute."""
+    said = run(
+        StallDetector(PLAN, ONE), 300, lambda t: {0: [rank(0, t % 30, still=0), rank(1, t, waits=True)]}
+    )
 
-    assert [IMPORTS] == deadlines(hasty, [rank(0, still=1, waits=True), imports])
-    assert [10] == deadlines(hasty, [rank(0, still=1, waits=True), replace(imports, still_for=1)])
+    assert "deadline" not in [why for _, why in said]
 
 
 NOT_SET = WatchdogPlan(notice_after=10.0, kill_after=600.0, patient=True)
@@ -141,7 +223,16 @@ def deadlines(plan: WatchdogPlan, ranks: list[RankBeat], seconds: int = 8000) ->
     def at(second: int) -> dict[int, list[RankBeat]]:
         return {0: [replace(each, stuck_for=second, still_for=second * each.still_for) for each in ranks]}
 
-    return [second for second, why in run(StallDetector(plan, NODES[1]), seconds, at) if why == "deadline"]
+    return [second for second, why in run(StallDetector(plan, ONE), seconds, at) if why == "deadline"]
+
+
+def test_imports_have_half_a_minute_whatever_kill_after_is() -> None:
+    """A rank that computes before it has a group, while the others wait in init_process_group."""
+    hasty = WatchdogPlan(notice_after=5.0, kill_after=10.0)
+    imports = rank(1, still=0, phase="init_process_group")
+
+    assert [IMPORTS] == deadlines(hasty, [rank(0, still=1, waits=True), imports])
+    assert [10] == deadlines(hasty, [rank(0, still=1, waits=True), replace(imports, still_for=1)])
 
 
 def test_an_unset_kill_after_is_longer_than_the_groups_timeouts() -> None:
@@ -160,73 +251,12 @@ def test_with_kill_after_unset_no_job_is_ended_that_torch_would_not_end() -> Non
 
 
 def test_a_number_that_was_set_is_kept_whatever_the_groups_timeout_is() -> None:
-    """The user knows better."""
     assert [60] == deadlines(PLAN, [rank(0, still=0, timeout=3600), rank(1, still=1, waits=True)])
-
-
-def test_a_notice_is_not_called_off_by_cpu_time() -> None:
-    """The rank that slept computes now, and does nothing else; the others wait as before."""
-
-    def ranks(t: int) -> dict[int, list[RankBeat]]:
-        return {0: [rank(0, t, waits=True), rank(1, t, still=t if t < 20 else 0)]}
-
-    assert [(10, "still")] == run(StallDetector(PATIENT, NODES[1]), 100, ranks)
-
-
-def test_a_notice_is_not_called_off_by_a_count_that_comes_late() -> None:
-    """A full dump shows that a collective was done long ago."""
-
-    def ranks(t: int) -> dict[int, list[RankBeat]]:
-        return {0: [rank(0, t, waits=True, completed=7 if t < 12 else 8), rank(1, t)]}
-
-    assert [(10, "still")] == run(StallDetector(PATIENT, NODES[1]), 100, ranks)
-
-
-def test_a_long_evaluation_that_shows_something_new_is_not_ended() -> None:
-    """Rank 0 evaluates for five minutes while all others wait, and prints or reads every half minute."""
-    said = run(
-        StallDetector(PLAN, NODES[1]), 300, lambda t: {0: [rank(0, t % 30, still=0), rank(1, t, waits=True)]}
-    )
-
-    assert "deadline" not in [why for _, why in said]
-
-
-def test_learned_patience_does_not_put_off_the_deadline() -> None:
-    """After a long pause that ended by itself the next hang is noticed, and ended, within kill_after."""
-
-    def ranks(t: int) -> dict[int, list[RankBeat]]:
-        stuck, done = (t, 7) if t < 55 else (t - 55, 8)
-        return {0: [rank(0, stuck, waits=True, completed=done), rank(1, stuck, completed=done)]}
-
-    said = run(StallDetector(PLAN, NODES[1]), 200, ranks)
-
-    assert [(10, "still"), (55, "moving again"), (85, "still"), (115, "deadline")] == said
-
-
-def test_a_launch_command_that_others_wait_for_keeps_the_deadline() -> None:
-    """It has a minute at least; where no rank is seen anywhere, nothing shows that it hangs.
-
-    So it is looked at every minute.
-    """
-    waited = run(StallDetector(PLAN, NODES[2]), 200, lambda t: {0: [rank(0, t, waits=True)], 1: []})
-    alone = run(StallDetector(PLAN, NODES[1]), 400, lambda t: {0: []})
-
-    assert [(60, "still"), (90, "deadline")] == waited
-    assert ((60, "still"), (360, "deadline")) == (alone[0], alone[-1])
-    assert [*["still"] * 5, "deadline"] == [why for _, why in alone]
-
-
-def test_a_rank_that_spins_while_it_waits_counts_as_quiet() -> None:
-    said = run(
-        StallDetector(PLAN, NODES[1]), 20, lambda t: {0: [rank(0, t, still=0, waits=True), rank(1, t)]}
-    )
-
-    assert [(10, "still")] == said
 
 
 def test_a_starved_supervisor_is_no_hang() -> None:
     """A node whose beats stay away keeps the others from being judged, until it counts as silent."""
-    watch = StallDetector(PLAN, NODES[2])
+    watch = StallDetector(PLAN, TWO)
     run(watch, 5, lambda t: {0: [rank(0, t, waits=True)], 1: [rank(1, 0)]})
     said = run(watch, 60, lambda t: {0: [rank(0, t, waits=True)]}, start=5)
 
@@ -234,114 +264,43 @@ def test_a_starved_supervisor_is_no_hang() -> None:
     assert AGE < PLAN.notice_after
 
 
-def test_nothing_is_judged_before_every_node_has_sent_a_beat() -> None:
-    said = run(StallDetector(PATIENT, NODES[2]), 100, lambda t: {0: [rank(0, t, waits=True)]})
-
-    assert (int(LAUNCH), "still") == said[0]
-
-
-def test_a_launch_command_without_workers() -> None:
-    """torchrun may take LAUNCH seconds before it has workers, on one node or on all."""
-    said = run(StallDetector(PLAN, NODES[2]), 100, lambda t: {0: [rank(0, t, waits=True)], 1: []})
-
-    assert (int(LAUNCH), "still") == said[0]
-
-
-def test_moving_again_is_reported_once_and_raises_the_patience() -> None:
-    def ranks(t: int) -> dict[int, list[RankBeat]]:
-        stuck = t if t < 12 else t - 12 if t < 30 else t - 30
-        done = 7 if t < 12 else 8 if t < 30 else 9
-        return {0: [rank(0, stuck, waits=True, completed=done), rank(1, stuck, completed=done)]}
-
-    said = run(StallDetector(PLAN, NODES[1]), 100, ranks)
-
-    assert [(10, "still"), (12, "moving again"), (54, "still"), (90, "deadline")] == said
-
-
-def test_a_slow_start_teaches_no_patience() -> None:
-    """Ranks that were first seen after more than a minute, and then hang, are noticed as soon as any."""
-    said = run(
-        StallDetector(PATIENT, NODES[1]),
-        120,
-        lambda t: {0: [] if t < 80 else [rank(0, t - 80, waits=True), rank(1, t - 80)]},
-    )
-
-    assert [(60, "still"), (80, "moving again"), (90, "still")] == said
-
-
-def test_for_how_long_no_rank_has_been_seen() -> None:
-    """On any node: 0 once there is one."""
-    watch = StallDetector(PLAN, NODES[2])
+def test_for_how_long_no_rank_has_been_seen_on_any_node() -> None:
+    watch = StallDetector(PLAN, TWO)
     assert 0 == watch.launching_for(1.0)
+
     run(watch, 20, lambda t: {0: [], 1: []})
     assert 30 == watch.launching_for(30.0)
+
     run(watch, 1, lambda t: {0: [], 1: [rank(1)]}, start=31)
     assert 0 == watch.launching_for(32.0)
 
 
-def test_a_culprit_that_prints_now_and_then_is_not_noticed_again() -> None:
-    """A hung job whose culprit logs a line each 15 s is told of once, for the others still wait."""
-    watch = StallDetector(PLAN, NODES[1])
-    said = run(watch, 100, lambda t: {0: [rank(0, t, waits=True), rank(1, t % 15)]})
-
-    assert [(10, "still")] == said
-
-
-def test_a_long_wait_beside_movement_is_looked_at_now_and_then() -> None:
-    """Ranks that wait for minutes while another moves are asked about, every LONG times the patience."""
-    watch = StallDetector(PLAN, NODES[1])
-    said = run(watch, 300, lambda t: {0: [rank(0, t, waits=True), rank(1, 0, completed=t)]})
-
-    assert [(int(LONG * 10), "asked"), (int(2 * LONG * 10), "asked")] == said
-
-
-def test_a_wait_beside_another_world_is_looked_at_in_time() -> None:
-    """Two torchruns in one script: ranks of the one wait for none of the other, whatever that one does."""
-
-    def ranks(second: int) -> dict[int, list[RankBeat]]:
-        hangs = [rank(0, second, waits=True), rank(1, second)]
-        return {0: [*hangs, *(replace(rank(n, 0, completed=second), pid=200 + n) for n in (0, 1))]}
-
-    assert [(10, "apart"), (20, "apart"), (30, "apart")] == run(StallDetector(PLAN, NODES[1]), 40, ranks)
-
-
 def test_beats_of_different_moments_are_no_hang() -> None:
     """Rank 1 computed for 30 s and ended; the last beat of rank 0 still tells how long it waited for that."""
-    watch = StallDetector(PLAN, NODES[2])
+    watch = StallDetector(PLAN, TWO)
     run(watch, 30, lambda t: {0: [rank(0, t, waits=True)], 1: [rank(1, 0)]})
     watch.add(Beat(1, "ended", 30.0, [rank(1, 0, alive=False)]), 30.0)
 
-    assert watch.decide(30.1) is None
-    assert watch.decide(39.9) is None
+    assert [None, None] == [watch.decide(second) for second in (30.1, 39.9)]
 
 
 def test_after_a_notice_another_rank_that_ends_is_worth_another() -> None:
-    watch = StallDetector(PLAN, NODES[1])
+    watch = StallDetector(PLAN, ONE)
     first = run(watch, 15, lambda t: {0: [rank(0, t, waits=True), rank(1, t)]})
     second = run(watch, 30, lambda t: {0: [rank(0, t, waits=True), rank(1, t, alive=False)]}, start=15)
 
     assert ([(10, "still")], [(25, "still")]) == (first, second)
 
 
-def test_standing_down_starts_anew() -> None:
-    """When the evidence shows movement after all, nothing was said, and it is looked at again later."""
-    watch = StallDetector(PLAN, NODES[1])
-    run(watch, 11, lambda t: {0: [rank(0, t)]})
-    watch.stand_down(11.0)
-    said = run(watch, 20, lambda t: {0: [rank(0, t)]}, start=11)
+@pytest.mark.parametrize(("pause", "again"), [(None, 16), (17.0, 29)], ids=["soon", "not sooner than told"])
+def test_after_evidence_that_shows_movement_it_is_looked_again(pause: float | None, again: int) -> None:
+    """Each look stops the ranks for a moment; GPUs that may compute are looked at once more and no sooner."""
+    start = 11 if pause is None else 12
+    watch = StallDetector(PLAN if pause is None else PATIENT, ONE)
+    run(watch, start, lambda t: {0: [rank(0, t)]})
+    watch.stand_down(float(start), **({} if pause is None else {"at_least": pause}))
 
-    assert [(16, "still")] == said
-
-
-def test_kill_after_never_leaves_it_at_the_notice() -> None:
-    said = run(StallDetector(WatchdogPlan(10.0, None), NODES[1]), 1000, lambda t: {0: [rank(0, t)]})
-
-    assert [(10, "still")] == said
-
-
-def test_ranks_that_have_all_ended_do_not_hang() -> None:
-    """Nobody is left who could move."""
-    assert [] == run(StallDetector(PLAN, NODES[1]), 100, lambda t: {0: [rank(0, t, alive=False)]})
+    assert [(again, "still")] == run(watch, 40 if pause else 20, lambda t: {0: [rank(0, t)]}, start=start)
 
 
 def test_the_status_has_since_when_which_ranks_of_a_node_wait() -> None:
@@ -360,31 +319,6 @@ def test_the_status_has_since_when_which_ranks_of_a_node_wait() -> None:
 def test_a_short_wait_is_not_in_the_status() -> None:
     assert None is node_wait(Beat(0, "running", 5.0, [rank(0, 2.9, waits=True), rank(1)]), 1000.0)
     assert None is node_wait(Beat(0, "running", 5.0, [rank(0, 60.0), rank(1)]), 1000.0)
-
-
-def test_communicators_of_nccl_take_their_time() -> None:
-    """While all are in their first collective, a look comes START times later than else."""
-    watch = StallDetector(PATIENT, NODES[1])
-    said = run(watch, 700, lambda t: {0: [rank(n, t, **IN_FIRST) for n in (0, 1)]})
-
-    assert [(10 * START, "still"), (600 + LAUNCH, "deadline")] == said
-
-
-def test_a_rank_that_does_not_come_to_the_first_collective_is_noticed_as_always() -> None:
-    """The others cannot make a communicator without it."""
-    watch = StallDetector(PATIENT, NODES[1])
-    late: dict[str, Any] = {"phase": "first collective", "completed": 0}
-
-    assert [(10, "still")] == run(watch, 60, lambda t: {0: [rank(0, t, **IN_FIRST), rank(1, t, **late)]})
-
-
-def test_gpus_that_may_compute_are_looked_at_once_more_and_no_sooner() -> None:
-    """Each look stops the ranks for a moment."""
-    watch = StallDetector(PATIENT, NODES[1])
-    assert [(10, "still")] == run(watch, 12, lambda t: {0: [rank(0, t, waits=True)]})
-    watch.stand_down(12.0, at_least=17.0)
-
-    assert [(29, "still")] == run(watch, 40, lambda t: {0: [rank(0, t, waits=True)]}, start=12)
 
 
 WRONG: dict[str, Any] = {

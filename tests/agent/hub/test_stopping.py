@@ -16,7 +16,7 @@ from tests.agent.hub.sessions import BUSY, Hub, Wire, beat
 from ddplaunch.agent.contract import Beat, Env, Exit, Files, NodeEvidence, SignalPlan, codec
 from ddplaunch.agent.contract.messages import Ending
 from ddplaunch.agent.hub.attempts import SETTLE
-from ddplaunch.agent.hub.stopping import TOGETHER
+from ddplaunch.agent.hub.closing import TOGETHER
 
 
 def told(hub: Hub, node: int) -> None:
@@ -99,8 +99,7 @@ def test_a_job_that_hung_before_is_called_hung(hub: Hub) -> None:
     """Somebody deletes a pod of a job that stands still: that is not what was wrong with it."""
     hub.says(0, "beat", {"beat": {"node": 0, "phase": "running", "at": NOW, "ranks": []}})
     hub.handler._request("asked", hub.now)
-    hub.answers(0, rank(0, in_evaluate(), called=16), rank(1))
-    hub.answers(1, rank(2), rank(3))
+    hub.both_answer(rank(0, in_evaluate(), called=16))
     assert ["rank-in-user-code"] == [verdict.code for verdict in hub.record.verdicts]
     told(hub, 1)
     hub.answers(0, rank(0), rank(1))
@@ -210,7 +209,6 @@ def test_a_limit_that_was_extended_is_asked_for_again(jobs: Jobs, monkeypatch: p
 
 
 def test_ranks_without_a_handler_are_named(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And no longer, once they have it."""
     ends_in(monkeypatch, 60)
     hub = jobs.hub(signal=SIGNAL)
     hub.ticks(1)
@@ -310,19 +308,16 @@ def test_a_handler_may_end_its_rank_by_any_code(jobs: Jobs, signal: SignalPlan |
 
 
 def test_without_the_signal_a_failure_ends_them_at_once(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As for every job."""
     hub = failed(jobs, monkeypatch, signalled=False)
     hub.ticks(5)
 
     assert [Exit.WORKER_FAILED] == [end["exit_code"] for end in hub.wires[0].got("end")]
 
 
-def test_stop_takes_evidence_first(hub: Hub) -> None:
-    """Told to stop: evidence of all, then the end with its own code."""
+def test_a_job_that_is_stopped_gives_its_evidence_first(hub: Hub) -> None:
     asyncio.run(hub.handler.stop("cancelled"))
     assert [] == hub.wires[0].got("end")
-    hub.answers(0, rank(0), rank(1))
-    hub.answers(1, rank(2), rank(3))
+    hub.both_answer()
 
     assert [Exit.STOPPED] == [end["exit_code"] for end in hub.wires[1].got("end")]
     assert hub.record.evidence is not None
@@ -370,8 +365,7 @@ def test_ranks_that_are_being_ended_are_in_no_ones_wait(hub: Hub) -> None:
     ]
 
     asyncio.run(hub.handler.stop("cancelled"))
-    hub.answers(0, rank(0), rank(1))
-    hub.answers(1, rank(2), rank(3))
+    hub.both_answer()
     hub.beats(*ranks)
 
     assert [None, None] == [node.waits for node in hub.record.nodes.values()]
@@ -406,19 +400,15 @@ def test_a_job_that_is_about_to_be_ended_is_told_how_far_it_was(hub: Hub) -> Non
 
 
 def test_a_job_that_hangs_when_its_time_is_over_is_called_hung(hub: Hub) -> None:
-    """More time would not have helped."""
     ending(hub)
-    hub.answers(0, rank(0, in_evaluate(), called=16), rank(1))
-    hub.answers(1, rank(2), rank(3))
+    hub.both_answer(rank(0, in_evaluate(), called=16))
 
     assert ["rank-in-user-code"] == [verdict.code for verdict in hub.record.verdicts]
 
 
 def test_a_rank_that_fails_on_its_own_before_the_end_is_the_verdict(hub: Hub) -> None:
-    """A job may still fail by itself in the minute before its time limit."""
     ending(hub)
-    hub.answers(0, rank(0), rank(1))
-    hub.answers(1, rank(2), rank(3))
+    hub.both_answer()
     hub.death(0, dead(0, 0, code=1, raised=[raised("ValueError", "bad batch", 0)]))
     hub.answers(0, rank(1))
     hub.answers(1, rank(2), rank(3))

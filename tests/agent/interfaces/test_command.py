@@ -34,8 +34,7 @@ def of(data: dict[str, Any], purpose: str) -> dict[str, Any]:
     return dict(row)
 
 
-def test_without_libraries_the_prediction_stands_alone(agent: list[str]) -> None:
-    """It says whom it could not ask."""
+def test_without_libraries_the_prediction_stands_alone_and_says_so(agent: list[str]) -> None:
     done = interfaces(agent, "--python", NOWHERE, GLOO_SOCKET_IFNAME="lo", NCCL_SOCKET_IFNAME="lo")
 
     assert (0, "") == (done.returncode, done.stderr)
@@ -45,8 +44,7 @@ def test_without_libraries_the_prediction_stands_alone(agent: list[str]) -> None
     assert f"the library could not be asked: [Errno 2] No such file or directory: '{NOWHERE}'" in done.stdout
 
 
-def test_for_programs_it_is_json(agent: list[str]) -> None:
-    """Every address of this host, and each choice with its reason."""
+def test_the_json_has_every_address_and_each_choice_with_its_reason(agent: list[str]) -> None:
     done = interfaces(agent, "--json", "--python", NOWHERE, NCCL_SOCKET_IFNAME="nosuch")
     data = json.loads(done.stdout)
 
@@ -65,8 +63,7 @@ def script(path: Path, *lines: str) -> str:
     return str(path)
 
 
-def test_a_library_that_crashes_is_told(agent: list[str], tmp_path: Path) -> None:
-    """By the signal, where it has left no word; what torch had said before stays."""
+def test_a_library_that_crashes_is_told_by_its_signal(agent: list[str], tmp_path: Path) -> None:
     dies = script(tmp_path / "dies", "kill -SEGV $$")
     half = 'echo \'{"version": "2.15.0", "gloo": {"using": ["127.0.0.1"]}}\'; kill -ABRT $$'
     later = script(tmp_path / "later", f'[ "$2" = nccl ] && exit 3; {half}')
@@ -84,8 +81,7 @@ def test_a_library_that_crashes_is_told(agent: list[str], tmp_path: Path) -> Non
     )
 
 
-def test_a_library_that_takes_it_and_fails_is_told(agent: list[str], tmp_path: Path) -> None:
-    """As NCCL does over an IPv6 address that somebody else has, too."""
+def test_a_library_that_takes_an_interface_and_fails_is_told(agent: list[str], tmp_path: Path) -> None:
     answer = '{"version": "2.30.7", "using": ["lo:127.0.0.1"], "said": "Call to bind failed"}'
     python = script(tmp_path / "python", f"echo '{answer}'")
     done = interfaces(agent, "--python", python, NCCL_SOCKET_IFNAME="lo")
@@ -96,7 +92,6 @@ def test_a_library_that_takes_it_and_fails_is_told(agent: list[str], tmp_path: P
 def test_a_library_that_hangs_is_waited_for_and_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It is said for whom, and how long at most."""
     monkeypatch.setattr(command, "SECONDS", 1.0)
     monkeypatch.setattr(command, "QUIET", 0.1)
     command.main(script(tmp_path / "hangs", "exec sleep 600"), as_json=False)
@@ -107,7 +102,6 @@ def test_a_library_that_hangs_is_waited_for_and_given_up(
 
 
 def test_a_host_without_addresses_is_told_so(agent: list[str]) -> None:
-    """In a network of its own, where not even loopback is up."""
     if os.geteuid() != 0:
         pytest.skip("needs root, to make a network")
     done = interfaces(["unshare", "--net", *agent], "--python", NOWHERE)
@@ -118,8 +112,7 @@ def test_a_host_without_addresses_is_told_so(agent: list[str]) -> None:
 
 @pytest.mark.whole
 @pytest.mark.slow
-def test_the_libraries_themselves_are_asked(agent: list[str]) -> None:
-    """NCCL and torch of the Python that is named, each in a process of its own."""
+def test_nccl_and_torch_of_the_named_python_are_asked(agent: list[str]) -> None:
     python = Path(__file__).resolve().parents[3] / ".venv" / "bin" / "python"
     data = json.loads(interfaces(agent, "--json", "--python", str(python), TP_SOCKET_IFNAME="lo").stdout)
 

@@ -51,7 +51,6 @@ def taken(facts: HostFacts, release: predict.Version = NEW) -> str:
 def test_unset_the_order_is_ib_then_others_then_docker_then_loopback(
     found: tuple[Address, ...], expected: Address
 ) -> None:
-    """Within one rank of names the system's order decides, and the first address of an interface is taken."""
     assert str(expected) == taken(host(*found))
 
 
@@ -76,7 +75,6 @@ def test_unset_the_order_is_ib_then_others_then_docker_then_loopback(
     ],
 )
 def test_set_it_is_a_prefix_unless_told_otherwise(wanted: str, expected: Address) -> None:
-    """NCCL_SOCKET_IFNAME with its operators; they stand at the very beginning, `^` before `=`."""
     assert str(expected) == taken(host(ETH, ENP, NCCL_SOCKET_IFNAME=wanted))
 
 
@@ -84,12 +82,10 @@ def test_set_it_is_a_prefix_unless_told_otherwise(wanted: str, expected: Address
     "wanted", ["=eth", "nosuch", "=^eth0", "==eth0", "^,", "eth1 ,enp94s0np0 ", " eth0", "é"]
 )
 def test_set_to_what_is_not_there_nothing_else_is_tried(wanted: str) -> None:
-    """Nothing is trimmed, and there is no way back."""
     assert f"NCCL_SOCKET_IFNAME={wanted} matches none" == taken(host(ETH, ENP, NCCL_SOCKET_IFNAME=wanted))
 
 
 def test_of_a_list_sixteen_names_are_read() -> None:
-    """The seventeenth is not there."""
     many = ",".join(f"no{place}" for place in range(16))
 
     assert taken(host(ETH, NCCL_SOCKET_IFNAME=f"{many},eth0")).endswith("matches none")
@@ -99,8 +95,9 @@ def test_of_a_list_sixteen_names_are_read() -> None:
 @pytest.mark.parametrize(
     ("family", "expected"), [("AF_INET", ETH), ("AF_INET6", ETH6), ("inet6", ETH), ("AF_INET6 ", ETH)]
 )
-def test_the_family_is_filtered_when_it_is_spelt_as_in_c(family: str, expected: Address) -> None:
-    """Anything else is ignored without a word."""
+def test_the_family_is_filtered_when_it_is_spelt_as_in_c_and_else_ignored(
+    family: str, expected: Address
+) -> None:
     assert str(expected) == taken(host(ETH, LO6, ETH6, NCCL_SOCKET_FAMILY=family))
 
 
@@ -116,13 +113,11 @@ def test_since_2_28_an_interface_must_run() -> None:
 
 
 def test_since_2_28_virbr_comes_last() -> None:
-    """Before, the bridge of libvirt was as good as any."""
     assert [str(VIRBR), str(LO)] == [taken(host(VIRBR), release) for release in (OLD, NEW)]
 
 
 @pytest.mark.parametrize("release", [OLD, NEW])
-def test_with_a_comm_id_its_subnet_decides(release: predict.Version) -> None:
-    """NCCL_SOCKET_IFNAME is not asked, nor whether the interface runs."""
+def test_with_a_comm_id_its_subnet_decides_alone(release: predict.Version) -> None:
     facts = host(ETH, IDLE, ENP, NCCL_COMM_ID="172.17.3.4:29500", NCCL_SOCKET_IFNAME="eth0")
     facts.names["172.17.3.4"] = ["172.17.3.4"]
 
@@ -138,7 +133,6 @@ def test_2_29_takes_the_first_ipv4_interface_outside_the_subnet() -> None:
 
 
 def test_a_link_local_comm_id_needs_its_interface() -> None:
-    """The same network is on every link."""
     other = address("eth1", "fe80::6/64")
     indexes = {"eth0": LOCAL6.index, "alias": LOCAL6.index, "idle": 99}
 
@@ -173,13 +167,11 @@ def test_since_2_27_data_too_fails_where_the_comm_id_has_no_address(
 
 
 @pytest.mark.parametrize("value", ["", "x", "nowhere:29500", "[fd00::9", ":29500", "fd00::9:29500"])
-def test_a_comm_id_without_an_address_is_an_end(value: str) -> None:
-    """NCCL refuses it."""
+def test_nccl_refuses_a_comm_id_without_an_address(value: str) -> None:
     assert f"NCCL_COMM_ID={value} gives no address" == taken(host(ETH, NCCL_COMM_ID=value))
 
 
 def test_data_goes_by_sixteen_interfaces_at_most() -> None:
-    """Each with its first address; an alias is an interface of its own."""
     many = [address(f"eth{place}", f"10.9.{place}.1/24") for place in range(20)]
 
     assert many[:16] == predict.nccl_sockets(host(*many), NEW).addresses
@@ -187,7 +179,6 @@ def test_data_goes_by_sixteen_interfaces_at_most() -> None:
 
 
 def test_without_a_bootstrap_interface_in_the_subnet_data_goes_by_others() -> None:
-    """For data the subnet of NCCL_COMM_ID is a hint only, after ib."""
     outside = host(ETH, ENP, NCCL_COMM_ID="[fd99::1]:29500")
 
     assert [ETH, ENP] == predict.nccl_sockets(outside, NEW).addresses
@@ -198,8 +189,7 @@ def test_without_a_bootstrap_interface_in_the_subnet_data_goes_by_others() -> No
     ("release", "expected"),
     [((2, 18, 1), "home"), ((2, 23, 4), "other"), ((2, 29, 7), "other"), ((2, 30, 3), "other")],
 )
-def test_which_file_is_read_depends_on_the_version(release: predict.Version, expected: str) -> None:
-    """NCCL_CONF_FILE since 2.23."""
+def test_nccl_conf_file_is_read_since_2_23(release: predict.Version, expected: str) -> None:
     facts = host(
         *(address(name, "10.0.0.5/24") for name in ("system", "home", "other")),
         NCCL_CONF_FILE="/other",
@@ -225,8 +215,7 @@ def test_since_2_30_the_users_file_lies_where_home_says() -> None:
     assert ["passwd 10.0.0.5", "home 10.0.0.6"] == [taken(facts, release) for release in ((2, 29, 7), NEW)]
 
 
-def test_the_environment_is_stronger_than_any_file() -> None:
-    """Even when it is empty."""
+def test_the_environment_is_stronger_than_any_file_even_when_it_is_empty() -> None:
     files = {"/etc/nccl.conf": "NCCL_SOCKET_IFNAME=en\n"}
 
     assert str(ENP) == taken(host(ETH, ENP, files=files))
@@ -245,13 +234,14 @@ def test_the_environment_is_stronger_than_any_file() -> None:
         (f"NCCL_SOCKET_IFNAME=^lo,{1016 * ','}ethernet\n", NEW, ENP),  # of which three letters are read
     ],
 )
-def test_lines_of_a_file(text: str, release: predict.Version, expected: Address) -> None:
+def test_the_first_line_of_a_file_wins_and_nothing_is_trimmed(
+    text: str, release: predict.Version, expected: Address
+) -> None:
     """Nothing is trimmed; the first line wins; of a value 1023 bytes are read, and none after a NUL."""
     assert str(expected) == taken(host(ETH, ENP, files={"/etc/nccl.conf": text}), release)
 
 
 def test_before_2_30_a_windows_line_end_belongs_to_the_value() -> None:
-    """No interface is called so."""
     facts = host(ETH, files={"/etc/nccl.conf": "NCCL_SOCKET_IFNAME=eth0\r\n"})
 
     assert taken(facts, (2, 29, 7)).endswith("matches none")
@@ -267,7 +257,6 @@ def test_before_2_30_a_windows_line_end_belongs_to_the_value() -> None:
     ],
 )
 def test_a_version_nobody_knows_is_the_newest(text: str, expected: predict.Version) -> None:
-    """As packages spell it."""
     assert expected == predict.nccl_version(text)
 
 
@@ -314,8 +303,9 @@ def test_peers_must_reach_the_bootstrap_and_what_carries_data(
         ("é", []),
     ],
 )
-def test_gloo_takes_whole_names_in_the_lists_order(value: str, expected: list[object]) -> None:
-    """No prefix, no operator; an interface need not run; one wrong name is an error."""
+def test_gloo_takes_whole_names_in_the_lists_order_and_fails_at_a_wrong_one(
+    value: str, expected: list[object]
+) -> None:
     facts = host(ETH, ALIAS, ENP, IDLE, ETH6, GLOO_SOCKET_IFNAME=value, names={"": []})
 
     assert expected == predict.gloo(facts).addresses
@@ -334,8 +324,9 @@ def test_gloo_takes_whole_names_in_the_lists_order(value: str, expected: list[ob
         ([f"fe80::5%{LOCAL6.index}"], [f"fe80::5%{LOCAL6.index}"], "eth0 fe80::5"),
     ],
 )
-def test_unset_the_hosts_own_name_decides(resolved: list[str], bindable: list[str], expected: str) -> None:
-    """The first address that can be bound; without one, loopback."""
+def test_unset_gloo_takes_the_first_address_of_the_hosts_name_or_loopback(
+    resolved: list[str], bindable: list[str], expected: str
+) -> None:
     facts = host(ETH, LO6, ETH6, LOCAL6, name="n1", names={"n1": resolved}, bindable=bindable)
 
     assert [expected] * 2 == [str(predict.gloo(facts)), str(predict.tensorpipe(facts))]
@@ -354,7 +345,7 @@ def test_a_host_name_of_64_letters_is_too_long_for_gloo() -> None:
     assert [[ETH]] * 2 == [predict.gloo(named).addresses, predict.tensorpipe(facts).addresses]
 
 
-def test_an_address_that_no_interface_has() -> None:
+def test_an_address_that_no_interface_has_is_refused_by_gloo_alone() -> None:
     """Where nothing was ever up anything can be bound: Gloo asks whose it is, TensorPipe does not."""
     facts = HostFacts([], name="n1", names={"n1": ["10.9.9.9"]}, bindable=["10.9.9.9", "127.0.0.1"])
     nameless = replace(facts, names={"n1": []})
@@ -363,8 +354,7 @@ def test_an_address_that_no_interface_has() -> None:
     assert ["none", "- 127.0.0.1"] == [str(predict.gloo(nameless)), str(predict.tensorpipe(nameless))]
 
 
-def test_one_letter_does_not_count_for_gloo() -> None:
-    """As if it were not set, and said so."""
+def test_an_interface_of_one_letter_does_not_count_for_gloo() -> None:
     choice = predict.gloo(
         host(ETH, GLOO_SOCKET_IFNAME="e", name="n1", names={"n1": []}, bindable=["127.0.0.1"])
     )
@@ -376,7 +366,6 @@ def test_one_letter_does_not_count_for_gloo() -> None:
     ("name", "expected"), [("eth0", ETH), ("docker0", LO), ("nosuch", LO), ("e", LO), ("", LO)]
 )
 def test_tensorpipe_takes_one_name_that_runs_or_loopback(name: str, expected: object) -> None:
-    """A wrong name is no error: peers are given loopback."""
     facts = replace(host(ETH, IDLE, TP_SOCKET_IFNAME=name), bindable=["127.0.0.1"])
 
     assert [expected] == predict.tensorpipe(facts).addresses
@@ -395,5 +384,4 @@ def test_tensorpipe_takes_one_name_that_runs_or_loopback(name: str, expected: ob
     ],
 )
 def test_of_two_ranks_the_higher_address_connects(own: str, peer: str, expected: bool) -> None:
-    """The lower one listens."""
     assert expected == predict.gloo_connects(own, peer)

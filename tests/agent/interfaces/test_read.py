@@ -64,7 +64,6 @@ def at_rest(system: Callable[[], T], ours: Callable[[], T]) -> tuple[T, T]:
 
 
 def test_addresses_are_those_of_getifaddrs_in_its_order() -> None:
-    """Names, flags and addresses."""
     said, found = at_rest(
         getifaddrs, lambda: [(each.interface, each.flags, each.address) for each in read.addresses()]
     )
@@ -74,10 +73,9 @@ def test_addresses_are_those_of_getifaddrs_in_its_order() -> None:
 
 
 @pytest.mark.parametrize(("release", "where"), [((2, 29), "passwd"), ((2, 30), "HOME")])
-def test_files_and_names_are_read(
+def test_files_and_names_are_read_as_this_version_of_the_library_does(
     release: predict.Version, where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those that this version looks at; a name in NCCL_COMM_ID is resolved as the library does it."""
     home = tmp_path / "home"
     home.mkdir()
     (home / ".nccl.conf").write_text("NCCL_COMM_ID=localhost:29500\n")
@@ -95,7 +93,6 @@ def test_files_and_names_are_read(
 
 @pytest.mark.parametrize("odd", ["pipe", "folder", "/dev/zero", "/nowhere", ""])
 def test_settings_that_are_no_plain_file_keep_nobody_waiting(odd: str, tmp_path: Path) -> None:
-    """NCCL itself waits for a pipe, and for the end of /dev/zero."""
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "folder").mkdir()
     path = str(tmp_path / odd) if odd in ("pipe", "folder") else odd
@@ -126,8 +123,7 @@ def links() -> dict[str, tuple[int, int]]:
     return found
 
 
-def test_links_are_as_the_system_shows_them() -> None:
-    """MTU and speed of every interface; what /sys does not know, nobody does."""
+def test_mtu_and_speed_are_as_the_system_shows_them() -> None:
     said, found = at_rest(
         links, lambda: {name: (link.mtu, link.speed or 0) for name, link in read.links().items()}
     )
@@ -155,7 +151,7 @@ print(read.links()["fast0"].speed)
 """
 
 
-def test_a_speed_of_more_than_16_bits() -> None:
+def test_a_speed_of_more_than_16_bits_is_read() -> None:
     """A virtual interface that was told to be as fast as InfiniBand, in a network of its own."""
     if os.geteuid() != 0 or not Path("/dev/net/tun").exists():
         pytest.skip("needs root and /dev/net/tun, to make an interface")

@@ -38,7 +38,6 @@ def test_a_rule_of_another_version_is_found_out(real: list[Path]) -> None:
     assert any("NCCL" in json.loads(each)["library"] for each in found.disagreements)
 
 
-def test_layouts_are_the_same_every_time() -> None:
-    """A disagreement can be asked about again by its numbers."""
+def test_the_layout_of_a_number_is_the_same_every_time() -> None:
     assert layouts.layout(7) == layouts.layout(7)
     assert for_nccl(layouts.layout(7), 2) == for_nccl(layouts.layout(7), 2)

@@ -19,7 +19,6 @@ def wrong(**changes: Any) -> list[str]:
 
 
 def test_the_plan_follows_from_the_job_file() -> None:
-    """Durations become seconds, amounts bytes, and what only Kubernetes knows is filled in."""
     found = read.parse(
         text(
             env={"B": "2", "A": "1"},
@@ -53,7 +52,6 @@ def test_the_plan_follows_from_the_job_file() -> None:
 
 
 def test_all_that_the_rules_find_is_said_at_once() -> None:
-    """In the words of the launcher, one verdict for each, and no other try is made."""
     found = read.parse(text(command=["torchrun", "a.py"], env={"RANK": "0"})).verdicts
 
     assert {"job-file-wrong"} == {each.code for each in found}
@@ -96,8 +94,9 @@ def test_all_that_the_rules_find_is_said_at_once() -> None:
         ),
     ],
 )
-def test_what_cannot_be_is_named(changes: dict[str, Any], sentence: str) -> None:
-    """By its key, with what was found and what is wanted."""
+def test_a_wrong_value_is_named_by_its_key_with_what_is_wanted(
+    changes: dict[str, Any], sentence: str
+) -> None:
     assert [sentence] == wrong(**changes)
 
 
@@ -108,7 +107,7 @@ def test_nothing_is_said_of_what_stands_in_for_a_wrong_value() -> None:
     ] == wrong(watchdog={"kill_after": "0s"})
 
 
-def test_devices_are_the_gates_and_the_trainers() -> None:
+def test_a_device_that_the_gate_does_not_have_is_refused() -> None:
     """A pod template that gives one to the trainer alone leaves the gate without proof."""
     more = {"name": "trainer", "resources": {"limits": {"rdma/hca": "1"}}}
     (said,) = wrong(kubernetes={"pod_template": {"spec": {"containers": [more]}}})
@@ -122,6 +121,5 @@ def test_devices_are_the_gates_and_the_trainers() -> None:
 
 @pytest.mark.parametrize("odd", ["", "[]", "{}", '{"resources": 7}', "7"])
 def test_what_is_no_job_file_is_said_so(odd: str) -> None:
-    """The chart's schema was not asked; no traceback comes of it."""
     with pytest.raises(ValueError, match=r"it is no job file|Expecting value"):
         read.parse(odd)

@@ -30,7 +30,6 @@ def written(path: Path, text: str = SECRET, mode: int = 0o600) -> Path:
 
 
 def test_all_ways_to_one_secret_lead_to_one_key(tmp_path: Path) -> None:
-    """Whether it is given as a variable, by a file's name, or lies in the home folder."""
     file = written(tmp_path / "ddplaunch" / "key")
 
     keys = {obtain(DDPLAUNCH_KEY=SECRET), obtain(file=file), obtain(XDG_CONFIG_HOME=str(tmp_path))}
@@ -39,23 +38,20 @@ def test_all_ways_to_one_secret_lead_to_one_key(tmp_path: Path) -> None:
     assert SECRET not in keys
 
 
-def test_another_job_has_another_key() -> None:
-    """Two jobs of one user share the secret, and do not meet."""
+def test_another_job_of_the_same_secret_has_another_key() -> None:
     other = replace(SPOT, occasion="slurm 8.0")
 
     assert obtain(DDPLAUNCH_KEY=SECRET) != obtain(other, DDPLAUNCH_KEY=SECRET)
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660])
-def test_a_file_that_others_may_read_is_refused(tmp_path: Path, mode: int) -> None:
-    """As ssh refuses a private key."""
+def test_a_key_file_that_others_may_read_is_refused(tmp_path: Path, mode: int) -> None:
     with pytest.raises(CannotJoinError, match="is open to other users"):
         obtain(file=written(tmp_path / "key", mode=mode))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a file away")
-def test_another_users_file_is_refused(tmp_path: Path) -> None:
-    """Its owner knows what is in it."""
+def test_another_users_key_file_is_refused(tmp_path: Path) -> None:
     file = written(tmp_path / "key")
     os.chown(file, 65534, 65534)
 
@@ -64,7 +60,6 @@ def test_another_users_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_short_key_is_refused(tmp_path: Path) -> None:
-    """It could be guessed; an empty one is none at all."""
     for text in ("", "secret"):
         with pytest.raises(CannotJoinError, match=f"has {len(text)} characters, wanted 16"):
             obtain(DDPLAUNCH_KEY=text)
@@ -72,8 +67,7 @@ def test_a_short_key_is_refused(tmp_path: Path) -> None:
             obtain(file=written(tmp_path / "key", text))
 
 
-def test_a_node_without_a_key_does_not_join(tmp_path: Path) -> None:
-    """It says all three ways to give one, and how to make one."""
+def test_a_node_without_a_key_is_told_all_ways_to_give_one(tmp_path: Path) -> None:
     with pytest.raises(CannotJoinError) as caught:
         obtain(XDG_CONFIG_HOME=str(tmp_path))
 
@@ -82,8 +76,7 @@ def test_a_node_without_a_key_does_not_join(tmp_path: Path) -> None:
     assert f"head -c 32 /dev/urandom | base64 > {home}" in caught.value.hint
 
 
-def test_one_node_alone_needs_none(tmp_path: Path) -> None:
-    """Nobody else joins it; each run has a key of its own."""
+def test_one_node_alone_needs_no_key(tmp_path: Path) -> None:
     alone = Spot(0, 1, "127.0.0.1")
 
     assert obtain(alone, XDG_CONFIG_HOME=str(tmp_path)) != obtain(alone, XDG_CONFIG_HOME=str(tmp_path))

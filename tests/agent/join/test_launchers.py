@@ -36,8 +36,7 @@ DEEPSPEED = (
         DEEPSPEED.replace("train.py", "--module train --node_rank 7"),
     ],
 )
-def test_their_arguments_suffice(command: str) -> None:
-    """As torchrun's do, up to where the script begins."""
+def test_the_arguments_of_other_launchers_suffice_up_to_the_script(command: str) -> None:
     wanted = Spot(1, 2, "n0", master_addr="n0", master_port=29511)
 
     assert wanted == find(Options(), command.split(), {})
@@ -70,8 +69,7 @@ importlib.import_module(sys.argv[1]).parse_args()
 @pytest.mark.whole
 @pytest.mark.timeout(deepspeed_build.PATIENCE)
 @pytest.mark.parametrize("module", ["deepspeed.launcher.runner", "deepspeed.launcher.launch"])
-def test_the_installed_deepspeeds_options_are_known(module: str) -> None:
-    """Every one, with its value or without, leaves the script and the node's rank in sight."""
+def test_every_option_of_the_installed_deepspeed_is_known(module: str) -> None:
     words = [sys.executable, "-c", OPTIONS, module]
     done = subprocess.run(
         words, env=os.environ | deepspeed_build.environment(), capture_output=True, text=True
@@ -92,14 +90,12 @@ def test_the_installed_deepspeeds_options_are_known(module: str) -> None:
     ("command", "source"),
     [(ACCELERATE, "accelerate's --machine_rank=1"), (DEEPSPEED, "deepspeed's --node_rank=1")],
 )
-def test_an_option_that_contradicts_them_is_refused(command: str, source: str) -> None:
-    """They act on their own words, whatever `run` is given."""
+def test_an_option_that_contradicts_a_launchers_own_words_is_refused(command: str, source: str) -> None:
     with pytest.raises(CannotJoinError, match=f"node rank 0 contradicts {source}"):
         find(Options(node_rank=0), command.split(), {})
 
 
-def test_without_joining_the_other_nodes_are_known_of() -> None:
-    """`run` can say which ranks it does not see."""
+def test_without_joining_the_ranks_of_other_nodes_are_known_of() -> None:
     fact = nodes_of_command(ACCELERATE.split(), {})
 
     assert fact is not None
@@ -109,6 +105,5 @@ def test_without_joining_the_other_nodes_are_known_of() -> None:
 @pytest.mark.parametrize(
     "command", ["accelerate test --num_machines 2", "python train.py --num_machines 2", "echo deepspeed.py"]
 )
-def test_other_commands_say_nothing(command: str) -> None:
-    """Neither another verb of accelerate, nor a script with options of the same names."""
+def test_scripts_with_options_of_the_same_names_say_nothing(command: str) -> None:
     assert {} == node_options(command.split())

@@ -67,20 +67,17 @@ def as_stranger(munged: Path, words: list[str], text: bytes = b"") -> subprocess
     )
 
 
-def test_our_own_user_gets_the_key(desk: Desk) -> None:
-    """A process of the same user and job."""
+def test_our_own_user_and_job_get_the_key(desk: Desk) -> None:
     assert KEY == desk.ask()
 
 
-def test_another_job_of_ours_gets_none(desk: Desk) -> None:
-    """It came to the wrong node, and reads so."""
+def test_another_job_of_ours_reads_that_it_came_to_the_wrong_node(desk: Desk) -> None:
     with pytest.raises(CannotJoinError, match=r"node 0 \(127\.0\.0\.1\) gave no key"):
         desk.ask("slurm 8.0")
     wait_for(lambda: any("a process of another job, 'slurm 8.0'" in line for line in desk.said))
 
 
-def test_a_stranger_gets_none(desk: Desk, munged: Path) -> None:
-    """His credential is real, and proves that he is another user."""
+def test_a_stranger_with_a_credential_of_his_own_gets_no_key(desk: Desk, munged: Path) -> None:
     request = json.dumps({"ask": JOB, "nonce": "1"}).encode()
     credential = as_stranger(munged, ["munge"], request).stdout
 
@@ -90,8 +87,7 @@ def test_a_stranger_gets_none(desk: Desk, munged: Path) -> None:
 
 
 @pytest.mark.parametrize("line", [b"give me the key\n", b"MUNGE:AwQDAAC=:\n", b"\n", b"x" * 20000 + b"\n"])
-def test_noise_gets_none(desk: Desk, line: bytes) -> None:
-    """And ends nothing: our own node is served afterwards."""
+def test_noise_gets_no_key_and_ends_nothing(desk: Desk, line: bytes) -> None:
     assert b"" == desk.answer(line)
     assert KEY == desk.ask()
 
@@ -108,7 +104,6 @@ def test_an_answer_that_was_overheard_cannot_be_opened(desk: Desk, munged: Path)
 
 
 def test_a_stranger_in_node_zeros_place_is_found_out(munged: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A key of his would let him be the hub."""
     monkeypatch.setattr(slurm, "munge_socket", lambda _: str(munged))
     wait_for(munged.exists)
     listener = ports.listen(None, 0)
@@ -129,15 +124,13 @@ def test_a_stranger_in_node_zeros_place_is_found_out(munged: Path, monkeypatch: 
 
 
 def test_a_node_zero_that_never_comes_is_a_verdict(munged: Path) -> None:
-    """As the gate would have given it."""
     with pytest.raises(key.NoKeyError) as caught:
         key.ask_node_zero(Spot(1, 2, "127.0.0.2", occasion=JOB), own_port(), 1.0, print)
 
     assert ("master-is-loopback", [1]) == (caught.value.verdict.code, caught.value.verdict.nodes)
 
 
-def test_a_port_that_is_taken_is_a_verdict(munged: Path) -> None:
-    """Node 0 says so before it starts anything, and who has the port."""
+def test_a_taken_port_of_the_desk_is_a_verdict_before_anything_starts(munged: Path) -> None:
     with ports.listen(None, 0) as taken:
         port = ports.number(taken)
         with pytest.raises(key.NoKeyError) as caught:
@@ -149,8 +142,7 @@ def test_a_port_that_is_taken_is_a_verdict(munged: Path) -> None:
     assert "another --gate-port" in verdict.hint
 
 
-def test_a_free_port_is_no_verdict() -> None:
-    """Nor is it kept: the desk listens there afterwards."""
+def test_a_free_port_of_the_desk_is_not_kept() -> None:
     port = own_port()
 
     key.check_key_port(port)

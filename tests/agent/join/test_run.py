@@ -79,7 +79,6 @@ def _desk(tmp_path: Path, agent: list[str], network: Callable[[int], list[Host]]
 
 
 def test_nodes_meet_where_the_gate_has_proved_the_way(desk: Desk) -> None:
-    """Each runs its command, with the master that its user has named; nothing is left of it."""
     nodes = desk.join_all(MEET)
 
     assert [Exit.OK, Exit.OK] == [node.wait(60) for node in nodes], [node.output for node in nodes]
@@ -89,8 +88,7 @@ def test_nodes_meet_where_the_gate_has_proved_the_way(desk: Desk) -> None:
 
 
 @pytest.mark.whole
-def test_the_slower_node_is_waited_for(desk: Desk) -> None:
-    """Node 0's command ends first; the hub stays until node 1 has ended as well."""
+def test_the_hub_stays_until_the_slower_node_has_ended(desk: Desk) -> None:
     nodes = desk.join_all(
         f'{MEET}; [ "$DDPLAUNCH_NODE" = 0 ] || while [ ! -e {desk.tmp}/go ]; do sleep 0.1; done'
     )
@@ -103,7 +101,6 @@ def test_the_slower_node_is_waited_for(desk: Desk) -> None:
 
 
 def test_a_node_that_fails_ends_all_with_one_verdict(desk: Desk) -> None:
-    """The one that would have gone on ends with the same sentence; the other with its command's code."""
     nodes = desk.join_all('[ "$DDPLAUNCH_NODE" = 0 ] && sleep 100; echo no such data; exit 3')
 
     assert [1, 3] == [node.wait(60) for node in nodes], [node.output for node in nodes]
@@ -113,8 +110,7 @@ def test_a_node_that_fails_ends_all_with_one_verdict(desk: Desk) -> None:
     assert f"the evidence is in {kept}/run" in nodes[0].output
 
 
-def test_in_a_container_each_node_leaves_the_verdict_in_its_message(desk: Desk, tmp_path: Path) -> None:
-    """And the hub, which a container of its own would have, ends with the job as everywhere."""
+def test_in_containers_each_node_leaves_the_verdict_in_its_message(desk: Desk, tmp_path: Path) -> None:
     files = [tmp_path / f"message-{node}" for node in range(2)]
     command = '[ "$DDPLAUNCH_NODE" = 0 ] && sleep 100; echo no such data; exit 3'
     nodes = [desk.join(node, command, message=str(file)) for node, file in enumerate(files)]
@@ -127,8 +123,7 @@ def test_in_a_container_each_node_leaves_the_verdict_in_its_message(desk: Desk, 
 
 
 @pytest.mark.fault("key-differs")
-def test_a_node_with_another_key_cannot_join(desk: Desk) -> None:
-    """It finds the hub, and reads that its key is wrong; the job goes on when the right one comes."""
+def test_a_node_with_another_key_cannot_join_and_reads_why(desk: Desk) -> None:
     ours = desk.join(0, MEET)
     ours.says("listens on n0 port")
     stranger = desk.join(1, MEET, key=ANOTHER_KEY)
@@ -152,8 +147,7 @@ def test_another_jobs_hub_is_no_wrong_key(desk: Desk) -> None:
     assert "store-shared: node 1 meets another job at n0:29400" in " ".join(node.output.split())
 
 
-def test_a_second_job_of_the_same_name_is_refused(desk: Desk) -> None:
-    """Its node 0 ends at once, with what to do about it; the first is not disturbed."""
+def test_a_second_job_of_the_same_name_is_refused_and_the_first_not_disturbed(desk: Desk) -> None:
     first = desk.join(0, MEET)
     first.says("listens on n0 port")
     second = desk.join(0, MEET, key=ANOTHER_KEY)
@@ -166,8 +160,7 @@ def test_a_second_job_of_the_same_name_is_refused(desk: Desk) -> None:
 
 
 @pytest.mark.whole
-def test_a_node_that_never_comes_is_named(desk: Desk) -> None:
-    """After the gate's time, which is given here; with those who came without the key."""
+def test_a_node_that_never_comes_is_named_after_the_gates_time(desk: Desk) -> None:
     node = desk.join(0, MEET, "--gate-timeout", "15")
     node.says("listens on n0 port")
     stranger = desk.join(1, MEET, key=ANOTHER_KEY)
@@ -180,8 +173,7 @@ def test_a_node_that_never_comes_is_named(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("node", [pytest.param(0, marks=pytest.mark.whole), 1])
-def test_a_signal_to_one_node_ends_all(desk: Desk, node: int) -> None:
-    """Nobody is blamed for it, and no process is left. The node that got it dies of it, as without us."""
+def test_a_signal_to_one_node_ends_all_and_blames_nobody(desk: Desk, node: int) -> None:
     nodes = desk.join_all(f"{MEET}; sleep 100")
     for each in nodes:
         each.says("meets at n0")
@@ -194,8 +186,7 @@ def test_a_signal_to_one_node_ends_all(desk: Desk, node: int) -> None:
     wait_for(lambda: not desk.left())
 
 
-def test_nothing_outlives_a_node_that_was_killed(desk: Desk) -> None:
-    """Neither its command nor its hub."""
+def test_neither_command_nor_hub_outlives_a_node_that_was_killed(desk: Desk) -> None:
     nodes = desk.join_all(f"{MEET}; sleep 100")
     for each in nodes:
         each.says("meets at n0")
@@ -209,8 +200,7 @@ def test_nothing_outlives_a_node_that_was_killed(desk: Desk) -> None:
     wait_for(lambda: not before & set(desk.left()), 30)
 
 
-def test_what_is_missing_is_refused(agent: list[str]) -> None:
-    """In one sentence, with a hint."""
+def test_what_a_node_needs_to_join_is_asked_for_in_one_sentence(agent: list[str]) -> None:
     done = subprocess.run(
         [*agent, "run", "--join", "--", "torchrun", "train.py"], capture_output=True, text=True, check=False
     )

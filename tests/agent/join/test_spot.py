@@ -43,7 +43,6 @@ def refused(
 
 
 def test_torchruns_own_arguments_suffice() -> None:
-    """What is on its command line is what it will do."""
     assert Spot(2, 3, "n0", "n0", 29511) == spot(STATIC)
 
 
@@ -57,22 +56,19 @@ def test_torchruns_own_arguments_suffice() -> None:
         (["--rdzv-backend=c10d", "--master-addr=n9", "--rdzv-endpoint=n0:1"], "n0", 1),
     ],
 )
-def test_an_endpoint_is_the_master(words: list[str], address: str, port: int) -> None:
-    """With or without a port, of either family; c10d does not look at --master-addr."""
+def test_the_rendezvous_endpoint_is_the_master(words: list[str], address: str, port: int) -> None:
     found = spot(["torchrun", "--nnodes=2", *words, "t.py"], {"PET_NODE_RANK": "1"})
 
     assert (address, address, port) == (found.master, found.master_addr, found.master_port)
 
 
 def test_an_endpoint_of_etcd_is_not_node_zero() -> None:
-    """It is another server's; node 0 must be given."""
     command = ["torchrun", "--nnodes=2", "--rdzv-backend=etcd-v2", "--rdzv-endpoint=etcd:2379", "t.py"]
 
     assert "the name or address of node 0 is not given" in refused(command, {"PET_NODE_RANK": "1"})
 
 
 def test_pet_variables_stand_in_for_arguments() -> None:
-    """As torchrun itself reads them."""
     given = {"NNODES": "2", "NODE_RANK": "1", "MASTER_ADDR": "n0", "MASTER_PORT": "29511"}
 
     assert Spot(1, 2, "n0", "n0", 29511) == spot(
@@ -81,14 +77,12 @@ def test_pet_variables_stand_in_for_arguments() -> None:
 
 
 def test_a_step_of_slurm_needs_no_arguments() -> None:
-    """Names, rank and number are srun's; address and port are left to the gate."""
     wanted = Spot(1, 2, "n1", None, None, ["n1", "n2"], occasion="slurm 7.0", attempt=1)
 
     assert wanted == spot(environment={**STEP, "SLURM_RESTART_COUNT": "1"})
 
 
-def test_a_batch_script_is_no_step() -> None:
-    """It has Slurm's variables as well, but runs on one node alone."""
+def test_a_batch_script_of_slurm_runs_on_one_node() -> None:
     said = refused(TORCHRUN, {name: value for name, value in STEP.items() if name != "SLURM_STEP_ID"})
 
     assert (
@@ -98,7 +92,6 @@ def test_a_batch_script_is_no_step() -> None:
 
 
 def test_a_pod_finds_node_zero_by_its_own_name() -> None:
-    """An Indexed Job with a headless Service; without one, the address must be given."""
     found = spot(TORCHRUN, INDEXED, "digits-3.digits.ns.svc.cluster.local")
 
     assert (3, 4, "digits-0.digits.ns.svc.cluster.local", None) == (
@@ -111,7 +104,6 @@ def test_a_pod_finds_node_zero_by_its_own_name() -> None:
 
 
 def test_mpirun_counts_nodes_where_it_starts_one_process_on_each() -> None:
-    """Its variables go before those of the srun by which it starts its own processes."""
     found = spot(TORCHRUN, {**STEP, **OPEN_MPI, "MASTER_ADDR": "n5"})
 
     assert (1, 2, "n5", "n5") == (found.node, found.nodes, found.master, found.master_addr)
@@ -122,7 +114,6 @@ IN_SLURM = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-3]", "PMIX_NAMESPACE
 
 
 def test_mpirun_in_a_job_of_slurm_starts_on_its_first_nodes() -> None:
-    """They have names then; the step's own variables count the nodes without the one where mpirun runs."""
     step = {"SLURM_STEP_ID": "0", "SLURM_NODEID": "0", "SLURM_STEP_NODELIST": "n2"}
 
     found = spot(TORCHRUN, {**OPEN_MPI, **IN_SLURM, **step, "SLURMD_NODENAME": "n2"})
@@ -133,7 +124,6 @@ def test_mpirun_in_a_job_of_slurm_starts_on_its_first_nodes() -> None:
 
 @pytest.mark.parametrize("here", ["n1", "n3", "nodes_of_command"])
 def test_mpirun_in_another_order_says_nothing_of_node_zero(here: str) -> None:
-    """`--host n2,n1`, or a host file: where rank 0 is, rank 1 cannot know."""
     said = refused(TORCHRUN, {**OPEN_MPI, **IN_SLURM, "SLURMD_NODENAME": here})
 
     assert "the name or address of node 0 is not given" in said
@@ -149,10 +139,9 @@ def test_mpirun_in_another_order_says_nothing_of_node_zero(here: str) -> None:
         (Options(master="10.0.0.1"), STATIC, {}, (2, 3, "10.0.0.1", 29511)),
     ],
 )
-def test_the_nearest_word_counts(
+def test_options_go_before_arguments_variables_and_the_scheduler(
     options: Options, command: list[str], environment: dict[str, str], wanted: tuple[Any, ...]
 ) -> None:
-    """Options, torchrun's arguments, PET_*, the scheduler, in this order."""
     found = find(options, command, environment)
 
     assert wanted == (found.node, found.nodes, found.master, found.master_port)
@@ -171,22 +160,19 @@ def test_the_nearest_word_counts(
         (Options(), ["torchrun", "--nnodes=1:4", "t.py"], STEP, "the number of nodes is not given"),
     ],
 )
-def test_contradictions_are_refused(
+def test_contradictions_are_refused_in_one_sentence(
     options: Options, command: list[str], environment: dict[str, str], said: str
 ) -> None:
-    """In one sentence, before anything is started."""
     assert said in refused(command, environment, options)
 
 
 def test_tasks_of_srun_may_be_nodes_where_the_user_counts_them() -> None:
-    """Then they are no business of Slurm's."""
     found = find(Options(nodes=4, node_rank=3), TORCHRUN, {**STEP, "SLURM_STEP_NUM_TASKS": "4"})
 
     assert (3, 4, []) == (found.node, found.nodes, found.names)
 
 
-def test_one_node_needs_no_other() -> None:
-    """A job of one node joins itself."""
+def test_a_job_of_one_node_joins_itself() -> None:
     assert Spot(0, 1, "127.0.0.1") == spot(["torchrun", "--nnodes=1", "t.py"])
 
 
@@ -203,10 +189,9 @@ def test_one_node_needs_no_other() -> None:
         (TORCHRUN, {name: value for name, value in STEP.items() if name != "SLURM_STEP_ID"}, None),
     ],
 )
-def test_other_nodes_are_known_without_joining(
+def test_without_joining_a_job_of_several_nodes_is_known(
     command: list[str], environment: dict[str, str], nodes: str | None
 ) -> None:
-    """`run` says what it does not see; of a job of one node it says nothing."""
     fact = nodes_of_command(command, environment)
 
     assert nodes == (fact.value if fact else None)

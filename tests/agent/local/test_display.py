@@ -63,7 +63,6 @@ def _terminal() -> Terminal:
 
 
 def test_bars_stand_below_the_lines_and_each_on_its_own_row(terminal: Terminal) -> None:
-    """A line of one rank comes above, a bar that ends becomes a line, and no rest of an old bar is left."""
     shown = ScreenDisplay(terminal.outlet)
     shown.feed(ONE, b"\r 10% of one", 1.0)
     shown.feed(TWO, b"\r 10% of two, which is longer", 2.0)
@@ -84,7 +83,6 @@ def test_bars_stand_below_the_lines_and_each_on_its_own_row(terminal: Terminal) 
 
 
 def test_bars_are_drawn_ten_times_a_second(terminal: Terminal) -> None:
-    """However often a rank prints, and always the newest state."""
     shown = ScreenDisplay(terminal.outlet)
     for state in range(1000):
         shown.feed(ONE, b"\r%d" % state, 1.0 + state / 1000)
@@ -108,7 +106,6 @@ def test_the_terminal_is_free_again_after_the_ranks(terminal: Terminal) -> None:
 
 
 def test_one_writer_has_the_terminal_for_itself(terminal: Terminal) -> None:
-    """Whatever it writes: movements, colours, a line without its end."""
     shown = display(terminal.outlet, None, "xterm")
     shown.feed(LAUNCH, b"\x1b[2;3Hhere \x1b[31mred\x1b[0m\rover", 1.0)
     terminal.screen()
@@ -117,7 +114,6 @@ def test_one_writer_has_the_terminal_for_itself(terminal: Terminal) -> None:
 
 
 def test_a_file_gets_the_newest_state_of_a_bar_every_few_seconds() -> None:
-    """A line each, none twice, and the last state once."""
     lines = PrefixedLines(b"[0/1] ")
     now, seen = 100.0, b""
     for step in range(230):
@@ -131,7 +127,6 @@ def test_a_file_gets_the_newest_state_of_a_bar_every_few_seconds() -> None:
 
 
 def test_in_a_dumb_terminal_or_a_file_nothing_is_drawn(terminal: Terminal) -> None:
-    """Bytes as they are, or, where the user asks for it, lines with names."""
     reader, writer = os.pipe()
     outlet = Outlet(writer)
 
@@ -145,7 +140,6 @@ def test_in_a_dumb_terminal_or_a_file_nothing_is_drawn(terminal: Terminal) -> No
 
 
 def test_a_reader_that_is_gone_is_noticed_and_a_slow_one_is_waited_for() -> None:
-    """Without blocking: the rest waits for it."""
     reader, writer = os.pipe()
     outlet = Outlet(writer)
     outlet.write(b"x" * 3_000_000)
@@ -179,7 +173,6 @@ def _run(command: str, stdout: str, state: Path) -> subprocess.CompletedProcess[
 
 
 def test_output_that_a_full_disk_does_not_take_is_no_success(tmp_path: Path) -> None:
-    """The command's last words are lost: `ddplaunch run` says so, and fails as `cat` does."""
     ended = _run("echo trained", "/dev/full", tmp_path)
 
     assert ended.returncode == 1, ended.stderr

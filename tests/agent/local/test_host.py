@@ -12,15 +12,27 @@ from pathlib import Path
 import pytest
 from tests.agent.local.jobs import PRINTS, Job, wait_for, waits_for
 from tests.agent.local.jobs import _job as _job  # the fixture `job`
+from tests.busy import BUSY
 from tests.disks import fill, small_disk
+from tests.webhook import SECRET, webhook
 
-from ddplaunch.agent.contract import Exit, Files, GatePlan, JobStatus, Phase, bundle_file, codec
+from ddplaunch.agent.contract import (
+    Env,
+    Exit,
+    Files,
+    GatePlan,
+    JobStatus,
+    NotifyPlan,
+    Phase,
+    bundle_file,
+    codec,
+)
+from ddplaunch.agent.hub import notify
 
 WAITS = "import time; print('it runs', flush=True); time.sleep(60)"
 
 
-def test_a_job_runs_to_its_end(job: Job) -> None:
-    """A command that ends well is a job that ends well, and its output and status are there to be read."""
+def test_a_job_that_ends_well_leaves_its_output_and_status(job: Job) -> None:
     job.start(PRINTS)
 
     assert job.end() == Exit.OK
@@ -30,25 +42,15 @@ def test_a_job_runs_to_its_end(job: Job) -> None:
     assert job.processes() == []
 
 
-def test_the_key_is_private(job: Job) -> None:
-    """Nobody else may read the key by which the job's processes know one another."""
+def test_nobody_else_may_read_the_key_of_a_job(job: Job) -> None:
     job.start(PRINTS)
     job.end()
 
     assert (job.folder / Files.KEY).stat().st_mode & 0o777 == 0o600
 
 
-def test_a_failing_command_is_a_failed_job(job: Job) -> None:
-    """The job's exit code says that a worker failed, whatever number the worker ended with."""
-    job.start("raise SystemExit(7)")
-
-    assert job.end() == Exit.WORKER_FAILED
-    assert job.status().exit_code == Exit.WORKER_FAILED
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_signal_stops_the_job(job: Job, number: int) -> None:
-    """A job told to stop ends as stopped, and nothing of it goes on."""
+def test_a_signal_stops_the_job_and_all_of_it(job: Job, number: int) -> None:
     job.start(WAITS)
     wait_for(job.runs)
     assert job.process is not None
@@ -60,21 +62,12 @@ def test_a_signal_stops_the_job(job: Job, number: int) -> None:
     assert job.processes() == []
 
 
-@pytest.mark.parametrize(
-    "numbers",
-    [
-        [signal.SIGTERM, signal.SIGTERM],
-        [signal.SIGINT, signal.SIGINT],
-        [signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGINT, signal.SIGINT],
-    ],
-)
-def test_many_signals_stop_it_as_one_does(job: Job, numbers: list[signal.Signals]) -> None:
-    """However often it is told to stop: the exit code is the same, and the evidence is there."""
+def test_many_signals_stop_a_job_as_one_does(job: Job) -> None:
     job.start(WAITS)
     wait_for(job.runs)
     assert job.process is not None
 
-    for number in numbers:
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGINT, signal.SIGINT):
         job.process.send_signal(number)
         time.sleep(0.1)
 
@@ -86,8 +79,7 @@ def test_many_signals_stop_it_as_one_does(job: Job, numbers: list[signal.Signals
     assert job.processes() == []
 
 
-def test_a_second_ctrl_c_does_not_wait_for_a_deaf_command(job: Job) -> None:
-    """A command that ignores SIGTERM has 30 seconds after one signal, and none after two of Ctrl-C."""
+def test_a_second_ctrl_c_does_not_wait_for_a_command_that_ignores_sigterm(job: Job) -> None:
     job.start(f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {WAITS}")
     wait_for(job.runs)
     assert job.process is not None
@@ -103,8 +95,7 @@ def test_a_second_ctrl_c_does_not_wait_for_a_deaf_command(job: Job) -> None:
 
 
 @pytest.mark.parametrize("seconds", [0.3, 0.6, 0.9])
-def test_it_is_stopped_before_the_command_runs(job: Job, seconds: float) -> None:
-    """While hub and gate are on their way, too: the command is not started any more."""
+def test_a_job_that_is_stopped_at_its_start_never_runs_its_command(job: Job, seconds: float) -> None:
     job.start(WAITS)
     wait_for(lambda: (job.folder / Files.RUN).exists())
     assert job.process is not None
@@ -145,8 +136,7 @@ def test_a_disk_that_fills_up_ends_no_training(job: Job, tmp_path: Path) -> None
         assert job.processes() == []
 
 
-def test_what_it_prints_to_a_full_disk_waits_for_room(job: Job, tmp_path: Path) -> None:
-    """Its standard output is a file, as in a batch script: that ends no training either."""
+def test_what_a_job_prints_to_a_full_disk_waits_for_room(job: Job, tmp_path: Path) -> None:
     release = tmp_path / "release"
     with small_disk(tmp_path / "disk", 1 << 16) as disk:
         with open(disk / "log", "ab") as log:
@@ -162,19 +152,7 @@ def test_what_it_prints_to_a_full_disk_waits_for_room(job: Job, tmp_path: Path) 
         assert b"it runs" in (disk / "log").read_bytes()
 
 
-def test_nothing_outlives_a_killed_host(job: Job) -> None:
-    """SIGKILL gives the host no chance to tidy up, and still hub, supervisor and command end."""
-    job.start(WAITS)
-    wait_for(job.runs)
-    assert job.process is not None
-
-    job.process.kill()
-
-    wait_for(lambda: job.processes() == [])
-
-
-def test_the_gate_alone_starts_nothing(job: Job) -> None:
-    """A check-up ends when the way is clear, before any command has run."""
+def test_a_gate_alone_ends_without_starting_the_command(job: Job) -> None:
     job.start(PRINTS, "--gate-only")
 
     assert job.end() == Exit.OK
@@ -183,7 +161,6 @@ def test_the_gate_alone_starts_nothing(job: Job) -> None:
 
 
 def test_a_nodes_fault_is_tried_again_as_often_as_asked(job: Job) -> None:
-    """With one retry a job whose gate port is taken is tried twice; the first attempt stays to be read."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -196,15 +173,15 @@ def test_a_nodes_fault_is_tried_again_as_often_as_asked(job: Job) -> None:
 
 
 def test_a_failure_of_the_program_is_never_tried_again(job: Job) -> None:
-    """It would fail again, whatever the job file asks for otherwise."""
     job.start("raise SystemExit(7)", retries=3, retry_hangs=True)
 
     assert job.end() == Exit.WORKER_FAILED
     assert (job.status().attempt, (job.folder / "run-0").exists()) == (0, False)
 
 
-def test_the_ranks_find_the_folder_that_the_job_file_names(job: Job, tmp_path: Path) -> None:
-    """It is made where it is missing; without one, a folder of the job's own is there."""
+def test_the_ranks_find_the_folder_that_the_job_file_names_or_one_of_the_jobs_own(
+    job: Job, tmp_path: Path
+) -> None:
     program = "import os; open(os.path.join(os.environ['DDPLAUNCH_RESUME_DIR'], 'a.pt'), 'w').close()"
     job.start(program, resume_dir=str(tmp_path / "kept" / "digits"))
 
@@ -230,7 +207,6 @@ signal.signal(signal.SIGTERM, write)
     ],
 )
 def test_a_stopped_job_says_whether_it_wrote_a_checkpoint(job: Job, program: str, said: str) -> None:
-    """The ranks had the time; what they made of it is in the job's log, its status and its bundle."""
     job.start(program, resume_args=["--resume"])
     wait_for(job.runs)
     assert job.process is not None
@@ -245,7 +221,6 @@ def test_a_stopped_job_says_whether_it_wrote_a_checkpoint(job: Job, program: str
 
 
 def test_a_closed_terminal_ends_no_training(job: Job) -> None:
-    """Output that nobody reads any more is still written to the log, and the job ends as it would have."""
     release = job.folder / "release"
     program = f"{waits_for(release)}\nprint('end')"
     reading, writing = os.pipe()
@@ -258,3 +233,60 @@ def test_a_closed_terminal_ends_no_training(job: Job) -> None:
 
     assert job.end() == Exit.OK
     assert "end" in (job.folder / Files.OUTPUT).read_text()
+
+
+RECIPIENT = NotifyPlan(webhook={"env": "THE_URL"})
+
+
+@pytest.mark.parametrize(
+    ("program", "code", "end"),
+    [(PRINTS, Exit.OK, "test has finished"), ("raise SystemExit(7)", Exit.WORKER_FAILED, "test has failed")],
+)
+def test_the_end_is_told_once_and_no_file_has_the_url(
+    job: Job, program: str, code: int, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with webhook() as server:
+        monkeypatch.setenv("THE_URL", server.url)
+        job.start(program, notify=[RECIPIENT])
+        assert code == job.end()
+
+    assert [("end", code)] == [(each["occasion"], each["exit_code"]) for each in server.got]
+    assert server.texts()[0].startswith(end)
+    files = [path for path in job.folder.rglob("*") if path.is_file()]
+    assert [] == [path for path in files if SECRET.encode() in path.read_bytes()]
+
+
+def test_a_webhook_that_hangs_delays_a_job_by_seconds_at_its_end(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with webhook("slow") as server:
+        monkeypatch.setenv("THE_URL", server.url)
+        begun = time.monotonic()
+        job.start(PRINTS, notify=[RECIPIENT])
+        assert Exit.OK == job.end()
+        assert time.monotonic() - begun < BUSY * (notify.AT_END + 10)
+
+    log = (job.folder / Files.HUB_LOG).read_text()
+    assert 1 == log.count("notify[0] got no message: ")
+
+
+def kill_gate(job: Job, node: int) -> bool:
+    """Kill the gate of this node, if it is there."""
+    for pid in job.processes("gate"):
+        if f"{Env.NODE}={node}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+            os.kill(pid, signal.SIGKILL)
+            return True
+    return False
+
+
+def test_a_node_that_is_lost_at_the_gate_is_left_out_where_the_rest_suffices(job: Job) -> None:
+    job.start(PRINTS, nodes=3, min_nodes=2, names=["127.0.0.1"] * 3)
+    wait_for(lambda: kill_gate(job, 2))
+
+    assert Exit.OK == job.end()
+    assert 2 == (job.folder / Files.OUTPUT).read_text().count("it runs")
+    status, bundle = job.status(), bundle_file.read(str(job.folder / Files.BUNDLE))
+    assert [(0, Exit.OK), (1, Exit.OK), (2, None)] == [(node.node, node.exit_code) for node in status.nodes]
+    assert (Phase.ENDED, "the job goes on without it") == (status.nodes[2].phase, status.nodes[2].detail)
+    assert "the job goes on without node 2" in "\n".join(event.text for event in bundle.events)
+    assert [] == job.processes()

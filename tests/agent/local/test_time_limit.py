@@ -51,7 +51,6 @@ def starts(job: Job, *words: str, limit: float = 90.0, early: float = 2.0, **pla
 
 
 def test_a_command_that_ends_after_the_signal_comes_back(job: Job) -> None:
-    """It had failed otherwise; and a line says why it comes back."""
     starts(job, "3")
 
     assert (job.end(), job.processes()) == (Exit.OK, [])
@@ -64,7 +63,6 @@ def test_a_command_that_ends_after_the_signal_comes_back(job: Job) -> None:
 
 @pytest.mark.whole
 def test_a_command_that_goes_on_is_ended_at_the_limit_and_comes_back(job: Job) -> None:
-    """It had its time for a checkpoint, and goes on from there."""
     starts(job, limit=30.0)
 
     assert (job.end(), job.processes()) == (Exit.OK, [])
@@ -72,8 +70,7 @@ def test_a_command_that_goes_on_is_ended_at_the_limit_and_comes_back(job: Job) -
     assert "on from step 7" in output(job)
 
 
-def test_without_retries_the_first_end_is_the_last(job: Job) -> None:
-    """Its exit code is that of the command, and the signal stands in the status."""
+def test_without_retries_the_end_at_the_limit_is_the_last(job: Job) -> None:
     starts(job, "0", retries=0)
 
     assert job.end() == Exit.OK
@@ -81,8 +78,7 @@ def test_without_retries_the_first_end_is_the_last(job: Job) -> None:
     assert not (job.folder / "run-0").exists()
 
 
-def test_a_limit_alone_is_the_end(job: Job) -> None:
-    """Without the key a job that reaches its limit is not tried again, whatever `retries` say."""
+def test_a_limit_without_the_key_for_it_is_never_tried_again(job: Job) -> None:
     starts(job, limit=15.0, signal=None)
 
     assert (job.end(), job.processes()) == (Exit.STOPPED, [])

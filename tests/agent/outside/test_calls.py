@@ -28,8 +28,7 @@ def rendezvous(environment: dict[str, str], text: str = "") -> Rendezvous | None
     return look.standing(text or json.dumps(its["dump"]), its["pid"], environment).rendezvous
 
 
-def test_a_receive_has_its_peer() -> None:
-    """With its tag, and the user's line."""
+def test_a_receive_has_its_peer_its_tag_and_the_users_line() -> None:
     line = Frame("exchange", "/job/p2p_all_receive.py", 9)
 
     assert standing("p2p_all_receive") == Collective(
@@ -37,7 +36,7 @@ def test_a_receive_has_its_peer() -> None:
     )
 
 
-def test_a_collective_of_the_default_group() -> None:
+def test_a_collective_of_the_default_group_has_no_peer() -> None:
     """As the receive that was recorded, but for its name: it has no peer."""
     its = RECORDED["p2p_all_receive"]
     found = look.standing(json.dumps(its["dump"]).replace('"recv"', '"all_reduce"'), its["pid"], {}).call
@@ -46,15 +45,14 @@ def test_a_collective_of_the_default_group() -> None:
     assert ("all_reduce", "0", None, None) == (found.op, found.group, found.peer, found.tag)
 
 
-def test_a_broadcast_has_its_root() -> None:
-    """Which may go ahead of the others."""
+def test_a_broadcast_has_its_root_which_may_go_ahead() -> None:
     found = standing("collective_mismatch")
 
     assert found is not None
     assert ("broadcast", False, 0, None) == (found.op, found.p2p, found.peer, found.tag)
 
 
-def test_a_port_that_the_program_has_set() -> None:
+def test_torchruns_store_is_where_its_variable_said_at_the_begin() -> None:
     """Torchrun's store is where its variable said when the program began."""
     made = rendezvous({"MASTER_PORT": "29500"})
 
@@ -70,8 +68,7 @@ def test_a_port_that_the_program_has_set() -> None:
     assert Frame("setup", "/job/ddp_own_master.py", 16) == made.frame
 
 
-def test_a_port_that_torchrun_has_set_says_nothing() -> None:
-    """Its store may only be slow to answer."""
+def test_torchruns_own_store_says_nothing_for_it_may_be_slow() -> None:
     assert rendezvous({"MASTER_PORT": "44991"}) is None
 
 
@@ -85,7 +82,6 @@ def test_a_port_that_torchrun_has_set_says_nothing() -> None:
     ids=["a rank opens the store", "a URL says where", "no number"],
 )
 def test_another_way_to_a_store_says_nothing(old: str, new: str) -> None:
-    """Somebody may listen there."""
     text = json.dumps(RECORDED["ddp_own_master"]["dump"])
 
     assert old in text
@@ -93,13 +89,11 @@ def test_another_way_to_a_store_says_nothing(old: str, new: str) -> None:
 
 
 def test_a_call_of_another_group_is_not_known() -> None:
-    """An address does not say which group it is."""
     assert standing("group_left_out") is None
 
 
 @pytest.mark.parametrize("kwargs", ['{"src": 1, ...}', '{"group": <ProcessGroup at 0x7f>}', ""])
 def test_arguments_that_are_cut_or_missing_say_nothing(kwargs: str) -> None:
-    """One of them may be a group."""
     text = json.dumps(RECORDED["p2p_all_receive"]["dump"])
     changed = text.replace(json.dumps('{"src": 1}'), json.dumps(kwargs or "..."))
 
@@ -108,7 +102,6 @@ def test_arguments_that_are_cut_or_missing_say_nothing(kwargs: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "Error", "[{}]"])
-def test_what_is_no_dump_raises(text: str) -> None:
-    """As a complaint of py-spy is."""
+def test_what_is_no_dump_of_py_spy_raises(text: str) -> None:
     with pytest.raises((ValueError, KeyError)):
         look.standing(text, 1, {})

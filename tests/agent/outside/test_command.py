@@ -48,8 +48,7 @@ def unpacked(printed: bytes) -> NodeEvidence:
 
 
 @pytest.mark.processes
-def test_the_ranks_of_a_job() -> None:
-    """Those that have its variable; what each does is seen without a word from it."""
+def test_what_each_rank_of_a_job_does_is_seen_without_a_word_from_it() -> None:
     with sleeping(**NUMBERS) as pid:
         evidence = look(f"JOB_OF_TEST={os.getpid()}")
 
@@ -60,8 +59,7 @@ def test_the_ranks_of_a_job() -> None:
     assert rank.stuck_for >= 10
 
 
-def test_a_machine_without_ranks_of_the_job() -> None:
-    """The evidence says what was looked for."""
+def test_on_a_machine_without_ranks_of_the_job_the_evidence_says_what_was_looked_for() -> None:
     with sleeping():
         evidence = look(f"JOB_OF_TEST={os.getpid()}")
 
@@ -81,8 +79,7 @@ exec setpriv --inh-caps={without} --bounding-set={without} "$0" -m ddplaunch.age
 @pytest.mark.processes
 @pytest.mark.skipif(bool(pods.missing()), reason=pods.missing())
 @pytest.mark.parametrize(("without", "hidden"), [("-all", True), ("-sys_nice", False)])
-def test_a_container_that_may_not_look_into_its_ranks(without: str, hidden: bool) -> None:
-    """Its user is root, that of the ranks another: without the right to trace it says why it sees none."""
+def test_a_container_that_may_not_look_into_its_ranks_says_why(without: str, hidden: bool) -> None:
     numbers = " ".join(f"{name}={value}" for name, value in NUMBERS.items())
     script = _OF_ANOTHER_USER.format(numbers=numbers, without=without)
     words = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", script, sys.executable]
@@ -92,8 +89,7 @@ def test_a_container_that_may_not_look_into_its_ranks(without: str, hidden: bool
     assert hidden == any("processes may not be looked into (ptrace)" in each for each in evidence.missing)
 
 
-def test_several_jobs() -> None:
-    """None of them is taken for the other."""
+def test_none_of_several_jobs_is_taken_for_the_other() -> None:
     with sleeping(**NUMBERS), sleeping(**{**NUMBERS, "MASTER_PORT": "29501"}):
         evidence = look(f"JOB_OF_TEST={os.getpid()}")
 

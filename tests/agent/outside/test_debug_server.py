@@ -50,8 +50,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[int, int]]:
         yield ranks
 
 
-def test_stacks(ranks: dict[int, int]) -> None:
-    """Of each thread with Python in it, the main one first and known as such."""
+def test_the_main_thread_stands_first_in_the_stacks_of_a_debug_server(ranks: dict[int, int]) -> None:
     found = DebugServers(ranks).stacks(ranks, time.monotonic() + 20)
 
     mains = {ranks[pid]: its[0] for pid, its in found.items()}
@@ -62,7 +61,7 @@ def test_stacks(ranks: dict[int, int]) -> None:
         assert ["prefetches"] == [stack.frames[0].name for stack in its[1:] if not stack.main]
 
 
-def test_the_flight_recorder(ranks: dict[int, int]) -> None:
+def test_a_flight_recorder_comes_without_groups_of_unknown_members(ranks: dict[int, int]) -> None:
     """Without the group whose members Gloo's recorder does not name: a rank may not be one of them."""
     answers = DebugServers(ranks).answers(ranks, time.monotonic() + 20)
 
@@ -77,7 +76,7 @@ def test_the_flight_recorder(ranks: dict[int, int]) -> None:
         assert (called, len(called), 1) == (calls, group.enqueued, group.completed)
 
 
-def test_who_has_no_server_is_not_asked(ranks: dict[int, int]) -> None:
+def test_only_ranks_that_have_a_debug_server_are_asked(ranks: dict[int, int]) -> None:
     """The launcher, ourselves, and a process that is gone; nor a rank whose number the store has not."""
     parent = proc.stat(next(iter(ranks)))
     assert parent is not None
@@ -95,12 +94,11 @@ def test_a_port_that_is_not_the_ranks_own_is_not_asked(ranks: dict[int, int]) ->
     assert {} == DebugServers(swapped).stacks(swapped, time.monotonic() + 5)
 
 
-def test_in_no_time_nobody_answers(ranks: dict[int, int]) -> None:
-    """A deadline is one."""
+def test_at_its_deadline_no_debug_server_has_answered(ranks: dict[int, int]) -> None:
     assert {} == DebugServers(ranks).stacks(ranks, time.monotonic())
 
 
-def test_a_rank_that_cannot_run_python_answers_nothing(ranks: dict[int, int]) -> None:
+def test_of_a_rank_that_cannot_run_python_the_others_answers_count(ranks: dict[int, int]) -> None:
     """To write its stacks it needs the GIL. The others answer."""
     stopped = next(pid for pid, number in ranks.items() if number == 1)
     servers = DebugServers(ranks)

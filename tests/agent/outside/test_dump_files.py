@@ -15,7 +15,7 @@ import pytest
 from tests.agent.outside.torch_job import hanging
 
 from ddplaunch.agent.evidence import flight
-from ddplaunch.agent.outside import dump_files
+from ddplaunch.agent.outside import debug_server
 from ddplaunch.agent.system import proc
 
 TRAINS = """
@@ -43,13 +43,12 @@ TIMES_ARE_TOLD = pytest.mark.skipif(
 
 def answers(ranks: dict[int, int]) -> dict[int, dict[str, Any]]:
     """Return what is found in twenty seconds."""
-    return dump_files.answers(ranks, ranks, time.monotonic() + 20)
+    return debug_server.answers(ranks, ranks, time.monotonic() + 20)
 
 
 @pytest.mark.slow
 @TIMES_ARE_TOLD
-def test_what_torch_has_written(tmp_path: Path) -> None:
-    """The calls of each rank, as a hook would tell them; none where the rank has run since."""
+def test_dumps_that_torch_has_written_tell_the_calls_of_ranks_that_stand(tmp_path: Path) -> None:
     with hanging(tmp_path, TRAINS, 2, TORCH_FR_DUMP_TEMP_FILE=f"{tmp_path}/dump_rank_") as ranks:
         found = {ranks[pid]: answer for pid, answer in answers(ranks).items()}
         (first,) = (pid for pid, number in ranks.items() if number == 0)
@@ -97,8 +96,7 @@ ENTRY = {"profiling_name": "nccl:all_reduce", "process_group": ("0", "default_pg
 
 
 @TIMES_ARE_TOLD
-def test_what_is_no_dump_is_left_out(sleeper: int, tmp_path: Path) -> None:
-    """Other data, code, a pipe, a file of somebody else: nothing is run, and nothing waited for."""
+def test_what_is_no_dump_is_left_out_and_never_run(sleeper: int, tmp_path: Path) -> None:
     dump = tmp_path / "dump_0"
     ranks = {sleeper: 0}
     assert {} == answers(ranks), "there is none"
@@ -139,8 +137,7 @@ def test_a_group_with_messages_is_left_out(
 
 @TIMES_ARE_TOLD
 @pytest.mark.skipif(os.getuid() != 0, reason="only root gives files to others")
-def test_a_file_of_another_user_is_left_out(sleeper: int, tmp_path: Path) -> None:
-    """Anybody may have put it there: /tmp is a usual place."""
+def test_a_dump_of_another_user_is_left_out(sleeper: int, tmp_path: Path) -> None:
     dump = tmp_path / "dump_0"
     dump.write_bytes(pickle.dumps({"entries": [ENTRY]}, protocol=2))
     os.chown(dump, 65534, 65534)

@@ -31,15 +31,13 @@ def members(found: JobRanks) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("pid", [SHELL, TORCHRUN, 31, 41])
 def test_any_process_of_a_job_leads_to_its_ranks(pid: int) -> None:
-    """What started the launcher, the launcher, a rank, and a data loader's worker, which is no rank."""
     found = find_ranks.ranks_of_process(pid, tree(worker(31, 0), worker(32, 1), worker(41, 1, parent=32)))
 
     assert ([(0, 31), (1, 32)], 29500) == (members(found), found.port)
     assert [2, 2] == [each.world_size for each in found.members]
 
 
-def test_a_second_launcher_of_the_job_on_this_machine() -> None:
-    """Two torchruns with one meeting point are one job; a third with another is not."""
+def test_two_torchruns_with_one_meeting_point_are_one_job() -> None:
     other = worker(33, 1, parent=21)
     third = worker(34, 1, parent=22, MASTER_PORT="29501")
 
@@ -49,29 +47,26 @@ def test_a_second_launcher_of_the_job_on_this_machine() -> None:
 
 
 def test_several_jobs_below_one_process_are_told_apart() -> None:
-    """The message names a process of each."""
     with pytest.raises(find_ranks.NoRanksError, match="process 10 has the ranks of 2 jobs") as raised:
         find_ranks.ranks_of_process(SHELL, tree(worker(31, 0), worker(34, 1, MASTER_PORT="29501")))
 
     assert raised.value.hint.endswith("pid:31, pid:34")
 
 
-def test_a_script_around_a_rank() -> None:
-    """The Python below it is what computes."""
+def test_the_python_below_a_script_is_the_rank() -> None:
     script = worker(31, 0, program="bash")
 
     assert [(0, 35)] == members(find_ranks.ranks_of_process(SHELL, tree(script, worker(35, 0, parent=31))))
 
 
-def test_a_launcher_with_numbers_of_its_own() -> None:
-    """As an operator gives them to torchrun: a pod's number in place of a rank's."""
+def test_a_pods_number_in_place_of_a_ranks_is_understood() -> None:
     launcher = worker(30, 0, WORLD_SIZE="1")
     ranks = [worker(31, 0, parent=30), worker(32, 1, parent=30)]
 
     assert [(0, 31), (1, 32)] == members(find_ranks.ranks_of_process(SHELL, tree(launcher, *ranks)))
 
 
-def test_a_number_that_two_processes_have() -> None:
+def test_of_two_processes_with_one_number_that_of_the_own_tree_counts() -> None:
     """That of the own tree counts; of two elsewhere neither does, for one may be left of an earlier job."""
     elsewhere = [worker(41, 0, parent=SHELL), worker(42, 1, parent=SHELL), worker(43, 1, parent=SHELL)]
 
@@ -81,8 +76,9 @@ def test_a_number_that_two_processes_have() -> None:
 @pytest.mark.parametrize(
     ("libraries", "found"), [(("libmpi",), [(1, 31)]), (("libtorch",), [(1, 31)]), ((), [])]
 )
-def test_ranks_of_mpirun(libraries: tuple[str, ...], found: list[tuple[int, int]]) -> None:
-    """Its numbers count where there are none of torchrun, and of programs that may need one another."""
+def test_the_numbers_of_mpirun_count_where_there_are_none_of_torchrun(
+    libraries: tuple[str, ...], found: list[tuple[int, int]]
+) -> None:
     numbers = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_LOCAL_RANK": "1", "PMIX_NAMESPACE": "prterun-7"}
     rank = Seen(31, TORCHRUN, "python3.9", numbers)
 
@@ -90,8 +86,7 @@ def test_ranks_of_mpirun(libraries: tuple[str, ...], found: list[tuple[int, int]
 
 
 @pytest.mark.parametrize("size", ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE"])
-def test_the_world_of_mpirun(size: str) -> None:
-    """Its launcher tells each rank how many there are, most of which may run elsewhere."""
+def test_the_size_of_mpiruns_world_is_read_of_its_ranks(size: str) -> None:
     numbers = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_LOCAL_RANK": "1", size: "4"}
     rank = Seen(31, TORCHRUN, "python3.9", numbers)
 
@@ -100,15 +95,13 @@ def test_the_world_of_mpirun(size: str) -> None:
     assert 4 == member.world_size
 
 
-def test_ranks_by_a_variable_of_their_job() -> None:
-    """As a scheduler gives it to all processes of a job; others are left out."""
+def test_ranks_are_found_by_a_variable_of_their_job() -> None:
     ours, theirs = worker(31, 0, JOB="7"), worker(32, 1, JOB="8")
 
     assert [(0, 31)] == members(find_ranks.ranks_of_variable("JOB", "7", tree(ours, theirs)))
 
 
-def test_a_process_without_ranks() -> None:
-    """Nothing is found, and nothing is guessed."""
+def test_below_a_process_without_ranks_nothing_is_found() -> None:
     assert [] == members(find_ranks.ranks_of_process(SHELL, tree()))
 
 
@@ -128,7 +121,7 @@ def container(*processes: Seen, torch: tuple[int, ...] = ()) -> Tree:
     return Tree({each.pid: each for each in processes}, loaded=lambda pid, _name: pid in torch)
 
 
-def test_every_process_of_a_container() -> None:
+def test_the_ranks_of_a_container_are_torchruns_and_none_that_came_by_exec() -> None:
     """Its ranks are those of torchrun, whatever number the container has; what came by exec is none."""
     torchrun, shell = numbered(1, 1), numbered(90, 1)
     workers = [numbered(pid, rank, 1, LOCAL_RANK=str(rank)) for pid, rank in ((7, 0), (8, 1))]
@@ -138,8 +131,7 @@ def test_every_process_of_a_container() -> None:
     assert ([(0, 7), (1, 8)], 23456) == (members(found), found.port)
 
 
-def test_a_container_that_is_one_rank() -> None:
-    """Without torchrun: the program with torch is, and neither its data loader's workers nor a shell."""
+def test_a_container_without_torchrun_is_one_rank() -> None:
     script, program, loader = numbered(1, 1, command="sh -c ..."), numbered(7, 1, 1), numbered(8, 1, 7)
     found = find_ranks.ranks_of_machine(container(script, program, loader, numbered(90, 1), torch=(7, 8)))
 
@@ -147,26 +139,22 @@ def test_a_container_that_is_one_rank() -> None:
     assert [(0, 2)] == [(each.local_rank, each.world_size) for each in found.members]
 
 
-def test_a_container_whose_program_spawns_others() -> None:
-    """These may be the ranks, and their parent none: nothing is guessed."""
+def test_of_a_program_that_spawns_others_no_rank_is_guessed() -> None:
     spawned = numbered(7, 1, 1, command="python -c ... --multiprocessing-fork")
 
     assert [] == members(find_ranks.ranks_of_machine(container(numbered(1, 1), spawned, torch=(1, 7))))
 
 
-def test_a_container_with_two_programs() -> None:
-    """Neither is taken for the rank."""
+def test_of_two_programs_in_a_container_no_rank_is_guessed() -> None:
     assert [] == members(find_ranks.ranks_of_machine(container(numbered(1, 1), numbered(7, 1), torch=(1, 7))))
 
 
-def test_a_container_with_two_jobs() -> None:
-    """They are told apart."""
+def test_two_jobs_in_a_container_are_told_apart() -> None:
     workers = [numbered(pid, 0, LOCAL_RANK="0", MASTER_PORT=f"{pid}") for pid in (7, 8)]
 
     with pytest.raises(find_ranks.NoRanksError, match="this container has the ranks of 2 jobs"):
         find_ranks.ranks_of_machine(container(*workers))
 
 
-def test_processes_that_nobody_here_has_started() -> None:
-    """The first of a container, and what came by exec."""
+def test_the_first_process_of_a_container_and_what_came_by_exec_have_no_starter() -> None:
     assert [1, 90] == container(numbered(1, 0), numbered(7, 0, 1), numbered(90, 0)).roots()

@@ -14,8 +14,8 @@ import pytest
 from tests.busy import BUSY
 
 from ddplaunch.agent.contract import LastActs
-from ddplaunch.agent.outside import last_acts
-from ddplaunch.agent.system import proc, tcp
+from ddplaunch.agent.outside import look
+from ddplaunch.agent.system import ports, proc
 
 PROGRAM = """
 import ctypes, socket, sys, threading
@@ -59,14 +59,14 @@ class Pair(NamedTuple):
     def acts(self, port: int | None = None) -> list[LastActs]:
         """Of both, in their order; empty where they say nothing."""
         pids = [self.first.pid, self.second.pid]
-        found = last_acts.last_acts(pids, self.port if port is None else port)
+        found = look.last_acts(pids, self.port if port is None else port)
         return [found[pid] for pid in pids if pid in found]
 
     def both(self) -> list[LastActs]:
         """Of both; the sockets and threads that were seen are shown where there are none."""
         acts = self.acts()
         owners = {inode: each.pid for each in self[:2] for inode in proc.socket_inodes(each.pid)}
-        seen = [(owners[each.inode], each) for each in tcp.table() if each.inode in owners]
+        seen = [(owners[each.inode], each) for each in ports.table() if each.inode in owners]
         assert 2 == len(acts), (self, seen, [proc.thread_names(each.pid) for each in self[:2]])
         return acts
 
@@ -106,8 +106,7 @@ def sends(process: subprocess.Popen[str], to: str) -> None:
     _line(process)
 
 
-def test_who_has_sent_last() -> None:
-    """To another rank, and to anybody; the store is none."""
+def test_the_last_message_is_one_to_another_rank_or_to_anybody_but_not_to_the_store() -> None:
     with pair() as ranks:
         sends(ranks.first, "peer")
         time.sleep(0.6)
@@ -120,8 +119,7 @@ def test_who_has_sent_last() -> None:
     assert second.sent == second.spoke
 
 
-def test_when_threads_have_run() -> None:
-    """The main one with its last message; the other has only begun to wait."""
+def test_the_main_thread_ran_last_with_its_last_message() -> None:
     with pair() as ranks:
         deadline = time.monotonic() + BUSY * 5
         while not all(each.ran > 0.5 and each.worked > 0.5 for each in ranks.both()):
@@ -139,12 +137,11 @@ def test_when_threads_have_run() -> None:
 
 
 def test_one_rank_alone_says_nothing() -> None:
-    """As in a pod, where its peers are not seen."""
     with pair() as ranks:
-        assert {} == last_acts.last_acts([ranks.first.pid], ranks.port)
+        assert {} == look.last_acts([ranks.first.pid], ranks.port)
 
 
-def test_what_says_nothing() -> None:
+def test_several_groups_ranks_without_gloo_and_unknown_stores_say_nothing() -> None:
     """Several groups, ranks without Gloo, and a store that is not known."""
     with pair(connections=2) as ranks:
         assert [] == ranks.acts()

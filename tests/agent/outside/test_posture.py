@@ -14,7 +14,7 @@ from typing import Callable
 import pytest
 
 from ddplaunch.agent.contract import Posture
-from ddplaunch.agent.outside import last_acts
+from ddplaunch.agent.outside import look
 
 PROGRAM = """
 import ctypes, sys, threading
@@ -57,10 +57,10 @@ def started(program: str, *words: str) -> Iterator[int]:
             process.kill()
 
 
-def settles(wanted: str, look: Callable[[], str]) -> str:
+def settles(wanted: str, found_now: Callable[[], str]) -> str:
     """What is found, as soon as it is what is wanted: a thread comes to its wait a moment later."""
     until = time.monotonic() + DEADLINE
-    while (found := look()) != wanted and time.monotonic() < until:
+    while (found := found_now()) != wanted and time.monotonic() < until:
         time.sleep(0.05)
     return found
 
@@ -75,14 +75,14 @@ def settles(wanted: str, look: Callable[[], str]) -> str:
     ],
     ids=["one works", "the main thread waits too", "both are idle", "the main thread may receive"],
 )
-def test_gloos_threads(main: str, workers: str, wanted: str) -> None:
-    """One that works waits with a timeout; so does a main thread that sends or receives."""
+def test_a_thread_of_gloo_that_works_is_told_from_one_that_waits(
+    main: str, workers: str, wanted: str
+) -> None:
     with started(PROGRAM, main, workers) as pid:
-        assert wanted == settles(wanted, lambda: last_acts.postures([pid], 0)[pid])
+        assert wanted == settles(wanted, lambda: look.postures([pid], 0)[pid])
 
 
-def test_connections_to_the_store() -> None:
-    """None of a rank that has not come; who talks to another rank may have a store there."""
+def test_a_connection_to_the_store_is_told_from_one_to_another_rank() -> None:
     with (
         closing(socket.create_server(("127.0.0.1", 0))) as store,
         closing(socket.create_server(("127.0.0.1", 0))) as other,
@@ -92,7 +92,7 @@ def test_connections_to_the_store() -> None:
         def found(*ports: int, ranks: Sequence[int] = ()) -> str:
             with started(CONNECTS, *map(str, ports)) as pid:
                 accepted = [other.accept() for each in ports if each == elsewhere]
-                postures = last_acts.postures([pid, *ranks], port)
+                postures = look.postures([pid, *ranks], port)
                 for each, _ in accepted:
                     each.close()
             return postures[pid]
@@ -104,15 +104,13 @@ def test_connections_to_the_store() -> None:
         assert "" == found(elsewhere, ranks=[os.getpid()]), "a server of another rank"
 
 
-def test_where_the_ranks_meet_is_not_known() -> None:
-    """Then no connection says anything."""
+def test_where_the_ranks_meeting_point_is_unknown_no_connection_says_anything() -> None:
     with started(CONNECTS) as pid:
-        assert {} == last_acts.postures([pid], 0)
+        assert {} == look.postures([pid], 0)
 
 
-def test_a_process_that_is_gone() -> None:
-    """Nothing is known of it."""
+def test_of_a_process_that_is_gone_nothing_is_known() -> None:
     with started(CONNECTS) as pid:
         pass
 
-    assert {} == last_acts.postures([pid], 1)
+    assert {} == look.postures([pid], 1)

@@ -51,7 +51,6 @@ def listener(says: bytes) -> Iterator[int]:
     "says", [b"", b"\0", b"\0" + (2**40).to_bytes(8, sys.byteorder), b"HTTP/1.1 400 Bad Request\r\n\r\n"]
 )
 def test_what_is_no_store_is_left_in_time(says: bytes) -> None:
-    """It may be silent, or say anything."""
     with listener(says) as port:
         began = time.monotonic()
         assert {} == debug_server.read_keys("127.0.0.1", port, ["debug_server/rank0"], began + 0.3)
@@ -59,7 +58,6 @@ def test_what_is_no_store_is_left_in_time(says: bytes) -> None:
 
 
 def test_where_nothing_listens_there_is_no_key() -> None:
-    """As when the store's node is gone."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     assert {} == debug_server.read_keys("127.0.0.1", port, ["key"], time.monotonic() + 1)
@@ -67,8 +65,7 @@ def test_where_nothing_listens_there_is_no_key() -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
-def test_the_keys_of_a_real_store() -> None:
-    """One that is not there is not waited for, and none is made."""
+def test_reading_the_keys_of_a_real_store_waits_for_none_and_makes_none() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", STORE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:

@@ -76,8 +76,7 @@ def _server() -> Iterator[Server]:
     server.close()
 
 
-def test_an_address(server: Server) -> None:
-    """Of either family, behind a name that the answer only points to."""
+def test_an_address_of_either_family_is_found_behind_another_name(server: Server) -> None:
     four, six = socket.inet_aton("10.1.0.4"), socket.inet_pton(socket.AF_INET6, "fd00::4")
     server.says = lambda packet: reply(packet, 0, (1, four), (1, socket.inet_aton("10.1.0.9")))
     assert ("found", ["10.1.0.4", "10.1.0.9"]) == server.ask()[:2]
@@ -86,8 +85,7 @@ def test_an_address(server: Server) -> None:
     assert ("found", ["fd00::4"]) == server.ask()[:2]
 
 
-def test_the_name_is_asked_for_as_it_stands(server: Server) -> None:
-    """No suffix of resolv.conf is tried, whatever ndots says."""
+def test_a_name_is_asked_for_without_any_suffix(server: Server) -> None:
     heard: list[bytes] = []
 
     def answer_to(packet: bytes) -> bytes:
@@ -108,15 +106,15 @@ def test_the_name_is_asked_for_as_it_stands(server: Server) -> None:
         (5, "failing", "127.0.0.1 says REFUSED"),
     ],
 )
-def test_why_there_is_none(server: Server, code: int, status: str, said: str) -> None:
-    """Four ways not to know an address, which the libc gives as two."""
+def test_the_server_tells_four_ways_not_to_know_an_address(
+    server: Server, code: int, status: str, said: str
+) -> None:
     server.says = lambda packet: reply(packet, code)
     answer = server.ask()
     assert (status, said) == (answer.status, answer.text)
 
 
-def test_a_server_that_is_silent(server: Server) -> None:
-    """Or is not there; and a lost packet is sent again."""
+def test_a_lost_question_is_sent_again_and_a_silent_server_given_up(server: Server) -> None:
     assert "silent" == server.ask(seconds=0.3).status
     server.says = lambda packet: b"\0\0" + b"x" * 20  # somebody else's
     assert "silent" == server.ask(seconds=0.3).status
@@ -132,15 +130,13 @@ def test_a_server_that_is_silent(server: Server) -> None:
 
 
 @pytest.mark.parametrize("cut", range(12, 60, 5))
-def test_an_answer_that_is_cut_off(server: Server, cut: int) -> None:
-    """Is no reason to fail."""
+def test_an_answer_that_is_cut_off_is_no_reason_to_fail(server: Server, cut: int) -> None:
     whole = (1, socket.inet_aton("10.1.0.4"))
     server.says = lambda packet: reply(packet, 0, whole)[:cut]
     assert server.ask(seconds=0.5).status in ("no address", "found")
 
 
-def test_servers(tmp_path: Path) -> None:
-    """In the order of the file."""
+def test_the_servers_are_asked_in_the_order_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "resolv.conf"
     path.write_text("search x\nnameserver 10.96.0.10\nnameserver fd00::a\noptions ndots:5\n")
     assert ["10.96.0.10", "fd00::a"] == dns.servers(str(path))
@@ -155,10 +151,9 @@ def test_servers(tmp_path: Path) -> None:
         (1, 3, Status.UNKNOWN, ""),
     ],
 )
-def test_a_pod_without_a_record(
+def test_of_pods_without_a_record_node_0_alone_is_missed(
     server: Server, monkeypatch: pytest.MonkeyPatch, node: int, code: int, status: str, verdict: str
 ) -> None:
-    """Only node 0's name is needed by anybody."""
     server.says = lambda packet: reply(packet, code)
     real = partial(dns.ask, server="127.0.0.1", port=server.port)
     monkeypatch.setattr(dns, "ask", real)
@@ -168,7 +163,6 @@ def test_a_pod_without_a_record(
     assert (status, verdict) == (result.status, result.code)
 
 
-def test_nodes_that_are_no_pods() -> None:
-    """Names of machines are nobody's Service's."""
+def test_names_of_machines_are_no_names_of_pods() -> None:
     result = network.check_service(Context(make_plan(names=["n1", "n2"]), "", 0, 0, b"k"))
     assert (Status.PASS, "no Service names the nodes") == (result.status, result.observed)

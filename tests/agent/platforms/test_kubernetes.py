@@ -31,7 +31,7 @@ from ddplaunch.agent.hub.notify import Notifier
 from ddplaunch.agent.platforms import kubernetes
 
 PLAN = JobPlan("digits", 2, 4, [], ["train.py"], platform="kubernetes", notify=[NotifyPlan(events=True)])
-HANG = Verdict("rank-missing", "rank 3 is not in all_reduce", "run", nodes=[0], ranks=[3])
+HANG = Verdict.of("rank-missing", "rank 3 is not in all_reduce", "run", nodes=[0], ranks=[3])
 POD = {
     Env.NAMESPACE: "lab",
     Env.NAMES: "digits-{node}.digits.$(DDPLAUNCH_NAMESPACE).svc.{domain}",
@@ -47,7 +47,6 @@ def made(occasion: str, *verdicts: Verdict, exit_code: int | None = None) -> dic
 
 
 def test_an_event_names_the_job_and_says_the_sentence() -> None:
-    """In the form of the API, by the variables that the hub's container has."""
     event = kubernetes.event(made(Occasion.NOTICE, HANG), POD)
 
     assert event.pop("reportingInstance")
@@ -73,7 +72,6 @@ def test_an_event_names_the_job_and_says_the_sentence() -> None:
 
 
 def test_an_event_of_a_jobset_is_about_the_job_in_it() -> None:
-    """It has the pods, and a name of its own."""
     names = POD[Env.NAMES].replace("digits-{", "digits-node-0-{")
     event = kubernetes.event(made(Occasion.NOTICE, HANG), {**POD, Env.NAMES: names})
 
@@ -92,15 +90,13 @@ def test_an_event_of_a_jobset_is_about_the_job_in_it() -> None:
 def test_only_what_is_wrong_is_a_warning(
     occasion: str, exit_code: int | None, reason: str, kind: str
 ) -> None:
-    """Dashboards of clusters count warnings."""
     event = kubernetes.event(made(occasion, exit_code=exit_code), POD)
 
     assert (reason, kind) == (event["reason"], event["type"])
 
 
-def test_a_long_sentence_is_cut_and_a_strange_one_escaped() -> None:
-    """The API server refuses more than 1024 bytes."""
-    long = made(Occasion.NOTICE, Verdict("rank-failed", "é\x1b[2J" + "é" * 900, "run"))
+def test_an_event_is_cut_to_1024_bytes_and_escaped() -> None:
+    long = made(Occasion.NOTICE, Verdict.of("rank-failed", "é\x1b[2J" + "é" * 900, "run"))
 
     note = kubernetes.event(long, POD)["note"]
     assert 990 < len(note.encode()) <= 1000
@@ -108,8 +104,7 @@ def test_a_long_sentence_is_cut_and_a_strange_one_escaped() -> None:
 
 
 @pytest.mark.parametrize("answer", [b"", b"oops", b"[]", b"7", b"null", b"{}", b"\xff"])
-def test_an_answer_without_a_sentence_adds_none(answer: bytes) -> None:
-    """Whatever stands between hub and API server may answer in its place."""
+def test_an_answer_of_the_api_server_without_a_sentence_adds_none(answer: bytes) -> None:
     assert "" == kubernetes._answer_words(answer)
 
 
@@ -191,10 +186,9 @@ def _tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], No
         ),
     ],
 )
-def test_events_are_posted_with_the_token_of_the_pod(
+def test_events_are_posted_with_the_token_of_the_pod_and_past_any_proxy(
     status: int, log: str, account: Path, tell: Callable[[int], None], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """To the server whose certificate the account has, past any proxy; a missing right is one line."""
     api = Api(account, status)
     with api as port:
         tell(port)
@@ -207,7 +201,6 @@ def test_events_are_posted_with_the_token_of_the_pod(
 def test_a_server_with_another_certificate_gets_no_token(
     account: Path, tell: Callable[[int], None], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The connection ends before anything is sent."""
     (tmp_path / "other").mkdir()
     Api(account, 201).server.server_close()
     api = Api(tmp_path / "other", 201)
@@ -218,10 +211,9 @@ def test_a_server_with_another_certificate_gets_no_token(
     assert "the API server does not answer: CERTIFICATE_VERIFY_FAILED" in capfd.readouterr().out
 
 
-def test_a_pod_without_a_token_says_so(
+def test_a_pod_without_a_token_says_so_once_and_goes_on(
     account: Path, tell: Callable[[int], None], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Once, and the job goes on."""
     (account / "token").unlink()
     tell(9)
 
@@ -261,21 +253,18 @@ def gone(work: Path, mounts: str, since: float = 0.0) -> str:
 
 
 @pytest.mark.parametrize("mounts", [ROOT, ROOT + EMPTY.format("/tmp")])
-def test_files_that_go_are_counted_and_the_newest_is_named(work: Path, mounts: str) -> None:
-    """In the image's own file system, and in an emptyDir."""
+def test_new_files_in_image_and_emptydir_are_counted_and_the_newest_named(work: Path, mounts: str) -> None:
     said = gone(work, mounts)
 
     assert said.startswith(f"2 files, 2 KiB, newest ckpt/last.pt, written in {work}, will be"), said
 
 
-def test_nothing_is_said_of_a_volume_that_stays(work: Path) -> None:
-    """It is where checkpoints belong."""
+def test_nothing_is_said_of_files_in_a_volume_that_stays(work: Path) -> None:
     assert gone(work, ROOT + CLAIM.format(work)) == ""
     assert gone(work, ROOT + EMPTY.format(work.parent) + CLAIM.format(work)) == ""
 
 
-def test_nothing_is_said_where_nothing_was_written_since(work: Path) -> None:
-    """The image's own files are older than the ranks."""
+def test_nothing_is_said_of_files_that_are_older_than_the_ranks(work: Path) -> None:
     assert gone(work, ROOT, time.time() + 60) == ""
 
 

@@ -24,16 +24,14 @@ def _resolv(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_a_pattern_names_every_node(resolv: str) -> None:
-    """The numbers are those of the plan, the domain is the cluster's."""
+def test_a_pattern_names_every_node_in_the_clusters_domain(resolv: str) -> None:
     assert [
         "run-0.run.team.svc.cluster.local",
         "run-1.run.team.svc.cluster.local",
     ] == places.names(make_plan(), {Env.NAMES: PATTERN}, resolv)
 
 
-def test_the_names_of_the_plan_come_first(resolv: str) -> None:
-    """A local job is not renamed by a variable that happens to be there."""
+def test_the_names_of_the_plan_come_before_those_of_a_variable(resolv: str) -> None:
     assert ["a", "b"] == places.names(make_plan(names=["a", "b"]), {Env.NAMES: PATTERN}, resolv)
 
 
@@ -47,15 +45,15 @@ def test_the_names_of_the_plan_come_first(resolv: str) -> None:
         ("", ""),
     ],
 )
-def test_the_clusters_domain(tmp_path: Path, text: str, domain: str) -> None:
-    """It stands behind `svc.`, wherever in the list that is."""
+def test_the_clusters_domain_stands_behind_svc_anywhere_in_the_list(
+    tmp_path: Path, text: str, domain: str
+) -> None:
     path = tmp_path / "resolv.conf"
     path.write_text(text)
     assert domain == places.domain(str(path))
 
 
-def test_a_pod_without_the_clusters_name_server(tmp_path: Path) -> None:
-    """What is missing, and which keys of the job file mend it."""
+def test_a_pod_without_the_clusters_name_server_is_told_the_keys_that_mend_it(tmp_path: Path) -> None:
     path = tmp_path / "resolv.conf"
     path.write_text("nameserver 10.0.0.1\n")
     with pytest.raises(places.UnplacedError) as raised:
@@ -67,8 +65,7 @@ def test_a_pod_without_the_clusters_name_server(tmp_path: Path) -> None:
     assert "`kubernetes.cluster_domain`" in raised.value.hint
 
 
-def test_a_port_that_every_node_works_out(resolv: str) -> None:
-    """Port 0 is the same for all nodes of an attempt, and another for the next; never an ephemeral one."""
+def test_all_nodes_of_an_attempt_work_out_one_port_and_never_an_ephemeral_one(resolv: str) -> None:
     environment = {Env.HUB: "run-0.run.team.svc.{domain}:0"}
     ports = [
         places.hub(make_plan(), attempt, key, environment, resolv)[0].port
@@ -80,8 +77,7 @@ def test_a_port_that_every_node_works_out(resolv: str) -> None:
     assert all(10000 <= port < 32768 for port in ports)
 
 
-def test_a_hub_that_is_nowhere(resolv: str) -> None:
-    """Neither an empty variable nor a name without a port is an address."""
+def test_neither_an_empty_variable_nor_a_name_without_a_port_is_a_hub(resolv: str) -> None:
     for value in ("", "run-0"):
         with pytest.raises(places.UnplacedError, match="wanted host:port of the hub"):
             places.hub(make_plan(), 0, b"k", {Env.HUB: value}, resolv)

@@ -55,8 +55,7 @@ def _trial(tmp_path: Path) -> Iterator[Overhearing]:
     trial.record.close()
 
 
-def test_a_gate_that_never_was(trial: Overhearing) -> None:
-    """Slurm's words for it are the verdict's, after a moment for others to come."""
+def test_slurms_words_for_a_gate_that_never_was_are_the_verdicts(trial: Overhearing) -> None:
     trial.comes(0)
     trial.comes(1)
     trial.ended(2)
@@ -70,8 +69,7 @@ def test_a_gate_that_never_was(trial: Overhearing) -> None:
     )
 
 
-def test_several_gates_that_never_were(trial: Overhearing) -> None:
-    """Each is at fault itself, and not node 0 whom they would have called."""
+def test_each_of_several_gates_that_never_were_is_at_fault_itself(trial: Overhearing) -> None:
     trial.comes(0)
     trial.ended(1, 2)
 
@@ -79,16 +77,14 @@ def test_several_gates_that_never_were(trial: Overhearing) -> None:
     assert ("node-missing", [1, 2]) == (verdict.code, verdict.nodes)
 
 
-def test_all_gates_that_never_were(trial: Overhearing) -> None:
-    """Then it is no node's fault."""
+def test_gates_of_which_none_ever_was_are_no_nodes_fault(trial: Overhearing) -> None:
     trial.ended(0, 1, 2)
 
     (verdict,) = trial.told(5.0)
     assert ("launch-failed", [0, 1, 2]) == (verdict.code, verdict.nodes)
 
 
-def test_a_gate_that_ends_after_it_has_come(trial: Overhearing) -> None:
-    """It was lost first, and is said to have been here."""
+def test_a_gate_that_ends_after_it_has_come_is_said_to_have_been_there(trial: Overhearing) -> None:
     for node in range(3):
         trial.comes(node)
     trial.record.check_ins.pop(2)
@@ -101,11 +97,10 @@ def test_a_gate_that_ends_after_it_has_come(trial: Overhearing) -> None:
     assert "came to the gate, and ended before it was through" in verdict.sentence
 
 
-def test_a_gate_that_has_said_itself_why_it_ends(trial: Overhearing) -> None:
-    """Its own verdict stands, and nobody waits longer for it."""
+def test_the_verdict_of_a_gate_that_said_why_it_ends_stands(trial: Overhearing) -> None:
     trial.comes(0)
     trial.comes(1)
-    own = Verdict("port-filtered", "node 2 (n3) -> the hub: in vain", "gate", nodes=[2])
+    own = Verdict.of("port-filtered", "node 2 (n3) -> the hub: in vain", "gate", nodes=[2])
     trial.write(f"2: {report_line(UnreachedReport(2, 5.0, own))}\n")
     assert [] == trial.told(5.0)
     trial.ended(2)
@@ -113,8 +108,7 @@ def test_a_gate_that_has_said_itself_why_it_ends(trial: Overhearing) -> None:
     assert [("port-filtered", [2])] == [(each.code, each.nodes) for each in trial.told(3.0)]
 
 
-def test_a_gate_that_is_here_has_not_ended(trial: Overhearing) -> None:
-    """Whatever is told of tasks: one who speaks is here."""
+def test_a_gate_that_speaks_has_not_ended(trial: Overhearing) -> None:
     trial.comes(0)
     trial.comes(2)
     trial.ended(2)
@@ -136,7 +130,7 @@ def heard(*lines: str) -> list[Ended]:
 
 
 @pytest.mark.parametrize("label", ["", "1: "])
-def test_a_prolog_that_fails(label: str) -> None:
+def test_the_words_of_a_prolog_that_fails_are_found(label: str) -> None:
     """The node's daemon says why, before or after its task's end, with a label or without."""
     end = "srun: error: n2: task 1: Exited with exit code 1"
     why = f"{label}slurmstepd-n2: error: TaskProlog failed status=1"
@@ -145,8 +139,7 @@ def test_a_prolog_that_fails(label: str) -> None:
     assert wanted == heard(end, why) == heard(why, end)
 
 
-def test_tasks_of_several_nodes_in_one_line() -> None:
-    """srun puts them together; what each has said is known by its label."""
+def test_what_each_of_several_nodes_said_is_known_by_its_label() -> None:
     found = heard(
         "1: tar: Unexpected EOF in archive",
         "0: gate passed",
@@ -160,8 +153,7 @@ def test_tasks_of_several_nodes_in_one_line() -> None:
     ] == found
 
 
-def test_words_without_a_label_are_the_only_dead_ones_own() -> None:
-    """Where several have ended, nobody knows whose they are."""
+def test_words_without_a_label_are_nobodys_where_several_have_ended() -> None:
     words = "python3: can't open file '/tmp/ddplaunch-7/agent.pyz'"
     first = "srun: error: n1: task 0: Exited with exit code 2"
 
@@ -177,7 +169,7 @@ def test_colours_are_no_words() -> None:
     assert [["ERROR  : not allowed", "error: container: exit code 1"]] == [each.last_lines for each in found]
 
 
-def test_a_task_that_slurm_could_not_launch() -> None:
+def test_tasks_beside_one_that_slurm_could_not_launch_are_victims() -> None:
     """It takes the whole step with it, whose other tasks are victims."""
     found = heard(
         "srun: error: Task launch for StepId=7.1 failed on node n2: Communication connection failure",
@@ -201,13 +193,11 @@ def test_a_task_that_slurm_could_not_launch() -> None:
         "a rank prints: task 1: Exited with exit code 1",
     ],
 )
-def test_what_is_no_end_of_a_task_of_ours(line: str) -> None:
-    """Told to stop, of another job, or said by a rank."""
+def test_a_stop_another_job_and_a_ranks_own_words_are_no_end_of_a_gate(line: str) -> None:
     assert [] == heard(line)
 
 
 def test_what_the_batch_script_notes_is_nobodys_word() -> None:
-    """With a label, at the gate, and without."""
     first = "srun: error: n1: task 0: Exited with exit code 2"
     words = ["0: no Python", "0: ddplaunch-node 0: end", "ddplaunch-node 0: e30K"]
 
@@ -235,7 +225,9 @@ CONTAINED = "ddplaunch-node container"
         ([], "1", "Exited with exit code 1"),
     ],
 )
-def test_a_container_of_slurms_own_that_does_not_start(lines: list[str], how: str, told: str) -> None:
+def test_the_runtimes_last_words_are_why_a_container_does_not_start(
+    lines: list[str], how: str, told: str
+) -> None:
     """What was said last is the runtime's; the same words outside of a container mean nothing of the kind."""
     end = f"srun: error: n2: task 1: Exited with exit code {how}"
     ((*_, last),) = [each.last_lines for each in heard(CONTAINED, *lines, end)]
@@ -257,14 +249,16 @@ def test_a_container_of_slurms_own_that_does_not_start(lines: list[str], how: st
         ("1: gate", "Out Of Memory", ["gate"]),
     ],
 )
-def test_another_end_in_a_container_of_slurms_own(line: str, how: str, said: list[str]) -> None:
+def test_a_task_that_got_as_far_as_its_own_words_is_no_fault_of_its_container(
+    line: str, how: str, said: list[str]
+) -> None:
     """Its own words stand, once the task has got as far as these, and so do Slurm's."""
     (found,) = heard(CONTAINED, line, f"srun: error: n2: task 1: {how}")
 
     assert said == found.last_lines
 
 
-def test_a_bundle_that_is_not_there() -> None:
+def test_a_bundle_of_a_container_that_is_not_there_is_named() -> None:
     """Slurm then cannot launch the task at all."""
     line = "srun: error: Task launch for StepId=7.1 failed on node n2: No such file or directory"
     (found,) = heard(CONTAINED, line)

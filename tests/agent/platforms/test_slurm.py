@@ -23,10 +23,9 @@ from ddplaunch.agent.platforms.slurm import ended_by, expand_nodes, notice_comme
         ("slurm_load_jobs error: Invalid job id specified", ""),
     ],
 )
-def test_the_state_of_a_job_says_who_ends_it(
+def test_the_state_of_a_job_says_who_ends_it_unless_it_runs(
     shown: str, who: str, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A signal of `scancel --signal` ends a running one: nobody is named then."""
     folder = tmp_path_factory.mktemp("bin")
     (folder / "scontrol").write_text(f"#!/bin/sh\necho 'JobId=7 JobName=a {shown}'\n")
     (folder / "scontrol").chmod(0o755)
@@ -37,7 +36,7 @@ def test_the_state_of_a_job_says_who_ends_it(
 
 
 PLAN = JobPlan("digits", 2, 4, [], ["train.py"], platform="slurm")
-HANG = Verdict("rank-missing", "rank 3 is not in all_reduce", "run", nodes=[0], ranks=[3])
+HANG = Verdict.of("rank-missing", "rank 3 is not in all_reduce", "run", nodes=[0], ranks=[3])
 
 
 def made(occasion: str, *verdicts: Verdict) -> dict[str, Any]:
@@ -45,17 +44,15 @@ def made(occasion: str, *verdicts: Verdict) -> dict[str, Any]:
     return notify.compose(occasion, PLAN, 0, "slurm://7", verdicts, None, 86400.5)
 
 
-def test_a_comment_says_what_holds_now() -> None:
-    """The notice, or that it does not hold any more."""
+def test_a_comment_says_the_notice_until_it_does_not_hold_any_more() -> None:
     assert "ddplaunch: notice: rank-missing: rank 3 is not in all_reduce" == notice_comment(
         made(Occasion.NOTICE, HANG)
     )
     assert "ddplaunch: the notice is withdrawn" == notice_comment(made(Occasion.WITHDRAWN))
 
 
-def test_a_long_sentence_is_cut_and_a_strange_one_escaped() -> None:
-    """squeue prints a comment as it is."""
-    long = notice_comment(made(Occasion.NOTICE, Verdict("rank-failed", "é\x1b[2J" + "é" * 900, "run")))
+def test_a_comment_is_cut_and_escaped() -> None:
+    long = notice_comment(made(Occasion.NOTICE, Verdict.of("rank-failed", "é\x1b[2J" + "é" * 900, "run")))
 
     assert 200 == len(long)
     assert long.startswith("ddplaunch: notice: rank-failed: é\\x1b[2J")
@@ -73,13 +70,11 @@ def test_a_long_sentence_is_cut_and_a_strange_one_escaped() -> None:
         ("n[1-2].example.org", ["n1.example.org", "n2.example.org"]),
     ],
 )
-def test_a_list_is_expanded_in_its_order(text: str, names: list[str]) -> None:
-    """Ranges, lists, leading zeros, several brackets, what stands behind them."""
+def test_a_list_of_nodes_is_expanded_in_its_order(text: str, names: list[str]) -> None:
     assert names == expand_nodes(text)
 
 
 @pytest.mark.parametrize("text", ["n[1-", "n]1[", "n[3-1]", "n[a-b]", "n[0-999999999]", "n1,,n2"])
-def test_what_is_no_list_is_refused(text: str) -> None:
-    """Nothing is guessed from a damaged list, and none fills the memory."""
+def test_a_damaged_list_of_nodes_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         expand_nodes(text)

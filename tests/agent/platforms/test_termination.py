@@ -13,11 +13,10 @@ from ddplaunch.agent.platforms import termination
 
 def verdict(code: str, facts: int = 0, length: int = 40) -> Verdict:
     """One with so many long facts."""
-    return Verdict(code, "s" * length, "run", [3], [7], [1, 2], facts=["f" * 200] * facts, hint="h" * 100)
+    return Verdict.of(code, "s" * length, "run", [3], [7], [1, 2], facts=["f" * 200] * facts, hint="h" * 100)
 
 
-def test_what_fits_is_told_as_it_is() -> None:
-    """The words of the contract: verdicts and exit code."""
+def test_verdicts_and_exit_code_that_fit_are_told_as_they_are() -> None:
     said = json.loads(termination.text(20, [verdict("port-filtered", 1)]))
 
     assert 20 == said["exit_code"]
@@ -28,9 +27,12 @@ def test_what_fits_is_told_as_it_is() -> None:
 @pytest.mark.parametrize("facts", [0, 1, 10, 300])
 @pytest.mark.parametrize("count", [1, 2, 40])
 @pytest.mark.parametrize("letter", ["s", "ü", "\n", '"'])
-def test_it_is_never_cut_in_the_middle(facts: int, count: int, letter: str) -> None:
-    """Valid JSON of at most 4096 bytes, and the culprits of the first verdict are still in it."""
-    long = Verdict("a", letter * 3000, "run", list(range(2000)), [7], list(range(4000)), hint=letter * 3000)
+def test_a_termination_message_of_many_verdicts_is_valid_json_with_the_first_culprits(
+    facts: int, count: int, letter: str
+) -> None:
+    long = Verdict.of(
+        "a", letter * 3000, "run", list(range(2000)), [7], list(range(4000)), hint=letter * 3000
+    )
     text = termination.text(50, [verdict("collective-mismatch", facts)] * count + [long])
 
     assert len(text.encode()) <= termination.LIMIT
@@ -40,16 +42,17 @@ def test_it_is_never_cut_in_the_middle(facts: int, count: int, letter: str) -> N
 
 
 @pytest.mark.parametrize("letter", ["s", "ü", "\n"])
-def test_one_verdict_of_any_size_is_told(letter: str) -> None:
-    """Its code is there, whatever else has to go."""
-    huge = Verdict("unknown", letter * 9000, "run", list(range(5000)), list(range(9000)), hint=letter * 9000)
+def test_of_a_verdict_of_any_size_the_code_is_told(letter: str) -> None:
+    huge = Verdict.of(
+        "unknown", letter * 9000, "run", list(range(5000)), list(range(9000)), hint=letter * 9000
+    )
     text = termination.text(50, [huge])
 
     assert len(text.encode()) <= termination.LIMIT
     assert ["unknown"] == [each["code"] for each in json.loads(text)["verdicts"]]
 
 
-def test_the_file_is_written_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_termination_file_is_written_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is mounted by itself: another file in its place would not be read. What was there before is gone."""
     path = tmp_path / "termination-log"
     path.write_text("x" * 9000)
@@ -61,7 +64,6 @@ def test_the_file_is_written_in_place(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_outside_of_a_container_nothing_is_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """And a file that cannot be written is no reason to fail."""
     monkeypatch.delenv(Env.TERMINATION, raising=False)
     termination.write(0, [])
     monkeypatch.setenv(Env.TERMINATION, str(tmp_path / "no" / "folder"))
@@ -98,7 +100,6 @@ def test_the_pod_that_ends_the_job_does_not_take_the_logs_of_others_with_it(
 def test_of_an_elastic_job_node_zero_alone_fails_the_job(
     monkeypatch: pytest.MonkeyPatch, least: int | None, node: int, in_pod: bool, code: int
 ) -> None:
-    """In pods, where one that fails would end those that go on without it."""
     monkeypatch.setenv(Env.TERMINATION, "/dev/termination-log" if in_pod else "")
     plan = JobPlan("job", 3, 1, [], ["train.py"], min_nodes=least)
 

@@ -50,7 +50,6 @@ def _sleeper() -> Iterator[Sleeper]:
 
 
 def test_the_epilog_ends_processes_of_its_job_alone(agent: list[str], sleeper: Sleeper) -> None:
-    """Not those of a job whose number begins alike, nor those of none."""
     own, other, none = sleeper(JOB), sleeper(f"{JOB}0"), sleeper("")
 
     done = call(agent, "epilog", SLURM_JOB_ID=JOB, SLURM_JOB_UID=str(os.getuid()))
@@ -60,7 +59,7 @@ def test_the_epilog_ends_processes_of_its_job_alone(agent: list[str], sleeper: S
     assert [-signal.SIGKILL, None, None] == [own.wait(BUSY * 5), other.poll(), none.poll()]
 
 
-def test_a_process_cannot_write_lines_of_its_own(agent: list[str]) -> None:
+def test_a_process_cannot_write_lines_of_its_own_into_the_hooks_log(agent: list[str]) -> None:
     """What it calls itself stays in the line that speaks of it, and that line ends."""
     forged = "x\nremoved /etc\x1b[2J" + 1000 * "y"
     process = subprocess.Popen([forged, "60"], executable="/bin/sleep", env={"SLURM_JOB_ID": JOB})
@@ -88,8 +87,7 @@ def test_a_pid_that_is_another_process_by_now_is_left_alone(sleeper: Sleeper) ->
 
 
 @pytest.mark.parametrize("kind", ["epilog", "prolog"])
-def test_an_escaped_line_stays_escaped(tmp_path: Path, kind: str) -> None:
-    """In the log of slurmd, where the hook's shell hands it on."""
+def test_an_escaped_line_stays_escaped_in_the_log_of_slurmd(tmp_path: Path, kind: str) -> None:
     hook = tmp_path / f"{kind}.d" / "ddplaunch"
     hook.parent.mkdir()
     shutil.copy(ROOT / "slurm" / f"{kind}.d" / "ddplaunch", hook)
@@ -101,14 +99,12 @@ def test_an_escaped_line_stays_escaped(tmp_path: Path, kind: str) -> None:
 
 
 def test_the_prolog_lets_a_sound_machine_pass(agent: list[str]) -> None:
-    """It says nothing, and nothing is wrong with the machine that runs the tests."""
     done = call(agent, "prolog", SLURM_JOB_ID=JOB)
 
     assert (0, "", "") == (done.returncode, done.stdout, done.stderr)
 
 
-def test_the_prologue_refuses_outside_of_a_job(agent: list[str]) -> None:
-    """What it prints for the shell is empty."""
+def test_outside_of_a_job_the_prologue_prints_nothing_for_the_shell(agent: list[str]) -> None:
     done = call(agent, "prologue", PATH=os.defpath)
 
     assert (30, "") == (done.returncode, done.stdout)

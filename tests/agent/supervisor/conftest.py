@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import socket
@@ -215,11 +214,6 @@ def _node(agent: list[str], tmp_path: Path) -> Iterator[Node]:
     node = Node(agent, tmp_path)
     yield node
     node.close()
-
-
-def read_json(path: Path) -> Any:
-    """What a JSON file holds."""
-    return json.loads(path.read_text())
 
 
 @pytest.fixture(name="clock")

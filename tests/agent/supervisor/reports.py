@@ -30,7 +30,7 @@ def stand():
     time.sleep(300)
 stand()
 """
-VERDICT = Verdict(
+VERDICT = Verdict.of(
     "rank-failed", "rank 1 raised ValueError: no batch", "run", [0], [1], [0], 1.0, [], "Mend it."
 )
 

@@ -11,8 +11,7 @@ from tests.agent.supervisor.reports import WAITS, end, evidence, names
 from ddplaunch.agent.contract import NodeEvidence, codec
 
 
-def test_a_launch_command_that_is_not_there(node: Node, hub: Hub) -> None:
-    """What is missing, what to do, and an exit code that says: do not retry."""
+def test_a_launch_command_that_is_not_there_ends_the_node_as_misconfigured(node: Node, hub: Hub) -> None:
     node.start(["no-such-torchrun", "train.py"], hub)
 
     assert node.exit_code() == 30
@@ -21,8 +20,7 @@ def test_a_launch_command_that_is_not_there(node: Node, hub: Hub) -> None:
     assert hub.wait_for("finished")["exit_code"] == 30
 
 
-def test_a_missing_secret(node: Node, hub: Hub) -> None:
-    """Named, and never its value; the hub hears why nothing was launched, and need not guess."""
+def test_a_missing_secret_is_named_and_told_to_the_hub(node: Node, hub: Hub) -> None:
     node.start([sys.executable, "-c", "pass"], hub, secrets={"TOKEN": {"env": "NOT_SET"}})
 
     assert node.exit_code() == 30
@@ -31,7 +29,6 @@ def test_a_missing_secret(node: Node, hub: Hub) -> None:
 
 
 def test_a_usage_error_of_the_launcher_is_shown(node: Node) -> None:
-    """Before any worker runs, what the launch command says is all there is."""
     node.start(["sh", "-c", "echo 'usage: torchrun [-h]' >&2; exit 2"], ranks=1)
 
     assert node.exit_code() == 40
@@ -39,7 +36,6 @@ def test_a_usage_error_of_the_launcher_is_shown(node: Node) -> None:
 
 
 def test_a_launcher_that_fails_by_itself_has_the_last_word(node: Node) -> None:
-    """All ranks are well and the launcher fails: its own words are shown after all."""
     launcher = (
         "import subprocess, sys, os\n"
         "env = {**os.environ, 'RANK': '0', 'LOCAL_RANK': '0'}\n"
@@ -54,7 +50,6 @@ def test_a_launcher_that_fails_by_itself_has_the_last_word(node: Node) -> None:
 
 
 def test_a_plain_program_is_rank_0(node: Node, hub: Hub) -> None:
-    """`ddplaunch run -- python train.py`: no launcher, no RANK; stack and exception are its own."""
     program = node.folder / "train.py"
     program.write_text("import time\nprint('up', flush=True)\ntime.sleep(4)\nraise ValueError('no batch')\n")
     node.start([sys.executable, str(program)], hub)
@@ -70,8 +65,7 @@ def test_a_plain_program_is_rank_0(node: Node, hub: Hub) -> None:
     assert "[0/0] ValueError: no batch" in node.output
 
 
-def test_a_launcher_inside_of_a_shell_script(node: Node, hub: Hub) -> None:
-    """Programs that come before are no ranks; the workers below the script are."""
+def test_the_workers_below_a_shell_script_are_ranks_and_nothing_before_them(node: Node, hub: Hub) -> None:
     (node.folder / "program.py").write_text(WAITS)
     script = (
         f"{sys.executable} -c 'print(29511)' && "
@@ -87,8 +81,7 @@ def test_a_launcher_inside_of_a_shell_script(node: Node, hub: Hub) -> None:
     assert "[0/1] rank 1 stands" in node.output
 
 
-def test_a_worker_inside_of_a_shell_script(node: Node, hub: Hub) -> None:
-    """The rank is the script, which the launcher knows; the stack is of the Python inside."""
+def test_a_worker_that_is_a_shell_script_is_the_rank_with_the_stack_inside(node: Node, hub: Hub) -> None:
     (node.folder / "program.py").write_text(WAITS)
     worker = f"{sys.executable} program.py; exit $?"
     node.start(["bash", "-c", f"RANK=0 LOCAL_RANK=0 bash -c '{worker}' > log 2>&1; exit $?"], hub)
@@ -100,8 +93,7 @@ def test_a_worker_inside_of_a_shell_script(node: Node, hub: Hub) -> None:
     assert os.path.realpath(f"/proc/{rank.pid}/exe").endswith("bash")
 
 
-def test_the_source_is_where_the_job_starts(node: Node) -> None:
-    """The job's own files, unpacked, are the working folder."""
+def test_the_unpacked_source_is_where_the_job_starts(node: Node) -> None:
     import tarfile
 
     (node.folder / "train.py").write_text("import os; print(os.getcwd(), os.environ['DDPLAUNCH_SOURCE'])")
@@ -116,7 +108,6 @@ def test_the_source_is_where_the_job_starts(node: Node) -> None:
 
 
 def test_secrets_and_key_stay_out_of_what_is_written(node: Node, hub: Hub) -> None:
-    """Neither the log nor the evidence holds what was secret."""
     node.launch(WAITS, 1, hub, secrets={"TOKEN": {"env": "MINE"}}, env={"MINE": "very-hidden"})
     wait_for(lambda: "stands" in node.output)
     hub.send("collect", {"id": 1, "why": "asked", "deadline": 3.0})

@@ -44,7 +44,6 @@ raise ValueError("no peer")
 
 
 def test_a_rank_that_raises_is_told_with_the_others_stacks(node: Node, hub: Hub) -> None:
-    """Before the launcher ends the others over it, their stacks are safe; who was sent away is told apart."""
     hub.judge = lambda kind, body: hub.send("end", end()) if kind == "finished" else None
     node.launch(RAISES, 2, hub)
 
@@ -74,8 +73,9 @@ def test_a_rank_that_raises_is_told_with_the_others_stacks(node: Node, hub: Hub)
     ("words", "code", "number"),
     [("os.kill(os.getpid(), 9)", None, 9), ("os._exit(7)", 7, None), ("os.abort()", None, 6)],
 )
-def test_a_sudden_death(node: Node, hub: Hub, words: str, code: int | None, number: int | None) -> None:
-    """Killed or gone without a word: how it ended is read from the kernel, and the other's stack is safe."""
+def test_how_a_rank_died_suddenly_is_read_from_the_kernel(
+    node: Node, hub: Hub, words: str, code: int | None, number: int | None
+) -> None:
     hub.judge = lambda kind, body: hub.send("end", end()) if kind == "finished" else None
     node.launch(RAISES.replace('raise ValueError("no batch")', words), 2, hub)
 
@@ -101,7 +101,6 @@ def test_what_a_rank_raises_while_others_are_looked_at_is_in_the_evidence(node: 
 
 
 def test_a_rank_that_ends_early_is_told_while_the_other_goes_on(node: Node, hub: Hub) -> None:
-    """Exit code 0 while another still works: nobody is stopped over it."""
     node.launch(RAISES.replace('raise ValueError("no batch")', "raise SystemExit(0)"), 2, hub)
     death = codec.load(RankEvidence, hub.wait_for("death")["rank"])
     hub.send("collect", {"id": 1, "why": "asked", "deadline": 3.0})
@@ -133,7 +132,6 @@ def test_a_rank_that_is_about_to_end_is_let_end(node: Node, hub: Hub) -> None:
 
 
 def test_a_rank_that_takes_long_to_end_is_ended_by_its_launcher_as_without_us(node: Node, hub: Hub) -> None:
-    """The launcher is held for a second at most, and then does what it does."""
     hub.judge = lambda kind, body: hub.send("end", end()) if kind == "finished" else None
     node.launch(LINGERS.replace("{seconds}", "30"), 2, hub)
 
@@ -143,8 +141,7 @@ def test_a_rank_that_takes_long_to_end_is_ended_by_its_launcher_as_without_us(no
     assert (True, True) == (found.signal in (signal.SIGTERM, None), found.by_us)
 
 
-def test_without_the_hook_the_log_tells(node: Node, hub: Hub) -> None:
-    """Isolated interpreters: found by their environment, their exception by the traceback they print."""
+def test_without_the_hook_exceptions_are_read_from_the_log(node: Node, hub: Hub) -> None:
     hub.judge = lambda kind, body: hub.send("end", end()) if kind == "finished" else None
     program = (
         "import os, subprocess, sys\n"
@@ -242,8 +239,7 @@ def asleep(node: Node) -> Iterator[None]:
     os.kill(supervisor, signal.SIGCONT)
 
 
-def test_a_caught_exception_is_told_from_a_fatal_one(node: Node, hub: Hub) -> None:
-    """What a living rank has logged was handled."""
+def test_what_a_living_rank_has_logged_was_handled(node: Node, hub: Hub) -> None:
     program = (
         "import logging, time\ntry:\n    int('x')\nexcept ValueError:\n    logging.exception('skipped')\n"
         + WAITS

@@ -72,7 +72,6 @@ def test_a_launcher_is_held_until_the_evidence_is_there(python: Family) -> None:
 
 
 def test_a_launcher_is_held_for_a_second_at_most(python: Family, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However long the evidence takes, and over however many of its ranks it might be held."""
     monkeypatch.setattr(ends, "HOLD", 0.2)
     held = Launchers()
     held.hold(python.rank)
@@ -140,7 +139,6 @@ def write(path: Path, at: float) -> None:
 
 
 def test_the_newest_file_is_named_with_its_time_after_the_signal(folder: Path) -> None:
-    """Wherever it lies below the folder."""
     write(folder / "old.pt", SIGNAL - 60)
     write(folder / "step-7" / "model.pt", SIGNAL + 3)
 
@@ -156,8 +154,7 @@ def test_a_file_that_was_written_at_once_counts(folder: Path) -> None:
     assert "last.pt was written 0.0 s after the signal" == ends.describe_checkpoint(SAVING_PLAN, SIGNAL)
 
 
-def test_an_older_checkpoint_is_all_there_is(folder: Path) -> None:
-    """What is lost lies between it and the end."""
+def test_an_older_checkpoint_does_not_count(folder: Path) -> None:
     write(folder / "old.pt", SIGNAL - 0.1)
 
     assert f"nothing was written into {folder} after the signal" == ends.describe_checkpoint(

@@ -68,7 +68,6 @@ def dead() -> Endpoint:
 
 
 def test_the_next_address_is_tried_and_nothing_is_said(hub: Hub) -> None:
-    """A name that leads nowhere is not worth a word while another way is open."""
     told: list[str] = []
     link = HubLink([Endpoint("nosuch.invalid", 1), dead(), hub.address], KEY, 0, 0, told.append)
     link.call_first()
@@ -78,7 +77,6 @@ def test_the_next_address_is_tried_and_nothing_is_said(hub: Hub) -> None:
 
 
 def test_a_hub_that_is_lost_is_called_again_where_it_answered(hub: Hub) -> None:
-    """The address that answered is the first to be tried; that the hub was away is told once."""
     told: list[str] = []
     link = HubLink([dead(), hub.address], KEY, 0, 0, told.append)
     link.call_first()
@@ -95,7 +93,6 @@ def test_a_hub_that_is_lost_is_called_again_where_it_answered(hub: Hub) -> None:
 
 
 def test_a_hub_that_answers_nowhere_is_told_once() -> None:
-    """By the last address that was tried."""
     told: list[str] = []
     link = HubLink([dead(), dead()], KEY, 0, 0, told.append)
     link.call_first()
@@ -106,7 +103,6 @@ def test_a_hub_that_answers_nowhere_is_told_once() -> None:
 
 
 def test_without_a_hub_nothing_is_called() -> None:
-    """A single supervisor judges alone."""
     told: list[str] = []
     link = HubLink([], KEY, 0, 0, told.append)
     link.call_first()
@@ -138,7 +134,6 @@ def test_a_hub_in_the_place_of_another_is_told_what_lasts(hub: Hub) -> None:
 
 
 def test_a_hub_that_says_nothing_counts_as_away(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Though the connection stands; one that speaks does not."""
     monkeypatch.setattr(link_module, "_SILENT", 0.5)
     link = HubLink([hub.address], KEY, 0, 0, lambda _: None)
     link.call_first()

@@ -12,8 +12,7 @@ from typing import cast
 
 import pytest
 
-from ddplaunch.agent import hook
-from ddplaunch.agent.contract import Env, JobPlan, RendezvousSettings, codec
+from ddplaunch.agent.contract import Env, JobPlan, RendezvousSettings
 from ddplaunch.agent.supervisor import launch, launch_options
 from ddplaunch.agent.supervisor.launch import LaunchContext, LaunchError, start
 from ddplaunch.agent.supervisor.rank_tracker import RankTracker
@@ -44,7 +43,6 @@ def environment(
 
 
 def test_placeholders_are_replaced_in_the_launch_part_alone() -> None:
-    """The user's own words are passed on untouched, also where they look like a placeholder."""
     words = launch.launch_command(PLAN, 1, 0, None)
 
     assert words == [
@@ -53,7 +51,6 @@ def test_placeholders_are_replaced_in_the_launch_part_alone() -> None:
 
 
 def test_the_resume_arguments_come_from_the_second_attempt_on() -> None:
-    """Behind the user's own, and untouched; the first attempt has nothing to resume."""
     plan = replace(PLAN, launch=["torchrun"], resume_args=["--resume", "{node}"])
 
     assert ["torchrun", "train.py", "{node}"] == launch.launch_command(plan, 1, 0, None)
@@ -69,7 +66,6 @@ def test_the_folder_of_the_job_file_is_the_one_to_resume_from(place: LaunchConte
 
 
 def test_torchrun_gets_the_number_of_nodes_that_start() -> None:
-    """The gate's, or the plan's, which Slurm may have settled."""
     plan = replace(PLAN, launch=["--nnodes={nnodes}"])
 
     assert "--nnodes=2" == launch.launch_command(plan, 1, 0, AGREED)[0]
@@ -77,7 +73,6 @@ def test_torchrun_gets_the_number_of_nodes_that_start() -> None:
 
 
 def test_what_the_gate_agreed_goes_before_the_plan() -> None:
-    """Master address and port are the gate's; without a gate the plan's."""
     plan = replace(
         PLAN, launch=["{master_addr}:{master_port}", "{run_id}"], master_addr="n0", master_port=29400
     )
@@ -87,7 +82,6 @@ def test_what_the_gate_agreed_goes_before_the_plan() -> None:
 
 
 def test_the_key_never_reaches_the_trainer(place: LaunchContext) -> None:
-    """The job's secret stays with the agent; the rest of its environment goes on."""
     env = environment(PLAN, place, {Env.KEY: "secret", "PATH": "/bin"})
 
     assert Env.KEY not in env
@@ -96,7 +90,6 @@ def test_the_key_never_reaches_the_trainer(place: LaunchContext) -> None:
 
 
 def test_later_words_go_before_earlier_ones(place: LaunchContext) -> None:
-    """Own environment, then the job file's, then secrets, then what the gate agreed."""
     plan = replace(PLAN, env={"A": "plan", "MASTER_ADDR": "plan"}, secrets={"TOKEN": {"env": "MY_TOKEN"}})
     own = {"A": "own", "TOKEN": "own", "MY_TOKEN": "hidden", "MASTER_ADDR": "own"}
     env = environment(plan, place, own, AGREED)
@@ -116,7 +109,6 @@ def test_a_users_own_command_keeps_his_own_environment(place: LaunchContext) -> 
 
 
 def test_defaults_yield_to_whoever_set_them(place: LaunchContext) -> None:
-    """Logs, threads, buffering and the flight recorder are set only where nobody did."""
     env = environment(PLAN, place, {"OMP_NUM_THREADS": "8", "PET_REDIRECTS": "1"})
 
     assert (env["OMP_NUM_THREADS"], env["PET_REDIRECTS"]) == ("8", "1")
@@ -142,7 +134,6 @@ def test_nccl_listens_on_a_port_of_the_job_and_node(place: LaunchContext) -> Non
 
 
 def test_where_nccl_listens_is_the_users_choice(place: LaunchContext, tmp_path: Path) -> None:
-    """In the environment, or in a file of NCCL's, which the environment would override."""
     assert environment(PLAN, place, {"NCCL_RAS_ADDR": "mine:1"})["NCCL_RAS_ADDR"] == "mine:1"
 
     (tmp_path / "nccl.conf").write_text("NCCL_RAS_ADDR=theirs:2\n")
@@ -162,7 +153,6 @@ def test_where_nccl_listens_is_the_users_choice(place: LaunchContext, tmp_path: 
     ],
 )
 def test_torchrun_is_known_by_its_name(words: list[str], expected: bool) -> None:
-    """By itself or as a module; a script that may start it is not it."""
     assert launch_options.is_torchrun(words) is expected
 
 
@@ -186,7 +176,6 @@ def test_a_schedulers_rank_does_not_make_torchrun_a_worker(place: LaunchContext)
     ],
 )
 def test_a_missing_secret_is_named(place: LaunchContext, reference: dict[str, str], expected: str) -> None:
-    """By its name and by where it was looked for."""
     with pytest.raises(MissingSecretError) as caught:
         environment(replace(PLAN, secrets={"TOKEN": reference}), place, {})
 
@@ -194,8 +183,7 @@ def test_a_missing_secret_is_named(place: LaunchContext, reference: dict[str, st
     assert "TOKEN" in caught.value.hint
 
 
-def test_a_secret_in_a_file(place: LaunchContext, tmp_path: Path) -> None:
-    """Its text, without the newline that editors add."""
+def test_a_secret_in_a_file_ends_before_its_newline(place: LaunchContext, tmp_path: Path) -> None:
     (tmp_path / "token").write_text("hidden\n")
     plan = replace(PLAN, secrets={"TOKEN": {"file": str(tmp_path / "token")}})
 
@@ -203,7 +191,6 @@ def test_a_secret_in_a_file(place: LaunchContext, tmp_path: Path) -> None:
 
 
 def test_the_hook_is_found_before_the_users_modules(place: LaunchContext) -> None:
-    """PYTHONPATH begins with the hook and keeps what was there."""
     env = launch.with_hook({"PYTHONPATH": "/mine:/other"}, place, "socket")
 
     assert env["PYTHONPATH"] == f"{place.hook}:/mine:/other"
@@ -221,7 +208,6 @@ def archive(path: Path, *members: tarfile.TarInfo) -> str:
 
 
 def test_the_source_is_unpacked_once(tmp_path: Path) -> None:
-    """Files and folders, executable where they were, and left alone by the next attempt."""
     script = tarfile.TarInfo("src/run.sh")
     script.mode = 0o755
     archive(tmp_path / "source.tar", tarfile.TarInfo("train.py"), script)
@@ -249,7 +235,6 @@ def on_volume(tmp_path: Path, node: int, submission: str = "1f3a9c2d-aaaa") -> L
 
 
 def test_ranks_stand_on_the_volume_in_a_folder_of_the_job(tmp_path: Path) -> None:
-    """All nodes and attempts in one, another submission in another; what they wrote there stays."""
     for node in (0, 1, 0):
         place = on_volume(tmp_path, node)
         archive(Path(place.folder) / "source.tar", tarfile.TarInfo("train.py"))
@@ -302,7 +287,6 @@ def link(name: str, target: str) -> tarfile.TarInfo:
     ],
 )
 def test_an_archive_that_leaves_its_folder_is_refused(tmp_path: Path, members: list[tarfile.TarInfo]) -> None:
-    """Absolute names, parent folders and what lies behind a link; nothing is left half unpacked."""
     path = archive(tmp_path / "source.tar", *members)
 
     with pytest.raises(LaunchError, match="is not a plain file below the source folder"):
@@ -342,25 +326,6 @@ def test_a_job_inside_of_another_has_its_own_folder(tmp_path: Path, monkeypatch:
     assert LaunchContext(str(tmp_path / "jobs/run/7"), 0).work == str(tmp_path / "jobs/run/7/work")
 
 
-def test_the_hooks_files_are_laid_out(tmp_path: Path) -> None:
-    """As they are in the agent, where the workers' Python finds them."""
-    place = LaunchContext(str(tmp_path), 3)
-    place.prepare()
-
-    sources = {path.name for path in Path(str(hook.__file__)).parent.glob("*.py")}
-    assert sources - {"__init__.py"} == set(os.listdir(place.hook))
-
-
-def test_what_the_gate_left_is_read(tmp_path: Path) -> None:
-    """Agreed values lie in the node's folder; without a gate there are none."""
-    place = LaunchContext(str(tmp_path), 1)
-    place.prepare()
-    assert place.agreed() is None
-    codec.write(str(tmp_path / "run/node-1/agreed.json"), AGREED)
-
-    assert place.agreed() == AGREED
-
-
 @pytest.mark.parametrize(
     ("words", "workdir", "expected"),
     [
@@ -369,15 +334,18 @@ def test_what_the_gate_left_is_read(tmp_path: Path) -> None:
         (["/etc/passwd"], None, "/etc/passwd is not on PATH on this node"),
     ],
 )
-def test_what_cannot_be_started(tmp_path: Path, words: list[str], workdir: str | None, expected: str) -> None:
-    """What is missing is said, and what to do."""
+def test_what_cannot_be_started_is_said_with_a_hint(
+    tmp_path: Path, words: list[str], workdir: str | None, expected: str
+) -> None:
     with pytest.raises(LaunchError) as caught:
         launch.start_command(words, dict(os.environ), workdir, str(tmp_path / "log"))
 
     assert (str(caught.value), bool(caught.value.hint)) == (expected, True)
 
 
-def test_a_user_without_a_home(place: LaunchContext, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_without_an_entry_is_given_a_name_and_a_place(
+    place: LaunchContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of no entry in /etc/passwd, where /tmp is not to be written: he is given a name, and a place."""
     monkeypatch.setattr(processes, "TMP", "/nowhere")
     monkeypatch.setattr(os, "getuid", lambda: 54321)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -35,8 +34,9 @@ SECONDS = BUSY * 60.0
         ({"PMI_RANK": "", "SLURM_LOCALID": "0"}, None),
     ],
 )
-def test_the_rank_that_a_launcher_gave(environment: dict[str, str], expected: object) -> None:
-    """Every launcher has variables of its own for it; torch's are none of them."""
+def test_every_launcher_has_its_own_variables_for_a_rank(
+    environment: dict[str, str], expected: object
+) -> None:
     assert expected == launch_options.mpi_numbers(environment)
 
 
@@ -51,7 +51,6 @@ def test_the_rank_that_a_launcher_gave(environment: dict[str, str], expected: ob
     ],
 )
 def test_launchers_are_known_by_name(command: str, expected: bool) -> None:
-    """`ddplaunch run -- mpirun …` has several ranks, `ddplaunch run -- python …` has one."""
     assert expected == launch_options.is_mpi_launcher([command, "-n", "2"])
 
 
@@ -90,7 +89,6 @@ def test_on_slurm_what_sets_up_pmix_is_kept(name: str) -> None:
 
 
 def test_on_slurm_what_the_job_file_sets_is_kept() -> None:
-    """Its `env` is nobody's step."""
     plan = JobPlan("job", 3, 2, ["srun", "{keeper}"], ["true"], keepers=True, env={"SLURM_CPU_BIND": "none"})
     given = {"SLURM_JOB_ID": "7", "SLURM_CPU_BIND": "none"}
 
@@ -98,7 +96,6 @@ def test_on_slurm_what_the_job_file_sets_is_kept() -> None:
 
 
 def test_the_users_own_settings_of_mpi_go_before() -> None:
-    """What we set is a default, as all variables of the trainer."""
     name = "OMPI_MCA_hwloc_base_binding_policy"
 
     assert ("none", "core") == (
@@ -212,28 +209,8 @@ def test_a_rank_of_another_node_that_fails_is_named(job: Job) -> None:
     assert [] == job.survivors()
 
 
-@pytest.mark.whole
-@pytest.mark.processes
-def test_a_rank_that_somebody_kills_is_told_from_those_that_mpirun_ends(job: Job) -> None:
-    """Only the first one dies by itself."""
-    job.start(
-        "import os, time\nopen(f'up-{os.environ[\"RANK\"]}', 'w').write(str(os.getpid()))\ntime.sleep(60)"
-    )
-    deadline = time.monotonic() + SECONDS
-    up = job.folder / "up-1"
-    while len(list(job.folder.glob("up-*"))) < 4 or not up.read_text():
-        assert time.monotonic() < deadline, job.output
-        time.sleep(0.05)
-    os.kill(int(up.read_text()), signal.SIGKILL)
-
-    assert Exit.WORKER_FAILED == job.end()
-    (verdict,) = job.bundle.verdicts
-    assert ("rank-killed", [1], [0, 2, 3]) == (verdict.code, verdict.ranks, verdict.victims)
-
-
 @pytest.mark.processes
 def test_without_mpirun_the_job_ends_at_the_gate(job: Job) -> None:
-    """Node 0 has to have it."""
     job.start(SAYS, env={"PATH": "/nowhere"})
 
     assert Exit.MISCONFIGURED == job.end()
@@ -245,7 +222,6 @@ def test_without_mpirun_the_job_ends_at_the_gate(job: Job) -> None:
 @pytest.mark.whole
 @pytest.mark.processes
 def test_nothing_is_left_when_the_host_is_killed(job: Job) -> None:
-    """mpirun, keepers and ranks of all nodes end with it."""
     job.start(
         "import os, time\nopen(f'up-{os.environ[\"RANK\"]}', 'w')\ntime.sleep(60)", watchdog=WatchdogPlan()
     )

@@ -57,8 +57,7 @@ VICTIMS: dict[str, Callable[[Node, int], int]] = {
 
 
 @pytest.mark.parametrize("victim", VICTIMS)
-def test_nothing_outlives_a_sigkill(node: Node, victim: str) -> None:
-    """Kill any one process of the chain: every other ends, daemons and those deaf to SIGTERM too."""
+def test_nothing_outlives_a_sigkill_of_any_process_of_the_chain(node: Node, victim: str) -> None:
     node.launch(STUBBORN, ranks=2)
     for rank in (0, 1):
         pid_in(node.folder / f"daemon-{rank}")
@@ -69,8 +68,7 @@ def test_nothing_outlives_a_sigkill(node: Node, victim: str) -> None:
 
 
 @pytest.mark.parametrize("launcher_stopped", [False, True])
-def test_nothing_outlives_both_halves(node: Node, launcher_stopped: bool) -> None:
-    """Guardian and supervisor killed in one moment: the launcher ends itself, and its ranks die with it."""
+def test_nothing_outlives_guardian_and_supervisor_killed_together(node: Node, launcher_stopped: bool) -> None:
     node.launch(STUBBORN.replace("if os.fork() == 0:", "if False:", 1), ranks=2)
     worker = pid_in(node.folder / "worker-0")
     pid_in(node.folder / "worker-1")
@@ -88,7 +86,6 @@ def test_nothing_outlives_both_halves(node: Node, launcher_stopped: bool) -> Non
 
 
 def test_nothing_outlives_the_host(node: Node) -> None:
-    """Asked to die with its parent, the supervisor stops in order when that is killed."""
     host = (
         "import os, subprocess, sys\n"
         "subprocess.Popen([*sys.argv[1:], '--die-with-parent=%d' % os.getpid()]).wait()"
@@ -103,7 +100,6 @@ def test_nothing_outlives_the_host(node: Node) -> None:
 
 
 def test_a_leftover_of_a_good_run_is_ended(node: Node) -> None:
-    """What a finished job has left running in the background is ended, and the exit code stays good."""
     leaves = "import subprocess; subprocess.Popen(['sleep', '300'], start_new_session=True)"
     node.launch(leaves, ranks=1)
 
@@ -112,7 +108,6 @@ def test_a_leftover_of_a_good_run_is_ended(node: Node) -> None:
 
 
 def test_a_stopped_launcher_is_ended_too(node: Node) -> None:
-    """A launcher that was stopped cannot act on SIGTERM, and is ended all the same."""
     node.launch(STUBBORN, ranks=1)
     worker = pid_in(node.folder / "worker-0")
     launcher, supervisor = parent(worker), parent(parent(worker))
@@ -122,8 +117,7 @@ def test_a_stopped_launcher_is_ended_too(node: Node) -> None:
     wait_for(lambda: not node.living(), what=f"the end of {node.living()}")
 
 
-def test_as_first_process_of_a_container_it_reaps_and_stops(node: Node) -> None:
-    """As PID 1 of a PID namespace, zombies are buried and SIGTERM is obeyed."""
+def test_as_pid_1_it_buries_zombies_and_obeys_sigterm(node: Node) -> None:
     if os.geteuid() != 0:
         pytest.skip("making a PID namespace needs root")
     zombies = """

@@ -11,7 +11,6 @@ import pytest
 from tests.busy import BUSY
 from tests.disks import fill, small_disk
 
-from ddplaunch.agent.supervisor import output
 from ddplaunch.agent.supervisor.output import Console, Tail
 from ddplaunch.agent.text.lines import LINE_LIMIT, LineSplitter
 
@@ -35,13 +34,11 @@ def cut(*pieces: bytes) -> list[bytes]:
         ([], []),
     ],
 )
-def test_lines(pieces: list[bytes], expected: list[bytes]) -> None:
-    """However they come: in pieces, overwritten by carriage returns, binary, without a last newline."""
+def test_lines_are_told_apart_however_they_come(pieces: list[bytes], expected: list[bytes]) -> None:
     assert cut(*pieces) == expected
 
 
 def test_a_huge_line_is_shown_in_pieces() -> None:
-    """A line without end does not fill the memory, and nothing of it is lost."""
     lines = LineSplitter()
     found: list[bytes] = []
     largest = 0
@@ -55,7 +52,6 @@ def test_a_huge_line_is_shown_in_pieces() -> None:
 
 
 def test_a_progress_bar_without_end_does_not_grow() -> None:
-    """Of a million states of a bar, one is remembered."""
     lines = LineSplitter()
     for number in range(100_000):
         lines.feed(b"\r%d of 100000" % number)
@@ -66,7 +62,6 @@ def test_a_progress_bar_without_end_does_not_grow() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_how_a_stream_is_cut_does_not_matter(seed: int) -> None:
-    """The same bytes give the same lines, in whatever pieces they come."""
     chance = random.Random(seed)
     stream = bytes(chance.choices(b"ab\r\n\n", k=500))
     pieces, rest = [], stream
@@ -88,7 +83,6 @@ def read_all(descriptor: int) -> bytes:
 
 
 def test_every_line_has_its_prefix() -> None:
-    """Whole lines, each with who said it."""
     reader, writer = os.pipe()
     console = Console(writer)
     console.write(b"[0/3] ", [b"step 1", b"", b"step 2"])
@@ -100,7 +94,6 @@ def test_every_line_has_its_prefix() -> None:
 
 
 def test_a_reader_that_does_not_read_blocks_nobody() -> None:
-    """A full pipe: writing goes on at once, and every byte comes when the reader wakes up."""
     reader, writer = os.pipe()
     console = Console(writer)
     lines = [b"%06d" % number for number in range(40_000)]
@@ -117,7 +110,6 @@ def test_a_reader_that_does_not_read_blocks_nobody() -> None:
 
 
 def test_a_reader_that_is_gone_stops_nobody() -> None:
-    """A closed terminal: output is dropped, without an error and without growing."""
     reader, writer = os.pipe()
     console = Console(writer)
     os.close(reader)
@@ -128,7 +120,6 @@ def test_a_reader_that_is_gone_stops_nobody() -> None:
 
 
 def test_a_full_disk_is_waited_for(tmp_path: Path) -> None:
-    """Where the output is a file, every byte comes once there is room again."""
     with small_disk(tmp_path / "disk", 1 << 16) as disk, (disk / "log").open("ab") as log:
         filler = fill(disk)
         console = Console(log.fileno())
@@ -142,7 +133,6 @@ def test_a_full_disk_is_waited_for(tmp_path: Path) -> None:
 
 
 def test_two_writers_do_not_mix_lines() -> None:
-    """Two consoles on one pipe: every line comes whole."""
     reader, writer = os.pipe()
     first, second = Console(writer), Console(os.dup(writer))
     for _ in range(20):
@@ -177,8 +167,7 @@ def test_a_tail_tells_news_and_exceptions(tmp_path: Path) -> None:
 def test_a_bar_leaves_its_newest_state_while_it_moves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A line now and then, none twice, and the end of the bar once."""
-    monkeypatch.setattr(output, "PARTIAL_EVERY", 0.0)
+    monkeypatch.setattr("ddplaunch.agent.text.lines.PARTIAL_EVERY", 0.0)
     log = tmp_path / "stderr.log"
     shown: list[bytes] = []
     tail = Tail(str(log))
@@ -192,7 +181,6 @@ def test_a_bar_leaves_its_newest_state_while_it_moves(
 
 
 def test_a_tail_loses_nothing_at_the_end(tmp_path: Path) -> None:
-    """More than one chunk, and a last line without newline."""
     log = tmp_path / "stdout.log"
     log.write_bytes(b"line\n" * 200_000 + b"the last")
     shown: list[bytes] = []

@@ -10,7 +10,7 @@ import pytest
 from tests.agent.supervisor.samples import C10D, IN_COLLECTIVE, LOADER, Clock, location
 
 from ddplaunch.agent.contract import Frame
-from ddplaunch.agent.supervisor.rank_progress import SUSPICION, Steps
+from ddplaunch.agent.supervisor.rank_progress import Steps
 from ddplaunch.agent.supervisor.ranks import Rank
 from ddplaunch.agent.system.proc import MainIo, Usage
 
@@ -26,8 +26,7 @@ from ddplaunch.agent.system.proc import MainIo, Usage
         {"initialized": False},
     ],
 )
-def test_real_progress(clock: Clock, facts: dict[str, Any]) -> None:
-    """A collective called or done, output, bytes, the end of the process group: nothing is stuck."""
+def test_a_rank_whose_calls_output_or_bytes_grow_is_not_stuck(clock: Clock, facts: dict[str, Any]) -> None:
     clock.second(**facts)
 
     assert (clock.stuck, clock.still) == (0.0, 0.0)
@@ -159,8 +158,7 @@ def test_what_a_rank_asks_a_store_while_it_waits_in_init_is_nothing(clock: Clock
     ],
     ids=["nothing", "a polling thread", "the same counters", "no answer", "a heartbeat"],
 )
-def test_neither(clock: Clock, facts: dict[str, Any]) -> None:
-    """What a rank that hangs goes on doing is no sign of life."""
+def test_what_a_rank_that_hangs_goes_on_doing_is_no_sign_of_life(clock: Clock, facts: dict[str, Any]) -> None:
     clock.seconds(10, **facts)
 
     assert (clock.stuck, clock.still) == (13.0, 13.0)
@@ -186,8 +184,7 @@ def test_bytes_through_sockets_are_progress(clock: Clock) -> None:
     assert clock.stuck == 0.0
 
 
-def test_progress_that_is_bytes_alone(clock: Clock) -> None:
-    """It is remarkable once it has lasted, and no longer as soon as anything else happens."""
+def test_progress_that_is_bytes_alone_is_told_once_it_has_lasted(clock: Clock) -> None:
     clock.seconds(2, written=1 << 20)
     assert clock.progress.is_only_transferring(clock.now)
 
@@ -295,10 +292,9 @@ def test_progress_forgets_what_was_seen(clock: Clock) -> None:
         "nothing known",
     ],
 )
-def test_who_waits(
+def test_who_waits_is_seen_by_the_stack_or_else_by_an_open_collective(
     clock: Clock, counted: tuple[int, int] | None, frames: list[Frame] | None, expected: bool
 ) -> None:
-    """By the stack where there is one, by an open collective where it cannot show."""
     clock.second(counted=counted)
     clock.seconds(2, frames=frames, counted=counted)
 
@@ -313,17 +309,7 @@ def test_a_spinning_wait_is_a_wait(clock: Clock) -> None:
     assert clock.still == 0.0
 
 
-def test_suspicion_comes_with_time(clock: Clock) -> None:
-    """Nobody looks at stacks of a rank that made progress a moment ago."""
-    clock.second(printed=True)
-    assert clock.progress.is_suspicious(clock.now) is False
-    clock.seconds(int(SUSPICION))
-
-    assert clock.progress.is_suspicious(clock.now) is True
-
-
 def test_whether_a_stack_moves_needs_two_looks(clock: Clock) -> None:
-    """One look tells nothing."""
     assert clock.progress.stack_moves is None
     clock.second(frames=IN_COLLECTIVE)
     assert clock.progress.stack_moves is None
@@ -343,7 +329,6 @@ def test_a_collective_that_may_be_done_keeps_nobody_waiting(clock: Clock) -> Non
 
 
 def test_a_collective_that_is_found_to_be_open_is_waited_for(clock: Clock) -> None:
-    """Its end is progress then."""
     clock.seconds(3, counted=(6, 5), is_doubtful=True)
     clock.second(counted=(6, 5))
     assert clock.progress.is_waiting(clock.now) is True
@@ -382,8 +367,9 @@ def test_a_call_between_two_samples_is_progress_at_its_own_time(clock: Clock) ->
     ],
     ids=["in its first", "recorded", "later", "not counted", "elsewhere"],
 )
-def test_who_makes_a_communicator(frames: list[Frame], counted: tuple[int, int] | None, makes: bool) -> None:
-    """A rank in a collective, of which torch has recorded none at all."""
+def test_a_rank_in_a_collective_before_any_is_recorded_makes_a_communicator(
+    frames: list[Frame], counted: tuple[int, int] | None, makes: bool
+) -> None:
     clock = Clock()
     clock.seconds(3, counted=counted, initialized=True, frames=frames)
 

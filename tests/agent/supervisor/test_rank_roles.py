@@ -34,7 +34,6 @@ def ranks(candidates: list[Candidate]) -> list[tuple[int, int, int | None, str]]
 
 
 def test_torchruns_workers_are_ranks_before_they_call() -> None:
-    """RANK and LOCAL_RANK in the environment say so."""
     assert [(31, 0, 2, "environment"), (32, 1, 2, "environment")] == ranks([worker(31, 0), worker(32, 1)])
 
 
@@ -46,7 +45,6 @@ def test_a_call_has_the_last_word_on_the_number() -> None:
 
 
 def test_mp_spawns_children_are_the_ranks_and_their_parent_is_none() -> None:
-    """Whether the parent stands in torchrun's place or in nobody's."""
     children = [child(40 + number, number, number) for number in range(4)]
     expected = [(40 + number, number, 4, "call") for number in range(4)]
 
@@ -64,8 +62,7 @@ def test_a_child_that_has_not_called_is_numbered_by_its_siblings(offset: int) ->
     assert (42, 2 + offset, 8, "spawn") in ranks([*called, child(42, 2)])
 
 
-def test_mp_spawns_children_of_which_none_has_called() -> None:
-    """They are ranks by the order of their start; of other processes nothing is known yet."""
+def test_mp_spawns_children_are_ranks_by_the_order_of_their_start() -> None:
     by_torch = [child(41, 1), child(40, 0)]
     others = [child(51, 1, by_torch=False), child(50, 0, by_torch=False)]
 

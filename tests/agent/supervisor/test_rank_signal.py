@@ -92,8 +92,7 @@ def _node(tmp_path: Path) -> Iterator[Node]:
         process.wait()
 
 
-def test_each_rank_gets_it_once(node: Node) -> None:
-    """However often the hub asks; and the answer comes again, for a hub that has lost it."""
+def test_each_rank_gets_the_signal_once_however_often_the_hub_asks(node: Node) -> None:
     node.starts(0)
     node.starts(1)
 
@@ -107,8 +106,7 @@ def test_each_rank_gets_it_once(node: Node) -> None:
     assert ([], True) == (node.said, node.signal.is_due)
 
 
-def test_what_a_user_sends_comes_each_time(node: Node) -> None:
-    """And ranks that have it by then get it before the end as well."""
+def test_a_signal_that_a_user_sends_comes_each_time(node: Node) -> None:
     node.starts(0)
     node.starts(1)
     for times in "12":
@@ -118,8 +116,9 @@ def test_what_a_user_sends_comes_each_time(node: Node) -> None:
     assert not node.signal.is_due
 
 
-def test_a_rank_without_a_handler_lives_on(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is named, and gets the signal when it has a handler."""
+def test_a_rank_gets_the_signal_only_once_it_has_a_handler(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(signal_relay, "_HANDLER_PATIENCE", 0.3)
     node.starts(0)
     late = node.starts(1, str(node.folder / "begin"))
@@ -135,8 +134,7 @@ def test_a_rank_without_a_handler_lives_on(node: Node, monkeypatch: pytest.Monke
     assert Signalled(2) == node.reports[-1]
 
 
-def test_a_rank_whose_thread_waits_for_it_gets_it(node: Node) -> None:
-    """It has no handler, and is not ended by it either."""
+def test_a_rank_whose_thread_waits_for_the_signal_gets_it(node: Node) -> None:
     with subprocess.Popen([sys.executable, "-c", WAITS], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
@@ -171,7 +169,6 @@ def test_a_process_that_is_about_to_start_is_left_alone(
 
 
 def test_a_launcher_that_is_no_rank_gets_none(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    """torchrun, of which no rank is known yet."""
     monkeypatch.setattr(signal_relay, "_HANDLER_PATIENCE", 0.1)
     launcher = node.starts(0)
     node.tracker.alive[0].placeholder = True
@@ -190,13 +187,13 @@ def test_a_launcher_that_is_no_rank_gets_none(node: Node, monkeypatch: pytest.Mo
         (signal.SIGUSR1, {"keepers": True}, False),  # mpirun hands its copy on
     ],
 )
-def test_which_signals_are_for_the_ranks(tmp_path: Path, number: int, plan: Any, named: bool) -> None:
-    """All others go to the launch command, as ever."""
+def test_only_the_signal_of_the_job_file_is_for_the_ranks(
+    tmp_path: Path, number: int, plan: Any, named: bool
+) -> None:
     assert named == Node(tmp_path, **plan).signal.is_named(number)
 
 
-def test_a_job_without_it_gives_none(node: Node) -> None:
-    """Whatever an order says."""
+def test_a_job_without_a_signal_gives_none(node: Node) -> None:
     node.starts(0)
     plain = RankSignal(JobPlan("job", 1, 2, [], []), node.tracker, node.reports.append, node.said.append)
     plain.send_once()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,15 +13,17 @@ from typing import Any
 
 import pytest
 from tests.agent.supervisor.conftest import wait_for
+from tests.few_threads import refuse_threads
 
-from ddplaunch.agent.contract import JobPlan
+from ddplaunch.agent.contract import JobPlan, Rendezvous
+from ddplaunch.agent.supervisor import rendezvous
 from ddplaunch.agent.supervisor.launch import LaunchContext
 from ddplaunch.agent.supervisor.rank_tracker import RankTracker
 from ddplaunch.agent.supervisor.ranks import Rank
 from ddplaunch.agent.system import proc
 
 
-def test_a_rank_that_is_known_only_after_its_end(tmp_path: Path) -> None:
+def test_a_rank_that_is_known_only_after_its_end_has_its_exit_code(tmp_path: Path) -> None:
     """It is the launch command itself, whose exit code somebody has seen: a busy supervisor looks late."""
     nobody: Any = SimpleNamespace(launch_log=str(tmp_path / "launch.log"), streams=None)
     tracker = RankTracker(JobPlan("trial", 1, None, [], ["train.py"]), 0, nobody, nobody, nobody)
@@ -160,10 +163,49 @@ def test_a_rank_that_starts_late_is_of_the_same_attempt(tracker: RankTracker, wo
 
 
 def test_torchruns_count_of_restarts_is_read_from_its_workers(workers: Workers) -> None:
-    """It tells each worker; what another launcher starts has none."""
     count = {"TORCHELASTIC_RESTART_COUNT": "1", "TORCHELASTIC_MAX_RESTARTS": "3"}
     plain = Rank(0, 0, workers.begin({"RANK": "0"}).pid)
     rank = Rank(0, 0, workers.begin({"RANK": "0", **count}).pid)
 
     assert (None, None) == (plain.restart, plain.max_restarts)
     assert (1, 3) == (rank.restart, rank.max_restarts)
+
+
+def test_ranks_that_go_to_one_place_share_a_look_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[Rendezvous] = []
+    real = rendezvous.look_up
+
+    def counted(made: Rendezvous) -> Rendezvous:
+        looked.append(made)
+        return real(made)
+
+    monkeypatch.setattr(rendezvous, "look_up", counted)
+    asked = rendezvous.Lookups()
+    ranks = [Rank(number, number, os.getpid()) for number in range(4)]
+    for rank, address in zip(ranks, ("localhost", "localhost", "127.0.0.1", "localhost")):
+        rank.rendezvous = Rendezvous(at=1.0 + rank.number, method="env", address=address, port=1)
+        asked.begin(rank)
+    again = ranks[3].rendezvous = Rendezvous(at=9.0, method="env", address="localhost", port=1)
+    found: list[Rank] = []
+    until = time.monotonic() + 30
+    while len(found) < 3 and time.monotonic() < until:
+        found += asked.finished()
+        time.sleep(0.01)
+
+    assert sorted(made.address for made in looked) == ["127.0.0.1", "localhost"]
+    assert {rank.number for rank in found} == {0, 1, 2}
+    assert [rank.rendezvous.at for rank in ranks[:3] if rank.rendezvous] == [1.0, 2.0, 3.0]
+    assert all(rank.rendezvous and rank.rendezvous.resolved for rank in found)
+    assert ranks[3].rendezvous == again
+
+
+def test_without_a_free_thread_nothing_is_looked_up_and_the_supervisor_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    refuse_threads(monkeypatch)
+    asked, rank = rendezvous.Lookups(), Rank(0, 0, os.getpid())
+    made = rank.rendezvous = Rendezvous(at=1.0, method="env", address="localhost", port=1)
+    asked.begin(rank)
+
+    assert [rank] == list(asked.finished())
+    assert made == rank.rendezvous

@@ -54,8 +54,9 @@ def _rank() -> Rank:
         "a qualified name",
     ],
 )
-def test_an_exception_is_told_once(rank: Rank, told: list[Raised], expected: list[Raised]) -> None:
-    """Whoever tells it first: fatal counts more than caught, and the hook more than the log."""
+def test_an_exception_is_told_once_whoever_tells_it_first(
+    rank: Rank, told: list[Raised], expected: list[Raised]
+) -> None:
     for raised in told:
         rank.add_exception(raised)
 
@@ -84,8 +85,9 @@ def test_only_the_latest_exceptions_are_kept(rank: Rank) -> None:
         (Exited(10.0, signal=signal.SIGSEGV), 9.0, False),
     ],
 )
-def test_who_was_sent_away(rank: Rank, exit_: Exited, since: float | None, expected: bool) -> None:
-    """By SIGTERM after another's end, or by SIGKILL when torchrun's patience was over; not before."""
+def test_a_rank_that_ends_by_sigterm_after_another_was_sent_away(
+    rank: Rank, exit_: Exited, since: float | None, expected: bool
+) -> None:
     rank.exit = exit_
     rank.excuse(since)
 
@@ -93,7 +95,6 @@ def test_who_was_sent_away(rank: Rank, exit_: Exited, since: float | None, expec
 
 
 def test_torchruns_word_counts_where_nobody_saw(rank: Rank) -> None:
-    """A code that was read from the kernel is not overwritten."""
     rank.exit = Exited(10.0)
     rank.learn_exit(-9)
     assert rank.exit == Exited(10.0, signal=9)
@@ -103,7 +104,6 @@ def test_torchruns_word_counts_where_nobody_saw(rank: Rank) -> None:
 
 
 def test_a_reused_pid_is_another_process(rank: Rank) -> None:
-    """A process that began at another time is not the rank, which must have ended."""
     rank.close()
     rank.started -= 1
 
@@ -113,7 +113,6 @@ def test_a_reused_pid_is_another_process(rank: Rank) -> None:
 
 
 def test_without_pidfds_the_end_is_seen_too() -> None:
-    """On kernels before 5.3 /proc tells."""
     child = os.posix_spawn("/bin/sleep", ["sleep", "60"], {})
     rank = Rank(0, 0, child)
     rank.close()
@@ -183,14 +182,13 @@ def test_a_rank_is_out_of_init_as_soon_as_its_call_has_returned(rank: Rank) -> N
     ],
     ids=["no group", "gloo", "nccl", "given", "its groups", "old torch", "no hook at init"],
 )
-def test_for_how_long_torch_lets_a_rank_wait(
+def test_torch_lets_a_rank_wait_as_long_as_its_call_or_its_groups_say(
     rank: Rank,
     call: Rendezvous | None,
     initialized: bool | None,
     answered: float | None,
     expected: float | None,
 ) -> None:
-    """By its call while it is in that, then by its groups, and by torch's defaults where it does not tell."""
     rank.rendezvous, rank.initialized, rank.was_initialized = call, initialized, bool(initialized)
     rank.group_timeout = answered
 
@@ -198,7 +196,6 @@ def test_for_how_long_torch_lets_a_rank_wait(
 
 
 def test_lines_that_differ_in_numbers_alone_repeat(rank: Rank) -> None:
-    """A bar that is drawn again is one; a new sentence is none."""
     said = []
     for line in (
         " 2%|▎    | 20/1000 [00:04<03:17,  4.95it/s]",

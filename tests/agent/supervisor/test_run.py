@@ -9,7 +9,7 @@ import time
 
 import pytest
 from tests.agent.supervisor.conftest import Hub, Node, wait_for
-from tests.agent.supervisor.reports import RAISES, VERDICT, WAITS, deaths, end, evidence, names
+from tests.agent.supervisor.reports import VERDICT, WAITS, deaths, end, evidence, names
 from tests.busy import BUSY
 
 from ddplaunch.agent.contract import Beat, codec
@@ -19,8 +19,7 @@ from ddplaunch.agent.transport.protocol import Body
 DEAF = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + WAITS
 
 
-def test_a_good_run(node: Node, hub: Hub) -> None:
-    """Every line with its rank before it, every rank's end told, exit code 0."""
+def test_in_a_good_run_every_line_has_its_rank_and_every_end_is_told(node: Node, hub: Hub) -> None:
     program = (
         "import os, sys\nprint('out', flush=True)\nsys.stderr.write('err\\n')\nprint('the last', end='')\n"
     )
@@ -50,8 +49,7 @@ def test_a_hub_that_hangs_up_after_its_last_word_is_not_called_lost(node: Node, 
     assert "" == node.output
 
 
-def test_beats_tell_how_long_nothing_moves(node: Node, hub: Hub) -> None:
-    """Once a second, for every rank; a rank that sleeps is still."""
+def test_beats_tell_each_second_how_long_nothing_moves(node: Node, hub: Hub) -> None:
     node.launch(WAITS, 2, hub)
 
     def still() -> list[Beat]:
@@ -66,8 +64,7 @@ def test_beats_tell_how_long_nothing_moves(node: Node, hub: Hub) -> None:
     assert all(rank.stuck_for >= rank.still_for for rank in beat.ranks)
 
 
-def test_evidence_of_all_ranks_when_asked(node: Node, hub: Hub) -> None:
-    """Stacks of every living rank, within the deadline and in much less."""
+def test_evidence_of_all_ranks_comes_within_the_deadline(node: Node, hub: Hub) -> None:
     node.launch(WAITS, 2, hub)
     wait_for(lambda: node.output.count("stands") == 2)
     begun = time.monotonic()
@@ -85,7 +82,6 @@ def test_evidence_of_all_ranks_when_asked(node: Node, hub: Hub) -> None:
 
 
 def test_a_notice_is_printed_and_the_job_goes_on(node: Node, hub: Hub) -> None:
-    """The early word: readable, and nothing is stopped."""
     node.launch(WAITS, 1, hub)
     wait_for(lambda: "stands" in node.output)
     hub.send("notice", {"verdicts": [codec.dump(VERDICT)], "why": "still"})
@@ -97,7 +93,6 @@ def test_a_notice_is_printed_and_the_job_goes_on(node: Node, hub: Hub) -> None:
 
 
 def test_the_hubs_end_ends_the_job(node: Node, hub: Hub) -> None:
-    """SIGTERM first, and the exit code that the hub decided."""
     polite = WAITS.replace(
         "import os, sys, time\n",
         "import os, signal, sys, time\n"
@@ -127,8 +122,9 @@ def test_who_does_not_hear_sigterm_is_killed_after_the_grace(node: Node, hub: Hu
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_told_to_stop(node: Node, hub: Hub, number: int) -> None:
-    """Evidence goes to the hub first, then the ranks are ended, and the exit code says why."""
+def test_a_node_that_is_told_to_stop_sends_evidence_before_it_ends_its_ranks(
+    node: Node, hub: Hub, number: int
+) -> None:
     node.launch(WAITS, 2, hub)
     wait_for(lambda: node.output.count("stands") == 2)
     assert node.process is not None
@@ -163,7 +159,6 @@ def test_evidence_of_a_stop_is_of_before_the_stop(node: Node, hub: Hub) -> None:
 
 
 def test_told_twice_it_waits_no_longer(node: Node, hub: Hub) -> None:
-    """A second signal ends the patience with ranks that do not hear SIGTERM."""
     process = told_to_stop(node, hub)
     begun = time.monotonic()
     process.send_signal(signal.SIGINT)
@@ -191,7 +186,6 @@ def test_a_second_sigterm_changes_nothing(node: Node, hub: Hub) -> None:
 
 
 def test_nohup_is_respected(node: Node, hub: Hub) -> None:
-    """A hang-up that the caller chose to ignore stops nothing."""
     node.launch(WAITS, 1, hub, before=["nohup"])
     wait_for(lambda: "stands" in node.output)
     assert node.process is not None
@@ -231,30 +225,7 @@ def test_every_signal_reaches_the_command_once_and_ends_nothing(node: Node, hub:
     assert "counted 1 1 1 1" in node.output
 
 
-def test_without_a_hub_it_judges_alone(node: Node) -> None:
-    """Nobody to ask: the training goes on, and the verdict on its end is our own."""
-    node.launch(RAISES, 2)
-
-    assert node.exit_code() == 40
-    assert "the training goes on" in node.output
-    assert "rank-failed: rank 1 raised ValueError: no batch" in node.output
-
-
-def test_a_lost_hub_is_called_again(node: Node, hub: Hub) -> None:
-    """The line breaks: a sentence says so, the job goes on, and the node joins again."""
-    node.launch(WAITS, 1, hub)
-    hub.wait_for("beat")
-    hub.hang_up()
-    wait_for(lambda: len(hub.bodies("join")) == 2, what="a second `join`")
-
-    assert "the hub is lost" in node.output
-    assert "the hub answers again" in wait_for(lambda: "again\n" in node.output and node.output)
-    assert node.process is not None
-    assert node.process.poll() is None
-
-
 def test_a_hub_that_does_not_read_stops_nobody(node: Node, hub: Hub) -> None:
-    """A frozen hub: the job runs on to its end."""
     hub.judge = lambda kind, body: time.sleep(8) if kind == "join" else None
     node.launch("import time; time.sleep(1); print('trained', flush=True)", 1, hub)
 
@@ -263,7 +234,6 @@ def test_a_hub_that_does_not_read_stops_nobody(node: Node, hub: Hub) -> None:
 
 
 def test_an_order_that_cannot_be_read_does_not_end_the_training(node: Node, hub: Hub) -> None:
-    """What the hub sends is said to be wrong, and the job runs on to its end."""
     node.launch("import time; time.sleep(2); print('trained', flush=True)", 1, hub)
     hub.wait_for("beat")
     hub.send("collect", {"id": "no deadline"})

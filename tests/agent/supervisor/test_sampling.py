@@ -48,7 +48,6 @@ def _count(trainer: Rank, told: dict[str, Any], stack: list[Frame] = FRAMES) -> 
 
 
 def test_a_collective_that_may_be_done_is_asked_about_once() -> None:
-    """By all that the recorder has: its entries know what Gloo's counter may not."""
     trainer = rank()
     assert (17, 16) == _count(trainer, answer(17, 16))
     assert [b"count", b"dump"] == [trainer.question(suspicious, True) for suspicious in (False, True)]
@@ -79,7 +78,6 @@ def test_a_dump_with_entries_is_no_progress() -> None:
 
 
 def test_a_collective_that_is_open_stays_open() -> None:
-    """And the next one is asked about again."""
     trainer = rank()
     _count(trainer, answer(17, 16, retired=False))
     assert (b"look", (17, 16)) == (trainer.question(True), trainer.counted)
@@ -114,7 +112,6 @@ def test_nccl_counts_by_one_thread() -> None:
 
 
 def test_a_new_group_counts_from_its_own_beginning() -> None:
-    """What the last one had done says nothing of it."""
     trainer = rank()
     _count(trainer, answer(17, 17))
 
@@ -133,8 +130,7 @@ def test_a_compiler_far_below_a_rank_is_of_its_family() -> None:
             os.killpg(rank.pid, signal.SIGKILL)
 
 
-def test_a_rank_whose_cpu_another_process_has() -> None:
-    """Its share of time without a CPU is measured once it is suspect, and the other process is named."""
+def test_a_rank_whose_cpu_another_process_has_is_told_with_that_process() -> None:
     busy = f"import os; os.sched_setaffinity(0, {{{min(os.sched_getaffinity(0))}}})\nwhile True: pass"
     words = [sys.executable, "-S", "-c"]
     late_words = [*words, f"import os; os.nice(19); {busy}"]
@@ -202,8 +198,7 @@ def stand(
     return sampling._stand(reply, None, (called, done), is_doubtful)
 
 
-def test_where_a_rank_is_each_second() -> None:
-    """The hook has seen it; inside backward() only Gloo's counters show that it waits."""
+def test_where_a_rank_stands_is_known_each_second() -> None:
     place = ["", *(FRAMES[0].name, FRAMES[0].file, FRAMES[0].line)]
 
     assert ("", FRAMES[0]) == stand(place, 17, 17)

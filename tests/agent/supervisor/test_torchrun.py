@@ -127,8 +127,7 @@ def test_what_a_rank_has_done_is_known_though_gloos_threads_overtake_one_another
     assert called - done == (evaluates == 0)
 
 
-def test_a_hang_after_good_steps(node: Node, hub: Hub) -> None:
-    """Phases in order, counters that grow; then who waits, who stands where, and what each has called."""
+def test_of_a_hang_after_good_steps_it_is_known_who_waits_and_who_stands_where(node: Node, hub: Hub) -> None:
     train(node, EVALUATES, hub)
 
     def stuck() -> bool:
@@ -175,8 +174,7 @@ def test_a_hang_after_good_steps(node: Node, hub: Hub) -> None:
     assert "Root Cause" not in node.output
 
 
-def test_a_rank_that_raises(node: Node) -> None:
-    """Without a hub: our verdict names the culprit, and torchrun's own report is not shown."""
+def test_without_a_hub_our_verdict_is_shown_and_torchruns_report_is_not(node: Node) -> None:
     program = HEAD + (
         "dist.init_process_group('gloo')\ntensor = torch.ones(4)\ndist.all_reduce(tensor)\n"
         "if rank == 1:\n    raise ValueError('corrupt batch')\ndist.all_reduce(tensor)\n"
@@ -215,71 +213,7 @@ def test_the_victims_stand_where_they_stood(node: Node, hub: Hub) -> None:
     assert found[0].exit.by_us is True
 
 
-@pytest.mark.whole
-def test_a_rank_that_never_came_to_init(node: Node, hub: Hub) -> None:
-    """One rank waits in init_process_group, the other has not called it."""
-    program = (
-        HEAD
-        + "def load():\n    time.sleep(300)\nif rank == 1:\n    load()\ndist.init_process_group('gloo')\n"
-    )
-    train(node, program, hub)
-
-    def waits() -> bool:
-        last = beats(hub)[-1:]
-        return bool(last and [rank.waits for rank in last[0].ranks] == [True, False])
-
-    wait_for(waits, START, "a beat in which rank 0 waits")
-    hub.send("collect", {"id": 1, "why": "still", "deadline": 3.0})
-    first, second = evidence(hub, 1).ranks
-
-    assert "init_process_group" in names(first)
-    assert names(second) == ["load", "<module>"]
-    assert (first.initialized, second.initialized, second.phase) == (False, False, Phase.INIT)
-
-
-@pytest.mark.whole
-def test_what_a_loader_worker_does(node: Node, hub: Hub) -> None:
-    """A DataLoader's worker is a child with a stack of its own; it is no rank."""
-    program = HEAD + (
-        "class Data(torch.utils.data.Dataset):\n"
-        "    def __len__(self):\n        return 8\n"
-        "    def __getitem__(self, index):\n"
-        "        print('loads', flush=True)\n        time.sleep(300)\n"
-        "for batch in torch.utils.data.DataLoader(Data(), num_workers=2):\n    pass\n"
-    )
-    train(node, program, hub, 1)
-    wait_for(lambda: node.output.count("loads") == 2, START, "two workers that load")
-    hub.send("collect", {"id": 1, "why": "still", "deadline": 3.0})
-    (rank,) = evidence(hub, 1).ranks
-
-    assert "__next__" in names(rank)
-    workers = [child for child in rank.children if child.role == "loader"]
-    assert len(workers) == 2
-    for worker in workers:
-        functions = [frame.name for frame in worker.stacks[0].frames]
-        assert functions[0] == "__getitem__"
-        assert "_worker_loop" in functions
-
-
-@pytest.mark.whole
-def test_native_code_that_holds_the_gil(node: Node, hub: Hub) -> None:
-    """The hook cannot answer, and the stack is there all the same."""
-    program = HEAD + (
-        "import ctypes\nlibc = ctypes.PyDLL(None)\n"
-        "def stand():\n    print('holds', flush=True)\n    libc.sleep(300)\nstand()\n"
-    )
-    train(node, program, hub, 1)
-    wait_for(lambda: "holds" in node.output, START)
-    time.sleep(1.5)  # the word that is not answered has to have been asked
-    hub.send("collect", {"id": 1, "why": "still", "deadline": 3.0})
-    (rank,) = evidence(hub, 1).ranks
-
-    assert rank.stack_source in ("py-spy", "faulthandler")
-    assert names(rank)[-2:] == ["stand", "<module>"]
-
-
-def test_a_restart_is_a_new_round(node: Node, hub: Hub) -> None:
-    """torchrun starts its workers again: the second round is watched anew, and ends well."""
+def test_a_restart_by_torchrun_is_watched_anew(node: Node, hub: Hub) -> None:
     # Without a process group: Gloo in torch 2.15 does not always find its peers again in a second round.
     program = (
         "import os, time\n"
@@ -305,7 +239,6 @@ def test_a_restart_is_a_new_round(node: Node, hub: Hub) -> None:
     ],
 )
 def test_nothing_outlives_the_real_torchrun(node: Node, victim: str) -> None:
-    """Kill any one of them: every process is gone, the hung rank too."""
     train(node, HEAD + "print(os.getpid(), flush=True)\ntime.sleep(300)\n", None)
     wait_for(lambda: node.output.count("[0/1]") + node.output.count("[0/0]") == 2, START)
     rank = int(next(line for line in node.output.splitlines() if line.startswith("[0/1]")).split()[1])
@@ -319,7 +252,6 @@ def test_nothing_outlives_the_real_torchrun(node: Node, victim: str) -> None:
 
 
 def test_the_users_own_log_folder_is_kept(node: Node, hub: Hub) -> None:
-    """`--log-dir` goes where the user wants it, and we read it there."""
     logs = node.folder / "mine"
     train(node, "print('hello')\n", hub, 2, f"--log-dir={logs}")
 
@@ -329,28 +261,6 @@ def test_the_users_own_log_folder_is_kept(node: Node, hub: Hub) -> None:
         "[0/1] hello",
     ]
     assert len(list(logs.rglob("stdout.log"))) == 2
-
-
-def test_what_the_environment_holds(node: Node) -> None:
-    """Inside a rank: no key, the job's name, one thread, no warning of torchrun's about it."""
-    program = (
-        "import os, sys\nfrom ddplaunch_test_probe import probed\n"
-        "for name in ('DDPLAUNCH_KEY', 'DDPLAUNCH_JOB', 'OMP_NUM_THREADS', 'MINE'):\n"
-        "    print(name, os.environ.get(name), flush=True)\nprint(probed)\n"
-    )
-    (node.folder / "modules").mkdir()
-    (node.folder / "modules" / "ddplaunch_test_probe.py").write_text("probed = 'found'\n")
-    train(node, program, None, 1, env={"PYTHONPATH": str(node.folder / "modules"), "MINE": "yes"})
-
-    assert node.exit_code(START) == 0
-    assert [line for line in node.output.splitlines() if line.startswith("[0/0]")] == [
-        "[0/0] DDPLAUNCH_KEY None",
-        "[0/0] DDPLAUNCH_JOB job",
-        "[0/0] OMP_NUM_THREADS None",
-        "[0/0] MINE yes",
-        "[0/0] found",
-    ]
-    assert "OMP_NUM_THREADS environment variable" not in node.output
 
 
 def test_a_worker_that_is_gone_before_it_is_seen_is_quoted(node: Node) -> None:
@@ -383,8 +293,7 @@ for step in range(10_000):
 
 
 @pytest.mark.whole
-def test_the_pace_of_a_healthy_job(node: Node, hub: Hub) -> None:
-    """What a step takes, as the program itself measures it, and which rank waits for the other."""
+def test_the_pace_of_a_healthy_job_is_what_the_program_itself_measures(node: Node, hub: Hub) -> None:
     train(node, STEPS, hub)
 
     def paces() -> dict[int, RankPace]:

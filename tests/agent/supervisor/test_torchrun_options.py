@@ -19,8 +19,7 @@ ADDRESS, PORT = "10.0.0.1", 29511
         ["python3", "-m", "torch.distributed.launch", "--use_env", "--nnodes=2", "--node_rank=1", "train.py"],
     ],
 )
-def test_its_options_end_where_the_script_begins(command: list[str]) -> None:
-    """Both spellings, short and shortened options, wherever torchrun stands in the command."""
+def test_torchruns_options_end_where_the_script_begins(command: list[str]) -> None:
     found = torchrun_options(command)
 
     assert found is not None
@@ -28,13 +27,11 @@ def test_its_options_end_where_the_script_begins(command: list[str]) -> None:
 
 
 @pytest.mark.parametrize("command", [["python", "train.py", "--nnodes=2"], ["bash", "run.sh"], []])
-def test_other_commands_have_none(command: list[str]) -> None:
-    """A script's own --nnodes is not torchrun's."""
+def test_other_commands_have_no_options_of_torchruns(command: list[str]) -> None:
     assert torchrun_options(command) is None
 
 
-def test_what_is_left_open_is_filled() -> None:
-    """A plain torchrun meets the others where the gate has proved the way."""
+def test_what_a_plain_torchrun_leaves_open_is_filled() -> None:
     found = missing_variables(["torchrun", "train.py"], {}, 1, 2, ADDRESS, PORT)
 
     wanted = {"PET_NNODES": "2", "PET_NODE_RANK": "1", "PET_MASTER_ADDR": ADDRESS, "PET_MASTER_PORT": "29511"}
@@ -53,7 +50,6 @@ def test_a_rendezvous_of_c10d_gets_its_endpoint() -> None:
 
 
 def test_an_endpoint_of_the_users_own_stays_alone() -> None:
-    """Nothing is said beside it, on the command line or in the environment."""
     given = missing_variables(
         ["torchrun", "--rdzv_backend", "c10d", "--rdzv_endpoint=n1", "t.py"], {}, 0, 2, ADDRESS, PORT
     )

@@ -49,8 +49,7 @@ def waits(number: int) -> RankEvidence:
     return rank(number, stuck_for=70.0, still_for=70.0)
 
 
-def test_it_ends_what_has_stood_still_for_kill_after(tmp_path: Path) -> None:
-    """Where no hub has been for a while."""
+def test_without_a_hub_a_node_ends_what_has_stood_still_for_kill_after(tmp_path: Path) -> None:
     assert alone(tmp_path).must_end(beat(61), HUB_RETURNS)
 
 
@@ -59,15 +58,15 @@ def test_it_ends_what_has_stood_still_for_kill_after(tmp_path: Path) -> None:
     [(61, 0.0, 60.0), (61, HUB_RETURNS - 1, 60.0), (50, HUB_RETURNS, 60.0), (9999, HUB_RETURNS, None)],
     ids=["a hub is there", "it may come back", "too soon", "never"],
 )
-def test_else_it_ends_nothing(tmp_path: Path, seconds: float, away: float, kill_after: float | None) -> None:
-    """A healthy training must not end over a hub of ours."""
+def test_a_node_ends_nothing_while_a_hub_may_come_back_or_time_is_left(
+    tmp_path: Path, seconds: float, away: float, kill_after: float | None
+) -> None:
     plan = dataclasses.replace(PLAN, watchdog=WatchdogPlan(10.0, kill_after))
 
     assert not alone(tmp_path, plan).must_end(beat(seconds), away)
 
 
 def test_what_moves_after_all_is_left_alone(tmp_path: Path) -> None:
-    """Fresh evidence has the last word."""
     moving = rank(0, stuck_for=1.0, still_for=0.1)
 
     assert alone(tmp_path).judge_hang(evidence(moving, waits(1))) is None
@@ -84,7 +83,6 @@ def test_nobody_is_blamed_for_what_another_node_may_have_done(tmp_path: Path) ->
 
 
 def test_a_rank_that_is_stopped_here_is_blamed(tmp_path: Path) -> None:
-    """Whatever the other nodes do; and what was seen is kept in the node's folder."""
     stopped = rank(0, stuck_for=70.0, still_for=70.0, process=Process(1000, "T"))
     found = alone(tmp_path).judge_hang(evidence(stopped, waits(1)))
 
@@ -108,7 +106,6 @@ def test_a_rank_that_is_stopped_here_is_blamed(tmp_path: Path) -> None:
 def test_nobody_is_blamed_for_an_end_that_another_node_may_have_caused(
     tmp_path: Path, victim: RankEvidence
 ) -> None:
-    """What a rank of the other node did first is not known here."""
     code, (verdict,) = alone(tmp_path).judge_end(Exit.WORKER_FAILED, evidence(victim, waits(1)))
 
     assert (Exit.WORKER_FAILED, "unknown", []) == (code, verdict.code, verdict.ranks)
@@ -131,7 +128,6 @@ def test_the_launch_command_of_one_node_is_not_blamed_either(tmp_path: Path) -> 
     ids=["an exception of its own", "killed"],
 )
 def test_what_a_rank_did_itself_is_seen_alone(tmp_path: Path, culprit: RankEvidence, code: str) -> None:
-    """Whatever the other node does."""
     _, (verdict,) = alone(tmp_path).judge_end(Exit.WORKER_FAILED, evidence(culprit, waits(1)))
 
     assert (code, [0]) == (verdict.code, verdict.ranks)

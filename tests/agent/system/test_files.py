@@ -19,8 +19,7 @@ def _disk(tmp_path: Path) -> Iterator[Path]:
         yield disk
 
 
-def test_lines_wait_for_room_and_come_in_order(disk: Path) -> None:
-    """A full disk is reported once, and nothing is lost when it has room again."""
+def test_lines_wait_for_room_on_a_full_disk_and_come_in_order(disk: Path) -> None:
     complaints: list[str] = []
     with closing(LogFile(str(disk / "output.log"), complaints.append)) as log:
         filler = fill(disk)
@@ -35,8 +34,9 @@ def test_lines_wait_for_room_and_come_in_order(disk: Path) -> None:
     assert expected == (disk / "output.log").read_bytes()
 
 
-def test_a_bounded_amount_waits(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond the bound the oldest bytes are lost, and the log says so where they are missing."""
+def test_beyond_the_bound_the_oldest_bytes_are_lost_and_the_log_says_where(
+    disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(files, "BACKLOG", 10)
     with closing(LogFile(str(disk / "output.log"), lambda _: None)) as log:
         filler = fill(disk)
@@ -52,8 +52,7 @@ def test_a_bounded_amount_waits(disk: Path, monkeypatch: pytest.MonkeyPatch) -> 
     ]
 
 
-def test_a_healthy_disk_hears_no_complaint(tmp_path: Path) -> None:
-    """Every write is in the file at once."""
+def test_on_a_healthy_disk_every_write_is_in_the_file_at_once(tmp_path: Path) -> None:
     path = tmp_path / "output.log"
     with closing(LogFile(str(path), pytest.fail)) as log:
         log.write(b"one\n")

@@ -29,8 +29,7 @@ while True:
 """As a gate of ddplaunch does that holds its port."""
 
 
-def test_the_sequence_is_the_jobs_own() -> None:
-    """The same job tries the same ports in the same order; another tries others."""
+def test_a_job_tries_its_own_sequence_of_ports() -> None:
     first = ports.sequence(b"a", (32768, 60999))
 
     assert first == ports.sequence(b"a", (32768, 60999))
@@ -38,8 +37,7 @@ def test_the_sequence_is_the_jobs_own() -> None:
 
 
 @pytest.mark.parametrize("avoid", [(32768, 60999), (1024, 30000), (15000, 65535), (0, 0)])
-def test_the_sequence_avoids_what_the_kernel_hands_out(avoid: tuple[int, int]) -> None:
-    """No port lies in the ephemeral range, wherever it was set to."""
+def test_no_port_of_the_sequence_is_one_that_the_kernel_hands_out(avoid: tuple[int, int]) -> None:
     found = ports.sequence(b"a", avoid)
 
     assert found
@@ -52,15 +50,13 @@ def test_where_all_ports_are_the_kernels_the_sequence_is_as_everywhere(everythin
     assert ports.sequence(b"a", (1, 1)) == ports.sequence(b"a", everything)
 
 
-def test_a_held_port_is_passed_over() -> None:
-    """Two jobs with the same sequence get different ports."""
+def test_two_jobs_with_one_sequence_get_different_ports() -> None:
     with ports.first_free(None, "j", 0, b"k", "test") as first:  # noqa: SIM117 - the first must hold its port
         with ports.first_free(None, "j", 0, b"k", "test") as second:
             assert ports.number(first) != ports.number(second)
 
 
-def test_connections_of_a_moment_ago_do_not_hold_a_port() -> None:
-    """A port whose last connection is in TIME_WAIT can be bound, as torch's store binds it."""
+def test_a_port_whose_last_connection_is_in_time_wait_is_free() -> None:
     number = own_port()
     with ports.listen("127.0.0.1", number) as listener:
         client = socket.create_connection(("127.0.0.1", number))
@@ -88,8 +84,7 @@ def _number() -> int:
     return own_port()
 
 
-def test_the_holder_is_named_with_its_job(number: int) -> None:
-    """Process, command, user and Slurm job of whoever listens."""
+def test_the_holder_of_a_port_is_named_with_command_user_and_job(number: int) -> None:
     environment = {**os.environ, "SLURM_JOB_ID": "771", Env.JOB: ""}
     words = [sys.executable, "-c", LISTEN.format(number)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, env=environment) as process:
@@ -106,12 +101,10 @@ def test_the_holder_is_named_with_its_job(number: int) -> None:
 
 
 def test_nobody_holds_a_free_port(number: int) -> None:
-    """There is no holder to invent."""
     assert holder_of_port(number) is None
 
 
-def test_the_check_names_the_holder(tmp_path: Path, number: int) -> None:
-    """A held master port fails with its holder; it is ours in this test."""
+def test_a_held_master_port_fails_with_its_holder(tmp_path: Path, number: int) -> None:
     with ports.listen(None, number):
         result = port.check_port(make_context(tmp_path, master_port=number))
 
@@ -120,10 +113,9 @@ def test_the_check_names_the_holder(tmp_path: Path, number: int) -> None:
 
 
 @pytest.mark.parametrize(("name", "code"), [("other", "store-shared"), ("trial", "port-in-use")])
-def test_another_jobs_rendezvous_is_no_mere_process(
+def test_the_rendezvous_of_another_job_is_told_from_a_leftover_of_this_one(
     tmp_path: Path, number: int, name: str, code: str
 ) -> None:
-    """Unless it is known to be of this very job: then it is a leftover, which ends."""
     words = [sys.executable, "-c", GREET.format(number)]
     environment = {**os.environ, Env.JOB: name}
     with subprocess.Popen(words, stdout=subprocess.PIPE, env=environment) as process:
@@ -137,8 +129,7 @@ def test_another_jobs_rendezvous_is_no_mere_process(
     assert ("of ddplaunch, of another job" in result.observed) == (code == "store-shared")
 
 
-def test_the_check_holds_the_port(tmp_path: Path, number: int) -> None:
-    """A free port is kept, so that nobody takes it while the gate goes on."""
+def test_a_free_master_port_is_kept_while_the_gate_goes_on(tmp_path: Path, number: int) -> None:
     context = make_context(tmp_path, master_port=number)
     result = port.check_port(context)
 
@@ -148,8 +139,7 @@ def test_the_check_holds_the_port(tmp_path: Path, number: int) -> None:
         ports.listen(None, number)
 
 
-def test_an_ephemeral_port_is_a_warning(tmp_path: Path) -> None:
-    """A port that the kernel may hand out is free now and may not be in a second."""
+def test_an_ephemeral_master_port_is_a_warning(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         number = ports.number(listener)
     context = make_context(tmp_path, master_port=number)
@@ -161,8 +151,7 @@ def test_an_ephemeral_port_is_a_warning(tmp_path: Path) -> None:
     assert "hands out" in result.observed
 
 
-def test_other_nodes_have_nothing_to_hold(tmp_path: Path) -> None:
-    """Only node 0 listens on the master port."""
+def test_no_other_node_holds_the_master_port(tmp_path: Path) -> None:
     context = make_context(tmp_path, node=1, master_port=29500)
 
     assert port.check_port(context).status == Status.PASS

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from tests.busy import BUSY
 
-from ddplaunch.agent.system import proc, tcp
+from ddplaunch.agent.system import ports, proc
 
 PROGRAM = "import sys, time; sys.stdout.write('up\\n'); sys.stdout.flush(); time.sleep(60)"
 
@@ -35,8 +35,7 @@ def _child() -> Iterator[subprocess.Popen[str]]:
     child.stdout.close()
 
 
-def test_a_sleeping_child(child: subprocess.Popen[str]) -> None:
-    """State, parent, environment and command of a process that sleeps."""
+def test_state_parent_environment_and_command_of_a_process_are_read(child: subprocess.Popen[str]) -> None:
     deadline = time.monotonic() + BUSY * 10
     while (stat := proc.stat(child.pid)) is not None and stat.state != "S" and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -50,8 +49,7 @@ def test_a_sleeping_child(child: subprocess.Popen[str]) -> None:
     assert proc.command_line(child.pid).startswith(f"{sys.executable} -c import sys")
 
 
-def test_the_exit_status_of_a_zombie(child: subprocess.Popen[str]) -> None:
-    """Before it is buried, a dead child still tells how it died."""
+def test_a_dead_child_tells_how_it_died_before_it_is_buried(child: subprocess.Popen[str]) -> None:
     os.kill(child.pid, signal.SIGKILL)
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     stat = proc.stat(child.pid)
@@ -60,8 +58,7 @@ def test_the_exit_status_of_a_zombie(child: subprocess.Popen[str]) -> None:
     assert (stat.state, os.WTERMSIG(stat.exit_status)) == ("Z", signal.SIGKILL)
 
 
-def test_a_buried_child_tells_where_the_kernel_remembers(child: subprocess.Popen[str]) -> None:
-    """Since Linux 6.15 a pidfd keeps the exit status; before, there is none."""
+def test_a_buried_child_tells_how_it_died_since_linux_6_15(child: subprocess.Popen[str]) -> None:
     descriptor = os.pidfd_open(child.pid)
     child.kill()
     child.wait()
@@ -72,8 +69,7 @@ def test_a_buried_child_tells_where_the_kernel_remembers(child: subprocess.Popen
     assert status == (signal.SIGKILL if release >= (6, 15) else None)
 
 
-def test_what_is_not_there_has_nothing() -> None:
-    """A pid that no process has."""
+def test_of_a_pid_that_no_process_has_nothing_is_read() -> None:
     gone = 2**22 + 1
 
     assert (proc.stat(gone), proc.usage(gone), proc.children(gone), proc.environment(gone)) == (
@@ -93,8 +89,7 @@ def test_what_was_mapped_before_hides_no_read() -> None:
     assert [10 << 20, 20 << 20] == [after.read_since(imported) for after in (reads, maps)]
 
 
-def test_usage_grows_by_what_was_read(tmp_path: Path) -> None:
-    """A megabyte read and half a one written are seen."""
+def test_usage_grows_by_what_was_read_and_written(tmp_path: Path) -> None:
     before = proc.usage(os.getpid())
     file = tmp_path / "data"
     file.write_bytes(b"x" * (1 << 19))
@@ -120,27 +115,25 @@ def test_output_files_are_regular_files_only(tmp_path: Path) -> None:
         process.wait()
 
 
-def test_bytes_through_a_real_connection() -> None:
-    """What one end sends and the other receives is counted at both, by the sockets' inodes."""
+def test_the_bytes_of_a_connection_are_counted_at_both_ends() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         left = socket.create_connection(listener.getsockname())
         right, _ = listener.accept()
     with left, right:
         inodes = {os.fstat(left.fileno()).st_ino, os.fstat(right.fileno()).st_ino}
         assert inodes <= proc.socket_inodes(os.getpid())
-        before = tcp.traffic_by_inode()
+        before = ports.traffic_by_inode()
         left.sendall(b"x" * 100_000)
         received = 0
         while received < 100_000:
             received += len(right.recv(1 << 16))
-        after = tcp.traffic_by_inode()
+        after = ports.traffic_by_inode()
 
     assert [after[inode].moved - before[inode].moved for inode in inodes] == [100_000, 100_000]
     assert all(0 <= after[inode].idle < BUSY * 5 for inode in inodes)
 
 
-def test_how_long_a_socket_has_been_idle() -> None:
-    """From its last data on, in either direction."""
+def test_a_socket_is_idle_from_its_last_data_in_either_direction() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         left = socket.create_connection(listener.getsockname())
         right, _ = listener.accept()
@@ -148,12 +141,12 @@ def test_how_long_a_socket_has_been_idle() -> None:
         left.sendall(b"x")
         right.recv(1)
         time.sleep(0.5)
-        idle = tcp.traffic_by_inode()[os.fstat(right.fileno()).st_ino].idle
+        idle = ports.traffic_by_inode()[os.fstat(right.fileno()).st_ino].idle
 
     assert 0.4 <= idle < BUSY * 5
 
 
-def test_since_when_a_process_sleeps(child: subprocess.Popen[str]) -> None:
+def test_the_kernels_clock_tells_since_when_a_process_sleeps(child: subprocess.Popen[str]) -> None:
     """By the kernel's own clock, where it tells: ours runs, and the child does not."""
     until = time.monotonic() + 30
     while (slept := proc.off_cpu_for(child.pid)) is not None and slept < 0.4:
@@ -168,8 +161,7 @@ def test_since_when_a_process_sleeps(child: subprocess.Popen[str]) -> None:
 
 
 @pytest.mark.parametrize("cpu", sorted(os.sched_getaffinity(0)))
-def test_each_cpu_has_a_clock_of_its_own(cpu: int) -> None:
-    """They drift apart, by the time that the host takes from each; and our own CPUs are left as they were."""
+def test_the_clock_of_each_cpu_is_read_and_our_own_cpus_are_left_as_they_were(cpu: int) -> None:
     program = (
         "import os, sys, time; os.sched_setaffinity(0, {int(sys.argv[1])}); print(flush=True); time.sleep(60)"
     )
@@ -188,13 +180,12 @@ def test_each_cpu_has_a_clock_of_its_own(cpu: int) -> None:
     assert before == os.sched_getaffinity(0)
 
 
-def test_no_process_has_slept() -> None:
-    """Where there is none, nothing is known."""
+def test_without_a_process_nothing_is_known_of_sleep() -> None:
     assert (None, "") == (proc.off_cpu_for(2**22 + 1), proc.program(2**22 + 1))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make a mount namespace")
-def test_a_file_of_a_process_with_other_mounts(tmp_path: Path) -> None:
+def test_a_file_of_a_process_with_other_mounts_is_not_ours_of_that_name(tmp_path: Path) -> None:
     """As of a container: its file is found and not ours of that name, whatever links lead to it."""
     code, mounted = tmp_path / "code", tmp_path / "mounted"
     for folder, text in ((code, "ours"), (mounted, "its")):

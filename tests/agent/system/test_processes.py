@@ -63,8 +63,7 @@ def _script(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     process.stdout.close()
 
 
-def test_a_tied_child_dies_with_a_killed_parent(script: subprocess.Popen[str]) -> None:
-    """SIGKILL gives the parent no chance to tidy up; the kernel ends the child all the same."""
+def test_a_tied_child_dies_with_a_parent_that_is_killed(script: subprocess.Popen[str]) -> None:
     assert script.stdout is not None
     child = int(script.stdout.readline())
 
@@ -74,7 +73,6 @@ def test_a_tied_child_dies_with_a_killed_parent(script: subprocess.Popen[str]) -
 
 
 def test_a_child_whose_parent_is_gone_already_ends_at_once() -> None:
-    """A process whose parent died before it could tie itself does not live on as another's child."""
     program = f"from ddplaunch.agent.system import processes; processes.die_with_parent(1 << 22); {SLEEP}"
     process = subprocess.run(
         [sys.executable, "-c", program],
@@ -87,7 +85,6 @@ def test_a_child_whose_parent_is_gone_already_ends_at_once() -> None:
 
 
 def test_descendants_are_found_parents_first(script: subprocess.Popen[str]) -> None:
-    """Children of children are found, and a parent comes before what it started."""
     assert script.stdout is not None
     child = int(script.stdout.readline())
 
@@ -98,7 +95,6 @@ def test_descendants_are_found_parents_first(script: subprocess.Popen[str]) -> N
 
 
 def test_zombies_are_no_descendants() -> None:
-    """A process that only waits to be reaped is not alive."""
     process = subprocess.Popen([sys.executable, "-c", ""])
     wait_for(lambda: gone(process.pid))
 
@@ -106,8 +102,7 @@ def test_zombies_are_no_descendants() -> None:
     process.wait()
 
 
-def test_orphans_are_adopted() -> None:
-    """A grandchild whose parent dies becomes the adopter's child, also when it left its session."""
+def test_a_grandchild_whose_parent_dies_becomes_the_adopters_child() -> None:
     middle = (
         "import subprocess, sys\n"
         f"sleeper = subprocess.Popen([sys.executable, '-c', {SLEEP!r}], start_new_session=True, stdout=2)\n"

@@ -32,6 +32,6 @@ def test_what_prints_stays_as_it_is() -> None:
 def test_no_verdict_holds_what_a_terminal_obeys() -> None:
     """It goes into Slurm's Comment and a pod's termination message as it is."""
     evil = "".join(EVIL)
-    verdict = Verdict("a" + evil, "b" + evil, "run", facts=["c" + evil], hint="d" + evil)
+    verdict = Verdict.of("a" + evil, "b" + evil, "run", facts=["c" + evil], hint="d" + evil)
 
     assert all(map(str.isprintable, [verdict.code, verdict.sentence, *verdict.facts, verdict.hint]))

@@ -1,4 +1,4 @@
-"""Two ends of a real connection: what passes, what is refused, and what a stranger looks like."""
+"""Two ends of a real connection: addresses, what passes and is refused, and what a stranger looks like."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from collections.abc import Iterator
 import pytest
 from tests.busy import BUSY
 
-from ddplaunch.agent.transport import protocol
+from ddplaunch.agent.transport import endpoints, protocol
+from ddplaunch.agent.transport.endpoints import Endpoint
 from ddplaunch.agent.transport.protocol import (
     Channel,
     LostError,
@@ -80,8 +81,7 @@ def sealed_pair(key: bytes = KEY, attempt: int = 0) -> tuple[Seal, Seal]:
     return client, server
 
 
-def test_messages_pass_in_both_directions(ends: tuple[Channel, Channel]) -> None:
-    """What one end sends, in any number and of any size, the other receives in order."""
+def test_messages_of_any_number_and_size_pass_in_both_directions(ends: tuple[Channel, Channel]) -> None:
     client, server = ends
     client.send("one", {"n": 1})
     client.send("two", {"text": "grüße\n" * 200_000})
@@ -92,8 +92,9 @@ def test_messages_pass_in_both_directions(ends: tuple[Channel, Channel]) -> None
     assert client.receive(BUSY * 5) == ("three", {})
 
 
-def test_receive_gives_none_in_time(ends: tuple[Channel, Channel]) -> None:
-    """A receive that gets nothing returns at its timeout, and a later one still gets the next message."""
+def test_receive_returns_nothing_at_its_timeout_and_the_next_message_later(
+    ends: tuple[Channel, Channel],
+) -> None:
     client, server = ends
     started = time.monotonic()
 
@@ -104,7 +105,6 @@ def test_receive_gives_none_in_time(ends: tuple[Channel, Channel]) -> None:
 
 
 def test_half_a_line_is_kept_for_later(ends: tuple[Channel, Channel]) -> None:
-    """A message that arrives in two parts around a timeout is not lost."""
     client, server = ends
     line = client._seal.seal({"kind": "split", "body": {}})
     client._socket.sendall(line[:10])
@@ -115,7 +115,6 @@ def test_half_a_line_is_kept_for_later(ends: tuple[Channel, Channel]) -> None:
 
 
 def test_the_end_of_the_other_side_is_an_error(ends: tuple[Channel, Channel]) -> None:
-    """A closed connection is LostError, not silence."""
     client, server = ends
     client.close()
 
@@ -124,7 +123,6 @@ def test_the_end_of_the_other_side_is_an_error(ends: tuple[Channel, Channel]) ->
 
 
 def test_sending_to_somebody_who_never_reads_is_bounded(ends: tuple[Channel, Channel]) -> None:
-    """When the kernel takes no more, send gives up at its timeout."""
     client, _ = ends
     started = time.monotonic()
 
@@ -133,8 +131,7 @@ def test_sending_to_somebody_who_never_reads_is_bounded(ends: tuple[Channel, Cha
     assert time.monotonic() - started < BUSY * 5
 
 
-def test_a_line_sent_twice_is_no_message(ends: tuple[Channel, Channel]) -> None:
-    """A replayed line breaks the connection instead of being taken again."""
+def test_a_replayed_line_breaks_the_connection(ends: tuple[Channel, Channel]) -> None:
     client, server = ends
     line = client._seal.seal({"kind": "pay", "body": {}})
     client._socket.sendall(line + line)
@@ -145,8 +142,9 @@ def test_a_line_sent_twice_is_no_message(ends: tuple[Channel, Channel]) -> None:
 
 
 @pytest.mark.parametrize(("key", "attempt"), [(b"another job", 0), (KEY, 1)])
-def test_another_key_or_attempt_is_refused(listener: socket.socket, key: bytes, attempt: int) -> None:
-    """Both ends learn that they are not of the same attempt of the same job."""
+def test_another_key_or_attempt_is_refused_at_both_ends(
+    listener: socket.socket, key: bytes, attempt: int
+) -> None:
     thread, got = accept_in_thread(listener, key, attempt)
 
     with pytest.raises(RefusedError) as refusal:
@@ -156,15 +154,13 @@ def test_another_key_or_attempt_is_refused(listener: socket.socket, key: bytes, 
     assert isinstance(got[0], RefusedError)
 
 
-def test_who_is_refused_is_told_whose_job_it_is() -> None:
-    """Its name, where it has one, and nothing else of it."""
+def test_who_is_refused_is_told_the_name_of_the_job_alone() -> None:
     answers = [json.loads(ServerHandshake(KEY, 0, job).answer(b"\n")[0]) for job in ("other", "")]
 
     assert [{"refused": "key", "job": "other"}, {"refused": "key"}] == answers
 
 
-def test_another_version_is_refused_by_the_server(listener: socket.socket) -> None:
-    """A client of another version is told so, before its key matters."""
+def test_another_version_is_refused_before_its_key_matters(listener: socket.socket) -> None:
     handshake = ServerHandshake(KEY, 0)
     seal = Seal(KEY, 0, server=False)
     answer, ours = handshake.answer(seal.seal({"ddplaunch": 99, "nonce": "c"}))
@@ -186,10 +182,9 @@ def test_another_version_is_refused_by_the_server(listener: socket.socket) -> No
         (b"", StrangerError),
     ],
 )
-def test_strangers_are_told_from_a_hub(
+def test_whoever_does_not_greet_as_we_do_is_no_hub(
     listener: socket.socket, said: bytes, expected: type[Exception]
 ) -> None:
-    """Whatever a listener says that is not our greeting, or when it is silent, it is no hub of this job."""
     done = threading.Event()
 
     def work() -> None:
@@ -206,8 +201,7 @@ def test_strangers_are_told_from_a_hub(
     thread.join()
 
 
-def test_nobody_there_is_refused(listener: socket.socket) -> None:
-    """A closed port is `refused`, which is not the same as silence."""
+def test_a_closed_port_is_refused(listener: socket.socket) -> None:
     port = port_of(listener)
     listener.close()
 
@@ -217,8 +211,6 @@ def test_nobody_there_is_refused(listener: socket.socket) -> None:
 
 
 def test_hanging_up_at_once_is_reset(listener: socket.socket) -> None:
-    """A listener that accepts and closes without a word is `reset`."""
-
     def work() -> None:
         listener.accept()[0].close()
 
@@ -230,23 +222,20 @@ def test_hanging_up_at_once_is_reset(listener: socket.socket) -> None:
     assert error.value.kind == "reset"
 
 
-def test_a_name_that_is_none_is_not_found() -> None:
-    """A label of more than 63 letters cannot exist, whatever the resolver."""
+def test_a_name_that_cannot_exist_is_not_found() -> None:
     with pytest.raises(UnreachableError) as error:
         Channel.connect("x" * 64 + ".invalid", 1, KEY, 0, soon())
     assert error.value.kind == "not-found"
 
 
-def test_a_server_does_not_wait_for_ever(listener: socket.socket) -> None:
-    """Somebody who connects and says nothing is dropped at the deadline."""
+def test_who_connects_and_says_nothing_is_dropped_at_the_deadline(listener: socket.socket) -> None:
     with socket.create_connection(listener.getsockname()):
         connection, _ = listener.accept()
         with pytest.raises(LostError, match="in time"):
             Channel.accept(connection, KEY, 0, soon(0.2))
 
 
-def test_every_changed_byte_is_noticed() -> None:
-    """No bit of a line can be changed without its MAC failing."""
+def test_no_bit_of_a_line_can_be_changed() -> None:
     line = sealed_pair()[0].seal({"kind": "k", "body": {"a": 1}})
     for place in range(len(line) - 1):
         server = sealed_pair()[1]
@@ -256,15 +245,13 @@ def test_every_changed_byte_is_noticed() -> None:
 
 
 @pytest.mark.parametrize(("key", "attempt"), [(b"another", 0), (KEY, 1)])
-def test_lines_of_other_keys_do_not_open(key: bytes, attempt: int) -> None:
-    """A line sealed for another job, or an earlier attempt, is not taken."""
+def test_a_line_that_another_job_or_attempt_sealed_does_not_open(key: bytes, attempt: int) -> None:
     client, server = sealed_pair(key, attempt)
 
     assert server.open(client.seal({})) is None
 
 
-def test_a_line_cannot_be_sent_back() -> None:
-    """What a client sealed is no line of the server's: an echo proves nothing."""
+def test_a_clients_line_cannot_be_sent_back_to_it() -> None:
     client, _ = sealed_pair()
     other = Seal(KEY, 0, server=False)
     other.nonces = client.nonces
@@ -273,7 +260,6 @@ def test_a_line_cannot_be_sent_back() -> None:
 
 
 def test_a_line_of_an_earlier_connection_is_not_taken() -> None:
-    """Both nonces are in the MAC, so a recorded connection cannot be played again."""
     client, server = sealed_pair()
     line = client.seal({"kind": "k", "body": {}})
     server.nonces = b"s2 c"
@@ -284,7 +270,6 @@ def test_a_line_of_an_earlier_connection_is_not_taken() -> None:
 def test_a_silent_address_leaves_time_for_the_next(
     listener: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A name with two: connecting to the second, and its introduction, still fit."""
     with socket.create_server(("127.0.0.2", port_of(listener)), backlog=0) as silent:
         fillers = [socket.socket() for _ in range(3)]  # whose queue is full: packets to it vanish
         for filler in fillers:
@@ -300,3 +285,45 @@ def test_a_silent_address_leaves_time_for_the_next(
         got[0].close()
         for filler in fillers:
             filler.close()
+
+
+def test_several_addresses_in_one_line_are_read_as_they_are_spelt() -> None:
+    text = "n1:29400,10.0.0.5:29400,[fd00::5]:29400"
+    found = endpoints.parse(text)
+
+    assert [Endpoint("n1", 29400), Endpoint("10.0.0.5", 29400), Endpoint("fd00::5", 29400)] == found
+    assert text == endpoints.to_text(found)
+
+
+@pytest.mark.parametrize("text", ["", "n1", ":29400", "n1:", "n1:port", "n1:29400,"])
+def test_an_address_without_host_or_port_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"^"):
+        endpoints.parse(text)
+
+
+def can_be_bound(address: str) -> bool:
+    """Whether a socket can listen there now."""
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError:
+            return False
+    return True
+
+
+def test_this_machines_addresses_can_be_bound_and_are_no_loopback() -> None:
+    """What is given to others is where this machine can listen, and no loopback address.
+
+    Bridges of containers come and go beside us, and an IPv6 address that is new cannot be bound at once.
+    """
+    deadline = time.monotonic() + BUSY * 5
+    while unbound := [address for address in endpoints.own_addresses() if not can_be_bound(address)]:
+        assert time.monotonic() < deadline, unbound
+        time.sleep(0.1)
+    assert not [address for address in endpoints.own_addresses() if address.startswith("127.")]
+    assert ("lo", "127.0.0.1") in endpoints.interfaces()
+
+
+def test_an_interface_has_its_first_address_by_its_name() -> None:
+    assert "127.0.0.1" == endpoints.address_of("lo")
+    assert endpoints.address_of("nosuch0") is None

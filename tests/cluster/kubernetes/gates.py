@@ -46,7 +46,7 @@ def told(
     print(job.logs())
     assert words["exit"] == words["exit_code"]
     (found,) = words["verdicts"]
-    verdict = Verdict(**found)
+    verdict = Verdict.of(**found)
     job.record("seconds", job.told_after(verdict.code))
     return verdict.code, verdict.nodes, verdict
 
@@ -72,7 +72,7 @@ def first_told(job: Job) -> list[Verdict]:
     assert "PodFailurePolicy" == job.condition()["reason"]
     print(job.logs())
     words = [job.last_words(node, "gate") for node in job.pods()]
-    found = [Verdict(**each) for end in words for each in end.get("verdicts", [])]
+    found = [Verdict.of(**each) for end in words for each in end.get("verdicts", [])]
     assert found, words
     job.record("seconds", job.told_after(found[0].code))
     return found

@@ -10,7 +10,6 @@ import tempfile
 import threading
 from base64 import b64decode
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from tests.cluster.kubernetes.cluster import Cluster
 from ddplaunch.agent.contract import Bundle, Files, Verdict, bundle_file
 from ddplaunch.agent.platforms import scheduler_log
 from ddplaunch.agent.platforms.scheduler_log import SETTLES
+from ddplaunch.agent.text.saying import spelled
 from ddplaunch.plan import plan
 from ddplaunch.render.kubernetes import render
 from ddplaunch.spec.load import load
@@ -254,7 +254,7 @@ class Job:
 
 def unplaced(verdict: Verdict) -> str:
     """The sentence without the machines, which differ from cluster to cluster."""
-    return replace(verdict, sentence=verdict.wording, machines=None).sentence
+    return spelled(verdict.text)
 
 
 def when(text: str) -> float:

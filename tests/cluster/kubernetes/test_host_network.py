@@ -47,7 +47,7 @@ def ended(job: Job) -> Verdict:
     """The only verdict of its node 0, for it has no other."""
     assert "PodFailurePolicy" == job.ended()
     print(job.logs())
-    (found,) = [Verdict(**each) for each in job.last_words(0, "gate")["verdicts"]]
+    (found,) = [Verdict.of(**each) for each in job.last_words(0, "gate")["verdicts"]]
     return found
 
 

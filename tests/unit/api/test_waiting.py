@@ -8,7 +8,7 @@ import pytest
 from tests.unit.cli.ended_jobs import ended
 
 from ddplaunch import api
-from ddplaunch.api.waiting import GIVEN_UP_AFTER, Wait
+from ddplaunch.api.submitted import GIVEN_UP_AFTER, Wait
 
 HANDLE = api.Handle("slurm", "7")
 NEVER = api.Job(

@@ -11,7 +11,7 @@ import pytest
 from ddplaunch.agent.contract import JobStatus, Phase, codec
 from ddplaunch.backends.job import State
 from ddplaunch.backends.local.backend import LocalBackend
-from ddplaunch.render.rendered import Rendered, RenderedFile
+from ddplaunch.render import Rendered, RenderedFile
 
 Make = Callable[..., Rendered]
 

@@ -28,12 +28,12 @@ from ddplaunch.agent.contract import (
     Stack,
     codec,
 )
-from ddplaunch.agent.contract.codec import ContractError, dump
+from ddplaunch.agent.plan.codec import ContractError, dump
 from ddplaunch.agent.platforms import scheduler_log
 from ddplaunch.backends import files, folder, hub, lines
 from ddplaunch.backends.job import Selection
 from ddplaunch.backends.kubernetes import node_status
-from ddplaunch.backends.local import store
+from ddplaunch.backends.local import backend
 from ddplaunch.backends.local.backend import LocalBackend
 from ddplaunch.backends.slurm import outcomes, parse
 from ddplaunch.errors import UsageError
@@ -176,7 +176,7 @@ def test_what_is_no_file_is_as_good_as_none(make: Callable[[Path], None], tmp_pa
     assert [] == hub._addresses(tmp_path)
     assert [] == lines.last_lines(run / "output.log", 5)
     assert [] == list(lines.GrowingFile(run / "output.log").present())
-    assert [] == list(store.lines(tmp_path, Selection(), follow=False, alive=lambda: False))
+    assert [] == list(backend.lines_of(tmp_path, Selection(), follow=False, alive=lambda: False))
     assert [] == outcomes.of_gates(tmp_path)
 
 

@@ -23,7 +23,7 @@ from ddplaunch.backends.foreign_jobs import READY, WANTED, PySpy
 from ddplaunch.backends.job import Handle, Job, State
 from ddplaunch.errors import NotFoundError, UsageError
 from ddplaunch.render import archive
-from ddplaunch.report.diagnosis import diagnose
+from ddplaunch.report import diagnose
 from ddplaunch.report.verdict import diagnosis_text
 
 AGENT = f"""

@@ -16,10 +16,10 @@ from tests.unit.backends.conftest import Make, status_json
 
 from ddplaunch.agent.contract import StopRequest, codec
 from ddplaunch.backends.job import EVERYTHING, Handle, State
-from ddplaunch.backends.local import host, store
-from ddplaunch.backends.local.backend import LocalBackend
+from ddplaunch.backends.local import host
+from ddplaunch.backends.local.backend import CANCELLED, HOST, LocalBackend
 from ddplaunch.errors import ClusterError, NotFoundError, UsageError
-from ddplaunch.render.rendered import Rendered, RenderedFile
+from ddplaunch.render import Rendered, RenderedFile
 
 RUNNING = f"status '{status_json()}'"
 FOREVER = f"{RUNNING}\nwhile :; do sleep 0.1; done"
@@ -32,7 +32,7 @@ def eventually(holds: Callable[[], bool]) -> None:
 
 def carrier(backend: LocalBackend, handle: Handle) -> host.Host:
     """The process of a job."""
-    found = host.read(backend.store.find(handle.path) / store.HOST)
+    found = host.read(backend.store.find(handle.path) / HOST)
     assert found is not None
     return found
 
@@ -110,7 +110,7 @@ def test_a_signal_is_passed_on_and_may_be_no_cancelling(backend: LocalBackend, j
 
     backend.pass_on(handle, StopRequest(signal.SIGUSR2, "a test"))
     eventually(lambda: (folder / "run" / "output.log").exists())
-    marked = (folder / store.CANCELLED).exists()
+    marked = (folder / CANCELLED).exists()
     backend.pass_on(handle, StopRequest(signal.SIGINT, "a test"))
     eventually(lambda: backend.job(handle).state.ended)
 
@@ -172,7 +172,7 @@ def test_a_recycled_pid_is_not_ours(backend: LocalBackend, job: Make) -> None:
     with subprocess.Popen(["sleep", "60"]) as stranger:
         found = carrier(backend, handle)
         eventually(lambda: not found.alive())
-        codec.write(str(folder / store.HOST), host.Host(stranger.pid, found.started, found.boot, found.at))
+        codec.write(str(folder / HOST), host.Host(stranger.pid, found.started, found.boot, found.at))
 
         assert State.FAILED is backend.cancel(handle).state
         assert None is stranger.poll()
@@ -184,9 +184,9 @@ def test_a_host_of_an_earlier_boot_is_gone(backend: LocalBackend, job: Make) -> 
     handle = backend.submit(job(FOREVER))
     folder = backend.store.find(handle.path)
     found = carrier(backend, handle)
-    codec.write(str(folder / store.HOST), host.Host(found.pid, found.started, "another", found.at))
+    codec.write(str(folder / HOST), host.Host(found.pid, found.started, "another", found.at))
     lost = backend.job(handle)
-    codec.write(str(folder / store.HOST), found)
+    codec.write(str(folder / HOST), found)
 
     assert State.LOST is lost.state
     assert "the machine was rebooted" in lost.detail
@@ -280,7 +280,7 @@ LAUNCHER = """
 import sys, time
 from pathlib import Path
 from ddplaunch.backends.local.backend import LocalBackend
-from ddplaunch.render.rendered import Rendered, RenderedFile
+from ddplaunch.render import Rendered, RenderedFile
 
 file = RenderedFile(sys.argv[2].encode())
 LocalBackend(Path(sys.argv[1])).submit(Rendered("local", "digits", {"run.sh": file}, ("sh", "run.sh")))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ddplaunch.backends.job import EVERYTHING, Selection
 from ddplaunch.backends.lines import last_lines
-from ddplaunch.backends.local import store
+from ddplaunch.backends.local import backend
 
 LINES = ["[0] a", "[0/0] a", "[1/2] b", "[1/3] c", "[0/1] d", "[1/ddplaunch] notice", "no prefix"]
 
@@ -25,7 +25,7 @@ def _folder(tmp_path: Path) -> Path:
 
 def read(folder: Path, wanted: Selection = EVERYTHING) -> list[str]:
     """What is there now."""
-    return list(store.lines(folder, wanted, follow=False, alive=lambda: False))
+    return list(backend.lines_of(folder, wanted, follow=False, alive=lambda: False))
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_earlier_attempts_come_first(folder: Path) -> None:
 def test_a_new_attempt_is_followed(folder: Path) -> None:
     """When the job is tried again while it is watched, no line is lost and none comes twice."""
     life = iter([True, True, True, False])
-    following = store.lines(folder, EVERYTHING, follow=True, alive=lambda: next(life))
+    following = backend.lines_of(folder, EVERYTHING, follow=True, alive=lambda: next(life))
     shown = [next(following) for _ in LINES]
     with (folder / "run" / "output.log").open("a") as file:
         file.write("[0/0] last words")
@@ -120,7 +120,7 @@ def test_lines_are_put_together_from_any_pieces(pieces: list[bytes], chunk: int)
             return piece is not None
 
         patch.setattr("time.sleep", lambda _: None)
-        following: Iterator[str] = store.lines(folder, EVERYTHING, follow=True, alive=alive)
+        following: Iterator[str] = backend.lines_of(folder, EVERYTHING, follow=True, alive=alive)
         shown = [line for line in following if line]
 
     whole = b"".join(pieces).decode("utf-8", errors="replace").split("\n")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ddplaunch.agent.contract import Bundle, JobStatus, Phase, Verdict, bundle_file, codec
-from ddplaunch.backends.local import host, store
+from ddplaunch.backends.local import backend, host
 
 
 def ended(
@@ -16,7 +16,7 @@ def ended(
         (folder / "run").rename(folder / f"run-{attempt - 1}")
     (folder / "run").mkdir(parents=True)
     dead = host.Host(pid=2**22 + 1, started=1, boot="gone", at=1000.0)
-    codec.write(str(folder / store.HOST), dead)
+    codec.write(str(folder / backend.HOST), dead)
     (folder / "run" / "output.log").write_text("[0/0] a\n[0/1] b\n[1/2] c\n")
     if exit_code is None:
         return

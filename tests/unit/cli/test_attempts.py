@@ -20,7 +20,7 @@ from ddplaunch.agent.contract import (
     codec,
 )
 
-LOST = Verdict("network-lost", "node 1 does not answer", "run", nodes=[1])
+LOST = Verdict.of("network-lost", "node 1 does not answer", "run", nodes=[1])
 
 
 @pytest.fixture(name="folder")
@@ -102,7 +102,7 @@ def test_an_attempt_that_was_stopped_says_what_became_of_its_checkpoint(call: Ca
     )
 
 
-RAISED = Verdict("rank-failed", "rank 1 raised ValueError: no batch (train.py:7)", "run", ranks=[1])
+RAISED = Verdict.of("rank-failed", "rank 1 raised ValueError: no batch (train.py:7)", "run", ranks=[1])
 
 
 @pytest.fixture(name="restarted")

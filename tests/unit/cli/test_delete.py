@@ -18,7 +18,7 @@ from ddplaunch import api
 from ddplaunch.agent.contract import Exit, codec
 from ddplaunch.backends import outputs
 from ddplaunch.backends.folder import state_folder
-from ddplaunch.backends.local import host, store
+from ddplaunch.backends.local import backend, host
 from ddplaunch.errors import ClusterError
 
 
@@ -29,7 +29,7 @@ def job(name: str, number: int, days: float = 0.0) -> Path:
     (folder / "work").mkdir()
     (folder / "work" / "last.pt").write_bytes(b"x" * 3000)
     then = time.time() - 86400 * days
-    codec.write(str(folder / store.HOST), host.Host(pid=2**22 + 1, started=1, boot="gone", at=then - 5))
+    codec.write(str(folder / backend.HOST), host.Host(pid=2**22 + 1, started=1, boot="gone", at=then - 5))
     for path in [*folder.rglob("*"), folder]:
         os.utime(path, (then, then))
     return folder

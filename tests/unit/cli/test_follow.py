@@ -9,7 +9,7 @@ from ddplaunch.agent.diagnosis import verdict_text
 from ddplaunch.backends.job import Handle
 from ddplaunch.cli.follow import Frames
 
-LONG = Verdict(
+LONG = Verdict.of(
     "collective-mismatch",
     "at collective 42 rank 0 called barrier (broken.py:31), the others all_reduce [17258] (train.py:74)",
     "run",
@@ -57,7 +57,7 @@ def test_the_same_notice_again_is_news(frames: Frames) -> None:
 
 def test_a_node_speaks_when_the_one_that_spoke_is_gone(frames: Frames) -> None:
     """Whoever says it first says it for all."""
-    other = verdict_text.block([Verdict("rank-failed", "rank 1 raised ValueError", "run")], final=False)
+    other = verdict_text.block([Verdict.of("rank-failed", "rank 1 raised ValueError", "run")], final=False)
     lines = shown(frames, [*said("0/ddplaunch", NOTICE), *said("1/ddplaunch", other)])
 
     assert [

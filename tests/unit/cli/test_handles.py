@@ -12,11 +12,11 @@ from tests.unit.cli.ended_jobs import ended
 from ddplaunch.agent.contract import Exit, codec
 from ddplaunch.backends import files
 from ddplaunch.backends.folder import state_folder
-from ddplaunch.backends.kubernetes.record import Records as ClusterRecords
-from ddplaunch.backends.kubernetes.record import Submission as ClusterJob
-from ddplaunch.backends.local import host, store
-from ddplaunch.backends.slurm.record import Records as SlurmRecords
-from ddplaunch.backends.slurm.record import Submission as SlurmJob
+from ddplaunch.backends.kubernetes.submission import Records as ClusterRecords
+from ddplaunch.backends.kubernetes.submission import Submission as ClusterJob
+from ddplaunch.backends.local import backend, host
+from ddplaunch.backends.slurm.submission import Records as SlurmRecords
+from ddplaunch.backends.slurm.submission import Submission as SlurmJob
 
 VERBS = ("status", "logs", "diagnose")
 
@@ -25,7 +25,7 @@ def local(name: str, number: int, at: float) -> None:
     """A local job that was submitted at that time."""
     folder = state_folder() / "jobs" / name / str(number)
     ended(folder, Exit.OK)
-    codec.write(str(folder / store.HOST), host.Host(pid=2**22 + 1, started=1, boot="gone", at=at))
+    codec.write(str(folder / backend.HOST), host.Host(pid=2**22 + 1, started=1, boot="gone", at=at))
 
 
 def slurm(name: str, number: int, at: float) -> None:

@@ -199,7 +199,7 @@ def test_how_a_job_ended_is_the_exit_code(state: State, code: int | None, expect
 def test_an_end_after_the_gate_is_an_end_of_the_training(code: int) -> None:
     """A node that is lost in mid-training has not kept anything from being trained."""
     status = JobStatus("x", 0, Phase.ENDED, 1.0, [], 1.0, 1.0, exit_code=code, gate_passed=True)
-    lost = Verdict("network-lost", "node 1 stopped answering", "run", nodes=[1])
+    lost = Verdict.of("network-lost", "node 1 stopped answering", "run", nodes=[1])
     job = Job(Handle("local", "x/1"), State.FAILED, 0.0, "x", exit_code=code)
 
     told = (dataclasses.replace(job, status=status), dataclasses.replace(job, verdicts=(lost,)))

@@ -19,7 +19,6 @@ from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
 from ddplaunch.backends.job import Handle, Job, State
 from ddplaunch.backends.local.backend import LocalBackend
 from ddplaunch.cli.jobs import table
-from ddplaunch.errors import ExitCode
 from ddplaunch.spec.schema import json_schema
 
 
@@ -131,7 +130,7 @@ def test_schema_is_the_models(call: Call) -> None:
 
 # --------------------------------------------------------------------------- jobs that have ended
 
-VERDICT = Verdict("rank-failed", "rank 1 raised ValueError", "run", ranks=[1], victims=[0], hint="mend it")
+VERDICT = Verdict.of("rank-failed", "rank 1 raised ValueError", "run", ranks=[1], victims=[0], hint="mend it")
 
 
 @pytest.fixture(name="folders")
@@ -322,19 +321,6 @@ def test_run_needs_a_command(call: Call, words: list[str]) -> None:
 
     assert (2, "") == (answer.code, answer.out)
     assert "ddplaunch run -- torchrun" in answer.err
-
-
-def test_interfaces_are_told_without_any_library(call: Call) -> None:
-    """By the rules alone, and why nobody confirms them."""
-    answer = call("interfaces", "--json", "--python", "/nowhere/python")
-
-    found = json.loads(answer.out)
-    assert ExitCode.SUCCEEDED == answer.code
-    assert {"lo"} <= {each["interface"] for each in found["addresses"]}
-    assert ["NCCL, bootstrap", "NCCL, data without RDMA", "Gloo", "TensorPipe"] == [
-        each["for"] for each in found["choices"]
-    ]
-    assert "/nowhere/python" in found["choices"][0]["trouble"]
 
 
 @pytest.mark.parametrize(

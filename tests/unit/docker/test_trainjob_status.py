@@ -96,7 +96,7 @@ def test_the_agents_message_has_the_verdict(
     assert status.first_verdict(path) is None
     termination.write(Exit.STOPPED, [])
     assert status.first_verdict(path) is None
-    verdict = Verdict("dns-unanswered", "node 1's resolver does not answer", "gate", nodes=[1])
+    verdict = Verdict.of("dns-unanswered", "node 1's resolver does not answer", "gate", nodes=[1])
     termination.write(Exit.NODE_AT_FAULT, [verdict])
     assert verdict.sentence == status.first_verdict(path)["sentence"]
     path.write_text(json.dumps({"verdicts": []})[:-3])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ddplaunch.errors import UsageError
-from ddplaunch.plan import imports, scripts
+from ddplaunch.plan import imports
 
 RUN = "import models.net\n"
 
@@ -297,7 +297,7 @@ def test_the_script_that_is_meant_is_found(tmp_path: Path, files: dict[str, str]
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
 
-    found = scripts.find(tmp_path)
+    found = imports.find_script(tmp_path)
 
     assert script == ("" if found.script is None else found.script.relative_to(tmp_path).as_posix())
 
@@ -307,4 +307,4 @@ def test_those_among_which_it_is_not_clear_are_named(tmp_path: Path) -> None:
     for name, text in {"a.py": GROUP + GUARD, "b.py": GROUP + GUARD, "net.py": GROUP}.items():
         (tmp_path / name).write_text(text)
 
-    assert ["a.py", "b.py"] == [each.name for each in scripts.find(tmp_path).candidates]
+    assert ["a.py", "b.py"] == [each.name for each in imports.find_script(tmp_path).candidates]

@@ -8,8 +8,7 @@ import pytest
 
 from ddplaunch.agent.contract import JobPlan, codec
 from ddplaunch.plan import plan
-from ddplaunch.render import render
-from ddplaunch.render.rendered import Rendered
+from ddplaunch.render import Rendered, render
 from ddplaunch.spec.load import load
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "local"

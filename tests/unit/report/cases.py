@@ -24,10 +24,8 @@ from ddplaunch.agent.diagnosis.gate import failed_paths, paths
 from ddplaunch.agent.diagnosis.run import decide
 from ddplaunch.agent.hub import mesh_plan
 from ddplaunch.backends.job import State
-from ddplaunch.report import scene
-from ddplaunch.report.diagnosis import Diagnosis
-from ddplaunch.report.pictures import svg
-from ddplaunch.report.scene import Scene
+from ddplaunch.report import Diagnosis, pictures
+from ddplaunch.report.pictures import Scene, svg
 
 GATE_NODES = 64
 DOCS = Path(__file__).parents[3] / "docs" / "how-to" / "pictures"
@@ -45,7 +43,7 @@ def case(name: str) -> Diagnosis:
 
 def docs_picture(name: str) -> str:
     """One of PICTURES, as a file of its own."""
-    drawn = scene.make_pictures(Scene(case(PICTURES[name])))
+    drawn = pictures.make_pictures(Scene(case(PICTURES[name])))
     return svg.alone(next(each for each in drawn if each.name == name).svg)
 
 

@@ -25,10 +25,10 @@ from ddplaunch.agent.contract import (
     Verdict,
 )
 from ddplaunch.backends.job import Handle, Job, State
-from ddplaunch.report.diagnosis import Diagnosis
+from ddplaunch.report import Diagnosis
 
 AT = 1_700_000_000.0
-VERDICT = Verdict(
+VERDICT = Verdict.of(
     code="rank-in-user-code",
     sentence="rank 0 is in evaluate() (train.py:140) for 96 s, the others wait in barrier",
     where="run",

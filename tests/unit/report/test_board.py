@@ -74,7 +74,7 @@ def test_no_line_compares_what_is_not_known(known: JobPace) -> None:
 
 
 AT = given.AT
-HELD = Verdict("port-in-use", "node 0: port 29500 is held", "gate", nodes=[0], hint="`kill 812`")
+HELD = Verdict.of("port-in-use", "node 0: port 29500 is held", "gate", nodes=[0], hint="`kill 812`")
 
 RUNNING = """\
 local://digits/3  running on 3 nodes for 7.0 s

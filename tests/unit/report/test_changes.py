@@ -40,7 +40,7 @@ def test_a_notice_is_a_change_when_it_comes_and_when_it_has_passed() -> None:
 
 def test_a_notice_on_other_ranks_is_another_one() -> None:
     """The first has not passed: its kind still stands."""
-    other = Verdict(HUNG.code, "rank 2 is in evaluate()", "run", ranks=[2])
+    other = Verdict.of(HUNG.code, "rank 2 is in evaluate()", "run", ranks=[2])
 
     assert ["notice: rank-in-user-code: rank 2 is in evaluate()"] == lines(
         (1.0, running(verdicts=[HUNG])), (2.0, running(verdicts=[other]))
@@ -62,7 +62,7 @@ def test_a_job_has_ended_and_its_scheduler_does_not_say_how() -> None:
 
 def test_a_verdict_at_the_gate_is_no_notice() -> None:
     """The line on what the job waits for has it."""
-    held = Verdict("port-in-use", "node 0: port 29500 is held", "gate", nodes=[0])
+    held = Verdict.of("port-in-use", "node 0: port 29500 is held", "gate", nodes=[0])
 
     assert 1 == len(lines((1.0, running(phase=Phase.GATE, verdicts=[held]))))
 

@@ -9,7 +9,7 @@ from tests.unit.report import conftest as given
 from ddplaunch.agent.contract import Exit, Verdict
 from ddplaunch.agent.diagnosis.run import decide
 from ddplaunch.backends.job import State
-from ddplaunch.report.diagnosis import diagnose, known_verdicts
+from ddplaunch.report import diagnose, known_verdicts
 
 
 def test_the_jobs_own_verdicts_count() -> None:
@@ -41,7 +41,7 @@ def test_without_a_bundle_the_status_speaks() -> None:
 
 def test_what_the_backend_knows_counts_where_the_job_could_not_speak() -> None:
     """A scheduler's word for an end is no match for the job's own."""
-    evicted = Verdict("node-evicted", "Slurm ended the job at its time limit", "run")
+    evicted = Verdict.of("node-evicted", "Slurm ended the job at its time limit", "run")
     job = given.job(State.LOST, verdicts=(evicted,))
     spoken = dataclasses.replace(job, status=given.status(verdicts=[given.VERDICT]))
 

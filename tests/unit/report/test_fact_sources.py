@@ -9,23 +9,20 @@ from tests.unit.report.cases import case
 from tests.unit.report.pages import read
 from tests.unit.report.pictures import stuck
 
-from ddplaunch.agent.contract import Ras, Verdict
+from ddplaunch.agent.contract import AnyFact, Fact, Ras
 from ddplaunch.agent.diagnosis.run import decide, devices
-from ddplaunch.report import fact_sources, html
-from ddplaunch.report.diagnosis import Diagnosis
+from ddplaunch.report import Diagnosis, html
 
 
-def found(verdict: Verdict) -> dict[str, str]:
-    """Of a job whose rank 3 is in another collective."""
-    view = stuck.view(stuck.bundle(stuck.mismatch()))
-    return {fact: str(source) for fact, source in fact_sources.of(view, verdict).items()}
+def sources(*facts: AnyFact) -> dict[str, str]:
+    """Each fact with its source."""
+    return {fact.text: str(fact.source) for fact in facts if isinstance(fact, Fact)}
 
 
 def test_a_fact_has_the_collector_the_ranks_and_the_place_in_the_bundle() -> None:
-    """By what the functions say of the evidence, from which rules take their facts."""
+    """From the moment it is made."""
     view = stuck.view(stuck.bundle(stuck.mismatch()))
     facts = [*view.counts(), *view.whereabouts([0, 1, 2]), *view.line_shown(3, view.locations[3].site)]
-    verdict = stuck.verdict("collective-mismatch", 3, victims=[0, 1, 2], facts=facts)
 
     assert {
         "ranks 0-3 have called 2 collectives": "torch's process groups of ranks 0-3; groups of nodes 0-1 in "
@@ -34,7 +31,7 @@ def test_a_fact_has_the_collector_the_ranks_and_the_place_in_the_bundle() -> Non
         "bundle.json",
         "train.py:14: `dist.broadcast(x, 0)`": "the program's source of rank 3; lines of node 1 in "
         "bundle.json",
-    } == found(verdict)
+    } == sources(*facts)
 
 
 def test_what_a_rule_says_of_calls_gpus_and_nccl_has_a_source() -> None:
@@ -46,9 +43,7 @@ def test_what_a_rule_says_of_calls_gpus_and_nccl_has_a_source() -> None:
     evidence = dataclasses.replace(bundle.evidence, evidence=[first, *others])
     view = stuck.view(dataclasses.replace(bundle, evidence=evidence))
     (verdict,) = decide.judge(evidence)
-    facts = [*verdict.facts, *devices.gpu_facts(view, [0])]
-    sources = fact_sources.of(view, dataclasses.replace(verdict, facts=facts))
-    collectors = {fact: str(source).partition(" of ")[0] for fact, source in sources.items()}
+    found = sources(*verdict.because, *devices.gpu_facts(view, [0]))
 
     assert {
         "rank 3: collective 2 is broadcast [8] (train.py:14)": "torch's flight recorder and the hook's ring",
@@ -57,18 +52,16 @@ def test_what_a_rule_says_of_calls_gpus_and_nccl_has_a_source() -> None:
         ),
         "NCCL RAS: equal counts of launched operations in all its communicators (2)": "NCCL's RAS",
         "node 0 (host0)'s nvidia-smi: 0, A100, 99 %": "the kernel's log and nvidia-smi",
-    } == collectors
+    } == {fact: source.partition(" of ")[0] for fact, source in found.items() if source != "None"}
 
 
-def test_a_fact_that_the_evidence_does_not_say_has_no_source() -> None:
-    """Nor has one on other ranks, as in a verdict that was made of earlier evidence."""
-    facts = [
-        "ranks 0-2 are in all_reduce 3 (train.py:9)",
-        "rank 0 is in all_reduce 2 (train.py:9)",
-        "so it is",
-    ]
+def test_a_rank_without_a_stack_is_no_source() -> None:
+    """What is said of it comes from elsewhere."""
+    ranks = [dataclasses.replace(rank, stacks=[], stack_source="") for rank in stuck.mismatch()]
+    view = stuck.view(stuck.bundle(ranks))
 
-    assert {} == found(stuck.verdict("collective-mismatch", 3, victims=[0, 1, 2], facts=facts))
+    assert [None] == [fact.source for fact in view.whereabouts([3])]
+    assert None is view.of_rank("rank 3: asleep", 3).source
 
 
 def test_the_page_shows_it_behind_the_fact() -> None:

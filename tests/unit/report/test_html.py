@@ -9,10 +9,9 @@ import pytest
 from tests.unit.report import conftest as given
 from tests.unit.report.pages import read
 
-from ddplaunch.agent.contract import CheckResult
+from ddplaunch.agent.contract import CheckResult, Verdict
 from ddplaunch.backends.job import State
-from ddplaunch.report import html
-from ddplaunch.report.diagnosis import Diagnosis, diagnose
+from ddplaunch.report import Diagnosis, diagnose, html
 
 
 def test_it_fetches_nothing(diagnosis: Diagnosis) -> None:
@@ -55,7 +54,7 @@ def test_everything_known_is_in_it(diagnosis: Diagnosis, text: str) -> None:
 def test_what_a_job_says_is_escaped(diagnosis: Diagnosis) -> None:
     """A log line or an exception with tags in it stays text."""
     tag = "<script>alert(1)</script>"
-    wild = dataclasses.replace(given.VERDICT, sentence=tag, hint=tag, code=tag, facts=[tag])
+    wild = Verdict.of(tag, tag, "run", nodes=[0], ranks=[0], victims=[1, 2, 3], facts=[tag], hint=tag)
     page = html.page(dataclasses.replace(diagnosis, verdicts=[wild], job=given.job(detail=tag)))
 
     assert "<script>" not in page

@@ -8,11 +8,10 @@ from typing import Any
 from tests.unit.report import conftest as given
 from tests.unit.report.pages import read
 
-from ddplaunch.agent.contract import JobStatus, NodeStatus
+from ddplaunch.agent.contract import JobStatus, NodeStatus, Verdict
 from ddplaunch.backends.job import State
 from ddplaunch.cli.jobs import table as jobs_table
-from ddplaunch.report import board, gate_results, html, verdict
-from ddplaunch.report.diagnosis import Diagnosis
+from ddplaunch.report import Diagnosis, board, gate_results, html, verdict
 
 EVIL = (
     "</title></style><script>alert(1)</script><a href=\"javascript:x\" onload='y'>"
@@ -21,7 +20,9 @@ EVIL = (
 
 
 def poisoned(value: Any) -> Any:
-    """The same with EVIL in every text."""
+    """The same with EVIL in every text. A verdict is read from its JSON, as one from outside is."""
+    if isinstance(value, Verdict):
+        return poisoned(value.written()).read()
     if isinstance(value, str):
         return EVIL
     if isinstance(value, (list, tuple)):

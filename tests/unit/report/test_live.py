@@ -157,7 +157,7 @@ def test_a_change_of_place_is_one_line() -> None:
 
 def test_what_would_end_the_job_is_told_while_it_waits() -> None:
     """Once, with what to do about it; and not any more when it has passed."""
-    held = Verdict("port-in-use", "node 0: port 29500 is held", "gate", nodes=[0], hint="`kill 812`")
+    held = Verdict.of("port-in-use", "node 0: port 29500 is held", "gate", nodes=[0], hint="`kill 812`")
     moments = [(1.0, waiting()), (3.0, waiting(verdicts=[held])), (4.0, waiting(verdicts=[held]))]
 
     assert [

@@ -11,11 +11,12 @@ import pytest
 from jsonschema import Draft202012Validator, ValidationError
 from tests.unit.report import conftest as given
 
-from ddplaunch.agent.contract import Exit, RankPace, Verdict
+from ddplaunch.agent.contract import Exit, RankPace
+from ddplaunch.agent.contract.verdict import Written
 from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
 from ddplaunch.backends.job import State
+from ddplaunch.report import Diagnosis, diagnose
 from ddplaunch.report import machine as shapes
-from ddplaunch.report.diagnosis import Diagnosis, diagnose
 from ddplaunch.report.machine import diagnosis_data, doctor_data, job_data
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "reference" / "diagnose.md").read_text("utf-8")
@@ -48,10 +49,10 @@ def test_a_key_that_is_missing_breaks_it(diagnosis: Diagnosis, key: str) -> None
 
 
 def test_no_field_of_a_verdict_or_of_a_pace_is_left_out() -> None:
-    """A verdict's sentence has come from its template and machines already."""
-    fields = {each.name for each in dataclasses.fields(Verdict)}
+    """A verdict's sentence has come from its text and machines already; sources lead into a bundle."""
+    fields = {each.name for each in dataclasses.fields(Written)}
 
-    assert fields - {"template", "machines"} == set(shapes.VerdictData.__annotations__)
+    assert fields - {"text", "sources", "machines"} == set(shapes.VerdictData.__annotations__)
     assert {each.name for each in dataclasses.fields(RankPace)} == set(shapes.PaceData.__annotations__)
 
 

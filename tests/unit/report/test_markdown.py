@@ -9,8 +9,7 @@ from tests.unit.report import conftest as given
 from tests.unit.report.cases import case
 
 from ddplaunch.backends.job import State
-from ddplaunch.report import markdown
-from ddplaunch.report.diagnosis import Diagnosis
+from ddplaunch.report import Diagnosis, markdown
 
 MISMATCH = """\
 **ddplaunch:** `at collective 2 rank 3 called broadcast [8] (train.py:14), the others all_reduce [8] \

@@ -10,8 +10,7 @@ from tests.unit.report.pages import read
 
 from ddplaunch.agent.contract import Bundle, CheckIn, MeshResult, Outcome
 from ddplaunch.agent.hub import mesh_plan
-from ddplaunch.report import gate_results, html, machine
-from ddplaunch.report.diagnosis import Diagnosis
+from ddplaunch.report import Diagnosis, gate_results, html, machine
 from ddplaunch.report.pictures import reachability as drawing
 
 

@@ -46,7 +46,7 @@ def large() -> Job:
         )
         for node in range(128)
     ]
-    verdict = Verdict(
+    verdict = Verdict.of(
         "rank-in-user-code",
         "rank 43 is in evaluate() (train.py:140) for 96 s, the others wait in all_reduce",
         "run",

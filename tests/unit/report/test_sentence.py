@@ -7,14 +7,15 @@ import dataclasses
 from tests.unit.report import conftest as given
 
 from ddplaunch.agent.system import subjects
+from ddplaunch.agent.text.saying import say
 from ddplaunch.report import sentence
 from ddplaunch.report.sentence import Piece
 
 
 def test_the_pieces_are_the_sentence() -> None:
     """Its culprit is one of them; a victim is not."""
-    text = f"{subjects.ranks([3])} called broadcast, {subjects.ranks([0, 1, 2])} all_reduce"
-    verdict = dataclasses.replace(given.VERDICT, sentence=text, ranks=[3])
+    text = say(subjects.ranks([3]), " called broadcast, ", subjects.ranks([0, 1, 2]), " all_reduce")
+    verdict = dataclasses.replace(given.VERDICT, text=text, ranks=[3])
     found = sentence.pieces(verdict)
 
     assert verdict.sentence == "".join(piece.text for piece in found)
@@ -24,20 +25,20 @@ def test_the_pieces_are_the_sentence() -> None:
 def test_nodes_at_fault_are_set_off_with_their_names() -> None:
     """And with the machines that are known of them."""
     names = ["n1", "n2"]
-    text = f"{subjects.node(0, names)} does not reach {subjects.node(1, names)}"
-    verdict = dataclasses.replace(given.VERDICT, sentence=text, ranks=[], nodes=[1]).on({1: "worker2"})
+    text = say(subjects.node(0, names), " does not reach ", subjects.node(1, names))
+    verdict = dataclasses.replace(given.VERDICT, text=text, ranks=[], nodes=[1]).on({1: "worker2"})
 
-    assert Piece("node 1 (n2 on worker2)", True) == sentence.pieces(verdict, names)[-1]
+    assert Piece("node 1 (n2 on worker2)", True) == sentence.pieces(verdict)[-1]
 
 
-def test_a_sentence_without_mentions_is_one_piece() -> None:
+def test_a_sentence_without_subjects_is_one_piece() -> None:
     """A rule may have written it by itself."""
     assert [Piece(given.VERDICT.sentence, False)] == sentence.pieces(given.VERDICT)
 
 
 def test_several_culprits_are_set_off_together() -> None:
-    """As the sentence mentions them."""
-    text = f"{subjects.ranks([1, 3])} are in evaluate"
-    verdict = dataclasses.replace(given.VERDICT, sentence=text, ranks=[1, 3])
+    """As the sentence has them."""
+    text = say(subjects.ranks([1, 3]), " are in evaluate")
+    verdict = dataclasses.replace(given.VERDICT, text=text, ranks=[1, 3])
 
     assert Piece("ranks 1 and 3", True) == sentence.pieces(verdict)[0]

@@ -8,9 +8,8 @@ from tests.unit.report import conftest as given
 from tests.unit.report.pictures import stuck
 
 from ddplaunch.agent.contract import Lost, RankEvidence
-from ddplaunch.report import sources
-from ddplaunch.report.diagnosis import Diagnosis
-from ddplaunch.report.scene import Scene
+from ddplaunch.report import Diagnosis, sources
+from ddplaunch.report.pictures import Scene
 from ddplaunch.report.sources import Source
 
 

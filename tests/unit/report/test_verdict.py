@@ -19,9 +19,8 @@ from ddplaunch.agent.contract import (
     Verdict,
 )
 from ddplaunch.backends.job import State
-from ddplaunch.report import verdict
-from ddplaunch.report.diagnosis import Diagnosis, diagnose
-from ddplaunch.report.paint import Paint
+from ddplaunch.report import Diagnosis, diagnose, verdict
+from ddplaunch.report.words import Paint
 
 WHOLE = """\
 rank 0 is in evaluate() (train.py:140) for 96 s, the others wait in barrier
@@ -84,9 +83,7 @@ def test_a_silence_that_is_explained(diagnosis: Diagnosis) -> None:
 
 def test_several_verdicts_keep_their_order(diagnosis: Diagnosis) -> None:
     """What must be mended first stands first."""
-    second = dataclasses.replace(
-        given.VERDICT, sentence="rank 3 waits for its data", code="rank-in-dataloader"
-    )
+    second = dataclasses.replace(given.VERDICT.saying("rank 3 waits for its data"), code="rank-in-dataloader")
     text = verdict.diagnosis_text(dataclasses.replace(diagnosis, verdicts=[given.VERDICT, second]))
 
     assert text.index("rank 0 is in evaluate()") < text.index("rank 3 waits for its data")
@@ -104,7 +101,7 @@ def test_colour_changes_no_word(diagnosis: Diagnosis) -> None:
 
 def test_a_narrow_terminal_folds_lines_under_their_label(diagnosis: Diagnosis) -> None:
     """Folded text stays in its column, and no path or name is broken."""
-    long = dataclasses.replace(given.VERDICT, facts=["fact " * 30 + "/a/path-with-hyphens/" + "x" * 40])
+    long = given.VERDICT.with_facts(["fact " * 30 + "/a/path-with-hyphens/" + "x" * 40])
     text = verdict.diagnosis_text(dataclasses.replace(diagnosis, verdicts=[long]), width=64)
 
     path = " " * 14 + "/a/path-with-hyphens/" + "x" * 40
@@ -127,7 +124,7 @@ def test_a_narrow_terminal_folds_lines_under_their_label(diagnosis: Diagnosis) -
 )
 def test_culprits_are_ranks_or_nodes(nodes: list[int], ranks: list[int], names: list[str], text: str) -> None:
     """A gate's verdict names nodes, a run's names ranks; nodes by their names, where they have some."""
-    assert text == verdict.culprits(Verdict("unknown", "", "run", nodes=nodes, ranks=ranks), names)
+    assert text == verdict.culprits(Verdict.of("unknown", "", "run", nodes=nodes, ranks=ranks), names)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +145,7 @@ def test_no_verdict_is_said_too(state: State, text: str) -> None:
 
 def test_nothing_of_a_job_commands_the_terminal(diagnosis: Diagnosis) -> None:
     """An exception's message with escapes and line breaks is shown as such, on its one line."""
-    wild = dataclasses.replace(given.VERDICT, sentence="rank 0: \x1b[2J\nhint: rm -rf", hint="\x07\r")
+    wild = Verdict.of("rank-failed", "rank 0: \x1b[2J\nhint: rm -rf", "run", hint="\x07\r")
     text = verdict.diagnosis_text(dataclasses.replace(diagnosis, verdicts=[wild]))
 
     assert r"rank 0: \x1b[2J\nhint: rm -rf" == text.splitlines()[0]

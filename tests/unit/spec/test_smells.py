@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddplaunch.spec.smells import exposed, note
+from ddplaunch.spec.load import exposed, note
 
 _SECRETS = [
     "TOKEN",

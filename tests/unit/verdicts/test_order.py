@@ -100,7 +100,7 @@ def stray(view: GateView) -> GateView:
 
 LOOPBACK = {"own": "n4", "addresses": {"n0": ["127.0.1.1"]}}
 UNKNOWN = {"own": "n6", "addresses": {}, "unresolved": {"n0": "no such name"}}
-CRY = Verdict("port-filtered", "node 5 -> the hub: no answer", "gate", nodes=[5])
+CRY = Verdict.of("port-filtered", "node 5 -> the hub: no answer", "gate", nodes=[5])
 FAULTS: dict[tuple[str, tuple[int, ...]], Fault] = {
     ("rank-duplicate", (1,)): stray,
     ("world-size-differs", (2,)): changed(2, nodes=12),

@@ -10,6 +10,7 @@ from ddplaunch.agent.checks.context import Context, failed, passed, unknown
 from ddplaunch.agent.contract import CheckResult, Env
 from ddplaunch.agent.interfaces import predict, read
 from ddplaunch.agent.system import secrets
+from ddplaunch.agent.text.quantities import count
 
 _COMPARED = ("NCCL_", "GLOO_", "TORCH_", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
 _RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -31,7 +32,7 @@ def check_configuration(context: Context) -> CheckResult:
         return failed(
             "configuration",
             "world-size-differs",
-            f"started as node {context.node} of a job of {_nodes(plan.nodes)}",
+            f"started as node {context.node} of a job of {count(plan.nodes, 'node')}",
             wanted=f"a node index from 0 to {plan.nodes - 1}",
             hint="start as many agents as the job file has nodes",
             **facts,
@@ -59,7 +60,7 @@ def check_configuration(context: Context) -> CheckResult:
             **facts,
         )
     ranks = f" x {plan.nproc_per_node}" if plan.nproc_per_node else ""
-    observed = f"node {context.node} of {_nodes(plan.nodes)}{ranks}"
+    observed = f"node {context.node} of {count(plan.nodes, 'node')}{ranks}"
     preset = [name for name in _RANK_VARIABLES if variables.get(name)]
     if preset:
         observed += f"; {', '.join(preset)} of the environment will be replaced"
@@ -72,7 +73,3 @@ def _find_secrets(context: Context) -> None:
         return
     for name, reference in context.plan.secrets.items():
         secrets.value(name, reference, context.environment)
-
-
-def _nodes(number: int) -> str:
-    return "1 node" if number == 1 else f"{number} nodes"

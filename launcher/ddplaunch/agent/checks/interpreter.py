@@ -12,7 +12,7 @@ from ddplaunch.agent.checks.command_line import MODULE, PROGRAM, SHELL_SCRIPT, S
 from ddplaunch.agent.checks.context import Context, failed, passed, unknown
 from ddplaunch.agent.checks.python import Lacks, UnansweredError
 from ddplaunch.agent.contract import CheckResult, Files
-from ddplaunch.agent.system import programs
+from ddplaunch.agent.system import processes
 
 _SOURCE_HINT = "list it under `source:` so that it travels with the job, or say where it lies: `workdir:`"
 _COMMAND_HINT = "start ddplaunch in the folder where it lies, or name it by its full path"
@@ -114,7 +114,7 @@ def _find_program(context: Context, name: str) -> None:
             raise _lacks(context, name)
     elif not os.access(file, os.X_OK):
         raise python.unexecutable(name)
-    elif absent := programs.absent_interpreter(file, path):
+    elif absent := processes.absent_interpreter(file, path):
         hint = "correct that line; where it ends with a carriage return, the file was saved on Windows"
         raise Lacks(f"the first line of {name} names {absent!r}, which is not there", absent, hint)
 

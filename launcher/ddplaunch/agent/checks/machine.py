@@ -1,21 +1,36 @@
-"""Checks: CPUs, memory, shared memory, disks and the clock of this node or container.
+"""Checks: CPUs, memory, shared memory, disks, clock and limits of this node or container.
 
-Free space and load are those of this moment: what another process takes later cannot be foreseen.
+Free space and load are of this moment: what another process takes later is not foreseen.
+
+RDMA pins its send buffers, which count against the memory that a process may lock. Linux,
+drivers/infiniband/core/umem.c: beyond a process's soft RLIMIT_MEMLOCK pinning fails with ENOMEM, unless it
+has CAP_IPC_LOCK in the first user namespace. NCCL prints `Call to ibv_reg_mr failed with error Cannot
+allocate memory`, or ibv_create_cq, at its first connection, and the other ranks wait.
+
+Linux counts processes and threads together. clone(2) fails with EAGAIN beyond RLIMIT_NPROC of the user, which
+root and the capabilities SYS_RESOURCE and SYS_ADMIN lift, and beyond pids.max of a control group or of one
+above it. Python then says `can't start new thread`, OpenBLAS `pthread_create failed`, a shell `fork: Resource
+temporarily unavailable`; and who needs that thread waits for it.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import resource
 import tempfile
 import time
-from typing import Any, Optional
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Optional
 
+from ddplaunch.agent import platforms
+from ddplaunch.agent.checks import rdma
 from ddplaunch.agent.checks.context import Context, failed, passed, unknown
 from ddplaunch.agent.contract import CheckResult, Files, Status
 from ddplaunch.agent.evidence import cgroup
-from ddplaunch.agent.system.phrases import size
+from ddplaunch.agent.system import phrases, processes
 from ddplaunch.agent.system.processes import TMP
+from ddplaunch.agent.text.quantities import count, size
 
 # --- CPUs: how many the ranks may use, and whether other processes use them. This only warns
 
@@ -42,7 +57,7 @@ def check_cpu(context: Context) -> CheckResult:
         return _scarce_cpus(f"{observed} for {ranks} ranks", "ranks will take turns", facts)
     threads = context.variable("OMP_NUM_THREADS")  # torchrun sets it to 1 if there are several ranks
     if threads.isdigit() and cpus < ranks * int(threads):
-        many = f"{ranks} rank{'s' * (ranks > 1)} of {threads} threads"
+        many = f"{count(ranks, 'rank')} of {threads} threads"
         return _scarce_cpus(f"{observed} for {many}", "threads will take turns: lower OMP_NUM_THREADS", facts)
     if busy > _BUSY and load > _BUSY * cpus:
         return _scarce_cpus(
@@ -214,3 +229,124 @@ def _disk_full(context: Context, observed: str, place: str) -> CheckResult:
 def check_clock(context: Context) -> CheckResult:  # noqa: ARG001 - every check is called alike
     """PASS; the hub compares the time of the check-in."""
     return passed("clock", time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()))
+
+
+# --- locked memory
+
+LEAST_LOCKED = 64 << 20
+"""Bytes. A connection of NCCL has buffers of 9 MiB (4 for large messages, 5 for small ones), a ring of two
+channels has four connections, and they are pinned where the GPU's own memory cannot be. Defaults are far
+below: 64 KiB, or 8 MiB by systemd and newer kernels."""
+_LOCKED_HINT = (
+    "`ulimit -l unlimited` where the job is started; if that is refused, `* - memlock unlimited` in "
+    "/etc/security/limits.conf, or `docker run --ulimit memlock=-1`"
+)
+
+
+def check_memlock(context: Context, root: str = "/") -> CheckResult:
+    """FAIL where the ranks send by RDMA and cannot pin enough. They inherit the gate's limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    facts = {"soft": soft, "hard": hard}
+    observed = f"{_limit_text(soft)} may be locked"
+    if soft == resource.RLIM_INFINITY or not rdma.is_used(context, root):
+        return passed("memlock", observed, **facts)
+    if processes.has_capability(processes.IPC_LOCK):
+        return passed("memlock", f"{observed}, and CAP_IPC_LOCK lifts that", **facts)
+    hint = platforms.named(context.plan.platform).hint("memlock", _LOCKED_HINT)
+    if soft >= LEAST_LOCKED:
+        return unknown("memlock", f"{observed}, which may not do for RDMA", hint, **facts)
+    more = f" (a process may raise it to {_limit_text(hard)})" if hard != soft else ""
+    return failed(
+        "memlock",
+        "memlock-too-small",
+        f"a rank may lock {_limit_text(soft)} of memory{more}, which RDMA cannot work with",
+        "unlimited",
+        hint,
+        **facts,
+    )
+
+
+def _limit_text(limit: int) -> str:
+    return "unlimited" if limit == resource.RLIM_INFINITY else phrases.size(limit)
+
+
+# --- processes and threads
+
+LEAST_THREADS = 5
+"""Threads of a rank with Gloo: its main thread, three that Gloo starts, and one of ddplaunch. With NCCL a
+rank has more."""
+ENOUGH_THREADS = 64
+"""Threads and processes of a rank with CUDA, NCCL, autograd and a DataLoader's workers. Many have fewer."""
+_THREAD_HINTS = {
+    "ulimit -u": "`ps -LU $USER` shows what runs here: end some of it, or set `* - nproc unlimited` in "
+    "/etc/security/limits.conf",
+    "pids.max": "raise the container's or the service's limit: `docker run --pids-limit`, `TasksMax=`",
+}
+
+
+class Room(NamedTuple):
+    left: int
+    limit: int
+    name: str  # of the limit
+
+
+def check_threads(context: Context) -> CheckResult:
+    """FAIL where not even the ranks' own threads have room, whatever their program does."""
+    room = room_for_threads()
+    if room is None:
+        return passed("threads", "no limit is seen")
+    ranks = context.plan.nproc_per_node or 1
+    observed = f"room for {count(room.left, 'more thread')} ({room.name} is {room.limit})"
+    facts = {"left": room.left, "limit": room.limit}
+    hint = platforms.named(context.plan.platform).hint(room.name, _THREAD_HINTS[room.name])
+    if room.left >= ENOUGH_THREADS * ranks:
+        return passed("threads", observed, **facts)
+    if room.left >= LEAST_THREADS * ranks:
+        return unknown("threads", f"{observed}, which may not do", hint, **facts)
+    wanted = f"{LEAST_THREADS} for each rank at the very least"
+    return failed("threads", "threads-too-few", observed, wanted, hint, **facts)
+
+
+def room_for_threads(root: str = "/") -> Optional[Room]:
+    """Return the limit that leaves the least room, the checks' own use not counted; None: none is seen.
+
+    Processes in other containers count against the user's limit as well, and are unseen: then there is less.
+    """
+    statuses = {int(name): _status(name) for name in os.listdir("/proc") if name.isdigit()}
+    rooms = [Room(limit - used, limit, "pids.max") for limit, used in cgroup.tasks(root)]
+    soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
+    if soft != resource.RLIM_INFINITY and not _is_unlimited():
+        used = sum(each.get("Threads", 0) for each in statuses.values() if each.get("Uid") == os.getuid())
+        rooms.append(Room(soft - used, soft, "ulimit -u"))
+    if not rooms:
+        return None
+    tightest = min(rooms)
+    ending = sum(statuses[pid].get("Threads", 0) for pid in _family(os.getpid(), statuses)) - 1
+    return tightest._replace(left=max(0, tightest.left + ending))
+
+
+def _is_unlimited() -> bool:
+    """Whether the user's limit does not bind us."""
+    is_root = os.getuid() == 0 and processes.is_in_first_namespace()
+    return is_root or processes.has_capability(processes.SYS_RESOURCE, processes.SYS_ADMIN)
+
+
+def _family(pid: int, statuses: Mapping[int, Mapping[str, int]]) -> set[int]:
+    """Return the process and all that descend from it: a check asks the user's Python in a child."""
+    family: set[int] = set()
+    generation = {pid} & statuses.keys()
+    while generation:
+        family |= generation
+        generation = {each for each, status in statuses.items() if status.get("PPid") in generation} - family
+    return family
+
+
+def _status(pid: str) -> dict[str, int]:
+    """Return the first number of the lines of /proc/PID/status that have one; empty where it has ended."""
+    try:
+        with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
+            lines = [line.partition(":") for line in file]
+    except OSError:
+        return {}
+    words = {name: value.split() for name, _, value in lines}
+    return {name: int(its[0]) for name, its in words.items() if its and its[0].isdigit()}

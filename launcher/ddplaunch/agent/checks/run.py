@@ -1,7 +1,4 @@
-"""The table of a node's checks, and the code that runs them: in parallel, each with a time limit.
-
-The gate runs them before the start; nothing here decides what follows from a result.
-"""
+"""The table of a node's checks, what runs them, each with a time limit, and their results as text."""
 
 from __future__ import annotations
 
@@ -9,19 +6,12 @@ import time
 from dataclasses import replace
 from typing import Callable, Optional
 
-from ddplaunch.agent.checks import (
-    configuration,
-    gpus,
-    interpreter,
-    limits,
-    machine,
-    network,
-    port,
-    rdma,
-)
-from ddplaunch.agent.checks.context import Context, unknown
-from ddplaunch.agent.contract import CheckResult, Status
+from ddplaunch.agent.checks import configuration, gpus, interpreter, machine, network, port, rdma
+from ddplaunch.agent.checks.context import Context, passed, unknown
+from ddplaunch.agent.contract import CheckResult, MeshResult, Status
+from ddplaunch.agent.system import phrases
 from ddplaunch.agent.system.background import Task
+from ddplaunch.agent.text.printable import printable
 
 Check = Callable[[Context], CheckResult]
 
@@ -36,15 +26,15 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("gpus", gpus.check_gpus),
     ("backend", gpus.check_backend),
     ("rdma", rdma.check_rdma),
-    ("memlock", limits.check_memlock),
+    ("memlock", machine.check_memlock),
     ("shm", machine.check_shm),
     ("memory", machine.check_memory),
-    ("threads", limits.check_threads),
+    ("threads", machine.check_threads),
     ("cpu", machine.check_cpu),
     ("disk", machine.check_disk),
     ("clock", machine.check_clock),
 )
-"""All checks of one node, in the order in which they are printed, by their names in `contract.CHECKS`."""
+"""All checks of one node, in the order of their output, by the names in `plan.CHECKS`."""
 
 SECONDS = 15.0
 """Seconds for all of them: a Python environment on a busy network file system is slow."""
@@ -98,3 +88,39 @@ class _Run:
         return self.answer(deadline) or unknown(
             self._name, f"no answer in {time.monotonic() - self._started:.0f} s", hint="the node is very slow"
         )
+
+
+# --- as text
+
+_MARKS = {Status.PASS: "ok", Status.FAIL: "FAIL", Status.UNKNOWN: "?"}
+_COLOURS = {Status.PASS: "32", Status.FAIL: "31;1", Status.UNKNOWN: "33"}
+
+
+def rows(results: list[CheckResult], colour: bool) -> list[str]:
+    """Return a line for each check; below those that did not pass, what was wanted, and a hint."""
+    width = max((len(result.check) for result in results), default=0)
+    lines = []
+    for result in results:
+        mark = f"{_MARKS[result.status]:<4}"
+        if colour:
+            mark = f"\033[{_COLOURS[result.status]}m{mark}\033[0m"
+        lines.append(f"  {mark}  {result.check:<{width}}  {printable(result.observed)}")
+        if result.status != Status.PASS:
+            below = " " * (10 + width)
+            lines += [f"{below}wanted: {printable(result.wanted)}"] if result.wanted else []
+            lines += [f"{below}hint: {printable(result.hint)}"] if result.hint else []
+    return lines
+
+
+def summary(results: list[MeshResult], names: list[str]) -> CheckResult:
+    """Return all paths as the result of one check."""
+    bad = [result for result in results if result.outcome != "ok"]
+    slowest = max((result.seconds for result in results), default=0.0)
+    if not bad:
+        return passed("mesh", f"{len(results)} paths to peers pass, the slowest in {slowest * 1000:.0f} ms")
+    return CheckResult(
+        "mesh",
+        Status.FAIL,
+        f"{len(bad)} of {len(results)} paths fail, first {phrases.node(bad[0].peer, names)} at "
+        f"{bad[0].address} port {bad[0].port}: {bad[0].outcome}",
+    )

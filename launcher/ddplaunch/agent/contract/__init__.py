@@ -1,10 +1,10 @@
-"""The data that launcher and agent exchange: names, numbers, and the shape of each file and message.
+"""The data that launcher and agent exchange: the shape of each file and message.
 
-Standard library only, Python 3.9. Only `codec` and
-`bundle_file` do I/O. Shapes are frozen dataclasses; `codec.dump` and
-`codec.load` turn them into JSON and back. Unknown keys are ignored when read, so a newer agent can talk to an
-older launcher of the same VERSION. Times named `at` are wall-clock seconds since the epoch on the node that
-saw the event; `for_`, `seconds` and `age` are durations in seconds.
+What is known before a job runs, names and the plan, is in `agent.plan`. Standard library only, Python 3.9.
+Only `plan.codec` and `bundle_file` do I/O. Shapes are frozen dataclasses; `codec.dump` and `codec.load` turn
+them into JSON and back. Unknown keys are ignored when read, so a newer agent can talk to an older launcher of
+the same VERSION. Times named `at` are wall-clock seconds since the epoch on the node that saw the event;
+`for_`, `seconds` and `age` are durations in seconds.
 """
 
 from __future__ import annotations
@@ -39,262 +39,41 @@ from ddplaunch.agent.contract.evidence import Stack as Stack
 from ddplaunch.agent.contract.evidence import Stand as Stand
 from ddplaunch.agent.contract.evidence import Wait as Wait
 from ddplaunch.agent.contract.evidence import Xid as Xid
-from ddplaunch.agent.contract.status import Beat as Beat
-from ddplaunch.agent.contract.status import JobStatus as JobStatus
-from ddplaunch.agent.contract.status import LaunchAttempt as LaunchAttempt
-from ddplaunch.agent.contract.status import NodeStatus as NodeStatus
-from ddplaunch.agent.contract.status import NodeWait as NodeWait
-from ddplaunch.agent.contract.status import RankBeat as RankBeat
+from ddplaunch.agent.contract.verdict import AnyFact as AnyFact
+from ddplaunch.agent.contract.verdict import Fact as Fact
+from ddplaunch.agent.contract.verdict import Source as Source
 from ddplaunch.agent.contract.verdict import Verdict as Verdict
-from ddplaunch.agent.contract.words import VERSION as VERSION
 from ddplaunch.agent.contract.words import Marks as Marks
-from ddplaunch.agent.contract.words import Occasion as Occasion
 from ddplaunch.agent.contract.words import Outcome as Outcome
 from ddplaunch.agent.contract.words import Phase as Phase
 from ddplaunch.agent.contract.words import PhaseName as PhaseName
 from ddplaunch.agent.contract.words import Posture as Posture
 from ddplaunch.agent.contract.words import Standing as Standing
+from ddplaunch.agent.contract.words import StandingName as StandingName
 from ddplaunch.agent.contract.words import Status as Status
 from ddplaunch.agent.contract.words import StatusName as StatusName
 from ddplaunch.agent.contract.words import Where as Where
-
-
-class Exit:
-    """Exit codes of the agent. Kubernetes podFailurePolicy and Slurm requeue read them."""
-
-    OK = 0
-    NODE_AT_FAULT = 20  # gate: may work elsewhere
-    MISCONFIGURED = 30  # gate: do not retry
-    WORKER_FAILED = 40
-    OUT_OF_MEMORY = 41
-    HANG = 50
-    STOPPED = 60
-    UNUSABLE = 79  # this Python is too old, or the agent cannot work here
-
-
-GATE_LEAVES = 61
-"""Exit code of a gate that is stopped in a pod of an elastic job, but for node 0's: it gets another pod."""
-REGROUP = 62
-"""Exit code of an attempt after which all nodes go back to the gate, to begin the next one with newcomers."""
-OUTPUT_LOST = 63
-"""Exit code of a command in the foreground that ended well, but lost output on a full disk."""
-
-
-class Env:
-    """Environment variables that ddplaunch sets or reads. KEY never reaches the trainer."""
-
-    PREFIX = "DDPLAUNCH_"  # of all names below
-    NODE = "DDPLAUNCH_NODE"  # index of this node, 0-based
-    ATTEMPT = "DDPLAUNCH_ATTEMPT"  # 0 for the first run of the job, and one more at each retry
-    RESUME_DIR = (
-        "DDPLAUNCH_RESUME_DIR"  # folder for checkpoints, the same in all attempts; not on all targets
-    )
-    KEY = "DDPLAUNCH_KEY"  # the job's shared secret, any non-empty string
-    UID = "DDPLAUNCH_UID"  # of the Kubernetes Job: a public label, the key of a job that has no KEY
-    HUB = "DDPLAUNCH_HUB"  # host:port of the hub, or several with commas, to be tried in order; see `places`
-    NAMES = "DDPLAUNCH_NAMES"  # the nodes' names in node order, or their pattern, where the plan has none
-    NAMESPACE = "DDPLAUNCH_NAMESPACE"  # of the pod, for the two above
-    MACHINE = "DDPLAUNCH_MACHINE"  # the pod's machine, see `physical_host`
-    TERMINATION = "DDPLAUNCH_TERMINATION"  # in a container: the file for its message, see `termination`
-    JOB = "DDPLAUNCH_JOB"  # the job's name, for the trainer's own use
-    SOURCE = "DDPLAUNCH_SOURCE"  # folder where the job's source was unpacked
-    ENDS_AT = "DDPLAUNCH_ENDS_AT"  # time.time() at which a local job's time limit ends the attempt
-    SHARED = "DDPLAUNCH_SHARED"  # a file in `run` of node 0's job folder, which a node sees if it shares that
-    SUBMISSION = "DDPLAUNCH_SUBMISSION"  # with JobPlan.outputs: what no other submission has, in all attempts
-    WEBHOOK = "DDPLAUNCH_WEBHOOK_"  # and a number: in a pod, a URL of the job file's `notify`
-    PY_SPY = "DDPLAUNCH_PY_SPY"  # path of a py-spy that the launcher has brought
-    HOOK = "DDPLAUNCH_HOOK"  # the supervisor's socket, for the worker hook
-
-
-class Files:
-    """File names below a job's folder. Rendered files are in the folder itself, output in `run/`."""
-
-    PLAN = "plan.json"
-    JOB = "job.json"  # the job file itself, in place of PLAN, where a Helm chart has made the pods
-    AGENT = "agent.pyz"
-    SOURCE = "source.tar"
-    WORK = "work"  # where SOURCE is unpacked, and ranks stand without a workdir
-    RUN = "run"
-    RESUME = "resume"  # Env.RESUME_DIR, where the job file names no other
-    KEY = "run/key"  # mode 0600
-    HUB = "run/hub.json"  # {"host", "port", "pid"} once the hub listens
-    HUB_ADDRESS = "run/hub.address"  # one line, as in Env.HUB: by name first, then by address
-    HUB_LOG = "run/hub.log"
-    GATES = "run/gate.log"  # all gates' output, where the scheduler writes it on the hub's machine
-    STEP = (
-        "run/srun.log"  # output of the ranks' step in the same way: srun's messages, nodes without supervisor
-    )
-    STATUS = "run/status.json"  # JobStatus, replaced whole at every change
-    EVENTS = "run/events.jsonl"  # one Event a line
-    SIGNALLED = "run/signalled"  # in words, why the ranks got the plan's signal, once they have
-    FAULTY = "run/faulty"  # names of the nodes at fault, one a line, where the job may work without them
-    BUNDLE = "run/bundle.zip"  # Bundle, by `bundle_file`, written at every verdict and at the end
-    STOP_REQUEST = "stop-request.json"  # StopRequest: who asks for the end, where the folder is shared
-    OUTPUT = "run/output.log"  # every node's prefixed output, as a terminal would show it
-    NODE = "run/node-{node}"
-    # below NODE:
-    AGREED = "agreed.json"  # RendezvousSettings, written by the gate, read by the supervisor
-    GATE_LOG = "gate.log"
-    LAUNCH_LOG = "launch.log"  # output of torchrun itself
-    RANKS = "ranks"  # per-rank logs
-    LAUNCH_END = "launch.json"  # LaunchEnd, once the launch command has ended
-    OWN = "bundle.zip"  # Bundle, by `bundle_file`, of this node's view alone, where it ended without a hub
-
-
-SOURCE_TIME = 315_619_200
-"""Seconds since the epoch (2 January 1980) at which all files of a job's source seem to be written, so that
-the same source makes the same archive. Zip knows no earlier year."""
-SOURCE_MARK = ".ddplaunch-source"
-"""Name of a file in Files.WORK, written when the source is unpacked: see `contract.work_folder`."""
-
-MESH = "mesh"
-"""The check that nodes make together: each tries paths to the others."""
-
-CHECKS = (
-    "configuration",
-    "names",
-    "service",
-    "port",
-    MESH,
-    "interpreter",
-    "versions",
-    "interfaces",
-    "gpus",
-    "backend",
-    "rdma",
-    "memlock",
-    "shm",
-    "memory",
-    "threads",
-    "cpu",
-    "disk",
-    "clock",
-)
-"""The gate's checks in the order in which they are printed, by the names that `gate.skip` takes.
-
-All but MESH are in the table of `agent.checks.run`."""
-
-
-# --- plan
-
-
-@dataclass(frozen=True)
-class GatePlan:
-    enabled: bool = True
-    timeout: float = 120.0  # seconds of wall clock for the whole gate
-    port: Optional[int] = None  # hub's port; None: chosen where it runs; 0: derived from the key by all nodes
-    interface: Optional[str] = None
-    skip: list[str] = field(default_factory=list)  # names of checks
-    smoke_test: Optional[bool] = None  # a real collective of all ranks, after the mesh; None: no
-    joined: bool = False  # `run --join`: the user starts each node, and may have given them different keys
-
-
-KILL_AFTER = 600.0
-"""Seconds of `kill_after` where it is not set, at least: NCCL's own timeout."""
-
-
-@dataclass(frozen=True)
-class WatchdogPlan:
-    notice_after: float = 10.0  # seconds without any progress
-    kill_after: Optional[float] = KILL_AFTER  # None: never
-    patient: Optional[bool] = None  # kill_after is not set: it is never before torch's own timeouts
-    privileges: str = "none"  # "ptrace": the worker hook lets a sampler of the same user read its stacks
-
-
-@dataclass(frozen=True)
-class ResourcePlan:
-    """Resources that the job file asks for on every node; None: not in it."""
-
-    gpus: Optional[int] = None
-    cpus: Optional[float] = None
-    memory: Optional[int] = None  # bytes
-    shm: Optional[int] = None  # bytes
-    rdma: Optional[int] = None  # devices
-
-
-@dataclass(frozen=True)
-class NotifyPlan:
-    """One recipient of messages about the job: `webhook`, `command` or `events`, the others are None."""
-
-    when: list[str] = field(default_factory=lambda: list(Occasion.ALL))
-    webhook: Optional[dict[str, str]] = None  # of its URL: {"env": NAME} | {"file": PATH}
-    command: Optional[list[str]] = None
-    format: str = "json"  # or "slack"
-    events: Optional[bool] = None  # where the scheduler shows its jobs, see `Platform.show`
-
-
-@dataclass(frozen=True)
-class MetricsPlan:
-    port: int
-    address: Optional[str] = None  # None: all addresses in a pod, and loopback elsewhere
-
-
-@dataclass(frozen=True)
-class SignalPlan:
-    """A signal for each rank, before the scheduler ends the job."""
-
-    name: str  # "SIGUSR1"
-    before: float  # seconds from it to the end
-
-
-@dataclass(frozen=True)
-class JobPlan:
-    """The same file on all nodes of a job; only Env differs between them.
-
-    `launch` may hold {python} {node} {nnodes} {is_host} {master_addr} {master_port} {run_id}, replaced
-    inside each word ({nnodes}: how many start; {is_host}: 1 on node 0, else 0), and {keeper}, which stands
-    for the words that start one rank under a keeper (supervisor.mpi_keeper). `command` is the user's and is
-    passed on untouched, behind `launch`; where `launch` is empty, it is the user's own whole command line
-    (`ddplaunch run -- …`).
-    """
-
-    job: str
-    nodes: int
-    nproc_per_node: Optional[int]  # None: only the user's own command line knows
-    launch: list[str]
-    command: list[str]
-    python: str = "python3"
-    names: list[str] = field(default_factory=list)  # name or address of each node; empty: learnt at check-in
-    master_addr: Optional[str] = None  # None: node 0's address as learnt by the gate
-    master_port: Optional[int] = None  # None: chosen at run time outside the ephemeral range
-    mpi: bool = False  # the ranks speak MPI, so that torch's own libraries count for nothing
-    keepers: Optional[bool] = None  # `launch` runs on node 0 alone, and starts all ranks through {keeper}
-    min_nodes: Optional[int] = None  # the job starts with so many of its nodes, node 0 among them; None: all
-    newcomers: Optional[bool] = None  # nodes that come while it runs are let in; None: they are turned away
-    retries: int = 0  # attempts after the first
-    retry_hangs: Optional[bool] = None  # None: no; only faults of nodes and of the network are retried
-    resume_args: Optional[list[str]] = None  # appended to `command` in every attempt but the first
-    resume_dir: Optional[str] = None  # Env.RESUME_DIR; None: the job's own folder, where it has one
-    env: dict[str, str] = field(default_factory=dict)
-    secrets: dict[str, dict[str, str]] = field(default_factory=dict)  # NAME -> {"env": NAME} | {"file": PATH}
-    workdir: Optional[str] = None  # None: the unpacked source, else the folder the agent was started in
-    outputs: Optional[str] = None  # folder on a volume in which the ranks get one of the job's own; None: no
-    platform: str = ""  # the scheduler that runs the job, of `agent.platforms`; another one counts as none
-    gate: GatePlan = field(default_factory=GatePlan)
-    watchdog: WatchdogPlan = field(default_factory=WatchdogPlan)
-    resources: ResourcePlan = field(default_factory=ResourcePlan)
-    signal: Optional[SignalPlan] = None
-    time_limit: Optional[float] = None  # seconds of each attempt, where no scheduler counts them
-    notify: Optional[list[NotifyPlan]] = None
-    metrics: Optional[MetricsPlan] = None
-    keep_background: Optional[bool] = None  # what the launch command leaves running goes on after its end
-    version: int = VERSION
-
-    @property
-    def hidden(self) -> dict[str, dict[str, str]]:
-        """Return where to find each value that no output may show, by the name that stands in its place."""
-        webhooks = {f"webhook {n}": each.webhook for n, each in enumerate(self.notify or []) if each.webhook}
-        return {**self.secrets, **webhooks}
-
-    @property
-    def retried(self) -> list[int]:
-        """Return the exit codes of an attempt after which another one may go well."""
-        return [Exit.NODE_AT_FAULT, Exit.HANG] if self.retry_hangs else [Exit.NODE_AT_FAULT]
-
-    @property
-    def retried_after_signal(self) -> list[int]:
-        """Return the same for an attempt whose ranks got the signal, which may end them by any code."""
-        return [Exit.OK, Exit.WORKER_FAILED, Exit.STOPPED, *self.retried]
+from ddplaunch.agent.plan import CHECKS as CHECKS
+from ddplaunch.agent.plan import GATE_LEAVES as GATE_LEAVES
+from ddplaunch.agent.plan import KILL_AFTER as KILL_AFTER
+from ddplaunch.agent.plan import MESH as MESH
+from ddplaunch.agent.plan import OUTPUT_LOST as OUTPUT_LOST
+from ddplaunch.agent.plan import REGROUP as REGROUP
+from ddplaunch.agent.plan import SOURCE_MARK as SOURCE_MARK
+from ddplaunch.agent.plan import SOURCE_TIME as SOURCE_TIME
+from ddplaunch.agent.plan import VERSION as VERSION
+from ddplaunch.agent.plan import Env as Env
+from ddplaunch.agent.plan import Exit as Exit
+from ddplaunch.agent.plan import Files as Files
+from ddplaunch.agent.plan import GatePlan as GatePlan
+from ddplaunch.agent.plan import JobPlan as JobPlan
+from ddplaunch.agent.plan import MetricsPlan as MetricsPlan
+from ddplaunch.agent.plan import NotifyPlan as NotifyPlan
+from ddplaunch.agent.plan import Occasion as Occasion
+from ddplaunch.agent.plan import ResourcePlan as ResourcePlan
+from ddplaunch.agent.plan import SignalPlan as SignalPlan
+from ddplaunch.agent.plan import WatchdogPlan as WatchdogPlan
+from ddplaunch.agent.plan import codec as codec
 
 
 @dataclass(frozen=True)
@@ -404,6 +183,93 @@ class SmokeRank:
 
 
 # --- status and bundle, for other programs
+
+
+@dataclass(frozen=True)
+class RankBeat:
+    rank: int
+    local_rank: int
+    pid: int
+    alive: bool
+    phase: PhaseName
+    stuck_for: float  # seconds since it last did something
+    still_for: float  # seconds since it last did something or computed
+    waits: bool = False  # its main thread is in a collective or in the rendezvous
+    makes_communicator: bool = False  # NCCL's first, in its first collective
+    completed: int = 0  # collectives completed, all groups
+    exit: Optional[Exited] = None
+    timeout: Optional[float] = None  # seconds for which torch lets it wait; None: it has no group
+
+
+@dataclass(frozen=True)
+class Beat:
+    """The heartbeat that every supervisor sends about once a second."""
+
+    node: int
+    phase: PhaseName
+    at: float
+    ranks: list[RankBeat] = field(default_factory=list)
+    paces: list[RankPace] = field(default_factory=list)  # of living ranks; in one beat of ten or so
+    attempt: int = 0  # how often the launch command has started ranks in the place of others
+    least_nodes: Optional[int] = None  # with how few nodes torchrun goes on; None: it needs all of them
+
+
+@dataclass(frozen=True)
+class NodeWait:
+    """Ranks of one node that wait in a collective or in the rendezvous for others."""
+
+    since: float  # when the last of them began to, by the hub's clock
+    ranks: list[int]
+    others: list[int] = field(default_factory=list)  # living ranks of the node that do not wait
+
+
+@dataclass(frozen=True)
+class NodeStatus:
+    node: int
+    host: str = ""
+    phase: PhaseName = Phase.STARTING
+    since: float = 0.0
+    detail: str = ""  # "does not answer"; of older agents also which ranks wait, in words
+    exit_code: Optional[int] = None
+    waits: Optional[NodeWait] = None  # None: no rank waits, or not for long
+    standing: Optional[StandingName] = None  # None: one of the job's
+
+
+@dataclass(frozen=True)
+class LaunchAttempt:
+    """An attempt within a launch command that went on after ranks had failed: torchrun starts them again, a
+    script starts another torchrun, a program handles the exception of its mp.spawn.
+    """
+
+    number: int  # of these attempts, from 0 on, also those without a failure
+    ended: float  # when other ranks came, or the launch command ended, by the hub's clock
+    verdicts: list[Verdict] = field(default_factory=list)
+    evidence: Optional[JobEvidence] = None
+
+
+@dataclass(frozen=True)
+class JobStatus:
+    job: str
+    attempt: int
+    phase: PhaseName
+    since: float
+    nodes: list[NodeStatus]
+    started: float
+    updated: float
+    waiting_for: list[int] = field(default_factory=list)  # nodes
+    verdicts: list[Verdict] = field(default_factory=list)
+    exit_code: Optional[int] = None  # Exit, once the job has ended
+    decided: Optional[int] = None  # Exit by which the hub has decided to end the job
+    why: str = ""  # it has decided so: as in the JobEvidence that was judged; "": without any, or not yet
+    gate_passed: bool = False  # the nodes may start their ranks: an end of the job now ends a training
+    pace: Optional[JobPace] = None  # while it runs, and where it is known
+    launch_attempt: int = 0  # how often the launch command has started ranks in the place of others
+    failed_attempts: list[LaunchAttempt] = field(
+        default_factory=list
+    )  # earlier ones with failures, without evidence
+    output_lost: str = ""  # of a command in the foreground: what could not be written, and why
+    signal: Optional[str] = None  # a sentence: which ranks got the signal of the job file, and why
+    version: int = VERSION
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from ddplaunch.agent.contract import (
     Stack,
     codec,
 )
-from ddplaunch.agent.contract.codec import ContractError
+from ddplaunch.agent.plan.codec import ContractError
 from ddplaunch.agent.text.printable import printable
 
 T = TypeVar("T")
@@ -86,7 +86,7 @@ class Tables:
             sites = tuple((site.op, *self._numbers([site.line])) for site in obj.sites)
             sequence = (obj.group, obj.first, sites, tuple(obj.calls))
             return self.sequences.setdefault(sequence, len(self.sequences))
-        return self._unusual(obj)
+        return self._unusual(codec.written(obj))
 
     def _others(self, obj: Any) -> list[dict[str, Any]]:
         """Return the fields that have no place in a row, if any says something."""

@@ -1,4 +1,4 @@
-"""The contract's version, and the words of fields that take one of a few.
+"""The words of fields that take one of a few.
 
 mypy checks the words where they are written, `codec` when they are read.
 """
@@ -6,9 +6,6 @@ mypy checks the words where they are written, `codec` when they are read.
 from __future__ import annotations
 
 from typing import Final, Literal
-
-VERSION = 1
-"""Raised when a message or a file of an older agent would be misread. Both sides refuse another version."""
 
 PhaseName = Literal[
     "starting",
@@ -20,16 +17,6 @@ PhaseName = Literal[
     "finalizing",
     "ended",
 ]
-
-
-class Occasion:
-    """Occasions of a message to whom the job file's `notify` names."""
-
-    NOTICE: Final = "notice"
-    WITHDRAWN: Final = "withdrawn"  # the notice: the job is well again
-    END: Final = "end"
-
-    ALL: tuple[str, ...] = (NOTICE, WITHDRAWN, END)
 
 
 class Phase:

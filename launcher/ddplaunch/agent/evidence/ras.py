@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any, Callable, Optional
 
 from ddplaunch.agent.contract import Ras, RasCommunicator, RasCount, RasRank
-from ddplaunch.agent.system import proc, tcp
+from ddplaunch.agent.system import ports, proc
 
 _USUAL = "localhost:28028"
 _WAIT = 2.5
@@ -42,8 +42,8 @@ _NO_COMMA = re.compile(r'(\d)(\s*\n\s*")')
 
 
 def address(pids: Iterable[int]) -> Optional[tuple[str, int]]:
-    """Return where NCCL listens in these processes, if no other process does so there; None: nowhere."""
-    listening = [each for each in tcp.table() if each.state == tcp.LISTEN]
+    """Return where NCCL listens in these processes, and no other process does; None: nowhere."""
+    listening = [each for each in ports.table() if each.state == ports.LISTEN]
     ours = {pid: proc.socket_inodes(pid) for pid in pids}
     for pid in ours:
         host, _, port = proc.environment(pid).get("NCCL_RAS_ADDR", _USUAL).rpartition(":")

@@ -1,11 +1,15 @@
-"""Converts each source's stacks into the contract's form, and asks one source, faulthandler, for them.
+"""Converts each source's stacks into the contract's form, and reads the source at which threads stand.
 
-The sources are the hook, py-spy, torch's debug server, and faulthandler, which needs no GIL. A process that
-cannot answer shows its MPI function by its source line alone.
+The sources of stacks are the hook, py-spy, torch's debug server, and faulthandler, which needs no GIL and is
+asked here. A process that cannot answer shows its MPI function by its source line alone.
+
+The source is read where the rank itself would read it. By a program's loops a rank is known that has left
+one. Nothing of the program is run.
 """
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import dataclasses
 import itertools
@@ -13,13 +17,17 @@ import json
 import os
 import re
 import signal
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from itertools import islice
 from typing import Any, Callable, Optional
 
 from ddplaunch.agent.contract import Frame, Stack
 from ddplaunch.agent.hook import ddplaunch_mpi
+from ddplaunch.agent.system import files, proc
+from ddplaunch.agent.text.printable import printable
 
 FRAMES_KEPT = 80
 """Frames of one stack. Deep recursion keeps its innermost half and its outermost half."""
@@ -214,3 +222,121 @@ class _FaultDump:
         with self._file as file:
             file.seek(self._begin)
             return from_faulthandler(file.read())
+
+
+# --- lines of source
+
+WAIT = 0.5
+"""Seconds for all files: they may lie on the storage that has stopped to answer."""
+_LONGEST = 160
+_LARGEST = 4 << 20
+"""Bytes of a file that is read."""
+_LINES = 200
+_LOOP_LENGTH = 6
+"""Lines of a loop, at most, to a sleep in it."""
+_FILES = 16
+"""Whose loops are looked for."""
+
+
+class SourceLines:
+    """Reads in a thread of its own. Once that does not come back, nothing more is read."""
+
+    def __init__(self) -> None:
+        self._stuck = False
+
+    def read(self, frames: Iterable[tuple[Frame, int]]) -> dict[str, str]:
+        """Return text by "FILE:LINE" of frames, each with the number of its process."""
+        return self._within(_read_lines, sorted(frames, key=str)[:_LINES])
+
+    def find_loops(self, files: Mapping[str, int], unchanged_since: float) -> dict[str, list[list[int]]]:
+        """Return the loops in files, as `read_loops` does; one that cannot be read is left out.
+
+        `files`: by path, a process that knows the file by it.
+        """
+        return self._within(_read_loops, list(files.items())[:_FILES], unchanged_since)
+
+    def _within(self, read: Callable[..., None], wanted: list[Any], *more: Any) -> dict[str, Any]:
+        results: dict[str, Any] = {}
+        if wanted and not self._stuck:
+            reader = threading.Thread(target=read, args=(results, wanted, *more), daemon=True)
+            with contextlib.suppress(RuntimeError):  # the ranks have used up all threads: no line is shown
+                reader.start()
+                reader.join(WAIT)
+                self._stuck = reader.is_alive()
+        return dict(results)
+
+
+def key(frame: Frame) -> str:
+    """Return the name of its line in NodeEvidence.lines."""
+    return f"{frame.file}:{frame.line}"
+
+
+def _read_lines(texts: dict[str, str], wanted: list[tuple[Frame, int]]) -> None:
+    for frame, pid in wanted:
+        if key(frame) in texts:
+            continue  # ranks that stand at one line share its text: nothing is read or parsed again
+        with contextlib.suppress(OSError, ValueError):
+            path, since = proc.path_from_here(pid, frame.file), _started(pid)
+            text = line(path, frame.line, since)
+            if "sleep(" in text:
+                text = _loop_until(path, frame.line, since)[:_LONGEST] or text
+            if text:
+                texts[key(frame)] = text
+
+
+def _loop_until(path: str, number: int, since: float) -> str:
+    """Return the lines of the loop around a line, as far as this one: what it waits for is in them."""
+    around = [begin for begin, end in read_loops(path, since) or () if begin <= number <= end]
+    first = max((begin for begin in around if begin > number - _LOOP_LENGTH), default=number)
+    return " ".join(line(path, each, since) for each in range(first, number + 1))
+
+
+def _read_loops(
+    by_file: dict[str, list[list[int]]], files: list[tuple[str, int]], unchanged_since: float
+) -> None:
+    for file, pid in files:
+        lines = read_loops(proc.path_from_here(pid, file), unchanged_since)
+        if lines is not None:
+            by_file[file] = lines
+
+
+def line(path: str, number: int, unchanged_since: float) -> str:
+    """Return a line of a regular file, counted from 1; "" where the file is another one by now.
+
+    Raises OSError or ValueError where it cannot be read.
+    """
+    file = files.open_unchanged(path, _LARGEST, unchanged_since)
+    if file is None:
+        return ""
+    with file:
+        text = next(islice(file, max(number - 1, 0), None), b"").decode(errors="replace")
+    return printable(text.strip())[:_LONGEST]
+
+
+def _started(pid: int) -> float:
+    """Return the moment of a process's start, in seconds since the epoch. Raises ValueError without it."""
+    facts = proc.stat(pid)
+    if facts is None:
+        raise ValueError(pid)
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + facts.started / os.sysconf("SC_CLK_TCK")
+
+
+_LARGEST_PROGRAM = 1 << 20
+_LOOPS = (ast.For, ast.AsyncFor, ast.While)
+
+
+def read_loops(path: str, unchanged_since: float) -> Optional[list[list[int]]]:
+    """Return [first line, last line] of each loop statement, without its `else`.
+
+    None where the file cannot be read as Python, is large, or was changed after the moment `unchanged_since`.
+    """
+    try:
+        file = files.open_unchanged(path, _LARGEST_PROGRAM, unchanged_since)
+        if file is None:
+            return None
+        with file:
+            tree = ast.parse(file.read())
+    except (OSError, ValueError, SyntaxError, RecursionError):
+        return None
+    loops = [node for node in ast.walk(tree) if isinstance(node, _LOOPS)]
+    return sorted([loop.lineno, loop.body[-1].end_lineno or loop.lineno] for loop in loops)

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Callable, Optional, Union
 
 from ddplaunch.agent import platforms
-from ddplaunch.agent.checks import port
+from ddplaunch.agent.checks import port, run
 from ddplaunch.agent.checks import run as checks
 from ddplaunch.agent.checks.context import Context
 from ddplaunch.agent.contract import (
@@ -55,16 +55,16 @@ from ddplaunch.agent.contract.messages import (
 )
 from ddplaunch.agent.diagnosis import catalogue, verdict_text
 from ddplaunch.agent.diagnosis.gate import paths
-from ddplaunch.agent.gate import probe, table
+from ddplaunch.agent.gate import probe
 from ddplaunch.agent.gate.hub_connection import HubConnection, HubUnreachedError
-from ddplaunch.agent.platforms import physical_host, scheduler_log, termination
+from ddplaunch.agent.gate.probe import Responder
+from ddplaunch.agent.platforms import places, scheduler_log, termination
 from ddplaunch.agent.system import phrases, ports, secrets, signals
 from ddplaunch.agent.system.background import Task
 from ddplaunch.agent.system.processes import STOPPING
 from ddplaunch.agent.text.printable import printable
 from ddplaunch.agent.transport.endpoints import Endpoint, address_of
 from ddplaunch.agent.transport.protocol import Channel, LostError
-from ddplaunch.agent.transport.responder import Responder
 
 if TYPE_CHECKING:
     from ddplaunch.agent.gate.smoke import Smoke
@@ -268,14 +268,14 @@ class Gate:
         }
         check_in = CheckIn(
             node=self._node,
-            host=physical_host.host(),
+            host=places.host(),
             nodes=self._plan.nodes,
             nproc_per_node=self._plan.nproc_per_node,
             address=self._address(),
             ports=listening,
             at=time.time(),
-            machine=physical_host.boot_id(),
-            netns=physical_host.network_namespace(),
+            machine=places.boot_id(),
+            netns=places.network_namespace(),
             pid=os.getpid(),
             facts=facts,
             # `facts` above has the facts of all checks; a failure also keeps its own.
@@ -364,7 +364,7 @@ class Gate:
         self._send(MeshResults(*paths.parted(results)))
         self._show(
             "paths to the peers",
-            [table.summary([r for r in results if r.what not in paths.BESIDE], self._plan.names)],
+            [run.summary([r for r in results if r.what not in paths.BESIDE], self._plan.names)],
         )
 
     def _begin_smoke(self, begin: SmokeBegin) -> None:
@@ -391,7 +391,7 @@ class Gate:
         except OSError as error:
             here = phrases.node(self._node, self._plan.names)
             sentence = f"{here}: cannot write to {self._folder}: {error.strerror}"
-            return self.fail([Verdict("disk-full", sentence, "gate", nodes=[self._node])])
+            return self.fail([Verdict.of("disk-full", sentence, "gate", nodes=[self._node])])
         for note in release.notes:
             self._log(f"note: {note}")
         self._log(
@@ -439,7 +439,7 @@ class Gate:
     def _show(self, title: str, results: list[CheckResult]) -> None:
         if results:
             self._log(title)
-            self._print("\n".join(table.rows(results, sys.stdout.isatty())))
+            self._print("\n".join(run.rows(results, sys.stdout.isatty())))
 
 
 def refuse(node: int, verdicts: Sequence[Verdict]) -> int:

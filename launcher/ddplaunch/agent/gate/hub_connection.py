@@ -172,16 +172,12 @@ class HubConnection:
         verdict = hub_unreached.unreached(
             self._node, address, where, kind, failure.detail, seconds, self._names, self._platform
         )
-        verdict.facts.extend(
-            f"{other}: {text}" for other, text in self.detours.items() if other != str(address)
-        )
+        facts = [f"{other}: {text}" for other, text in self.detours.items() if other != str(address)]
         if self._names_appear and kind in ("not-found", "unanswered", "absent"):
             hub = dns.ask(address.host, time.monotonic() + _LOOKUP_SECONDS)
-            verdict.facts.append(f"of {address.host}: {hub.text}")
-            verdict.facts.append(
-                f"of this node's own name, {self._names[self._node]}: {self._own_record().text}"
-            )
-        return verdict
+            facts.append(f"of {address.host}: {hub.text}")
+            facts.append(f"of this node's own name, {self._names[self._node]}: {self._own_record().text}")
+        return verdict.with_facts(facts)
 
     def _own_record(self) -> dns.DnsAnswer:
         """Return the name server's answer for this node's own name, if a Service gives names."""

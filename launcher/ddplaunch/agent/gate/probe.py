@@ -1,14 +1,22 @@
-"""Tries the paths that the hub asks for, in parallel, and reports the result of each one. `gate` calls it."""
+"""Both ends of a path: tries those that the hub asks for, in parallel, and answers the probes of peers.
+
+That proves that packets of every size reach a node.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import hashlib
 import os
+import socket
 import threading
 import time
 from typing import Callable, NamedTuple, TypeVar
 
-from ddplaunch.agent.contract import MeshResult, MeshTask, Outcome
-from ddplaunch.agent.contract.messages import Digest, Payload
+from ddplaunch.agent.contract import MeshResult, MeshTask, Outcome, messages
+from ddplaunch.agent.contract.messages import Digest, Payload, Way
+from ddplaunch.agent.plan.codec import ContractError
 from ddplaunch.agent.system.background import Task
 from ddplaunch.agent.transport.protocol import (
     Channel,
@@ -18,7 +26,6 @@ from ddplaunch.agent.transport.protocol import (
     StrangerError,
     UnreachableError,
 )
-from ddplaunch.agent.transport.responder import digest
 from ddplaunch.agent.transport.strangers import OURS, ask, describe, is_job
 
 SECONDS = 3.0
@@ -38,6 +45,7 @@ _DOUBTS = 32
 _MOVED = 4096
 """If the peer acknowledges more bytes than this, part of the payload has arrived: the handshake has fewer."""
 _AT_ONCE = 256
+"""Paths tried, or answered, at the same time. More probes wait in the kernel's queue."""
 _GREETING_SECONDS = 1.0
 _OUTCOMES: dict[str, Outcome] = {
     "refused": "refused",
@@ -154,3 +162,78 @@ def _try(task: MeshTask, key: bytes, attempt: int, data: str, seconds: float) ->
     if answer != Digest(digest(data)).pack():
         return _Try("reset", "what came through was not what was sent")
     return _Try("ok", link=link)
+
+
+# --- answers
+
+PATIENCE = 5.0
+"""Seconds a peer may take for each of its messages."""
+_CLOSED = (errno.EINVAL, errno.EBADF)
+"""Errors of accept(2) for a listener that was closed."""
+_FULL = 0.1
+"""Seconds until the next try where no more connections may be opened."""
+
+
+class Responder:
+    """Answers on each socket given to `listen`, until `close`. Each connection has a thread."""
+
+    def __init__(self, key: bytes, attempt: int, job: str = "") -> None:
+        self._key = key
+        self._job = job
+        self._attempt = attempt
+        self._slots = threading.BoundedSemaphore(_AT_ONCE)
+        self._threads: dict[socket.socket, threading.Thread] = {}
+
+    def listen(self, listener: socket.socket) -> None:
+        """Take over `listener`, which listens already. Where no more threads may be started, none answers."""
+        thread = threading.Thread(target=self._accept, args=(listener,), daemon=True)
+        with contextlib.suppress(RuntimeError):  # the gate's check `threads` reports that
+            thread.start()
+            self._threads[listener] = thread
+
+    def close(self, listener: socket.socket) -> None:
+        """Stop listening. On return another process can bind the port."""
+        thread = self._threads.pop(listener, None)
+        if thread is not None:
+            with contextlib.suppress(OSError):
+                # close() alone leaves accept() waiting, and the port held.
+                listener.shutdown(socket.SHUT_RDWR)
+            thread.join(PATIENCE)
+        listener.close()
+
+    def _accept(self, listener: socket.socket) -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except ConnectionError:
+                continue  # the peer was gone before we looked
+            except OSError as error:
+                if error.errno in _CLOSED:
+                    return
+                time.sleep(_FULL)  # no file descriptors, say; later there may be some
+                continue
+            self._slots.acquire()
+            Task(self._answer, connection)
+
+    def _answer(self, connection: socket.socket) -> None:
+        try:
+            channel = Channel.accept(
+                connection, self._key, self._attempt, time.monotonic() + PATIENCE, self._job
+            )
+            try:
+                received = channel.receive(PATIENCE)
+                payload = None if received is None else messages.load(*received, Way.PEER_TO_PEER)
+                if isinstance(payload, Payload):
+                    channel.send(*Digest(digest(payload.data)).pack(), PATIENCE)
+                channel.receive(PATIENCE)  # the peer closes first: its port, not ours, stays in TIME_WAIT
+            finally:
+                channel.close()
+        except (ProtocolError, OSError, ContractError):
+            pass  # the peer reports it
+        finally:
+            self._slots.release()
+
+
+def digest(data: str) -> str:
+    """Return the answer for `data`: its SHA-256 in hex."""
+    return hashlib.sha256(data.encode()).hexdigest()

@@ -23,7 +23,7 @@ from ddplaunch.agent.contract import CheckResult, RendezvousSettings, SmokeRank,
 from ddplaunch.agent.contract.messages import Message, SmokeGo, SmokeReady, SmokeResults, SmokeStop
 from ddplaunch.agent.diagnosis.gate import smoke_test
 from ddplaunch.agent.supervisor import launch
-from ddplaunch.agent.system import phrases, proc, tcp
+from ddplaunch.agent.system import phrases, ports, proc
 
 IMPORT = 60.0
 """Seconds to import torch: a Python environment on a busy network file system is slow."""
@@ -231,9 +231,9 @@ def _sockets(pid: int) -> tuple[list[str], list[str]]:
     listens.
     """
     inodes = proc.socket_inodes(pid)
-    own = [each for each in tcp.table() if each.inode in inodes]
-    waits = {tcp.address(s.remote) for s in own if s.state == tcp.SYN_SENT or s.unconfirmed}
-    listens = {tcp.address(s.local) for s in own if s.state == tcp.LISTEN}
+    own = [each for each in ports.table() if each.inode in inodes]
+    waits = {ports.address(s.remote) for s in own if s.state == ports.SYN_SENT or s.unconfirmed}
+    listens = {ports.address(s.local) for s in own if s.state == ports.LISTEN}
     return sorted(waits), sorted(listens - {"0.0.0.0", "::"})
 
 

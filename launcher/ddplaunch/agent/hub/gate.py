@@ -39,12 +39,12 @@ from ddplaunch.agent.contract.messages import (
 from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
 from ddplaunch.agent.diagnosis.gate import decide, interfaces, names, paths, smoke_test
 from ddplaunch.agent.diagnosis.gate.view import GateView
-from ddplaunch.agent.hub import elastic, mesh_plan
-from ddplaunch.agent.hub.elastic import Newcomers
+from ddplaunch.agent.hub import membership, mesh_plan
 from ddplaunch.agent.hub.job_record import JobRecord
-from ddplaunch.agent.hub.membership import NAMED, Membership
+from ddplaunch.agent.hub.membership import NAMED, Membership, Newcomers
 from ddplaunch.agent.hub.server import Session, send_all
 from ddplaunch.agent.system.resolve import is_loopback
+from ddplaunch.agent.text.quantities import count
 
 
 class GateState(enum.Enum):
@@ -193,7 +193,7 @@ class GateSession:
         if self._newcomers and self._newcomers.make_wait(self, session, check_in):
             return
         if node in self._record.nodes and node not in self._record.members:
-            session.send(elastic.too_late_answer(self._record, node))
+            session.send(membership.too_late_answer(self._record, node))
             return
         if self._membership.is_stray(check_in, self._gates.get(node) not in (None, session)):
             self._membership.note_stray(check_in)
@@ -278,9 +278,9 @@ class GateSession:
             return
         tasks = mesh_plan.tasks(self._plan, check_ins, self._addresses())
         number = sum(map(len, tasks.values()))
-        who = elastic.describe_members(self._record)
-        here = "all nodes are here" if who == elastic.ALL else f"here: {who}"
-        tested = f", testing {number} connection{'s' * (number != 1)} between them" if number else ""
+        who = membership.describe_members(self._record)
+        here = "all nodes are here" if who == membership.ALL else f"here: {who}"
+        tested = f", testing {count(number, 'connection')} between them" if number else ""
         self._record.add_event("mesh", f"{here}{tested}")
         for node, session in self._gates.items():
             more = interfaces.tasks(tasks[node], check_ins)
@@ -367,25 +367,23 @@ class GateSession:
             self._record.gate_passed = not self._gate_only
             self._record.enter(Phase.RENDEZVOUS)
             seconds = self._record.gate_seconds = self._clock() - self._membership.opened
-            who = elastic.describe_members(self._record)
-            left = "" if who == elastic.ALL else f" with {who}"
+            who = membership.describe_members(self._record)
+            left = "" if who == membership.ALL else f" with {who}"
             self._record.add_event("release", f"gate passed in {seconds:.1f} s{left}, starting")
             self._notes = self._known_notes()
             self._record.save()  # before it is sent, because a later hub must know of it
             self._send_release(self._gates.values())
 
     def _end_unless_enough(self, verdicts: list[Verdict]) -> None:
-        """End the job with the verdicts, or go on without the nodes that they blame, if the job needs fewer
-        nodes.
-        """
-        out = elastic.dispensable(verdicts, self._record)
+        """End the job by the verdicts, or go on without the nodes that they blame, if it needs fewer."""
+        out = membership.dispensable(verdicts, self._record)
         if not out:
             self._end_with(verdicts)
             return
         gates = [self._gates.pop(node) for node in out if node in self._gates]
         send_all(gates, messages.Judged(verdicts, CATALOGUE[verdicts[0].code].exit_code))
         self._audience.difference_update(gates)
-        elastic.leave_out(self._record, out, verdicts)
+        membership.leave_out(self._record, out, verdicts)
         for node in out:
             self._membership.leave_out(node)
         self._library = [each for each in self._library if out.isdisjoint((each.node, each.peer))]
@@ -410,7 +408,7 @@ class GateSession:
 
     def _send_verdict(self, sessions: Iterable[Session]) -> None:
         assert self._end is not None
-        verdicts = [dataclasses.replace(v, facts=v.facts[:NAMED]) for v in self._record.verdicts]
+        verdicts = [dataclasses.replace(v, because=v.because[:NAMED]) for v in self._record.verdicts]
         send_all(sessions, messages.Judged(verdicts, self._end[1]))
 
     def _send_release(self, sessions: Iterable[Session]) -> None:

@@ -33,19 +33,20 @@ from ddplaunch.agent.contract.messages import AskStatus, Message, StatusAnswer, 
 from ddplaunch.agent.diagnosis import catalogue, verdict_text
 from ddplaunch.agent.diagnosis.gate.hub_unreached import ANOTHER_GATE_PORT
 from ddplaunch.agent.hub import process, recovery
-from ddplaunch.agent.hub.elastic import Newcomers
 from ddplaunch.agent.hub.gate import GateSession
 from ddplaunch.agent.hub.job_record import JobRecord
+from ddplaunch.agent.hub.membership import Newcomers
 from ddplaunch.agent.hub.metrics import Exporter
 from ddplaunch.agent.hub.notify import Notifier
 from ddplaunch.agent.hub.process import StopSignals, reap_children
 from ddplaunch.agent.hub.run import RunSession, RunState
 from ddplaunch.agent.hub.server import TICK, MessageHandler, Server, Session
-from ddplaunch.agent.platforms import physical_host, termination
+from ddplaunch.agent.platforms import places, termination
 from ddplaunch.agent.platforms.holder import holder_of_port
 from ddplaunch.agent.platforms.places import handle
 from ddplaunch.agent.system import phrases, ports
 from ddplaunch.agent.system.resolve import UnansweredNameError, UnknownNameError, resolve
+from ddplaunch.agent.text.quantities import count
 from ddplaunch.agent.transport import endpoints
 from ddplaunch.agent.transport.endpoints import Endpoint
 
@@ -192,7 +193,7 @@ class Serving(NamedTuple):
         port = ports.number(self.listener)
         where = [Endpoint(each, port) for each in _own_places(self.place)]
         shown = where[0].host
-        size = f"{plan.nodes} node{'s' * (plan.nodes > 1)}"
+        size = count(plan.nodes, "node")
         if left is not None:
             recovery.restore(record, left)
             gates.resume()
@@ -328,8 +329,8 @@ def _judge_cannot_write_address(record: JobRecord, error: OSError) -> None:
 
 
 def _give_up(record: JobRecord, code: str, sentence: str, hint: str, facts: Sequence[str] = ()) -> None:
-    """End the job with one verdict about node 0."""
-    _end(record, [Verdict(code, f"node 0: {sentence}", "gate", nodes=[0], facts=list(facts), hint=hint)])
+    """End the job with one verdict on node 0."""
+    _end(record, [Verdict.of(code, f"node 0: {sentence}", "gate", nodes=[0], facts=list(facts), hint=hint)])
 
 
 def _end(record: JobRecord, verdicts: Sequence[Verdict]) -> None:
@@ -347,9 +348,7 @@ def _print_result(record: JobRecord, notifier: Notifier) -> int:
         notifier.send(Occasion.END)
         termination.write(record.exit_code or Exit.OK, record.verdicts)
     if record.verdicts:
-        names = physical_host.names_with_machines(
-            record.plan.names, physical_host.known_machines(record.nodes.values())
-        )
+        names = places.names_with_machines(record.plan.names, places.known_machines(record.nodes.values()))
         record.log("\n".join(verdict_text.block(record.verdicts, True, names)))
     what = "attempt" if record.exit_code == REGROUP else "job"
     record.add_event("end", f"the {what} {phrases.ended(record.exit_code)}")

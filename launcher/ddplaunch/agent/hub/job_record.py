@@ -41,7 +41,7 @@ from ddplaunch.agent.contract import (
 )
 from ddplaunch.agent.diagnosis.catalogue import exit_code
 from ddplaunch.agent.diagnosis.run import pace
-from ddplaunch.agent.platforms import physical_host
+from ddplaunch.agent.platforms import places
 from ddplaunch.agent.system import phrases, subjects
 from ddplaunch.agent.system.files import LogFile
 from ddplaunch.agent.text.printable import printable
@@ -212,8 +212,8 @@ class JobRecord:
         self.save()
 
     def with_machines(self, verdicts: list[Verdict]) -> list[Verdict]:
-        """Return the verdicts, with the machines of the pods that they name, if these are known."""
-        machines = physical_host.known_machines(self.nodes.values())
+        """Return the verdicts with the machines of the pods that they name, where they are known."""
+        machines = places.known_machines(self.nodes.values())
         return [verdict.on(machines) for verdict in verdicts]
 
     def decide(self, exit_code: int) -> None:

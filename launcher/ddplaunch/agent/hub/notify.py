@@ -26,7 +26,7 @@ from ddplaunch.agent.hub.server import NodeSessions
 from ddplaunch.agent.platforms import Platform
 from ddplaunch.agent.system import phrases, secrets
 from ddplaunch.agent.system.delivery import UndeliveredError, post, run
-from ddplaunch.agent.text import mentions
+from ddplaunch.agent.text import saying
 
 _SENTENCE = 1000
 """Characters of a sentence: part of it may be what a rank has written."""
@@ -83,7 +83,7 @@ def _sentence(
 
 
 def _short(verdict: Verdict) -> Verdict:
-    return replace(verdict, sentence=mentions.cut(verdict.wording, _SENTENCE, verdict.machines or {}))
+    return replace(verdict, text=saying.cut(verdict.text, _SENTENCE, verdict.machines))
 
 
 def encode(message: dict[str, Any], form: str) -> bytes:
@@ -138,7 +138,7 @@ class Notices:
         self._given.append(notice)
         verdicts = self._record.with_machines(verdicts)
         if deadline_text:
-            verdicts = [replace(verdicts[0], facts=[*verdicts[0].facts, deadline_text]), *verdicts[1:]]
+            verdicts = [verdicts[0].with_facts([deadline_text]), *verdicts[1:]]
         for verdict in verdicts:
             self._record.add_event("notice", f"{verdict.code}: {verdict.sentence}")
         if all(verdict.code.startswith("slow") for verdict in verdicts):

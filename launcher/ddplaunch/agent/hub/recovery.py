@@ -29,9 +29,9 @@ from ddplaunch.agent.contract import (
     codec,
 )
 from ddplaunch.agent.diagnosis.run.decide import judge
-from ddplaunch.agent.hub.elastic import LEFT_OUT
 from ddplaunch.agent.hub.evidence import job_evidence
 from ddplaunch.agent.hub.job_record import KEPT_EVENTS, JobRecord
+from ddplaunch.agent.hub.membership import LEFT_OUT
 
 
 class Left(NamedTuple):

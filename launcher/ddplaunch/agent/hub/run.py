@@ -44,14 +44,21 @@ from ddplaunch.agent.hub.attempts import (
     announced_restart,
     is_doubtful,
 )
-from ddplaunch.agent.hub.closing import BACK_TO_GATE, Closing, exit_code, farewell
+from ddplaunch.agent.hub.closing import (
+    BACK_TO_GATE,
+    BY_ENDING,
+    Closing,
+    Eviction,
+    RankSignal,
+    exit_code,
+    farewell,
+)
 from ddplaunch.agent.hub.evidence import COLLECT, EvidenceRound, EvidenceRounds, EvidenceStore, dump_room
 from ddplaunch.agent.hub.job_record import JobRecord
 from ddplaunch.agent.hub.liveness import Liveness, SupervisorJoin
 from ddplaunch.agent.hub.notify import Notices
 from ddplaunch.agent.hub.server import NodeSessions, Session
 from ddplaunch.agent.hub.stalls import StallDetector, node_wait
-from ddplaunch.agent.hub.stopping import BY_ENDING, Eviction, RankSignal
 
 
 class RunState(enum.Enum):

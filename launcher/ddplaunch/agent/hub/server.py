@@ -18,8 +18,8 @@ from collections.abc import Awaitable, Iterable, Sequence, Set
 from typing import Any, Callable, Generic, Optional, Protocol, TypeVar
 
 from ddplaunch.agent.contract import messages
-from ddplaunch.agent.contract.codec import ContractError
 from ddplaunch.agent.contract.messages import LONG, Message, Way
+from ddplaunch.agent.plan.codec import ContractError
 from ddplaunch.agent.system.resolve import plain_address
 from ddplaunch.agent.transport.protocol import HELLO_LIMIT, HELLO_SECONDS, ServerHandshake, encode, message
 

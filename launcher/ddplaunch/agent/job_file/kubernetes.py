@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Callable
 
-from ddplaunch.agent.contract import KILL_AFTER
 from ddplaunch.agent.job_file.rules import Job, Problem
 from ddplaunch.agent.job_file.units import format_duration, format_quantity
+from ddplaunch.agent.plan import KILL_AFTER
 
 HUB_PORT = 29400
 """Pods have their own network, so the port can be the same in all of them and known beforehand."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
-from ddplaunch.agent.contract import (
+from ddplaunch.agent.job_file import kubernetes
+from ddplaunch.agent.job_file.rules import POD_GATE_TIMEOUT, Job, Problem
+from ddplaunch.agent.plan import (
     KILL_AFTER,
     Env,
     GatePlan,
@@ -17,8 +19,6 @@ from ddplaunch.agent.contract import (
     SignalPlan,
     WatchdogPlan,
 )
-from ddplaunch.agent.job_file import kubernetes
-from ddplaunch.agent.job_file.rules import POD_GATE_TIMEOUT, Job, Problem
 
 _OWN = ("env", "NODE_RANK={node}", "MASTER_ADDR={master_addr}", "MASTER_PORT={master_port}")
 """Words before a command that is itself the launcher. WORLD_SIZE is for the ranks, so the command sets it."""
@@ -145,7 +145,7 @@ def _recipient(index: int, given: Mapping[str, Any]) -> NotifyPlan:
 
 
 def torchrun_words(job: Mapping[str, Any]) -> list[str]:
-    """Return torchrun's command line before the user's command, with the placeholders of `contract.JobPlan`.
+    """Return torchrun's command line before the user's command, with the placeholders of `JobPlan`.
 
     Nothing else in ddplaunch knows its flags. It is `python -m torch.distributed.run` rather than `torchrun`,
     because the script may be on no PATH, or may belong to another environment.

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from functools import reduce
 from typing import Any, NamedTuple
 
-from ddplaunch.agent.contract import JobPlan, Verdict
+from ddplaunch.agent.contract import Verdict
 from ddplaunch.agent.job_file import kubernetes, plan, rules, units
 from ddplaunch.agent.job_file.defaults import UNITS
 from ddplaunch.agent.job_file.rules import Path, Problem, join
+from ddplaunch.agent.plan import JobPlan
 
 
 class JobFile(NamedTuple):
@@ -73,4 +74,4 @@ def _problem(finding: rules.Finding) -> Problem:
 
 def _verdict(problem: Problem) -> Verdict:
     sentence = "the job file cannot be used: {}: found {}, wanted {}".format(*problem)
-    return Verdict("job-file-wrong", sentence, "gate", hint=problem[-1])
+    return Verdict.of("job-file-wrong", sentence, "gate", hint=problem[-1])

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Callable, Union
 
-from ddplaunch.agent.contract import KILL_AFTER
 from ddplaunch.agent.job_file.defaults import RENDEZVOUS
 from ddplaunch.agent.job_file.units import format_duration, format_quantity
+from ddplaunch.agent.plan import KILL_AFTER
 
 Job = Mapping[str, Any]
 """The keys of a job file with plain data, times in seconds and amounts in bytes. Keys with a default are

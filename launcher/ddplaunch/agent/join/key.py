@@ -173,7 +173,9 @@ def check_key_port(port: int) -> None:
             ) from error
         taken = in_use("key", port, holder_of_port(port))
         sentence = f"node 0: {taken.observed}; the other nodes ask for the key there"
-        raise NoKeyError(Verdict(taken.code, sentence, "gate", nodes=[0], hint=ANOTHER_GATE_PORT)) from error
+        raise NoKeyError(
+            Verdict.of(taken.code, sentence, "gate", nodes=[0], hint=ANOTHER_GATE_PORT)
+        ) from error
 
 
 def serve_key(port: int, job: str, key: str, log: Callable[[str], None]) -> None:

@@ -18,6 +18,7 @@ from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from typing import Callable, NamedTuple, Optional
 
+from ddplaunch.agent import join
 from ddplaunch.agent.contract import (
     OUTPUT_LOST,
     Env,
@@ -31,12 +32,12 @@ from ddplaunch.agent.contract import (
 )
 from ddplaunch.agent.diagnosis import verdict_text
 from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
-from ddplaunch.agent.join import key, options, spot
+from ddplaunch.agent.join import key, spot
 from ddplaunch.agent.join.spot import CannotJoinError
 from ddplaunch.agent.local import host
 from ddplaunch.agent.local.carrier import UserStreams
 from ddplaunch.agent.platforms import places, scheduler_variables
-from ddplaunch.agent.system import programs
+from ddplaunch.agent.system import processes
 from ddplaunch.agent.system.signals import BySignal
 from ddplaunch.agent.text.printable import error_text, printable
 from ddplaunch.agent.transport.endpoints import Endpoint, parse
@@ -130,12 +131,12 @@ def _unstarted(command: Sequence[str]) -> Optional[int]:
     path = os.environ.get("PATH", os.defpath)
     outer = ""
     for start in starts(command):
-        if start.kind == PROGRAM and (refused := programs.refused(start.word, path)):
+        if start.kind == PROGRAM and (refused := processes.refused(start.word, path)):
             return refused
         if start.kind not in (PROGRAM, MODULE) and not os.path.exists(start.word):
             if start.kind == SHELL_SCRIPT:
-                return programs.ABSENT
-            return 2 if os.path.basename(outer).startswith("python") else 1  # that of its ranks
+                return processes.ABSENT
+            return 2 if os.path.basename(outer).startswith("python") else 1  # of its ranks
         outer = start.word
     return None
 
@@ -146,9 +147,7 @@ def main(arguments: argparse.Namespace) -> int:
     It leaves a folder behind only on node 0 of a job that did not succeed: the folder has the evidence.
     """
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
-    watchdog = WatchdogPlan(arguments.notice_after, patient=True)
-    if arguments.kill_after != options.AUTO:
-        watchdog = WatchdogPlan(arguments.notice_after, arguments.kill_after)
+    watchdog = join.watchdog(arguments.notice_after, arguments.kill_after)
     try:
         if not command:
             raise CannotJoinError("nothing to run", "give a command: run --join -- torchrun train.py")

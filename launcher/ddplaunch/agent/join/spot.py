@@ -18,6 +18,7 @@ from ddplaunch.agent.platforms import scheduler_variables
 from ddplaunch.agent.platforms.scheduler_variables import Fact
 from ddplaunch.agent.supervisor import launch_options
 from ddplaunch.agent.text.printable import HintedError
+from ddplaunch.agent.text.quantities import count
 
 
 class _Launcher(NamedTuple):
@@ -165,7 +166,7 @@ class _Search:
         if nodes == 1:
             node, master = node or 0, master or "127.0.0.1"
         if nodes is not None and node is not None and node >= nodes:
-            self._problems.append(f"there is no node {node} in a job of {nodes} node{'s' * (nodes > 1)}")
+            self._problems.append(f"there is no node {node} in a job of {count(nodes, 'node')}")
         if self.standalone:
             self._problems.append("torchrun's --standalone is for one node")
         self._refuse_problems()

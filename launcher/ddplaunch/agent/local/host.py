@@ -323,7 +323,7 @@ class Host:
 
         sentence = f"the gate of node {node} was killed by signal {number}"
         hint = "`dmesg` shows whether memory ran out; otherwise the signal came from outside"
-        verdict = Verdict("node-missing", sentence, "gate", nodes=[node], hint=hint)
+        verdict = Verdict.of("node-missing", sentence, "gate", nodes=[node], hint=hint)
         log = os.path.join(self.path(Files.NODE.format(node=node)), Files.GATE_LOG)
         self._gate_line(log, f"{time.strftime('%H:%M:%S')} {sentence}\n".encode())
         report = scheduler_log.report_line(scheduler_log.UnreachedReport(node, math.inf, verdict))

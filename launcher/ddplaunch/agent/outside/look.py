@@ -1,47 +1,63 @@
 """Takes the evidence of ranks that ddplaunch did not start: samples over some seconds, and their stacks.
 
-Stacks are read twice before the last look, with py-spy if it may trace, while the rank goes on running.
-torch's debug server is asked only at the last look, because the rank has to move to answer. The kernel knows
-for how long nothing had happened before we came: when a main thread last had a CPU, and when a socket last
-had data.
+Stacks are read twice before the last look, by py-spy where it may, while the rank runs on. torch's debug
+server is asked at the last look alone, for the rank moves to answer. For how long nothing had happened before
+we came, the kernel knows: when a main thread last had a CPU, and when a socket last had data.
+
+Where ranks stand is found without their stacks, too. A thread of Gloo that works on a collective waits for a
+futex with a timeout, an idle one without. To see that takes the right to trace, and no tracer. A rank that
+has not called init_process_group has no connection to the place where the ranks meet. A rank that calls a
+collective of Gloo sends its peers a message at once. So a rank whose main thread has run for long since its
+last message is in no collective. This needs no right to trace: all users see sockets.
 """
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import dataclasses
 import json
 import os
+import textwrap
 import time
-from collections.abc import Collection, Mapping
+import zlib
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import combinations
 from typing import Any, NamedTuple, Optional
 
 from ddplaunch.agent.contract import (
     Collective,
+    Exit,
     Frame,
+    LastActs,
     NodeEvidence,
     Phase,
+    Posture,
     RankEvidence,
     Rendezvous,
     Setting,
     Stack,
+    WatchdogPlan,
+    codec,
 )
 from ddplaunch.agent.diagnosis.run import slow
 from ddplaunch.agent.diagnosis.run import stacks as reading
 from ddplaunch.agent.evidence import cgroup, py_spy, stacks
-from ddplaunch.agent.outside import dump_files, last_acts
+from ddplaunch.agent.outside import debug_server, find_ranks
 from ddplaunch.agent.outside.debug_server import DebugServers
 from ddplaunch.agent.outside.find_ranks import JobRanks
+from ddplaunch.agent.platforms import places
 from ddplaunch.agent.supervisor.collector import Collector, Look, shared_memory
 from ddplaunch.agent.supervisor.hooks import Hooks
 from ddplaunch.agent.supervisor.rank_roles import Member
 from ddplaunch.agent.supervisor.ranks import Rank
 from ddplaunch.agent.supervisor.sampling import Sampler
-from ddplaunch.agent.system import proc, tcp
+from ddplaunch.agent.system import ports, proc
 
-NOTICE_AFTER = 10.0
-"""Seconds without progress after which a job may hang; a supervised job has the same default."""
+NOTICE_AFTER = WatchdogPlan.notice_after
+"""Seconds without progress from which on a job may hang, as by default for a supervised one."""
 SHORTEST, LONGEST = 4.0, NOTICE_AFTER + 1.0
 """Seconds to watch: longer if the kernel does not tell how long the ranks have been still."""
 STOPS, TOO_LONG = 3.0, 3 * LONGEST
@@ -78,10 +94,8 @@ class _Source:
         return self._servers.stacks(pids, deadline)
 
     def answers(self, pids: Collection[int], deadline: float) -> dict[int, dict[str, Any]]:
-        """Return the flight recorders that there are. Files come first, because a rank that is asked
-        moves.
-        """
-        filed = dump_files.answers(self._ranks, pids, deadline)
+        """Return the flight recorders that there are. Files come first: a rank that is asked moves."""
+        filed = debug_server.answers(self._ranks, pids, deadline)
         return {**filed, **self._servers.answers(pids, deadline)}
 
 
@@ -124,10 +138,10 @@ class _Watch:
             ranks.append(looked_at if each.alive else each)
         port = 0 if self._sampler.sockets_missing else self._port
         programs = [rank.program for rank in self._ranks if rank.alive]
-        postures, acts = last_acts.postures(programs, port), last_acts.last_acts(programs, port)
+        standing_at, acts = postures(programs, port), last_acts(programs, port)
         ranks = [
             dataclasses.replace(
-                each, posture=postures.get(rank.program, ""), last_acts=acts.get(rank.program)
+                each, posture=standing_at.get(rank.program, ""), last_acts=acts.get(rank.program)
             )
             for rank, each in zip(self._ranks, ranks)
         ]
@@ -223,10 +237,10 @@ class _Watch:
     def _silence(self) -> dict[int, float]:
         """Return, by pid, the seconds since a socket of the rank last had data, not counting its store's."""
         try:
-            traffic = tcp.traffic_by_inode()
+            traffic = ports.traffic_by_inode()
         except OSError:
             return {}
-        stores = {each.inode for each in tcp.table() if self._port in (each.port, each.remote_port)}
+        stores = {each.inode for each in ports.table() if self._port in (each.port, each.remote_port)}
         silence = {}
         for rank in self._ranks:
             inodes = traffic.keys() & proc.socket_inodes(rank.pid) - stores
@@ -358,3 +372,145 @@ def _rendezvous(
 
 def _variables(frame: dict[str, Any]) -> dict[str, str]:
     return {str(each["name"]): str(each.get("repr") or "") for each in frame.get("locals") or ()}
+
+
+# --- the evidence for a launcher that asks all its nodes
+
+_WIDTH = 1000
+"""Characters of a line: short, for the output of many nodes is merged line by line."""
+NO_RANKS = "no process with RANK and LOCAL_RANK in its environment is seen"
+
+
+def print_evidence(variable: str) -> int:
+    """Print the evidence of the job whose processes have `variable`, NAME=VALUE. Returns the exit code.
+
+    "": all processes that are seen here are of the job, as in a container.
+    """
+    name, _, value = variable.partition("=")
+    missing = []
+    tree = find_ranks.processes()
+    try:
+        job_ranks = find_ranks.ranks_of_variable(name, value, tree) if variable else ranks_in_container(tree)
+    except find_ranks.NoRanksError as error:
+        job_ranks, missing = find_ranks.JobRanks([]), [str(error)]
+    if job_ranks.members:
+        evidence = evidence_of(0, job_ranks)
+    else:
+        missing = missing or [NO_RANKS + ("" if variable else _hidden(tree))]
+        evidence = NodeEvidence(0, places.host(), time.time(), Phase.STARTING, missing=missing)
+    packed = base64.b64encode(zlib.compress(codec.text(evidence).encode(), 9)).decode()
+    print("\n".join(textwrap.wrap(packed, _WIDTH)), flush=True)
+    return Exit.OK
+
+
+def _hidden(tree: find_ranks.Tree) -> str:
+    """Return how many processes of a container may hold a rank unseen: to look into those takes ptrace."""
+    number = sum(bool(each.command) and not each.program for each in tree.table.values())
+    return f", and {number} of {len(tree.table)} processes may not be looked into (ptrace)" if number else ""
+
+
+def ranks_in_container(tree: find_ranks.Tree) -> find_ranks.JobRanks:
+    """Return the ranks of the one job in a container. Raises NoRanksError for several jobs."""
+    job_ranks = find_ranks.ranks_of_machine(tree)
+    for root in () if job_ranks.members else tree.roots():
+        job_ranks = find_ranks.spawned_by(root, tree)
+        if job_ranks.members:
+            break
+    return job_ranks
+
+
+# --- sockets, and the threads of Gloo
+
+_WORKER = "pt_gloo_runloop"
+_OWN_PORTS = 1024
+"""From here on a port may be that of another store; web servers and storage have lower ones."""
+
+
+def postures(pids: Sequence[int], port: int) -> dict[int, str]:
+    """Return the posture of each rank by its pid. `port`: where the ranks meet; 0: it is not known."""
+    sockets = {pid: proc.socket_inodes(pid) for pid in pids if proc.program(pid)}
+    table = (
+        [each for each in ports.table() if each.state != ports.LISTEN and each.port != port] if port else []
+    )
+    postures = {}
+    for pid, inodes in sockets.items():
+        its = gloo_workers(pid)
+        if its:
+            postures[pid] = _by_threads(pid, its)
+        elif port:
+            others = set().union(*sockets.values()) - inodes
+            postures[pid] = _by_sockets(inodes, [each for each in table if each.inode not in others], port)
+    return postures
+
+
+def gloo_workers(pid: int) -> list[int]:
+    """Return the threads of Gloo that work on collectives, two for each group."""
+    return [tid for tid, name in proc.thread_names(pid).items() if name == _WORKER]
+
+
+def _by_threads(pid: int, tids: Sequence[int]) -> str:
+    waits = [proc.thread_wait(pid, tid) for tid in tids]
+    if any(each is not None and each.timed for each in waits):
+        return Posture.COLLECTIVE
+    main = proc.thread_wait(pid, pid)
+    # Sends and receives wait in the main thread, with a timeout; so may NCCL, of which nothing is seen here.
+    may_wait = not proc.text(pid, "syscall") or (main is not None and main.timed)
+    may_wait = may_wait or proc.maps_library(pid, "libcuda")
+    return "" if None in waits or may_wait else Posture.OWN
+
+
+def _by_sockets(inodes: Collection[int], table: Sequence[ports.Tcp], port: int) -> str:
+    """Return the posture by the sockets of one rank. `table`: without those of the other ranks."""
+    own = [each for each in table if each.inode in inodes]
+    others = [each for each in own if each.remote_port != port]
+    if len(others) < len(own):
+        return "" if others else Posture.INIT
+    ends = {(each.local, each.remote) for each in table}
+    strangers = [each for each in own if (each.remote, each.local) not in ends]
+    return "" if any(each.remote_port >= _OWN_PORTS for each in strangers) else Posture.BEFORE
+
+
+# --- the last acts
+
+
+def last_acts(pids: Sequence[int], port: int) -> dict[int, LastActs]:
+    """Return the last acts by pid; empty where they say nothing. `port`: where the ranks meet.
+
+    With one connection between each two ranks they have one group, so that all take part in its collectives.
+    """
+    workers = {pid: gloo_workers(pid) for pid in pids}
+    if not port or not all(workers.values()) or any(proc.maps_library(pid, "libcuda") for pid in pids):
+        return {}
+    try:
+        traffic = ports.traffic_by_inode()
+    except OSError:
+        return {}
+    owners = {inode: pid for pid in pids for inode in proc.socket_inodes(pid)}
+    table = [each for each in ports.table() if each.state != ports.LISTEN]
+    owner = {(each.local, each.remote): owners.get(each.inode) for each in table}
+    ends: Counter[frozenset[int]] = Counter()  # of connections, by the two ranks
+    sent: dict[int, float] = {}
+    spoke: dict[int, float] = {}
+    for each in table:
+        pid, peer = owners.get(each.inode), owner.get((each.remote, each.local))
+        if pid is None or each.inode not in traffic:
+            continue
+        unsent = traffic[each.inode].unsent
+        spoke[pid] = min(unsent, spoke.get(pid, unsent))
+        if peer is not None and peer != pid and port not in (each.port, each.remote_port):
+            ends[frozenset((pid, peer))] += 1
+            sent[pid] = min(unsent, sent.get(pid, unsent))
+    one_each = {frozenset(pair): 2 for pair in combinations(pids, 2)}
+    if not ends or ends != one_each:  # of one rank alone, as in a pod, no peer is seen
+        return {}
+    acts = {pid: _last(pid, workers[pid], sent[pid], spoke[pid]) for pid in pids}
+    return {pid: its for pid, its in acts.items() if its is not None}
+
+
+def _last(pid: int, workers: Sequence[int], sent: float, spoke: float) -> Optional[LastActs]:
+    ran = proc.off_cpu_for(pid)
+    worked = [proc.off_cpu_for(pid, tid) for tid in workers]
+    known = [each for each in worked if each is not None]
+    if ran is None or len(known) < len(worked):
+        return None
+    return LastActs(round(sent, 3), round(spoke, 3), round(ran, 3), round(min(known), 3))

@@ -9,7 +9,7 @@ from typing import Any, Optional
 
 from ddplaunch.agent.contract import Env
 from ddplaunch.agent.platforms import slurm
-from ddplaunch.agent.system import proc, tcp
+from ddplaunch.agent.system import ports, proc
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,10 @@ class Holder:
 
 
 def holder_of_port(port: int) -> Optional[Holder]:
-    """Return the process that holds `port`, a listener if there is one. None: no process that we can see
-    does.
-    """
-    there = [each for each in tcp.table() if each.port == port]
-    for each in sorted(there, key=lambda each: each.state != tcp.LISTEN):
-        if each.state == tcp.LISTEN or each.inode:
+    """Return the process that holds `port`, a listener if there is one. None: no visible process does."""
+    there = [each for each in ports.table() if each.port == port]
+    for each in sorted(there, key=lambda each: each.state != ports.LISTEN):
+        if each.state == ports.LISTEN or each.inode:
             pid = _owner(each.inode)
             return Holder(each.user_id) if pid is None else _described(each.user_id, pid)
     return None

@@ -6,18 +6,19 @@ ranks wrote inside a pod and that go when the pod does.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from ddplaunch.agent.contract import SOURCE_MARK, Env, Exit, Occasion, work_folder
+from ddplaunch.agent.contract import Env, Exit, Occasion
+from ddplaunch.agent.plan import work_folder
 from ddplaunch.agent.platforms.platform import Platform
 from ddplaunch.agent.system import files, phrases
 from ddplaunch.agent.system.delivery import UndeliveredError, post, reason
+from ddplaunch.agent.text import quantities
 from ddplaunch.agent.text.printable import printable
 from ddplaunch.agent.transport.endpoints import Endpoint
 
@@ -37,8 +38,10 @@ def files_gone(folder: str, since: float, table: str = "/proc/self/mountinfo") -
     if folder == "/" or not _goes(folder, table):
         return ""
     mark = work_folder.read_source_mark(folder)
+    device = _device(folder)
     count, size, newest, newest_at = 0, 0, "", 0.0
-    for entries, (path, status) in enumerate(_files(folder)):
+    below = work_folder.entries(folder, lambda path: _device(path) != device)
+    for entries, (path, status) in enumerate(below):
         if entries >= _MOST:
             break
         if max(status.st_mtime, status.st_ctime) < since or not work_folder.is_written(status, mark):
@@ -49,10 +52,9 @@ def files_gone(folder: str, since: float, table: str = "/proc/self/mountinfo") -
             newest, newest_at = os.path.relpath(path, folder), status.st_mtime
     if not count:
         return ""
-    many = "1 file" if count == 1 else f"{count} files"
     return (
-        f"{many}, {phrases.size(size)}, newest {newest}, written in {folder}, will be gone with this pod: "
-        "to keep what ranks write, name a volume under `outputs`"
+        f"{quantities.count(count, 'file')}, {phrases.size(size)}, newest {newest}, written in {folder}, "
+        "will be gone with this pod: to keep what ranks write, name a volume under `outputs`"
     )
 
 
@@ -64,26 +66,6 @@ def _goes(folder: str, table: str) -> bool:
     except OSError:
         return False
     return mount.point == "/" or _EMPTY_DIR in mount.root
-
-
-def _files(folder: str) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield everything below that is no folder, on the folder's own file system."""
-    try:
-        device = os.lstat(folder).st_dev
-    except OSError:
-        return
-    for above, folders, names in os.walk(folder):
-        folders[:] = [
-            name
-            for name in folders
-            if name not in ("__pycache__", ".git") and _device(os.path.join(above, name)) == device
-        ]
-        for name in names:
-            if name == SOURCE_MARK:
-                continue
-            path = os.path.join(above, name)
-            with contextlib.suppress(OSError):  # gone meanwhile
-                yield path, os.lstat(path)
 
 
 def _device(path: str) -> int:

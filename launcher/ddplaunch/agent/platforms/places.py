@@ -1,19 +1,23 @@
-"""The addresses of the nodes and of the hub, and the job's handle, from the environment.
+"""Where a job runs: machines and addresses of its nodes and of the hub, and its handle, by the environment.
 
-If all nodes are started from one template, the names are a pattern: {node} is replaced by a node's number,
-and {domain} by the cluster's DNS domain, which a pod reads from its resolv.conf. Port 0 means a port that
-every node derives from the job's key.
+Where all nodes are started from one template, the names are a pattern: {node} stands for a node's number,
+{domain} for the cluster's DNS domain, which a pod reads in its resolv.conf. Port 0 is a port that every node
+derives from the job's key.
+
+A pod's name is not a machine: where a node's name does not give the machine, it is added.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import socket
+from collections.abc import Iterable, Mapping, Sequence
 
-from ddplaunch.agent.contract import Env, JobPlan
+from ddplaunch.agent.contract import Env, JobPlan, NodeStatus
 from ddplaunch.agent.platforms import slurm
 from ddplaunch.agent.platforms.kubernetes import KUBERNETES
 from ddplaunch.agent.platforms.slurm import SLURM
+from ddplaunch.agent.system import subjects
 from ddplaunch.agent.text.printable import HintedError
 from ddplaunch.agent.transport import endpoints
 from ddplaunch.agent.transport.endpoints import Endpoint
@@ -115,3 +119,41 @@ def handle(plan: JobPlan, folder: str, environment: Mapping[str, str]) -> str:
     name, number = os.path.split(os.path.abspath(folder))
     is_ours = os.path.basename(name) == plan.job and number.isdigit()
     return f"local://{plan.job}/{number}" if is_ours else ""
+
+
+_ON = " on "
+
+
+def host() -> str:
+    """'n3', and of a pod 'digits-2 on worker2', unless it has its machine's own network and name."""
+    name, machine = socket.gethostname(), os.environ.get(Env.MACHINE, "")
+    return f"{name}{_ON}{machine}" if machine not in ("", name) else name
+
+
+def known_machines(nodes: Iterable[NodeStatus]) -> dict[int, str]:
+    """Return by node the machines of the pods, where they are known."""
+    machines = {each.node: each.host.partition(_ON)[2] for each in nodes}
+    return {node: machine for node, machine in machines.items() if machine}
+
+
+def names_with_machines(names: Sequence[str], machines: Mapping[int, str]) -> list[str]:
+    """Return the job's names as people read them, those of pods with their machines."""
+    short = [subjects.name(node, names) or name for node, name in enumerate(names)]
+    return [f"{name}{_ON}{machines[node]}" if node in machines else name for node, name in enumerate(short)]
+
+
+def boot_id() -> str:
+    """Return the kernel's boot id, the same in all containers of a machine, or else the host name."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return socket.gethostname()
+
+
+def network_namespace() -> str:
+    """Return the network namespace; "" where it cannot be read."""
+    try:
+        return os.readlink("/proc/self/ns/net")
+    except OSError:
+        return ""

@@ -12,8 +12,8 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 
-from ddplaunch.agent.contract import GATE_LEAVES, Env, Exit, JobPlan, Verdict, codec
-from ddplaunch.agent.text import mentions
+from ddplaunch.agent.contract import GATE_LEAVES, Env, Exit, Fact, JobPlan, Verdict, codec
+from ddplaunch.agent.text import saying
 
 LIMIT = 4096
 """Bytes that the kubelet reads."""
@@ -66,7 +66,7 @@ def write(exit_code: int, verdicts: Sequence[Verdict]) -> None:
 
 def text(exit_code: int, verdicts: Sequence[Verdict]) -> str:
     """Return a message of at most LIMIT bytes: without facts before hints, last verdicts before first."""
-    left = [dataclasses.replace(each, facts=each.facts[:_FACTS]) for each in verdicts[:_VERDICTS]]
+    left = [dataclasses.replace(each, because=_bare(each)[:_FACTS]) for each in verdicts[:_VERDICTS]]
     while True:
         body = {"verdicts": codec.dump(left), "exit_code": exit_code}
         message = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
@@ -75,24 +75,25 @@ def text(exit_code: int, verdicts: Sequence[Verdict]) -> str:
         left = _less(left)
 
 
+def _bare(verdict: Verdict) -> list[Fact]:
+    """Return the facts without their sources, which lead into a bundle."""
+    return [Fact(text) for text in verdict.facts]
+
+
 def _less(verdicts: list[Verdict]) -> list[Verdict]:
     *first, last = verdicts
     for index in range(len(verdicts) - 1, -1, -1):
         each = verdicts[index]
-        if each.facts:
-            half = len(each.facts) // 2
-            return [
-                *verdicts[:index],
-                dataclasses.replace(each, facts=each.facts[:half]),
-                *verdicts[index + 1 :],
-            ]
+        if each.because:
+            half = dataclasses.replace(each, because=each.because[: len(each.because) // 2])
+            return [*verdicts[:index], half, *verdicts[index + 1 :]]
     if first:
         return first
     if last.victims:
         return [dataclasses.replace(last, victims=[])]
     if len(last.sentence) > _SENTENCE:
-        begin = mentions.cut(last.wording, _SENTENCE - 1, last.machines or {})
-        return [dataclasses.replace(last, sentence=f"{begin}…")]
+        begin = saying.cut(last.text, _SENTENCE - 1, last.machines)
+        return [last.saying(begin, "…")]
     if last.hint:
         return [dataclasses.replace(last, hint="")]
     if len(last.nodes) + len(last.ranks) > 2:

@@ -25,11 +25,11 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple, Optional
 
+from ddplaunch.agent.checks import run
 from ddplaunch.agent.checks import run as checks
 from ddplaunch.agent.checks.context import Context, failed, passed, unknown
 from ddplaunch.agent.checks.machine import LEAST_SPACE
 from ddplaunch.agent.contract import CheckResult, Exit, JobPlan, Status
-from ddplaunch.agent.gate import table
 from ddplaunch.agent.platforms import SLURM
 from ddplaunch.agent.system import proc
 from ddplaunch.agent.system.phrases import size
@@ -151,7 +151,7 @@ def prolog() -> int:
     results = checks.run(context, CHECKS, seconds=10.0)
     odd = [result for result in results if result.status != Status.PASS]
     if odd:
-        print("\n".join(table.rows(odd, colour=False)), file=sys.stderr)
+        print("\n".join(run.rows(odd, colour=False)), file=sys.stderr)
     return Exit.NODE_AT_FAULT if any(result.status == Status.FAIL for result in odd) else Exit.OK
 
 

@@ -14,11 +14,11 @@ from typing import Any, Callable, Optional, Protocol
 
 from ddplaunch.agent.contract import Exited, Frame, NodeEvidence, PhaseName, Process, RankEvidence, Ras, Stack
 from ddplaunch.agent.diagnosis.run import stacks as reading
-from ddplaunch.agent.evidence import cgroup, flight, gpus, kernel, py_spy, ras, stacks, waits
-from ddplaunch.agent.evidence.source_lines import SourceLines
+from ddplaunch.agent.evidence import cgroup, flight, kernel, py_spy, ras, stacks, waits
+from ddplaunch.agent.evidence.stacks import SourceLines
 from ddplaunch.agent.evidence.waits import Thread, ThreadWaits
 from ddplaunch.agent.interfaces import read
-from ddplaunch.agent.platforms import physical_host
+from ddplaunch.agent.platforms import places
 from ddplaunch.agent.supervisor import rank_evidence
 from ddplaunch.agent.supervisor.hooks import Hooks, Line
 from ddplaunch.agent.supervisor.ranks import Rank
@@ -99,10 +99,10 @@ class Collector:
         """Return all evidence of this node."""
         self._missing = []
         alive = [rank for rank in ranks if rank.alive]
-        in_use = gpus.gpus_in_use(rank.program for rank in alive)
+        in_use = kernel.gpus_in_use(rank.program for rank in alive)
         self._gpus |= in_use
         stalled = all(rank.progress.is_suspicious(time.monotonic()) for rank in alive)
-        question = gpus.Question() if in_use and stalled and not look.quick else None
+        question = kernel.Question() if in_use and stalled and not look.quick else None
         dumps = flight.Dumps(look.dumps, look.hide)
         self._look(alive, look, dumps)
         lines, silence = question.answer(self._meanwhile) if question is not None else ([], "")
@@ -121,7 +121,7 @@ class Collector:
         answer = self._of_nccl(alive) if stalled and look.why == "deadline" and self._node == 0 else None
         return NodeEvidence(
             node=self._node,
-            host=physical_host.host(),
+            host=places.host(),
             at=time.time(),
             phase=phase,
             ranks=evidence,
@@ -137,7 +137,7 @@ class Collector:
             launch_exit=launch_exit,
             launch_output=launch_output,
             missing=self._missing,
-            machine=f"{physical_host.boot_id()} {physical_host.network_namespace()}",
+            machine=f"{places.boot_id()} {places.network_namespace()}",
             addresses=_addresses(),
             xids=self._kernel.xids(self._pids, self._gpus),
             gpus=lines,

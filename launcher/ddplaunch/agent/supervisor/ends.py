@@ -152,12 +152,14 @@ def describe_left_running(pids: Sequence[int], own_command: bool) -> str:
 def unlaunched_verdict(plan: JobPlan, node: int, error: Exception) -> Verdict:
     """Return the verdict on why this node's launch command was not started; only this node knows."""
     from ddplaunch.agent.system import subjects
+    from ddplaunch.agent.text.saying import say
 
     code = "secret-missing" if isinstance(error, MissingSecretError) else "image-lacks"
     hint = getattr(error, "hint", "")
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         code, hint = "disk-full", "free space there: it holds the job's source, hook and logs"
-    return Verdict(code, f"{subjects.node(node, plan.names)}: {error}", "launch", nodes=[node], hint=hint)
+    sentence = say(subjects.node(node, plan.names), f": {error}")
+    return Verdict.of(code, sentence, "launch", nodes=[node], hint=hint)
 
 
 # --- the last checkpoint

@@ -26,7 +26,7 @@ from ddplaunch.agent.contract.messages import (
     load,
 )
 from ddplaunch.agent.diagnosis import catalogue
-from ddplaunch.agent.platforms import physical_host, termination
+from ddplaunch.agent.platforms import places, termination
 from ddplaunch.agent.text.redact import NO_SECRETS, Redactor
 from ddplaunch.agent.transport.endpoints import Endpoint
 from ddplaunch.agent.transport.protocol import Body, Channel, LostError, ProtocolError
@@ -125,7 +125,7 @@ class HubLink:
             self._log("the hub answers again")
         self._last_message = time.monotonic()
         self._was_up, self._lost, self._failed, self._pause = True, False, 0, 1.0
-        self.send(Join(self._node, physical_host.host(), os.getpid(), time.time(), self._regroups))
+        self.send(Join(self._node, places.host(), os.getpid(), time.time(), self._regroups))
         for report in self._reports.values():
             self.send(report)
 

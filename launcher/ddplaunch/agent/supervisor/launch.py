@@ -21,10 +21,11 @@ from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple, Optional, cast
 
 from ddplaunch.agent import hook
-from ddplaunch.agent.contract import SOURCE_MARK, Env, Files, JobPlan, RendezvousSettings, codec, work_folder
+from ddplaunch.agent.contract import SOURCE_MARK, Env, Files, JobPlan, RendezvousSettings, codec
 from ddplaunch.agent.interfaces import predict, read
+from ddplaunch.agent.plan import work_folder
 from ddplaunch.agent.supervisor import launch_options
-from ddplaunch.agent.system import ports, processes, programs, secrets
+from ddplaunch.agent.system import ports, processes, secrets
 from ddplaunch.agent.text.printable import HintedError
 
 if TYPE_CHECKING:
@@ -332,7 +333,7 @@ def start_command(
         raise LaunchError(
             f"{words[0]} is not on PATH on this node",
             "name it by its full path, or start ddplaunch where it is installed",
-            programs.refused(words[0], path),
+            processes.refused(words[0], path),
         )
 
     def execute(words: list[str], program: Optional[str]) -> subprocess.Popen[bytes]:
@@ -354,14 +355,14 @@ def start_command(
             return execute(words, program)
         except OSError as error:
             file = os.path.join(workdir or "", program or words[0])
-            if error.errno != errno.ENOEXEC or not programs.is_script(file):
+            if error.errno != errno.ENOEXEC or not processes.is_script(file):
                 raise
             return execute(["/bin/sh", file, *words[1:]], None)  # as a shell does, and execvp(3)
     except OSError as error:
         raise LaunchError(
             f"{words[0]} cannot be started: {error.strerror}",
             "try the same command by hand on this node",
-            programs.ABSENT if error.errno == errno.ENOENT else programs.UNEXECUTABLE,
+            processes.ABSENT if error.errno == errno.ENOENT else processes.UNEXECUTABLE,
         ) from error
 
 

@@ -26,7 +26,7 @@ from ddplaunch.agent.evidence.program_output import STARTS, Tracebacks
 from ddplaunch.agent.supervisor.launch import LaunchContext
 from ddplaunch.agent.supervisor.ranks import Rank
 from ddplaunch.agent.system import proc
-from ddplaunch.agent.text.lines import PARTIAL_EVERY, LineSplitter, final
+from ddplaunch.agent.text.lines import StreamLines, final
 from ddplaunch.agent.text.printable import printable
 from ddplaunch.agent.text.redact import NO_SECRETS, Redactor
 
@@ -104,10 +104,8 @@ class Tail:
         self._file: Optional[int] = None
         self._offset = 0
         self._limit = sys.maxsize
-        self._lines = LineSplitter()
+        self._lines = StreamLines()
         self._tracebacks = Tracebacks()
-        self._partial_since = 0.0
-        self._partial_shown = b""
         self.kept: list[bytes] = []  # the last lines
         self.fresh: list[bytes] = []  # the new lines among these; cleared by the reader
 
@@ -122,11 +120,7 @@ class Tail:
         if not data:
             self._show_partial(write)
             return False
-        was_open = bool(self._lines.partial)
-        lines = self._lines.feed(data)
-        if lines or not was_open:
-            self._partial_since, self._partial_shown = time.monotonic(), b""
-        is_new = self._take(lines, write, keep)
+        is_new = self._take(self._lines.take(data, time.monotonic()), write, keep)
         self._show_partial(write)
         return self._remember(final(self._lines.partial)) or is_new
 
@@ -138,7 +132,7 @@ class Tail:
             self._take(self._lines.feed(data), write, keep)
             data = self._data()
         rest = self._lines.flush()
-        self.shown = self.shown and rest != [self._partial_shown]
+        self.shown = self.shown and rest != [self._lines.shown]
         self._take(rest, write, keep)
         if self._file is not None:
             os.close(self._file)
@@ -185,14 +179,9 @@ class Tail:
                 self.raised.append(raised)
 
     def _show_partial(self, write: Callable[[list[bytes]], None]) -> None:
-        """Show a line that has no end yet, such as a progress bar, every PARTIAL_EVERY seconds."""
-        if not self._lines.partial or time.monotonic() - self._partial_since < PARTIAL_EVERY:
-            return
-        self._partial_since = time.monotonic()
-        text = final(self._lines.partial)
-        if text.strip() and text != self._partial_shown and self.shown:
-            self._partial_shown = text
-            write([text])
+        state = self._lines.due(time.monotonic())
+        if state and self.shown:
+            write(state)
 
 
 _LAUNCH_KEPT = 40

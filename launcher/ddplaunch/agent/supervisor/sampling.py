@@ -15,7 +15,7 @@ from ddplaunch.agent.evidence import cgroup, flight, ring, stacks
 from ddplaunch.agent.supervisor.hooks import Line
 from ddplaunch.agent.supervisor.rank_progress import Sample
 from ddplaunch.agent.supervisor.ranks import Rank
-from ddplaunch.agent.system import proc, tcp
+from ddplaunch.agent.system import ports, proc
 
 _KEPT = 6
 """Samples to keep of a process: rates are over the last few seconds."""
@@ -66,7 +66,7 @@ class Sampler:
     def __init__(self) -> None:
         self._moments: dict[int, deque[_Moment]] = {}
         self._sent: dict[int, deque[_Sent]] = {}  # by pid of the rank
-        self._traffic: dict[int, tcp.Traffic] = {}  # by inode, at the last look
+        self._traffic: dict[int, ports.Traffic] = {}  # by inode, at the last look
         self._sockets_at = 0.0
         self._queues: dict[int, deque[_Queue]] = {}
         self._queues_at = 0.0
@@ -133,7 +133,7 @@ class Sampler:
             return
         self._sockets_at = now
         try:
-            sent = tcp.traffic_by_inode()
+            sent = ports.traffic_by_inode()
         except OSError as error:
             self.sockets_missing = f"sockets: {error.strerror or error}"
             self._sent = {}
@@ -251,10 +251,8 @@ class Sampler:
         )
 
 
-def _bulk(before: tcp.Traffic, after: tcp.Traffic) -> int:
-    """Return the bytes that a socket has moved, if it moves data at all: asking a store takes small
-    messages.
-    """
+def _bulk(before: ports.Traffic, after: ports.Traffic) -> int:
+    """Return the bytes that a socket has moved, if it moves data: who asks a store sends small messages."""
     moved, pieces = after.moved - before.moved, after.pieces - before.pieces
     return moved if moved > 0 and moved >= _PIECE * pieces else 0
 

@@ -8,7 +8,6 @@ are a third of what a supervisor would have to load, are imported only when they
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import time
 from collections.abc import Sequence
@@ -29,6 +28,7 @@ from ddplaunch.agent.diagnosis import catalogue
 from ddplaunch.agent.hub.evidence import job_evidence
 from ddplaunch.agent.supervisor.launch import LaunchContext
 from ddplaunch.agent.system import phrases, subjects
+from ddplaunch.agent.text.saying import Sayable, say
 
 if TYPE_CHECKING:
     from ddplaunch.agent.hub.stalls import StallDetector
@@ -79,7 +79,7 @@ class WithoutHub:
         verdicts = decide.judge(job)
         if self._plan.nodes > 1:
             alive = sorted(rank.rank for rank in evidence.ranks if rank.alive)
-            unknown = _unknown(f"nothing moves at {subjects.ranks(alive)}", alive)
+            unknown = _unknown(say("nothing moves at ", subjects.ranks(alive)), alive)
             verdicts = [each for each in verdicts if each.code in _SEEN_ALONE] or [unknown]
         return self._kept(Exit.HANG, verdicts, job)
 
@@ -104,7 +104,7 @@ class WithoutHub:
         if plan.nodes > 1:
             here = phrases.node(self._node, plan.names)
             view = f"this is the view of {here} alone: the hub did not answer"
-            verdicts = [dataclasses.replace(each, facts=[*each.facts, view]) for each in verdicts]
+            verdicts = [each.with_facts([view]) for each in verdicts]
         if verdicts and verdicts[0].code != "unknown":
             code = catalogue.exit_code(verdicts[0])
         bundle = Bundle(
@@ -123,11 +123,11 @@ class WithoutHub:
         return code, verdicts
 
 
-def _unknown(what: str, victims: Sequence[int] = ()) -> Verdict:
+def _unknown(what: Sayable, victims: Sequence[int] = ()) -> Verdict:
     """Return the verdict on an end whose cause may be on another node."""
-    return Verdict(
+    return Verdict.of(
         "unknown",
-        f"{what}, and the hub, which knows the other nodes, does not answer",
+        say(what, ", and the hub, which knows the other nodes, does not answer"),
         "run",
         victims=list(victims),
         confidence=0.0,

@@ -7,7 +7,9 @@ from typing import Optional
 
 from ddplaunch.agent.contract import REGROUP, Exit, Exited, Frame
 from ddplaunch.agent.system import subjects
-from ddplaunch.agent.text.mentions import filled
+from ddplaunch.agent.text import quantities
+from ddplaunch.agent.text.quantities import size as size
+from ddplaunch.agent.text.quantities import span as span
 
 _SIGNALS = {
     1: "SIGHUP",
@@ -43,17 +45,17 @@ _ENDS = {
 
 def ranks(numbers: Iterable[int]) -> str:
     """'rank 3', 'ranks 2 and 5', 'ranks 0-3 and 7'."""
-    return filled(subjects.ranks(numbers))
+    return str(subjects.ranks(numbers))
 
 
 def node(number: int, names: Sequence[str] = (), address: str = "") -> str:
-    """'node 2 (n3, 10.0.0.5)': what `subjects.node` mentions, spelled out."""
-    return filled(subjects.node(number, names, address))
+    """'node 2 (n3, 10.0.0.5)'."""
+    return str(subjects.node(number, names, address))
 
 
 def nodes(numbers: Iterable[int], names: Sequence[str] = ()) -> str:
-    """'nodes 2 (n3) and 5 (n6)': what `subjects.nodes` mentions, spelled out."""
-    return filled(subjects.nodes(numbers, names))
+    """'nodes 2 (n3) and 5 (n6)'."""
+    return str(subjects.nodes(numbers, names))
 
 
 def one_or(numbers: Sequence[object], one: str, many: str) -> str:
@@ -63,7 +65,7 @@ def one_or(numbers: Sequence[object], one: str, many: str) -> str:
 
 def count(number: int, noun: str) -> str:
     """'no collective', '1 collective', '2 collectives'."""
-    return f"no {noun}" if number == 0 else f"{number} {noun}{'s' * (number != 1)}"
+    return f"no {noun}" if number == 0 else quantities.count(number, noun)
 
 
 def others(number_of_others: int) -> str:
@@ -80,24 +82,6 @@ def place(frame: Frame) -> str:
 def at(frame: Optional[Frame]) -> str:
     """' (train.py:140)', or nothing when the place is not known."""
     return f" ({frame.file.rpartition('/')[2]}:{frame.line})" if frame else ""
-
-
-def span(seconds: float) -> str:
-    """'0.4 s', '12 s', '4 min', '3 h': as exact as a person wants it."""
-    if seconds < 9.95:
-        return f"{max(seconds, 0):.1f} s"
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"
-
-
-def size(number: float) -> str:
-    """'64 MiB', '15.9 GiB'."""
-    for unit in ("B", "KiB", "MiB"):
-        if number < 1024:
-            return f"{number:.0f} {unit}"
-        number /= 1024
-    return f"{number:.1f} GiB"
 
 
 def signal_name(number: int) -> str:

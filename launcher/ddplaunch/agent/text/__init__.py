@@ -1,4 +1,4 @@
-"""Text that is safe to print: without escape sequences and known secrets. Mentions of nodes and ranks. Pure.
+"""Text that is safe to print: no escape sequences, no known secrets; nodes and ranks as data in it. Pure.
 
 It knows nothing of jobs, and imports nothing of the agent.
 """

@@ -41,45 +41,60 @@ def final(line: bytes) -> bytes:
     return line[line.rfind(b"\r") + 1 :]
 
 
-class PrefixedLines:
-    """The output of one writer as whole lines for a file, each with the writer's name in front.
+class StreamLines(LineSplitter):
+    """Cuts likewise as time goes on. `shown`: the last state of an open line that `due` has returned.
 
     Of a progress bar, which has no line end for hours, the newest state is a line every few seconds.
     """
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.shown = b""
+        self._since = 0.0
+
+    def take(self, data: bytes, now: float) -> list[bytes]:
+        """Return the lines that `data` completes, as `feed`."""
+        was_open = bool(self.partial)
+        lines = self.feed(data)
+        if lines or not was_open:
+            self.shown, self._since = b"", now
+        return lines
+
+    def due(self, now: float) -> list[bytes]:
+        """Return the newest state of a line without its end, if it is due and new."""
+        if not self.partial or now - self._since < PARTIAL_EVERY:
+            return []
+        self._since = now
+        state = final(self.partial)
+        if not state.strip() or state == self.shown:
+            return []
+        self.shown = state
+        return [state]
+
+
+class PrefixedLines:
+    """The output of one writer as whole lines for a file, each with the writer's name in front."""
+
     def __init__(self, prefix: bytes = b"") -> None:
         self.prefix = prefix
-        self._splitter = LineSplitter()
-        self._shown = b""
-        self._shown_at = 0.0
+        self._lines = StreamLines()
 
     @property
     def partial(self) -> bytes:
         """Return what has been printed since the last line end."""
-        return final(self._splitter.partial)
+        return final(self._lines.partial)
 
     def feed(self, data: bytes, now: float) -> bytes:
         """Return the lines that `data` completes."""
-        was_open = bool(self._splitter.partial)
-        lines = self._splitter.feed(data)
-        if lines or not was_open:
-            self._shown, self._shown_at = b"", now
-        return self._joined(lines)
+        return self._joined(self._lines.take(data, now))
 
     def tick(self, now: float) -> bytes:
         """Return the newest state of a line without its end, if it is due and new."""
-        if not self._splitter.partial or now - self._shown_at < PARTIAL_EVERY:
-            return b""
-        self._shown_at = now
-        state = self.partial
-        if not state.strip() or state == self._shown:
-            return b""
-        self._shown = state
-        return self._joined([state])
+        return self._joined(self._lines.due(now))
 
     def end(self) -> bytes:
         """Return the last line, if it has no end and has not been shown."""
-        return self._joined([line for line in self._splitter.flush() if line != self._shown])
+        return self._joined([line for line in self._lines.flush() if line != self._lines.shown])
 
     def _joined(self, lines: list[bytes]) -> bytes:
         if not lines:

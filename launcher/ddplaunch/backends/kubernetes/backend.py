@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddplaunch.agent.contract import Bundle, Phase, Verdict
-from ddplaunch.agent.system.phrases import count
+from ddplaunch.agent.text.quantities import count
 from ddplaunch.backends import folder, lines, outputs
 from ddplaunch.backends.job import (
     BY_CANCEL,
@@ -40,13 +40,13 @@ from ddplaunch.backends.kubernetes import (
 from ddplaunch.backends.kubernetes.api import Api, RefusedError
 from ddplaunch.backends.kubernetes.output import Output
 from ddplaunch.backends.kubernetes.queries import ApiState, Queries
-from ddplaunch.backends.kubernetes.record import Records, Submission, unseen
 from ddplaunch.backends.kubernetes.snapshot import Snapshot, Snapshots
+from ddplaunch.backends.kubernetes.submission import Records, Submission, unseen
 from ddplaunch.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
     from ddplaunch.backends.outputs import Outputs
-    from ddplaunch.render.rendered import Rendered
+    from ddplaunch.render import Rendered
 
 _POLL = 0.1
 _STUCK = (

@@ -221,9 +221,7 @@ class GateReports:
             if name in names or each.report.node in missed
         }
         return {
-            node: PodProblem(
-                verdict.code, first.sentence, verdict.hint, replace(verdict, sentence=first.wording)
-            )
+            node: PodProblem(verdict.code, first.sentence, verdict.hint, replace(verdict, text=first.text))
             for nodes, verdict in hub_unreached.by_cause(verdicts)
             for first in [verdicts[nodes[0]]]
             for node in nodes

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from ddplaunch.agent.contract import Bundle, NodeEvidence, Phase, PhaseName
+from ddplaunch.agent.text.quantities import plural
 from ddplaunch.agent.text.ranges import listing
 from ddplaunch.backends import foreign_jobs
 from ddplaunch.backends.foreign_jobs import PySpy
@@ -144,7 +145,7 @@ def _texts(answers: Iterable[Answer]) -> dict[str, str]:
 def _pods(names: Sequence[str]) -> str:
     if len(names) > _NAMED:
         return f"{len(names)} pods, such as {names[0]}"
-    return f"pod{'s' * (len(names) > 1)} {listing(names)}"
+    return f"{plural(len(names), 'pod')} {listing(names)}"
 
 
 def _refuse_several_jobs(target: Target, answers: Iterable[Answer]) -> None:

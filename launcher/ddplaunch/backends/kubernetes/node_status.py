@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ddplaunch.agent.contract import Exit, JobStatus, NodeStatus, Phase, PhaseName, Verdict, codec
-from ddplaunch.agent.text import mentions
 from ddplaunch.agent.text.ranges import some
+from ddplaunch.agent.text.saying import Subject, Text, say, spelled
 from ddplaunch.backends import files
 from ddplaunch.backends.kubernetes import objects, pods
 from ddplaunch.backends.kubernetes.objects import GATE, HUB, TRAINER, Json
@@ -78,18 +78,17 @@ class Group(NamedTuple):
     @property
     def sentence(self) -> str:
         """Return the sentence on the group, for people."""
-        return mentions.filled(self.wording)
+        return spelled(self.text)
 
     @property
-    def wording(self) -> str:
-        """Return the sentence with its mentions; the pods replace the first one of an agent's own."""
+    def text(self) -> Text:
+        """Return what is said of the group; its pods take the place of the subject of an agent's sentence."""
         own = self.problem.verdict
         if own is None:
-            return f"{self.where}: {self.problem.text}"
-        rest = mentions.after_first(own.wording)
-        if rest is None:
-            return f"{self.where}: {own.wording}"
-        return self.where + rest if self.is_placed else own.wording
+            return say(f"{self.where}: {self.problem.text}")
+        if not (own.text and isinstance(own.text[0], Subject)):
+            return say(f"{self.where}: ", own.text)
+        return say(self.where, own.text[1:]) if self.is_placed else own.text
 
 
 def nodes(job: Json, found: Sequence[Json], events: Sequence[Json]) -> list[Node]:

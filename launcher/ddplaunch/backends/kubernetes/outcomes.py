@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from ddplaunch.agent.contract import Exit, Phase, Verdict
+from ddplaunch.agent.contract import Exit, Fact, Phase, Verdict
+from ddplaunch.agent.text.saying import Text
 from ddplaunch.backends.job import BY_CANCEL, LINGER, STOPPED_OUTSIDE, Outcome, State
 from ddplaunch.backends.kubernetes import node_status, objects
 from ddplaunch.backends.kubernetes.node_status import Group, TerminationMessage
@@ -169,7 +170,7 @@ def termination_message(pods: Iterable[Json]) -> TerminationMessage:
 
 
 def _merged(lists: Iterable[list[Verdict]]) -> list[Verdict]:
-    found: dict[tuple[str, str], Verdict] = {}
+    found: dict[tuple[str, Text], Verdict] = {}
     for verdicts in lists:
         for each in verdicts:
             found.setdefault(each.cause, each)
@@ -182,12 +183,14 @@ def verdicts(state: ApiState, groups: Sequence[Group], machines: Mapping[int, st
     first = first_failure(state)
     if first is not None and first.is_stopped and not found:
         hint = "`kubectl get events` shows why, for an hour; submit it again"
-        found = [Verdict("node-evicted", f"{first.where}: {_STOPPED}", "run", nodes=[first.node], hint=hint)]
+        found = [
+            Verdict.of("node-evicted", f"{first.where}: {_STOPPED}", "run", nodes=[first.node], hint=hint)
+        ]
     failed = _failure(state.job or {}) or {}
     if failed.get("reason") == "DeadlineExceeded":
         found.insert(
             0,
-            Verdict(
+            Verdict.of(
                 "node-evicted",
                 _by_kubernetes(state, "DeadlineExceeded", ()),
                 "run",
@@ -201,9 +204,9 @@ def verdicts(state: ApiState, groups: Sequence[Group], machines: Mapping[int, st
 def _verdict(group: Group) -> Verdict:
     problem = group.problem
     if problem.verdict is not None:
-        return dataclasses.replace(problem.verdict, sentence=group.wording)
+        return problem.verdict.saying(group.text)
     launch = ("node-missing", "image-lacks", "launch-failed")
-    return Verdict(
+    return Verdict.of(
         problem.code,
         group.sentence,
         "launch" if problem.code in launch else "run",
@@ -246,12 +249,12 @@ def _enriched(verdict: Verdict, groups: Sequence[Group]) -> list[Verdict]:
         return [_verdict(group) for group in reports]  # they started, but did not reach the hub
     if not why:
         return [verdict]
-    facts = [group.wording for group in why]
+    first, *others = why
     return [
         dataclasses.replace(
-            verdict.continued(f": {facts[0]}"),
-            facts=[*facts[1:], *verdict.facts],
-            hint=why[0].problem.hint or verdict.hint,
+            verdict.continued(": ", first.text),
+            because=[*(Fact(group.sentence) for group in others), *verdict.because],
+            hint=first.problem.hint or verdict.hint,
         )
     ]
 

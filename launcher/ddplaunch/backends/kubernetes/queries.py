@@ -19,7 +19,7 @@ _MOST_EVENTS = 500
 _NO_EVENTS = 60.0
 """Seconds for which a server that denied listing events is not asked again."""
 _COUNTED = "BackoffLimitExceeded"
-"""The reason with which a Job fails whose JobSet starts it again; see `render.kubernetes.objects`."""
+"""The reason for which a Job fails whose JobSet starts it again; see `render.kubernetes`."""
 _SOME = 5
 """Pods to list in order to know whether some are left: a job may have a thousand."""
 

@@ -1,21 +1,34 @@
 """Creates the objects of a rendered file: all or none, and never over another job with that name.
 
 The file's order is kept, so that what the pods need exists before the job that creates them. At the end the
-job becomes the owner of the other objects, so that these are deleted with it.
+job becomes the owner of the other objects, which are then deleted with it.
+
+What this user has submitted is kept, and how it ended: a cluster forgets deleted jobs. There is a file for
+each name in a namespace, and beside it a folder with what the job's attempts left.
 """
 
 from __future__ import annotations
 
 import base64
+import contextlib
+import dataclasses
+import fcntl
+import hashlib
 import logging
 import os
 import re
+import shutil
 import time
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Self
 
+from ddplaunch.agent.contract import REGROUP, Bundle, Files, JobStatus, NodeStatus, Phase, bundle_file, codec
 from ddplaunch.agent.job_file import kubernetes
-from ddplaunch.backends import interrupts
+from ddplaunch.backends import files, folder, interrupts
+from ddplaunch.backends.folder import KEPT, EndRecord, newest_first, old
+from ddplaunch.backends.job import Earlier
 from ddplaunch.backends.kubernetes import objects
 from ddplaunch.backends.kubernetes.api import Api, RefusedError, check_permissions
 from ddplaunch.backends.kubernetes.objects import Json
@@ -23,9 +36,222 @@ from ddplaunch.backends.kubernetes.queries import Queries
 from ddplaunch.errors import ClusterError, UsageError
 
 if TYPE_CHECKING:
-    from ddplaunch.backends.kubernetes.record import Submission
-    from ddplaunch.render.rendered import Rendered
+    from ddplaunch.backends.job import Job
+    from ddplaunch.render import Rendered
     from ddplaunch.spec.models import JobSpec
+
+_UNSEEN = "nothing here followed its end, and its pods took their output and evidence with them"
+_SHOWN = 100
+"""The earlier attempts that are named; the number comes from a label, which may be any."""
+_BUNDLE, _STATUS = Path(Files.BUNDLE).name, Path(Files.STATUS).name
+
+
+class Attempts:
+    """The attempts of one job, kept in `path`. An OSError while something is written is ignored."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def bundle(self, number: int) -> Bundle | None:
+        """Return the bundle of that attempt; None where none was kept."""
+        try:
+            return files.read_bundle(self._run(number) / _BUNDLE, bundle_file.MOST_DUMPS)
+        except (OSError, codec.ContractError):
+            return None
+
+    def end(self, number: int) -> JobStatus | None:
+        """Return how that attempt ended; None where nothing here has seen it."""
+        return files.read_if_valid(JobStatus, self._run(number) / _STATUS)
+
+    def keep(self, bundle: Bundle) -> None:
+        """Keep the last bundle of an attempt, and what it says of the attempt's end."""
+        run = self._run(bundle.attempt)
+        with contextlib.suppress(OSError):
+            run.mkdir(parents=True, exist_ok=True)
+            bundle_file.write(str(run / _BUNDLE), bundle, mode=0o600)
+            codec.write(str(run / _STATUS), _end(bundle), mode=0o600)
+
+    def note(self, status: JobStatus) -> None:
+        """Keep how an attempt ended by its hub's status, until there is its bundle."""
+        run = self._run(status.attempt)
+        if not (run / _STATUS).exists():
+            with contextlib.suppress(OSError):
+                run.mkdir(parents=True, exist_ok=True)
+                codec.write(str(run / _STATUS), status, mode=0o600)
+
+    def earlier(self, present: int) -> tuple[Earlier, ...]:
+        """Return the attempts before the `present` one, the oldest first, also those that left nothing."""
+        kept = {each.number: each for each in folder.earlier(self._path, present)} if present else {}
+        return tuple(kept.get(each.number, each) for each in unseen(present))
+
+    @property
+    def last(self) -> int:
+        """Return the number of the last attempt that is known by what was kept; 0 where nothing was."""
+        runs = [path.name.rpartition("-")[2] for path in folder.attempts(self._path)]
+        last = max((int(name) for name in runs if name.isdecimal()), default=0)
+        end = self.end(last)
+        return last + (end is not None and end.exit_code == REGROUP)
+
+    def forget(self) -> None:
+        """Remove all of it."""
+        shutil.rmtree(self._path, ignore_errors=True)
+
+    def _run(self, number: int) -> Path:
+        return self._path / f"{Files.RUN}-{number}"
+
+
+def unseen(present: int) -> tuple[Earlier, ...]:
+    """Return the attempts before the `present` one, as those of which nothing was kept."""
+    return tuple(
+        Earlier(number, None, None, why_none=_UNSEEN) for number in range(max(0, present - _SHOWN), present)
+    )
+
+
+def _end(bundle: Bundle) -> JobStatus:
+    """Return the last status of the attempt, as far as its bundle has it."""
+    words = [
+        NodeStatus(each.node, phase=Phase.ENDED, detail=each.text, exit_code=bundle.exit_code)
+        for each in bundle.events
+        if each.kind == "checkpoint" and each.node is not None
+    ]
+    return JobStatus(
+        bundle.job,
+        bundle.attempt,
+        Phase.ENDED,
+        bundle.written,
+        words,
+        bundle.started,
+        bundle.written,
+        verdicts=bundle.verdicts,
+        exit_code=bundle.exit_code,
+        gate_passed=bundle.agreed is not None,
+        failed_attempts=[replace(each, evidence=None) for each in bundle.failed_attempts],
+    )
+
+
+_PATIENCE = 2.0
+"""Seconds to wait for another process that writes a record, which takes milliseconds."""
+
+
+@dataclass(frozen=True)
+class Submission(EndRecord):
+    """A job that was sent; `at` in seconds since the epoch."""
+
+    server: str
+    namespace: str
+    name: str
+    uid: str  # of the Job or JobSet
+    at: float
+    cancelled: bool = False
+    attempt: int = 0  # the last one, once the job has ended
+    named: str = ""  # in the job file, where the job's own name has a number behind it
+
+    @property
+    def family(self) -> str:
+        """Return its name in the job file, which all its submissions have in common."""
+        return self.named or self.name
+
+    def with_end(self, job: Job) -> Self:
+        """Return this record with the end of `job`, and the number of its last attempt."""
+        return dataclasses.replace(super().with_end(job), attempt=job.attempt)
+
+
+class Records:
+    """Jobs that this user submitted from machines that share this state folder."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root / "kubernetes"
+
+    def save(self, submission: Submission) -> None:
+        """Write the record, in place of an earlier one of that name. An OSError is ignored."""
+        path = self._path(submission.server, submission.namespace, submission.name)
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            codec.write(str(path), submission)
+
+    def begin(self, submission: Submission) -> None:
+        """Write the record of a new job, and forget an earlier job of that name."""
+        self._sweep()
+        self.attempts(submission).forget()
+        self.save(submission)
+
+    def attempts(self, submission: Submission) -> Attempts:
+        """Return what the job's attempts left, as far as it was kept."""
+        path = self._path(submission.server, submission.namespace, submission.name)
+        return Attempts(path.with_suffix(".attempts"))
+
+    def paths(self, submission: Submission) -> list[Path]:
+        """Return all that is kept of the job: its attempts' folder, then its record."""
+        path = self._path(submission.server, submission.namespace, submission.name)
+        return [path.with_suffix(".attempts"), path]
+
+    def keep(
+        self, submission: Submission, bundle: Bundle, add: Callable[[Bundle], Bundle] = lambda known: known
+    ) -> Bundle:
+        """Keep the bundle of an attempt's hub, completed by `add`, and return it.
+
+        A bundle that was kept before stays, and is completed, unless `bundle` is newer: pods, their logs and
+        events are soon gone, so a later command knows less.
+        """
+        attempts = self.attempts(submission)
+        with self._alone():
+            kept = attempts.bundle(bundle.attempt)
+            known = add(bundle if kept is None or kept.written < bundle.written else kept)
+            if known != kept:
+                attempts.keep(known)
+        return known
+
+    def bundle(self, submission: Submission, attempt: int) -> Bundle | None:
+        """Return the bundle that was kept of an attempt; None where none was."""
+        return self.attempts(submission).bundle(attempt)
+
+    def find(self, server: str, namespace: str, name: str) -> Submission | None:
+        """Return the newest submission of that name; None: there is none."""
+        return files.read_if_valid(Submission, self._path(server, namespace, name))
+
+    def all(self, server: str = "*") -> list[Submission]:
+        """Return all submissions to `server`, or to all clusters, the newest first."""
+        folder = server if server == "*" else _short(server)
+        return newest_first(Submission, self._root.glob(f"{folder}/*/*.json"))
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Lock the folder for one process and one thread, where its file system has locks."""
+        try:
+            lock = (self._root / "lock").open("a")
+        except OSError:  # then no record can be written either
+            yield
+            return
+        with lock:
+            deadline = time.monotonic() + _PATIENCE
+            while not _locked(lock.fileno()) and time.monotonic() < deadline:
+                time.sleep(0.01)  # flock(2) itself has no bound
+            yield
+
+    def _path(self, server: str, namespace: str, name: str) -> Path:
+        return self._root / _short(server) / namespace / f"{name}.json"
+
+    def _sweep(self) -> None:
+        for path in old(self._root.glob("*/*/*"), KEPT):
+            with contextlib.suppress(OSError):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def _locked(file: int) -> bool:
+    """Lock the file; return False while another process or thread holds the lock."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True  # this file system has no locks
+    return True
+
+
+def _short(server: str) -> str:
+    """Return a short folder name for a URL."""
+    return hashlib.sha256(server.encode()).hexdigest()[:12]
+
 
 _TTL = 600.0
 """Seconds for which a check-up that has ended stays in the cluster."""

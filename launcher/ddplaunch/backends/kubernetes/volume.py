@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, NamedTuple
 
-from ddplaunch.agent.contract import SOURCE_TIME, work_folder
+from ddplaunch.agent.plan import work_folder
 from ddplaunch.backends import interrupts
 from ddplaunch.backends.kubernetes import objects, pod_exec, pods
 from ddplaunch.backends.kubernetes.api import Api
@@ -163,9 +163,9 @@ class _Reading(NamedTuple):
 
     def files(self, where: Place, copy: Path | None) -> tuple[list[int], _Found]:
         """Return the nodes that see the folder, and its files, which are brought to `copy`."""
-        text = Path(__file__).with_name("volume_reader.py").read_text("utf-8")
+        text = Path(work_folder.__file__).read_text("utf-8")
         verb = "list" if copy is None else "read"
-        words = [*self.python, "-c", text, verb, where.folder, str(_MOST), str(SOURCE_TIME)]
+        words = [*self.python, "-c", text, verb, where.folder, str(_MOST)]
         pieces = pod_exec.stream(self.api, self.namespace, self.pod, self.container, words, _SILENCE)
         try:
             with contextlib.closing(pieces):

@@ -1,4 +1,8 @@
-"""The local backend: a job is a folder and one host process."""
+"""The local backend: a job is a folder, `jobs/<name>/<n>/`, and one host process.
+
+The folder has the rendered files, output and evidence of one submission. It gets its number only when it is
+complete, so a launcher that dies on the way leaves no half job.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from signal import SIGQUIT, SIGTERM
 from typing import TYPE_CHECKING
@@ -18,7 +22,8 @@ from ddplaunch.agent.contract import Bundle, Exit, Files, StopRequest, codec
 from ddplaunch.agent.system.processes import STOPPING
 from ddplaunch.agent.system.signals import is_ignored
 from ddplaunch.backends import files, outputs
-from ddplaunch.backends.folder import earlier, newest_bundle, state_folder, status
+from ddplaunch.backends import lines as log_lines
+from ddplaunch.backends.folder import attempts, earlier, new_folder, newest_bundle, old, state_folder, status
 from ddplaunch.backends.job import (
     SILENT_AFTER_HERE,
     STOPPED_OUTSIDE,
@@ -31,13 +36,135 @@ from ddplaunch.backends.job import (
     with_silence,
 )
 from ddplaunch.backends.lines import last_lines
-from ddplaunch.backends.local import host, store
+from ddplaunch.backends.local import host
 from ddplaunch.backends.local.host import Child, Host
 from ddplaunch.backends.outputs import Outputs
-from ddplaunch.errors import ClusterError
+from ddplaunch.errors import ClusterError, NotFoundError, UsageError
 
 if TYPE_CHECKING:
-    from ddplaunch.render.rendered import Rendered
+    from ddplaunch.render import Rendered, RenderedFile
+
+HOST = "host.json"
+"""The host process of the job; the launcher writes it before the job starts."""
+HOST_LOG = "run/host.log"
+"""The log of that process; the ranks' output is in Files.OUTPUT."""
+SWEEP = "sweep.json"
+"""The file with the job's own values in a sweep, as text by key; other jobs have none."""
+CANCELLED = "cancelled"
+"""Exists once the job's user has asked for its end."""
+
+_BEGUN = ".new-"
+_ABANDONED_AFTER = 3600.0
+"""Seconds after which a folder that is not yet a job is removed; writing one takes less."""
+
+
+class Store:
+    def __init__(self, root: Path) -> None:
+        self.jobs = root / "jobs"
+
+    def begin(self, name: str, files: Mapping[str, RenderedFile]) -> Path:
+        """Return a folder with all `files`, not yet a job. Raises ClusterError when it cannot be written."""
+        home = self.jobs / name
+        with new_folder(home, _BEGUN) as folder:
+            for leftover in old(home.glob(f"{_BEGUN}*"), _ABANDONED_AFTER):
+                shutil.rmtree(leftover, ignore_errors=True)  # its launcher died in `begin`
+            for path, file in files.items():
+                target = folder / path
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(file.content)
+                target.chmod(0o755 if file.executable else 0o644)
+            (folder / Files.RUN).mkdir(exist_ok=True)
+        return folder
+
+    def claim(self, folder: Path) -> Path:
+        """Give a folder of `begin` the next number of its name, which makes it a job; return its new path.
+
+        Raises OSError when it cannot be renamed.
+        """
+        home = folder.parent
+        number = max(_numbers(home), default=0)
+        while True:
+            number += 1
+            try:
+                # A folder of that number is never empty, so rename fails where another launcher was faster.
+                return folder.rename(home / str(number))
+            except OSError:
+                if not (home / str(number)).exists():
+                    raise
+
+    def find(self, path: str) -> Path:
+        """Return the folder of `name/n`, or of the newest of `name`. Raises NotFoundError, UsageError."""
+        name, _, number = path.partition("/")
+        if name in ("", ".", "..") or (number and not number.isdecimal()) or path.endswith("/"):
+            raise UsageError(
+                f"local://{path} is not the handle of a local job",
+                hint="local://digits/3 is the third submission of digits, local://digits the newest",
+            )
+        home = self.jobs / name
+        numbers = _numbers(home)
+        if not numbers or (number and int(number) not in numbers):
+            raise NotFoundError(
+                f"there is no job local://{path} on this machine", hint=self._hint(name, numbers)
+            )
+        return home / str(int(number) if number else numbers[-1])
+
+    def folders(self) -> list[Path]:
+        """Return the folder of every job."""
+        try:
+            homes = sorted(path for path in self.jobs.iterdir() if path.is_dir())
+        except FileNotFoundError:
+            return []
+        return [home / str(number) for home in homes for number in _numbers(home)]
+
+    def _hint(self, name: str, numbers: list[int]) -> str:
+        if numbers:
+            return f"the last submission of {name} is local://{name}/{numbers[-1]}"
+        from difflib import get_close_matches
+
+        known = sorted(path.parent.name for path in self.folders())
+        near = get_close_matches(name, known, n=1)
+        return f"did you mean local://{near[0]}?" if near else "`ddplaunch list` shows all jobs"
+
+
+def _numbers(home: Path) -> list[int]:
+    try:
+        return sorted(int(path.name) for path in home.iterdir() if path.name.isdecimal())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def lines_of(folder: Path, wanted: Selection, *, follow: bool, alive: Callable[[], bool]) -> Iterator[str]:
+    """Yield the wanted lines that are there, then, with `follow`, those that come while `alive`."""
+    return log_lines.lines(_AttemptLogs(folder), wanted, follow=follow, alive=alive)
+
+
+class _AttemptLogs:
+    """A `LogSource` of the output.log of each attempt, from where the last read ended."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.attempt = 0
+        self.file = log_lines.GrowingFile(folder)
+
+    def present(self) -> Iterator[bytes]:
+        while True:
+            runs = attempts(self.folder)
+            try:
+                with files.opened(runs[self.attempt] / Path(Files.OUTPUT).name) as file:
+                    if len(attempts(self.folder)) != len(runs):
+                        continue  # renamed meanwhile: this may be the next attempt's file
+                    yield from self.file.read(file)
+            except (FileNotFoundError, files.NotPlainError):
+                pass
+            if self.attempt == len(runs) - 1:
+                return
+            yield from self.file.rest()
+            self.attempt += 1
+            self.file = log_lines.GrowingFile(self.folder)
+
+    def rest(self) -> Iterator[bytes]:
+        return self.file.rest()
+
 
 _ENDS = (*STOPPING, SIGQUIT)
 START = 10.0
@@ -57,7 +184,7 @@ class LocalBackend:
     """A `Backend`, with `start_here` for a job that must not outlive the launcher."""
 
     def __init__(self, root: Path) -> None:
-        self.store = store.Store(root)
+        self.store = Store(root)
 
     def submit(self, rendered: Rendered) -> Handle:
         """Start the job detached from this terminal. Raises ClusterError, with the job's last lines, if that
@@ -70,7 +197,7 @@ class LocalBackend:
         host.wait_until(lambda: any(path.exists() for path in up) or child.poll() is not None, START)
         code = child.poll()
         if code and not (folder / Files.STATUS).exists():
-            lines = last_lines(folder / store.HOST_LOG, 5)
+            lines = last_lines(folder / HOST_LOG, 5)
             shutil.rmtree(folder, ignore_errors=True)
             raise ClusterError(
                 f"the job's host process ended at once with exit code {code}"
@@ -113,8 +240,8 @@ class LocalBackend:
             )
         begun = self.store.begin(rendered.job, rendered.files)
         if rendered.sweep:
-            codec.write(str(begun / store.SWEEP), dict(rendered.sweep))
-        with (begun / store.HOST_LOG).open("wb") as file:
+            codec.write(str(begun / SWEEP), dict(rendered.sweep))
+        with (begun / HOST_LOG).open("wb") as file:
             if log:
                 child = Child(rendered.command, output, file.fileno())
             else:
@@ -122,9 +249,8 @@ class LocalBackend:
                     errors = sys.stderr.fileno()
                     child = Child(rendered.command, output, errors, stdin, own_session=not raw, kept=kept)
         try:
-            codec.write(str(begun / store.HOST), child.host)
-            # If the launcher is killed before this line, it leaves no job; after it, it leaves one whose host
-            # is on record.
+            codec.write(str(begun / HOST), child.host)
+            # A launcher that is killed before this line leaves no job; after it, one whose host is on record.
             folder = self.store.claim(begun)
         except OSError:
             child.close_pipe()  # then it ends
@@ -139,9 +265,9 @@ class LocalBackend:
         if asked.number in _ENDS:
             with contextlib.suppress(OSError):  # the job must end even if the disk is full
                 if asked.number != SIGQUIT and (asked.final or not is_ignored(asked.number)):
-                    (folder / store.CANCELLED).touch()
+                    (folder / CANCELLED).touch()
                 codec.write(str(folder / Files.STOP_REQUEST), asked)
-        process = host.read(folder / store.HOST)
+        process = host.read(folder / HOST)
         if process is not None:
             process.send(asked.number)
 
@@ -161,15 +287,13 @@ class LocalBackend:
 
     def logs(self, handle: Handle, wanted: Selection, *, follow: bool) -> Iterator[str]:
         folder = self.store.find(handle.path)
-        process = host.read(folder / store.HOST)
-        return store.lines(
-            folder, wanted, follow=follow, alive=lambda: process is not None and process.alive()
-        )
+        process = host.read(folder / HOST)
+        return lines_of(folder, wanted, follow=follow, alive=lambda: process is not None and process.alive())
 
     def cancel(self, handle: Handle) -> Job:
         """Stop the job, with SIGKILL if necessary. Raises ClusterError if it does not end."""
         folder = self.store.find(handle.path)
-        process = host.read(folder / store.HOST)
+        process = host.read(folder / HOST)
         if process is not None and process.alive():
             self.pass_on(handle, StopRequest(SIGTERM, "`ddplaunch cancel`", final=True))
             if not process.wait(STOP):
@@ -229,8 +353,8 @@ def _handle(folder: Path) -> Handle:
 
 
 def _known(folder: Path) -> Known:
-    """Return the job without looking at its hub's status, which takes most of the time for a list of jobs."""
-    submitted = _submitted(folder, host.read(folder / store.HOST))
+    """Return the job without a look at its hub's status, on which a list of jobs spends most of its time."""
+    submitted = _submitted(folder, host.read(folder / HOST))
     return Known(_handle(folder), lambda: str(_read_job(folder).state), folder.parent.name, submitted)
 
 
@@ -239,8 +363,8 @@ def _submitted(folder: Path, process: Host | None) -> float:
 
 
 def _read_job(folder: Path) -> Job:
-    process = host.read(folder / store.HOST)
-    # This comes before its files are read: a host that has ended writes no more.
+    process = host.read(folder / HOST)
+    # Before its files are read: a host that has ended writes no more.
     alive = process is not None and process.alive()
     hub_status = status(folder)
     code = None if alive or hub_status is None else hub_status.exit_code
@@ -251,7 +375,7 @@ def _read_job(folder: Path) -> Job:
     elif code is not None and code != Exit.STOPPED:
         state = State.SUCCEEDED if code == Exit.OK else State.FAILED
         detail = hub_status.output_lost if hub_status else ""
-    elif (folder / store.CANCELLED).exists():
+    elif (folder / CANCELLED).exists():
         state = State.CANCELLED
         asked = files.read_if_valid(StopRequest, folder / Files.STOP_REQUEST)
         detail = f"by {asked.who}" if asked else ""
@@ -268,7 +392,7 @@ def _read_job(folder: Path) -> Job:
         detail=detail,
         status=hub_status,
         earlier=earlier(folder, hub_status.attempt if hub_status else None),
-        sweep=files.read_if_valid(dict[str, str], folder / store.SWEEP) or {},
+        sweep=files.read_if_valid(dict[str, str], folder / SWEEP) or {},
     )
     return with_silence(job, SILENT_AFTER_HERE, time.time())
 
@@ -279,7 +403,7 @@ def _why_lost(folder: Path, process: Host | None, *, stopped: bool) -> str:
         return f"ended by {asked.who}" if asked and asked.final else STOPPED_OUTSIDE
     name = f"its process {process.pid}" if process else "its process"
     what = "the machine was rebooted" if process and process.of_earlier_boot() else f"{name} is gone"
-    last = "".join(f"; its last line: {line}" for line in last_lines(folder / store.HOST_LOG, 1))
+    last = "".join(f"; its last line: {line}" for line in last_lines(folder / HOST_LOG, 1))
     return f"{what}, and left no exit code: killed from outside, or for memory{last}"
 
 

@@ -1,12 +1,12 @@
 """Jobs on a Slurm cluster, through the commands that its users have: this needs no daemon and no accounting.
 
-`commands` runs them, with time limits. Pure modules: `parse` (the output of the commands), `pending` (why a
-job does not start), `limits` (which job can never start) and `outcomes` (how a job ended). Modules that talk
-to Slurm: `submission` sends a file once, and says why sbatch refused it; `queries` fetches the state of jobs;
-`snapshot` limits how often that is done; `evidence` fetches the bundle, or looks at a job from outside.
-`record` keeps what this user has sent, and `backend` is the Backend.
+`commands` runs them, with time limits, and asks for the state of jobs. Pure modules: `parse` (the output of
+the commands), `pending` (why a job does not start, or never can) and `outcomes` (how a job ended). Modules
+that talk to Slurm: `submission` sends a file once, says why sbatch refused it, and keeps what this user has
+sent; `snapshot` limits how often Slurm is asked, and `evidence` fetches the bundle, or looks at a job from
+outside. `backend` is the Backend.
 
-The job's hub writes its status to the job's folder. Slurm's state adds to it, and is all there is if this
+The job's hub writes its status into the job's folder. Slurm's state completes it, and stands alone where this
 machine cannot see the folder.
 """
 

@@ -26,17 +26,16 @@ from ddplaunch.backends.job import (
     with_silence,
 )
 from ddplaunch.backends.outputs import Outputs
-from ddplaunch.backends.slurm import evidence, limits, outcomes, pending, submission
-from ddplaunch.backends.slurm.commands import Commands
+from ddplaunch.backends.slurm import evidence, outcomes, pending, submission
+from ddplaunch.backends.slurm.commands import Commands, Queries
 from ddplaunch.backends.slurm.evidence import collect
 from ddplaunch.backends.slurm.parse import SlurmJob
-from ddplaunch.backends.slurm.queries import Queries
-from ddplaunch.backends.slurm.record import Records, Submission
 from ddplaunch.backends.slurm.snapshot import Snapshot, Snapshots
+from ddplaunch.backends.slurm.submission import Records, Submission
 from ddplaunch.errors import ClusterError, UsageError
 
 if TYPE_CHECKING:
-    from ddplaunch.render.rendered import Rendered
+    from ddplaunch.render import Rendered
     from ddplaunch.spec.models import JobSpec
 
 GATE_ONLY = "--gate-only"
@@ -70,8 +69,8 @@ class SlurmBackend:
         """Submit the job. Raises ClusterError if it can never start, or if Slurm refuses it."""
         _, name, *words = rendered.command
         file = rendered.files[name]
-        wanted = limits.requested(file.content.decode(), os.environ)
-        # If there are several clusters, sbatch takes the first one with room, and only sbatch knows which.
+        wanted = pending.requested(file.content.decode(), os.environ)
+        # Of several clusters sbatch takes the first that has room, and only it knows which.
         queries = self.queries("" if "," in wanted.clusters else wanted.clusters)
         if "," not in wanted.clusters:
             with interrupts.let_through():
@@ -98,7 +97,7 @@ class SlurmBackend:
         """Return when and where the job could start. Raises ClusterError if Slurm would refuse it."""
         _, name, *words = rendered.command
         content = rendered.files[name].content
-        wanted = limits.requested(content.decode(), os.environ)
+        wanted = pending.requested(content.decode(), os.environ)
         queries = self.queries("" if "," in wanted.clusters else wanted.clusters)
         if "," not in wanted.clusters:
             _refuse_what_never_starts(wanted, queries)
@@ -363,9 +362,9 @@ def handle(job_id: int, cluster: str = "") -> Handle:
     return Handle("slurm", f"{cluster}/{job_id}" if cluster else str(job_id))
 
 
-def _refuse_what_never_starts(wanted: limits.Requested, queries: Queries) -> None:
-    """Raise ClusterError if the job is beyond a limit of its partition."""
-    problems = limits.problems(wanted, queries.partitions())
+def _refuse_what_never_starts(wanted: pending.Requested, queries: Queries) -> None:
+    """Raise ClusterError for a job that is beyond a limit of its partition."""
+    problems = pending.problems(wanted, queries.partitions())
     if problems:
         raise ClusterError(
             "the job could never start:" + "".join(f"\n    {text}" for text in problems),
@@ -450,7 +449,7 @@ def _check_dependency(spec: JobSpec, handles: Sequence[Handle]) -> None:
             f"--after: slurm.dependency is {given}, and Slurm takes no `?` beside another condition",
             hint=f"give all of them there, such as {given}?afterok:ID",
         )
-    wanted = limits.requested("\n".join(f"#SBATCH {option}" for option in spec.slurm.extra), os.environ)
+    wanted = pending.requested("\n".join(f"#SBATCH {option}" for option in spec.slurm.extra), os.environ)
     for handle in handles:
         if parse_handle(handle)[1] != wanted.clusters:  # there, that id is another job's
             here = f"cluster {wanted.clusters}" if wanted.clusters else "the cluster of this machine"

@@ -9,9 +9,8 @@ from typing import Final
 
 from ddplaunch.agent.contract import Bundle, Files, NodeEvidence, codec
 from ddplaunch.backends import files, folder, foreign_jobs, hub
-from ddplaunch.backends.slurm.commands import Commands
+from ddplaunch.backends.slurm.commands import Commands, Queries
 from ddplaunch.backends.slurm.parse import SlurmJob
-from ddplaunch.backends.slurm.queries import Queries
 from ddplaunch.backends.slurm.snapshot import Snapshot
 from ddplaunch.errors import ClusterError, UsageError
 from ddplaunch.render import archive

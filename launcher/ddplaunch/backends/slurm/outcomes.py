@@ -116,7 +116,7 @@ def verdicts(job: SlurmJob, nodes: Sequence[int] = (), names: str = "") -> list[
     if job.reason and job.reason != job.state:
         facts.append(f"Slurm's reason is {job.reason}")
     text = sentence.format(limit=limit, nodes=names or "a node", job=job.job_id)
-    return [Verdict(code, text, where, nodes=list(nodes), facts=facts, hint=hint)]
+    return [Verdict.of(code, text, where, nodes=list(nodes), facts=facts, hint=hint)]
 
 
 _VERDICTS: Mapping[str, tuple[str, str, str]] = {
@@ -263,7 +263,7 @@ def explained(job: SlurmJob, output: str) -> LaunchFailure | None:
     facts = [f"the exit code 0:{job.signal} stands for Slurm's own error {found}, ESLURMD_{failure.name}"]
     if output and found == _IO_ERROR:
         facts.append(f"the output would have been {output}")
-    verdict = Verdict(
+    verdict = Verdict.of(
         "launch-failed",
         failure.text.format(**words),
         "launch",

@@ -1,6 +1,9 @@
-"""Explains why a job is pending, and what to do about it. Pure.
+"""Explains why a job is pending, or never can start, and what to do about it. Pure.
 
-The reasons are those on Slurm's page "Job Reason Codes", and some that it does not list.
+The reasons are those of Slurm's page "Job Reason Codes", and some that it does not list.
+
+Slurm accepts jobs that can never start, and keeps them pending. They are found before they are sent, and only
+what is certain is reported: nodes that are down come back, and limits of accounts are for Slurm to judge.
 """
 
 from __future__ import annotations
@@ -9,11 +12,13 @@ import math
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Final, NamedTuple
 
-from ddplaunch.backends.slurm.parse import Partition, SlurmJob
+from ddplaunch.agent.text.quantities import count
+from ddplaunch.backends.slurm.parse import Partition, SlurmJob, directives, seconds
 
 _EVENTS: Final = {
     "after": ("has started", "has not started"),
@@ -175,7 +180,7 @@ def _explain(job: SlurmJob, facts: PartitionFacts) -> Why:
 
 def _resources(job: SlurmJob, facts: PartitionFacts) -> Why:
     return Why(
-        f"it waits for {_nodes(job.nodes)} to become free{_where(job)}{_free(facts)}{_expected(job)}",
+        f"it waits for {count(job.nodes, 'node')} to become free{_where(job)}{_free(facts)}{_expected(job)}",
         "nothing is wrong; fewer `nodes` or a shorter `slurm.time` start sooner",
     )
 
@@ -200,10 +205,10 @@ def node_limit(nodes: int, partition: Partition) -> str:
 def _node_limit(job: SlurmJob, facts: PartitionFacts) -> Why:
     limit = node_limit(job.nodes, facts.partition) if facts.partition is not None else ""
     if limit:
-        text = f"it asks for {_nodes(job.nodes)}, and {limit}"
+        text = f"it asks for {count(job.nodes, 'node')}, and {limit}"
         return never_starts(text, "change `nodes` or take another `slurm.partition`", job)
     return Why(
-        f"it asks for {_nodes(job.nodes)}, more than are available{_where(job)} now{_unusable(facts)}",
+        f"it asks for {count(job.nodes, 'node')}, more than are available{_where(job)} now{_unusable(facts)}",
         "it starts when those nodes come back; or cancel it and lower `nodes`",
     )
 
@@ -370,27 +375,19 @@ _BY_STATE: Mapping[str, Callable[[SlurmJob, PartitionFacts], Why]] = {
 _DOWN = ("down", "drain", "fail", "maint", "reserved", "unknown")
 
 
-def _nodes(number: int) -> str:
-    return "1 node" if number == 1 else f"{number} nodes"
-
-
 def _where(job: SlurmJob) -> str:
     return f" in partition {job.partition}" if job.partition else ""
 
 
 def _free(facts: PartitionFacts) -> str:
     """`; 1 of its 3 is idle, 1 is down`."""
-    states = dict(_by_state(facts))
+    states = dict(Counter({name: state for name, state, _ in facts.nodes}.values()))
     if not states:
         return ""
     total = sum(states.values())
     idle = states.pop("idle", 0)
     bad = [f"{number} {state}" for state, number in states.items() if state not in ("allocated", "mixed")]
     return f"; {idle} of {total} {'is' if idle == 1 else 'are'} idle" + (f", {', '.join(bad)}" if bad else "")
-
-
-def _by_state(facts: PartitionFacts) -> Counter[str]:
-    return Counter({name: state for name, state, _ in facts.nodes}.values())
 
 
 def _unusable(facts: PartitionFacts) -> str:
@@ -424,3 +421,99 @@ def span(seconds: float) -> str:
     minutes = round(seconds / 60)
     days, rest = divmod(minutes, 24 * 60)
     return (f"{days}-" if days else "") + f"{rest // 60:02}:{rest % 60:02}:00"
+
+
+# --- jobs that can never start
+
+
+@dataclass(frozen=True)
+class Requested:
+    """Options of a batch script that decide whether it can start; empty for those that it does not give."""
+
+    partition: str = ""
+    nodes: str = ""
+    time: str = ""
+    account: str = ""
+    qos: str = ""
+    clusters: str = ""
+
+
+_OPTIONS = {"partition": "p", "nodes": "N", "time": "t", "account": "A", "qos": "q", "clusters": "M"}
+_VARIABLES = {
+    "partition": "SBATCH_PARTITION",
+    "time": "SBATCH_TIMELIMIT",
+    "account": "SBATCH_ACCOUNT",
+    "qos": "SBATCH_QOS",
+    "clusters": "SBATCH_CLUSTERS",
+}
+
+
+def requested(script: str, environment: Mapping[str, str]) -> Requested:
+    """Return the options in the script's directives; sbatch's environment variables override them."""
+    found = dict(_options(directives(script)))
+    found |= {
+        name: environment[variable] for name, variable in _VARIABLES.items() if environment.get(variable)
+    }
+    return Requested(**found)
+
+
+def _options(words: Iterable[str]) -> Iterable[tuple[str, str]]:
+    """Yield the options in `_OPTIONS`, given as `--name=value`, `--name value`, `-n value` or `-nvalue`."""
+    following = ""
+    for word in words:
+        if following:
+            yield following, word
+            following = ""
+            continue
+        for name, letter in _OPTIONS.items():
+            if word.startswith(f"--{name}="):
+                yield name, word.partition("=")[2]
+            elif word in (f"--{name}", f"-{letter}"):
+                following = name
+            elif word.startswith(f"-{letter}"):
+                yield name, word[2:]
+
+
+def problems(wanted: Requested, partitions: Sequence[Partition]) -> list[str]:
+    """Return a sentence for each limit that forbids the job; one of several partitions may allow it."""
+    known = {each.name: each for each in partitions}
+    if not known:
+        return []
+    named = wanted.partition.split(",") if wanted.partition else []
+    found = [_unknown(name, known) for name in named if name not in known]
+    chosen = [known[name] for name in named if name in known]
+    if not named:
+        chosen = [each for each in partitions if each.default]
+    conflicts = [list(_conflicts(wanted, each)) for each in chosen]
+    if conflicts and all(conflicts):
+        found += [text for texts in conflicts for text in texts]
+    return found
+
+
+def _unknown(name: str, known: Iterable[str]) -> str:
+    names = sorted(known)
+    near = get_close_matches(name, names, n=1)
+    if near:
+        return f"there is no partition {name}: did you mean {near[0]}?"
+    return f"there is no partition {name} (partitions: {', '.join(names)})"
+
+
+def _conflicts(wanted: Requested, partition: Partition) -> Iterable[str]:
+    least = int(wanted.nodes.partition("-")[0]) if wanted.nodes.partition("-")[0].isdecimal() else 1
+    where = f"partition {partition.name}"
+    text = node_limit(least, partition)
+    if text and ("-" not in wanted.nodes or least >= partition.least_nodes):
+        yield f"the job asks for {least} nodes, and {text}"
+    if wanted.time and partition.most_time < seconds(wanted.time):
+        yield f"the job's time limit is {wanted.time}, and that of {where} is {span(partition.most_time)}"
+    yield from _not_allowed("account", wanted.account, partition.accounts, partition.denied_accounts, where)
+    yield from _not_allowed("QOS", wanted.qos, partition.qos, partition.denied_qos, where)
+
+
+def _not_allowed(
+    what: str, name: str, allowed: frozenset[str] | None, denied: frozenset[str], where: str
+) -> Iterable[str]:
+    if name and allowed is not None and name not in allowed:
+        yield f"{where} is not open to {what} {name}, only to {', '.join(sorted(allowed)) or 'none'}"
+    elif name and name in denied:
+        yield f"{where} is not open to {what} {name}"

@@ -16,9 +16,9 @@ from ddplaunch.backends import folder
 from ddplaunch.backends.job import LINGER, Earlier
 from ddplaunch.backends.poller import Poller
 from ddplaunch.backends.slurm import outcomes, submission
+from ddplaunch.backends.slurm.commands import Queries
 from ddplaunch.backends.slurm.parse import SlurmJob
-from ddplaunch.backends.slurm.queries import Queries
-from ddplaunch.backends.slurm.record import Records, Submission
+from ddplaunch.backends.slurm.submission import Records, Submission
 from ddplaunch.errors import ClusterError, NotFoundError
 
 _FIRST_PAUSE = 1.0

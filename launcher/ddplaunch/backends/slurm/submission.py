@@ -1,23 +1,102 @@
 """Submits a file to Slurm exactly once.
 
 A busy controller may accept a job although sbatch gives up waiting for its reply. So sbatch runs a second
-time only if it certainly did not reach the controller. Otherwise we look for the job by the path of its file,
-which no other job has.
+time only when it certainly did not reach the controller; otherwise the job is searched for by the path of its
+file, which no other job has.
+
+Slurm forgets a job minutes after its end. The record keeps its id and the folder that it was submitted from,
+and, once it is known, how it ended.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import shutil
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from ddplaunch.agent.contract import codec
+from ddplaunch.backends.folder import KEPT, EndRecord, new_folder, newest_first, old
 from ddplaunch.backends.slurm import parse
-from ddplaunch.backends.slurm.commands import CommandResult, Commands
-from ddplaunch.backends.slurm.queries import Queries
-from ddplaunch.backends.slurm.record import Submission
+from ddplaunch.backends.slurm.commands import CommandResult, Commands, Queries
 from ddplaunch.errors import ClusterError
+
+if TYPE_CHECKING:
+    from ddplaunch.render import RenderedFile
+
+_RECORD = "job.json"
+_CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True)
+class Submission(EndRecord):
+    """A job that was sent. `job_id` None: it is not known whether Slurm has it."""
+
+    name: str
+    workdir: str  # where sbatch was called
+    script: str  # the file that was sent; Slurm shows its path as the job's command
+    at: float
+    job_id: int | None = None
+    cluster: str = ""
+    sweep: dict[str, str] = field(default_factory=dict)  # its own values in a sweep, as text by key
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether `ddplaunch cancel` has asked for its end."""
+        return Path(self.script).with_name(_CANCELLED).exists()
+
+    def mark_cancelled(self) -> None:
+        """Note that its user has asked for its end."""
+        with contextlib.suppress(OSError):  # only a later sentence depends on it
+            Path(self.script).with_name(_CANCELLED).touch()
+
+
+class Records:
+    """Submissions of this user from all machines that share this state folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.folder = root / "slurm"
+
+    def begin(
+        self, job: str, name: str, file: RenderedFile, workdir: str, sweep: Mapping[str, str]
+    ) -> Submission:
+        """Write the file that will be sent. Raises ClusterError when that fails."""
+        with new_folder(self.folder, f"{job}-") as folder:
+            for path in old(self.folder.glob(f"*/{_RECORD}"), KEPT):
+                shutil.rmtree(path.parent, ignore_errors=True)
+            (folder / name).write_bytes(file.content)
+            submission = Submission(job, workdir, str(folder / name), time.time(), sweep=dict(sweep))
+            self._write(submission)
+        return submission
+
+    def save(self, submission: Submission) -> None:
+        """Replace the record. An OSError is ignored: Slurm has the job all the same."""
+        with contextlib.suppress(OSError):
+            self._write(submission)
+
+    def _write(self, submission: Submission) -> None:
+        codec.write(str(Path(submission.script).with_name(_RECORD)), submission)
+
+    def drop(self, submission: Submission) -> None:
+        """Forget a submission that Slurm refused."""
+        shutil.rmtree(Path(submission.script).parent, ignore_errors=True)
+
+    def all(self) -> list[Submission]:
+        """Return all submissions, the newest first."""
+        return newest_first(Submission, self.folder.glob(f"*/{_RECORD}"))
+
+    def find(self, job_id: int, cluster: str = "") -> Submission | None:
+        """Return the newest submission of that id: a cluster that is set up again counts from 1 again."""
+        for each in self.all():
+            if each.job_id == job_id and cluster in ("", each.cluster):
+                return each
+        return None
+
 
 _PARTITION = (
     "it does not know the partition",

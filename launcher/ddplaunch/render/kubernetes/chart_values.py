@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from ddplaunch.agent.contract import Env
 from ddplaunch.agent.job_file import kubernetes
+from ddplaunch.agent.plan import Env
 from ddplaunch.plan import kubernetes as limits
 from ddplaunch.render.kubernetes import overlay, pod
 from ddplaunch.spec.schema import json_schema

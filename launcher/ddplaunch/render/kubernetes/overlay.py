@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ddplaunch.agent.contract import Env
 from ddplaunch.agent.job_file.kubernetes import SHORTEST_GRACE, devices
+from ddplaunch.agent.plan import Env
 from ddplaunch.plan.kubernetes import FOLDER, REQUIRED
 from ddplaunch.render.kubernetes.pod import GATE, TRAINER
 from ddplaunch.spec.problems import Problem, SpecError

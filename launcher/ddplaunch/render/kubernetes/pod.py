@@ -18,8 +18,8 @@ from decimal import Decimal
 from typing import Any
 
 from ddplaunch import __version__
-from ddplaunch.agent.contract import Env, Files, codec
 from ddplaunch.agent.job_file.units import format_quantity
+from ddplaunch.agent.plan import Env, Files, codec
 from ddplaunch.plan.kubernetes import ACCOUNT, FOLDER, OUTPUTS, REQUIRED, SHM, KubernetesPlan
 from ddplaunch.plan.plan import Plan
 from ddplaunch.spec.models import Volume

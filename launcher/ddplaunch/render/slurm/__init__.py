@@ -13,11 +13,11 @@ import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from ddplaunch.agent.contract import Files, JobPlan, codec
+from ddplaunch.agent.plan import Files, JobPlan, codec
 from ddplaunch.plan.plan import Plan
 from ddplaunch.plan.slurm import SlurmPlan
+from ddplaunch.render import Rendered, RenderedFile
 from ddplaunch.render.archive import agent_archive, source_archive
-from ddplaunch.render.rendered import Rendered, RenderedFile
 
 _COLUMNS = 120
 _ENTER = """\

@@ -123,7 +123,7 @@ step=(setsid srun --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --mpi=n
 step+=(--kill-on-bad-exit=0 --wait=0) # who ends, and when, is the hub's to say
 [ -z "$SLURM_CPUS_PER_TASK" ] || step+=(--cpus-per-task="$SLURM_CPUS_PER_TASK") # not inherited since Slurm 22.05
 
-# Finds in the ranks' folder what was not in the source, like agent/contract/work_folder.py. Without the mark, which
+# Finds in the ranks' folder what was not in the source, like agent/plan/work_folder.py. Without the mark, which
 # the ranks may have removed, that is everything.
 written='[ -e .ddplaunch-source ] || touch -d @0 .ddplaunch-source
     find . \( -type f -o -type l \) \( -newermt 1980-01-03 -o -cnewer .ddplaunch-source \) \

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from ddplaunch.agent import platforms
 from ddplaunch.agent.contract import Verdict
 from ddplaunch.agent.diagnosis.gate import arrivals
 from ddplaunch.agent.platforms.scheduler_log import Ended
-from ddplaunch.agent.text import mentions
 
 NAMES = ["n1", "n2"]
 END = "error: container: exit code 255"
@@ -19,8 +16,7 @@ END = "error: container: exit code 255"
 def verdict(*lines: str, of: int = 1) -> Verdict:
     """Of node 1, whose task has said this."""
     ended = Ended(1, "Exited with exit code 255", lines)
-    found = arrivals.ended_early([ended], NAMES, platforms.named("slurm"), arrivals.GATE, of)
-    return replace(found, sentence=mentions.filled(found.sentence))
+    return arrivals.ended_early([ended], NAMES, platforms.named("slurm"), arrivals.GATE, of)
 
 
 @pytest.mark.parametrize(

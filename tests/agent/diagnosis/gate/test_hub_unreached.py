@@ -69,7 +69,7 @@ def test_a_hub_that_hears_of_a_refusal_listens() -> None:
 
 def report(node: int, code: str, culprit: int) -> Verdict:
     """What a node says."""
-    return Verdict(code, f"node {node}: {code}", "gate", [node if culprit < 0 else culprit], facts=["why"])
+    return Verdict.of(code, f"node {node}: {code}", "gate", [node if culprit < 0 else culprit], facts=["why"])
 
 
 def test_each_cause_is_told_once() -> None:

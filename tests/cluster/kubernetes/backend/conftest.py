@@ -19,8 +19,7 @@ from tests.cluster.kubernetes.settings import SHARED
 from ddplaunch.backends.job import Handle, Job
 from ddplaunch.backends.kubernetes.backend import KubernetesBackend
 from ddplaunch.plan.plan import make
-from ddplaunch.render import render
-from ddplaunch.render.rendered import Rendered
+from ddplaunch.render import Rendered, render
 from ddplaunch.spec.load import load
 
 Write = Callable[..., Path]

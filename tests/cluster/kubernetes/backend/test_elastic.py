@@ -17,7 +17,7 @@ from ddplaunch.agent.contract import REGROUP, Exit
 from ddplaunch.backends.job import EVERYTHING, Handle, Job, State
 from ddplaunch.backends.kubernetes.backend import KubernetesBackend
 from ddplaunch.backends.saved import open_attempt
-from ddplaunch.render.rendered import Rendered, RenderedFile
+from ddplaunch.render import Rendered, RenderedFile
 
 COUNT = """\
 import os, time

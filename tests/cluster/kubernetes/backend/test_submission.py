@@ -13,7 +13,7 @@ from tests.cluster.kubernetes.cluster import Cluster
 
 from ddplaunch.backends.kubernetes.backend import KubernetesBackend
 from ddplaunch.errors import ClusterError
-from ddplaunch.render.rendered import Rendered, RenderedFile
+from ddplaunch.render import Rendered, RenderedFile
 
 
 def changed(rendered: Rendered, old: str, new: str) -> Rendered:

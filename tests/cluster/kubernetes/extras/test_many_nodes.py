@@ -17,8 +17,7 @@ from tests.cluster.kubernetes.extras.fake_nodes import LABEL, fake_nodes
 from ddplaunch.backends.job import Job, State
 from ddplaunch.backends.kubernetes.backend import KubernetesBackend
 from ddplaunch.plan import plan
-from ddplaunch.render import render
-from ddplaunch.render.rendered import Rendered
+from ddplaunch.render import Rendered, render
 from ddplaunch.spec.load import load
 
 NODES = 500

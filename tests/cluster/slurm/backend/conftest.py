@@ -15,7 +15,7 @@ from tests.unit.backends.conftest import status_json
 from ddplaunch.agent.contract import Phase
 from ddplaunch.backends.job import Handle, Job
 from ddplaunch.backends.slurm.backend import SlurmBackend
-from ddplaunch.render.rendered import Rendered, RenderedFile
+from ddplaunch.render import Rendered, RenderedFile
 
 Make = Callable[..., Rendered]
 PROGRAMS = ("sbatch", "squeue", "scontrol", "sinfo", "sacct", "scancel", "srun")

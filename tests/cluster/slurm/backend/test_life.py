@@ -13,7 +13,7 @@ from ddplaunch.backends.job import EVERYTHING, Handle, Selection, State
 from ddplaunch.backends.slurm import parse
 from ddplaunch.backends.slurm.backend import SlurmBackend
 from ddplaunch.errors import ClusterError
-from ddplaunch.render.rendered import Rendered
+from ddplaunch.render import Rendered
 
 pytestmark = pytest.mark.slurm
 

@@ -82,7 +82,7 @@ def test_what_slurm_takes_though_it_can_never_start(
 ) -> None:
     """Sent by hand, it waits for ever, and the hint says so."""
     cluster.configure(SHORT)
-    monkeypatch.setattr("ddplaunch.backends.slurm.limits.problems", lambda *_: [])
+    monkeypatch.setattr("ddplaunch.backends.slurm.pending.problems", lambda *_: [])
     short = "--partition=short"
     handles = {
         "it asks for 2 nodes, and partition short allows a job at most 1": job("", short, nodes=2),

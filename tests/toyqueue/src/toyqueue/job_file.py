@@ -9,8 +9,7 @@ from pydantic import Field
 
 from ddplaunch.plan.plan import Plan
 from ddplaunch.plan.target import TargetPlan, problem
-from ddplaunch.render import local
-from ddplaunch.render.rendered import Rendered, RenderedFile
+from ddplaunch.render import Rendered, RenderedFile, local
 from ddplaunch.spec.fields import Section, Word
 from ddplaunch.spec.models import JobSpec
 from ddplaunch.spec.problems import Problem

@@ -11,7 +11,7 @@ from ddplaunch.agent.contract import Bundle, Files
 from ddplaunch.backends.folder import newest_bundle, status
 from ddplaunch.backends.job import Handle, Job, Known, Selection, State
 from ddplaunch.errors import NotFoundError
-from ddplaunch.render.rendered import Rendered
+from ddplaunch.render import Rendered
 
 
 def connect() -> Queue:

@@ -7,6 +7,7 @@ from typing import Any
 from ddplaunch.agent.contract import JobStatus, NodeStatus, Phase, PhaseName, Verdict
 from ddplaunch.agent.platforms.scheduler_log import UnreachedReport
 from ddplaunch.agent.system import subjects
+from ddplaunch.agent.text.saying import say
 from ddplaunch.backends.kubernetes.evidence import GateReport
 from ddplaunch.backends.kubernetes.queries import ApiState
 
@@ -45,8 +46,8 @@ def status(*phases: PhaseName) -> JobStatus:
 
 def verdict(node: int, code: str = "dns-not-found") -> Verdict:
     """Return a verdict of node `node` about itself."""
-    return Verdict(
-        code, f"{subjects.node(node, DIGITS)} cannot resolve x", "gate", [node], facts=["NXDOMAIN"]
+    return Verdict.of(
+        code, say(subjects.node(node, DIGITS), " cannot resolve x"), "gate", [node], facts=["NXDOMAIN"]
     )
 
 

@@ -15,7 +15,7 @@ from ddplaunch import api
 from ddplaunch.backends.kubernetes import foreign_pods
 from ddplaunch.errors import ClusterError, UsageError
 from ddplaunch.render import archive
-from ddplaunch.report.diagnosis import Diagnosis
+from ddplaunch.report import Diagnosis
 from ddplaunch.report.verdict import diagnosis_text
 
 IMAGE = "team/debug:1"

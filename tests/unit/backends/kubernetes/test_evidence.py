@@ -10,6 +10,7 @@ from tests.unit.backends.kubernetes.gate_jobs import DIGITS, pod, report, seen, 
 
 from ddplaunch.agent.contract import Phase, Verdict
 from ddplaunch.agent.system.subjects import node
+from ddplaunch.agent.text.saying import say
 from ddplaunch.backends.kubernetes import evidence, node_status, outcomes, pods
 from ddplaunch.backends.kubernetes.api import Api
 from ddplaunch.backends.kubernetes.evidence import GateReport, GateReports
@@ -89,8 +90,8 @@ def test_what_was_heard_outlives_its_pod(events: list[dict[str, Any]]) -> None:
 def test_what_was_explained_once_stands() -> None:
     """Whoever looks later, when pods and events are gone or others came, makes it no worse and no longer."""
     own = [
-        Verdict("node-missing", f"{node(1, DIGITS)} never came", "gate", [1]),
-        Verdict("node-missing", f"{node(2, DIGITS)} never came, nor {node(1, DIGITS)}", "gate", [2]),
+        Verdict.of("node-missing", say(node(1, DIGITS), " never came"), "gate", [1]),
+        Verdict.of("node-missing", say(node(2, DIGITS), " never came, nor ", node(1, DIGITS)), "gate", [2]),
     ]
     full = pods.PodProblem("node-missing", "not scheduled: no room", "wait")
     other = pods.PodProblem("node-missing", "not scheduled: no room, again", "wait")
@@ -125,7 +126,7 @@ def test_who_came_and_did_not_reach_the_hub_is_not_missing(missing: list[int], c
     nodes = [
         each._replace(problem=those.get(each.number)) for each in node_status.nodes(ours.job, ours.pods, [])
     ]
-    told = dataclasses.replace(verdict(0, "node-missing"), sentence="some never came", nodes=missing)
+    told = dataclasses.replace(verdict(0, "node-missing").saying("some never came"), nodes=missing)
     found = outcomes.enriched([told], node_status.troubled(nodes), {})
     assert codes == [each.code for each in found]
     assert (1 in missing) == ("(pod digits-1-x on worker1) cannot resolve x" in found[0].sentence)

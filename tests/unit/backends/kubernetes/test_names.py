@@ -15,8 +15,7 @@ from ddplaunch.backends.job import Handle
 from ddplaunch.backends.kubernetes.backend import KubernetesBackend
 from ddplaunch.errors import NotFoundError
 from ddplaunch.plan import plan
-from ddplaunch.render import render
-from ddplaunch.render.rendered import Rendered
+from ddplaunch.render import Rendered, render
 from ddplaunch.spec.load import load
 
 

@@ -16,12 +16,12 @@ from ddplaunch.backends import saved
 from ddplaunch.backends.job import Handle, Job, Known, State
 from ddplaunch.backends.kubernetes.backend import KubernetesBackend
 from ddplaunch.backends.kubernetes.queries import ApiState
-from ddplaunch.backends.kubernetes.record import Attempts, Records, Submission
 from ddplaunch.backends.kubernetes.snapshot import Snapshot
+from ddplaunch.backends.kubernetes.submission import Attempts, Records, Submission
 from ddplaunch.errors import UsageError
 from ddplaunch.report import progress
 
-EVICTED = Verdict("node-evicted", "node 1 was told to stop", "run", nodes=[1])
+EVICTED = Verdict.of("node-evicted", "node 1 was told to stop", "run", nodes=[1])
 SAID = Event(4.0, "checkpoint", "digits.pt was written 0.4 s after the signal", 0)
 
 
@@ -173,7 +173,7 @@ BUNDLE = Bundle("digits", 0, 2, 1, 1.0, 2.0, exit_code=20)
 
 def test_a_submission_is_found_again(tmp_path: Path) -> None:
     """By cluster, namespace and name, with all that was learnt later."""
-    verdict = Verdict("node-missing", "node 1 never came", "launch", nodes=[1])
+    verdict = Verdict.of("node-missing", "node 1 never came", "launch", nodes=[1])
     later = dataclasses.replace(SENT, state="failed", exit_code=20, ended=12.0, verdicts=[verdict])
     records = Records(tmp_path)
     records.begin(SENT)
@@ -202,8 +202,10 @@ def test_nothing_that_is_kept_gives_way_to_something_poorer(tmp_path: Path) -> N
     """Who has not watched finds less, or the hub's bare words in its log; its later words are better."""
     records = Records(tmp_path)
     records.begin(SENT)
-    bare = dataclasses.replace(BUNDLE, verdicts=[Verdict("node-missing", "node 1 never came", "gate", [1])])
-    told = Verdict("dns-not-found", "node 1 cannot resolve x", "gate", [1])
+    bare = dataclasses.replace(
+        BUNDLE, verdicts=[Verdict.of("node-missing", "node 1 never came", "gate", [1])]
+    )
+    told = Verdict.of("dns-not-found", "node 1 cannot resolve x", "gate", [1])
 
     assert bare == records.keep(SENT, bare)
     better = records.keep(SENT, bare, lambda known: dataclasses.replace(known, verdicts=[told]))

@@ -18,8 +18,8 @@ from ddplaunch.backends.kubernetes import evidence, snapshot
 from ddplaunch.backends.kubernetes.api import Api, RefusedError
 from ddplaunch.backends.kubernetes.backend import KubernetesBackend
 from ddplaunch.backends.kubernetes.queries import Queries
-from ddplaunch.backends.kubernetes.record import Submission
 from ddplaunch.backends.kubernetes.snapshot import Snapshots
+from ddplaunch.backends.kubernetes.submission import Submission
 
 JOB = {"kind": "Job", "metadata": {"name": "digits", "uid": "1"}, "spec": {"completions": 1}, "status": {}}
 FAILED = {"conditions": [{"type": "Failed", "status": "True"}]}

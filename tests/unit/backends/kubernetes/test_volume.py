@@ -15,11 +15,12 @@ import pytest
 import yaml
 
 from ddplaunch.agent.contract import SOURCE_MARK, SOURCE_TIME
+from ddplaunch.agent.plan import work_folder
 from ddplaunch.backends.kubernetes import volume
 from ddplaunch.backends.kubernetes.queries import ApiState
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "kubernetes"
-READER = Path(volume.__file__).with_name("volume_reader.py").read_text()
+READER = Path(work_folder.__file__).read_text()
 BINARY = bytes(range(256)) * 3000
 
 
@@ -62,7 +63,7 @@ def test_the_reader_may_only_read() -> None:
 
 def read(folder: Path, verb: str = "read", most: int = 1000) -> bytes:
     """What the reader prints."""
-    words = [sys.executable, "-I", "-S", "-c", READER, verb, str(folder), str(most), str(SOURCE_TIME)]
+    words = [sys.executable, "-I", "-S", "-c", READER, verb, str(folder), str(most)]
     return subprocess.run(words, capture_output=True, check=True, timeout=60).stdout
 
 

@@ -13,11 +13,10 @@ from tests.unit.backends.conftest import status_json
 
 from ddplaunch.agent.contract import Bundle, NodeEvidence, Phase, bundle_file, codec
 from ddplaunch.backends.slurm import evidence
-from ddplaunch.backends.slurm.commands import Commands
+from ddplaunch.backends.slurm.commands import Commands, Queries
 from ddplaunch.backends.slurm.parse import SlurmJob
-from ddplaunch.backends.slurm.queries import Queries
-from ddplaunch.backends.slurm.record import Submission
 from ddplaunch.backends.slurm.snapshot import Snapshot
+from ddplaunch.backends.slurm.submission import Submission
 from ddplaunch.errors import ClusterError
 
 

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from ddplaunch.backends.slurm.limits import Requested, problems, requested
 from ddplaunch.backends.slurm.parse import Partition
+from ddplaunch.backends.slurm.pending import Requested, problems, requested
 from ddplaunch.backends.slurm.submission import explained_refusal
 
 ALL = Partition("all", default=True, nodes=8)

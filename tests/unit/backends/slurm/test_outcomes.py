@@ -219,7 +219,7 @@ def test_each_cause_that_gates_have_said_is_told_once(tmp_path: Path) -> None:
     """Of each node the last word; each cause once, with all whom it names."""
 
     def cry(node: int, code: str, culprit: int) -> str:
-        verdict = Verdict(code, f"node {node}: {code}", "gate", nodes=[culprit])
+        verdict = Verdict.of(code, f"node {node}: {code}", "gate", nodes=[culprit])
         return f"{node}: {report_line(UnreachedReport(node, 3.0, verdict))}\n"
 
     assert [] == outcomes.of_gates(None) == outcomes.of_gates(tmp_path)

@@ -11,9 +11,9 @@ from tests.disks import fill, small_disk
 
 from ddplaunch.backends.job import Handle
 from ddplaunch.backends.slurm.backend import SlurmBackend, parse_handle
-from ddplaunch.backends.slurm.record import Records, Submission
+from ddplaunch.backends.slurm.submission import Records, Submission
 from ddplaunch.errors import ClusterError, UsageError
-from ddplaunch.render.rendered import RenderedFile
+from ddplaunch.render import RenderedFile
 
 
 def begin(records: Records, name: str, **changes: object) -> Submission:
@@ -109,7 +109,7 @@ def test_old_submissions_are_forgotten(tmp_path: Path, monkeypatch: pytest.Monke
     """With their scripts, which hold the agent."""
     records = Records(tmp_path)
     begin(records, "first")
-    monkeypatch.setattr("ddplaunch.backends.slurm.record.KEPT", -1.0)
+    monkeypatch.setattr("ddplaunch.backends.slurm.submission.KEPT", -1.0)
     second = begin(records, "second")
 
     assert [second] == records.all()

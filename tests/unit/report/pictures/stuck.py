@@ -96,7 +96,7 @@ def view(found: Bundle) -> JobView:
 def verdict(code: str, *ranks: int, **changes: object) -> Verdict:
     """On these ranks."""
     fields: dict[str, object] = {"code": code, "sentence": f"it is {code}", "where": "run", "ranks": [*ranks]}
-    return Verdict(**(fields | changes))  # type: ignore[arg-type]
+    return Verdict.of(**(fields | changes))  # type: ignore[arg-type]
 
 
 def mismatch(world: int = 4, odd: int = 3) -> list[RankEvidence]:

@@ -10,11 +10,9 @@ from tests.unit.report.pages import read
 from tests.unit.report.pictures import stuck
 
 from ddplaunch.agent.contract import Collective, Frame, MpiCall, RankEvidence, Stack
-from ddplaunch.report import sources
-from ddplaunch.report.diagnosis import Diagnosis
-from ddplaunch.report.pictures import calls
+from ddplaunch.report import Diagnosis, sources
+from ddplaunch.report.pictures import Scene, calls
 from ddplaunch.report.pictures.calls import Parting
-from ddplaunch.report.scene import Scene
 
 
 def parting(ranks: list[RankEvidence], code: str, *culprits: int) -> Parting | None:

@@ -19,6 +19,7 @@ from ddplaunch.agent.diagnosis.gate.view import GateView
 from ddplaunch.agent.platforms import Platform
 from ddplaunch.agent.platforms.scheduler_log import Ended
 from ddplaunch.agent.system import phrases, subjects
+from ddplaunch.agent.text.saying import say
 
 _ASK_SCHEDULER = "ask the scheduler for it: is it pending, pulling its image, or down?"
 
@@ -35,10 +36,12 @@ def unreached_hub(view: GateView) -> Iterator[Verdict]:
 def missing_nodes(view: GateView) -> Iterator[Verdict]:
     """Yield verdicts on nodes that never came, or came and went away."""
     if view.stalled:
-        yield Verdict(
+        yield Verdict.of(
             "mtu-black-hole",
-            f"{view.nodes(view.stalled)} -> node 0: small messages pass, a check-in of a few kB never "
-            "arrives",
+            say(
+                view.nodes(view.stalled),
+                " -> node 0: small messages pass, a check-in of a few kB never arrives",
+            ),
             "gate",
             nodes=view.stalled,
             facts=["packets larger than the path's MTU vanish, and no ICMP message comes back to say so"],
@@ -48,19 +51,19 @@ def missing_nodes(view: GateView) -> Iterator[Verdict]:
     if view.missing and not unnamed:  # else another verdict says why no node finds node 0
         never = [node for node in view.missing if node not in view.vanished]
         if never:
-            what = f"{view.nodes(never)} never came: waited {view.waited:.0f} s"
+            what = say(view.nodes(never), f" never came: waited {view.waited:.0f} s")
         elif set(view.missing) <= set(view.stopped):
             were = phrases.one_or(view.missing, "was", "were")
-            what = f"{view.nodes(view.missing)} {were} told to stop, and the other nodes were not"
+            what = say(view.nodes(view.missing), f" {were} told to stop, and the other nodes were not")
         else:
-            what = f"{view.nodes(view.missing)} checked in and then went away"
+            what = say(view.nodes(view.missing), " checked in and then went away")
         others = [node for node in view.check_ins if node not in view.missing]
         here = view.nodes(others) if others else "nobody"
         hint = platforms.named(view.plan.platform).hint("missing", _ASK_SCHEDULER)
         patience = "`--gate-timeout`" if view.plan.gate.joined else "`gate.timeout` in the job file"
-        yield Verdict(
+        yield Verdict.of(
             "node-missing",
-            f"{what}; {here} {'is' if len(others) < 2 else 'are'} here",
+            say(what, "; ", here, f" {'is' if len(others) < 2 else 'are'} here"),
             "gate",
             nodes=view.missing,
             facts=[
@@ -123,9 +126,9 @@ def ended_early(
         code, what = "container-unusable", f"cannot start the job's container: {phrases.clipped(container)}"
         about = next((name for words, name in _CONTAINER_HINTS.items() if words in container), "container")
         hint = platform.hint(about, "start the container by hand on that node")
-    return Verdict(
+    return Verdict.of(
         "launch-failed" if (of or len(gone)) == len(names) else code,
-        f"{subjects.node(first.node, names)} {what}{more}",
+        say(subjects.node(first.node, names), f" {what}{more}"),
         "launch" if when == RANKS else "gate",
         nodes=[each.node for each in gone],
         facts=[*ends, *known][:_FACTS],
@@ -136,10 +139,12 @@ def ended_early(
 def awaited_ranks(nodes: Sequence[int], names: Sequence[str], platform: Platform, seconds: float) -> Verdict:
     """Return the verdict on nodes that have started no rank `seconds` after the others did."""
     has = phrases.one_or(nodes, "has", "have")
-    return Verdict(
+    return Verdict.of(
         "node-missing",
-        f"{subjects.nodes(nodes, names)} {has} passed the gate, and {has} started no rank in the "
-        f"{seconds:.0f} s since the others did",
+        say(
+            subjects.nodes(nodes, names),
+            f" {has} passed the gate, and {has} started no rank in the {seconds:.0f} s since the others did",
+        ),
         "launch",
         nodes=list(nodes),
         confidence=sure.NO_RANKS_STARTED,
@@ -149,7 +154,7 @@ def awaited_ranks(nodes: Sequence[int], names: Sequence[str], platform: Platform
 
 def none_started(platform: Platform, seconds: float) -> Verdict:
     """Return the verdict where no node has started its ranks in `seconds`: no single node is the cause."""
-    return Verdict(
+    return Verdict.of(
         "launch-failed",
         f"all nodes have passed the gate, and none has started its ranks in the {seconds:.0f} s since",
         "launch",

@@ -7,7 +7,7 @@ same.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from enum import IntEnum
 from typing import Any, Callable, TypeVar
@@ -26,7 +26,7 @@ from ddplaunch.agent.diagnosis.gate import (
 from ddplaunch.agent.diagnosis.gate.view import GateView
 from ddplaunch.agent.diagnosis.rule_runner import Complain
 from ddplaunch.agent.system import phrases
-from ddplaunch.agent.text import mentions
+from ddplaunch.agent.text.saying import Sayable, say, spelled
 
 T = TypeVar("T")
 Rule = Callable[[GateView], Iterable[Verdict]]
@@ -71,7 +71,7 @@ RULES: tuple[tuple[Kind, Rule], ...] = (
 """All rules, and what each speaks of. Every one is asked. `order` then puts first what makes every attempt
 fail, and orders the rest by kind; of one kind by code, so that the same facts give the same order."""
 
-NOTES: tuple[Callable[[GateView], list[str]], ...] = (
+NOTES: tuple[Callable[[GateView], Sequence[Sayable]], ...] = (
     differences.clock_notes,
     differences.setting_notes,
     names.name_notes,
@@ -94,7 +94,7 @@ def judge(view: GateView, complain: Complain = None) -> list[Verdict]:
 
 def notes(view: GateView, complain: Complain = None) -> list[str]:
     """Return what a person should know although the job can run."""
-    return [mentions.filled(note) for rule in NOTES for note in _run(rule, view, complain)]
+    return [spelled(say(note)) for rule in NOTES for note in _run(rule, view, complain)]
 
 
 def _run(rule: Callable[[GateView], Iterable[T]], view: GateView, complain: Complain) -> list[T]:
@@ -173,7 +173,7 @@ def _with_hidden(view: GateView, causes: list[tuple[Kind, Verdict]]) -> list[Ver
     absent = [node for node in range(view.plan.nodes) if node not in view.check_ins]
     first = next((v for kind, v in causes if kind == Kind.ARRIVAL), causes[0][1] if causes else None)
     return [
-        replace(verdict, facts=[*verdict.facts, *_hidden(view, verdict, absent if verdict is first else [])])
+        verdict.with_facts(_hidden(view, verdict, absent if verdict is first else []))
         for _, verdict in causes
     ]
 

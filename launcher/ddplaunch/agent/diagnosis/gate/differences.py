@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any, Callable
 
 from ddplaunch.agent import platforms
@@ -12,6 +11,8 @@ from ddplaunch.agent.contract import CheckIn, Verdict
 from ddplaunch.agent.diagnosis.gate.view import GateView, odd_ones
 from ddplaunch.agent.system import phrases
 from ddplaunch.agent.text import ranges
+from ddplaunch.agent.text.quantities import count
+from ddplaunch.agent.text.saying import Sayable, joined, say
 
 
 def duplicate_rank(view: GateView) -> Iterator[Verdict]:
@@ -19,10 +20,13 @@ def duplicate_rank(view: GateView) -> Iterator[Verdict]:
     for stray in view.strays:
         first = view.check_ins.get(stray.node)
         if first is not None:
-            yield Verdict(
+            yield Verdict.of(
                 "rank-duplicate",
-                f"two agents claim to be {view.node(stray.node)}: pid {first.pid} on {first.host} and "
-                f"pid {stray.pid} on {stray.host}",
+                say(
+                    "two agents claim to be ",
+                    view.node(stray.node),
+                    f": pid {first.pid} on {first.host} and pid {stray.pid} on {stray.host}",
+                ),
                 "gate",
                 nodes=[stray.node],
                 facts=[f"checked in first: {first.host} at {first.address}", f"second: {stray.host}"],
@@ -40,11 +44,14 @@ def differing_sizes(view: GateView) -> Iterator[Verdict]:
     for size, who in odd.items():
         ranks = f" x {size[1]}" if size[1] != right[1] else ""
         right_ranks = f" x {right[1]}" if ranks else ""
-        yield Verdict(
+        yield Verdict.of(
             "world-size-differs",
-            f"{view.nodes(who)} {phrases.one_or(who, 'was', 'were')} started for {_count(size[0])}{ranks}, "
-            f"{view.rest(sizes, [n for who in odd.values() for n in who])} "
-            f"for {_count(right[0])}{right_ranks}",
+            say(
+                view.nodes(who),
+                f" {phrases.one_or(who, 'was', 'were')} started for {count(size[0], 'node')}{ranks}, ",
+                view.rest(sizes, [n for who in odd.values() for n in who]),
+                f" for {count(right[0], 'node')}{right_ranks}",
+            ),
             "gate",
             nodes=who,
             facts=[
@@ -52,10 +59,6 @@ def differing_sizes(view: GateView) -> Iterator[Verdict]:
             ],
             hint="start all nodes from the same job file",
         )
-
-
-def _count(number: int) -> str:
-    return "1 node" if number == 1 else f"{number} nodes"
 
 
 # --- versions of Python, torch, CUDA and NCCL
@@ -73,10 +76,14 @@ def differing_versions(view: GateView) -> Iterator[Verdict]:
         first = next(iter(odd))
         differing = {key for value in odd for key, text in value if dict(right).get(key) != text}
         differing |= {key for key, text in right if any(dict(value).get(key) != text for value in odd)}
-        yield Verdict(
+        yield Verdict.of(
             "version-differs",
-            f"{view.nodes(odd[first])} {phrases.one_or(odd[first], 'has', 'have')} "
-            f"{_spelt(dict(first), differing)}, {view.rest(short, who)} {_spelt(dict(right), differing)}",
+            say(
+                view.nodes(odd[first]),
+                f" {phrases.one_or(odd[first], 'has', 'have')} {_spelt(dict(first), differing)}, ",
+                view.rest(short, who),
+                f" {_spelt(dict(right), differing)}",
+            ),
             "gate",
             nodes=who,
             facts=[
@@ -173,10 +180,14 @@ def differing_settings(view: GateView) -> Iterator[Verdict]:
         others = view.rest(view.check_ins, who)
         names = [name for name, _ in settings]
         here, there = (_spelled(view.check_ins[node], names) for node in (who[0], first))
-        yield Verdict(
+        yield Verdict.of(
             "environment-differs",
-            f"{view.nodes(who)} {phrases.one_or(who, 'has', 'have')} {here}, {others} {there}: "
-            f"{settings[0][1]}",
+            say(
+                view.nodes(who),
+                f" {phrases.one_or(who, 'has', 'have')} {here}, ",
+                others,
+                f" {there}: {settings[0][1]}",
+            ),
             "gate",
             nodes=list(who),
             facts=[
@@ -187,9 +198,9 @@ def differing_settings(view: GateView) -> Iterator[Verdict]:
         )
 
 
-def setting_notes(view: GateView) -> list[str]:
+def setting_notes(view: GateView) -> list[Sayable]:
     """Return a note on each other difference that may be intended: an interface, or devices."""
-    found = []
+    found: list[Sayable] = []
     environments = {node: _settings(check_in) for node, check_in in view.check_ins.items()}
     for name in sorted({name for values in environments.values() for name in values}):
         values = {node: each.get(name) or "not set" for node, each in environments.items()}
@@ -271,10 +282,13 @@ def differing_clocks(view: GateView) -> list[Verdict]:
         return []
     off = skews[wrong[0]] - skews[right]
     return [
-        Verdict(
+        Verdict.of(
             "clock-skew",
-            f"{view.node(wrong[0])}'s clock is {abs(off):.0f} s {'ahead' if off > 0 else 'behind'}; "
-            f"torchrun's c10d rendezvous drops nodes beyond {CLOCK_TOLERANCE:.0f} s",
+            say(
+                view.node(wrong[0]),
+                f"'s clock is {abs(off):.0f} s {'ahead' if off > 0 else 'behind'}; torchrun's c10d "
+                f"rendezvous drops nodes beyond {CLOCK_TOLERANCE:.0f} s",
+            ),
             "gate",
             nodes=wrong,
             facts=[
@@ -350,10 +364,12 @@ def _compared(
     if odd:
         who = sorted(node for nodes in odd.values() for node in nodes)
         others = view.rest(values, who)
-        parts = [f"{view.nodes(has)} {phrases.one_or(has, one, many)} {value}" for value, has in odd.items()]
-        yield Verdict(
+        parts = [
+            say(view.nodes(has), f" {phrases.one_or(has, one, many)} {value}") for value, has in odd.items()
+        ]
+        yield Verdict.of(
             code,
-            f"{before}{'; '.join(parts)}, {others} {right}",
+            say(before, joined("; ", parts), ", ", others, f" {right}"),
             "gate",
             nodes=who,
             facts=[f"{view.node(node)}: {value}" for node, value in sorted(values.items())],
@@ -368,10 +384,14 @@ def _two_networks(view: GateView) -> Iterator[Verdict]:
     users = [node for node, facts in known.items() if facts.get("active") and facts.get("used")]
     if without and users and not view.plan.resources.rdma:
         lack, have = phrases.one_or(without, "has", "have"), phrases.one_or(users, "has", "have")
-        yield Verdict(
+        yield Verdict.of(
             "hardware-differs",
-            f"{view.nodes(without)} {lack} no RDMA port that is up, {view.nodes(users)} {have}: NCCL would "
-            "take RDMA on one side and TCP on the other, and wait",
+            say(
+                view.nodes(without),
+                f" {lack} no RDMA port that is up, ",
+                view.nodes(users),
+                f" {have}: NCCL would take RDMA on one side and TCP on the other, and wait",
+            ),
             "gate",
             nodes=without,
             facts=[
@@ -382,9 +402,9 @@ def _two_networks(view: GateView) -> Iterator[Verdict]:
         )
 
 
-def hardware_notes(view: GateView) -> list[str]:
+def hardware_notes(view: GateView) -> list[Sayable]:
     """Return what a person should know although the job can run."""
-    found = mtus(view) if len(set(_links(view, 0).values())) > 1 else []
+    found: list[Sayable] = [*mtus(view)] if len(set(_links(view, 0).values())) > 1 else []
     speeds = _links(view, 1)
     slow = [node for node, speed in speeds.items() if speed * _SLOWER <= max(speeds.values())]
     if slow:
@@ -397,7 +417,7 @@ def hardware_notes(view: GateView) -> list[str]:
     return found + _rails(view)
 
 
-def _rails(view: GateView) -> list[str]:
+def _rails(view: GateView) -> list[Sayable]:
     """Return a note on ports of RDMA that some nodes lack: NCCL takes the fewest channels, and is slower.
 
     In initTransportsRank of src/init.cc, from 2.18 to 2.30.
@@ -421,10 +441,7 @@ def mtus(view: GateView) -> list[str]:
 
 def with_mtus(view: GateView, verdicts: list[Verdict]) -> list[Verdict]:
     """Return the verdicts, those on black holes with the MTUs of the nodes."""
-    return [
-        replace(each, facts=[*each.facts, *mtus(view)]) if each.code == "mtu-black-hole" else each
-        for each in verdicts
-    ]
+    return [each.with_facts(mtus(view)) if each.code == "mtu-black-hole" else each for each in verdicts]
 
 
 def _links(view: GateView, what: int) -> dict[int, int]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ddplaunch.agent.contract import CheckResult, Status, Verdict
 from ddplaunch.agent.diagnosis.gate.view import GateView
+from ddplaunch.agent.text.saying import say
 
 _WARNINGS = 8
 
@@ -23,9 +24,9 @@ def failed_checks(view: GateView) -> Iterator[Verdict]:
         _, first = found[0]
         same = [node for node, result in found if result.observed == first.observed]
         wanted = f"; wanted: {first.wanted}" if first.wanted else ""
-        yield Verdict(
+        yield Verdict.of(
             code,
-            f"{view.nodes(same)}: {first.observed}{wanted}",
+            say(view.nodes(same), f": {first.observed}{wanted}"),
             "gate",
             nodes=[node for node, _ in found],
             facts=_details(view, found, first),

@@ -15,6 +15,7 @@ from ddplaunch.agent.diagnosis.gate.view import GateView, odd_ones
 from ddplaunch.agent.platforms import PLAIN, Platform
 from ddplaunch.agent.system import subjects
 from ddplaunch.agent.text import ranges
+from ddplaunch.agent.text.saying import Sayable, Subject, Text, say
 
 MTU_HINT = (
     "compare `ip link` on both nodes and test with `ping -M do -s 1472`; a tunnel needs a smaller MTU, or "
@@ -63,14 +64,14 @@ class _Facts(NamedTuple):
     nodes: int
     platform: Platform
 
-    def node(self, number: int) -> str:
+    def node(self, number: int) -> Subject:
         return subjects.node(number, self.names)
 
-    def peer(self, result: MeshResult) -> str:
+    def peer(self, result: MeshResult) -> Subject:
         """'node 0 (n1, 10.0.0.5)'."""
         return subjects.node(result.peer, self.names, result.address)
 
-    def side(self, numbers: Collection[int]) -> str:
+    def side(self, numbers: Collection[int]) -> Sayable:
         """'nodes 0-31 and 40', '2048 nodes (0, 2, 4, …)'."""
         if len(ranges.spans(numbers, subjects.ROW)) <= _SPANS + 1:
             return subjects.nodes(numbers, self.names)
@@ -194,9 +195,9 @@ def _verdict(faults: list[_Fault], facts: _Facts) -> Verdict:
     worst = min(first.found, key=lambda r: (r.node == r.peer, r.outcome == "timeout", r.outcome != "lossy"))
     one = len({frozenset(_path(r)) for r in first.found if r.node != r.peer}) < 2
     one = one or (len(first.cut.targets) == 1 and not first.cut.both and first.code not in _UNDIRECTED)
-    return Verdict(
+    return Verdict.of(
         first.code,
-        (_of_target(first, worst, facts) if one else _of_groups(first, worst, facts)) + more,
+        say(_of_target(first, worst, facts) if one else _of_groups(first, worst, facts), more),
         "gate",
         nodes=sorted({node for fault in faults for node in _culprits(fault)}),
         facts=[
@@ -207,44 +208,59 @@ def _verdict(faults: list[_Fault], facts: _Facts) -> Verdict:
     )
 
 
-def _of_target(fault: _Fault, bad: MeshResult, facts: _Facts) -> str:
+def _of_target(fault: _Fault, bad: MeshResult, facts: _Facts) -> Text:
     """Return the sentence on one failed path, or on several that lead to one node."""
     sources = {result.node for result in fault.found if result.node != result.peer}
     if len(sources) < 2 or fault.cut.both or fault.code in _UNDIRECTED:
         return _of_path(facts.node(bad.node), fault, bad, facts)
     everybody = len(fault.cut.sources) > _SPANS and len(fault.cut.sources | {bad.peer}) >= facts.nodes
     who = "the other nodes" if everybody else facts.side(sources)
-    return f"{_of_path(who, fault, bad, facts)} ({len(sources)} paths)"
+    return say(_of_path(who, fault, bad, facts), f" ({len(sources)} paths)")
 
 
-def _of_path(who: str, fault: _Fault, bad: MeshResult, facts: _Facts) -> str:
-    way, seconds, code = f"{who} -> {facts.peer(bad)} port {bad.port}", f"{bad.seconds:.0f} s", fault.code
+def _of_path(who: Sayable, fault: _Fault, bad: MeshResult, facts: _Facts) -> Text:
+    way, seconds, code = (
+        say(who, " -> ", facts.peer(bad), f" port {bad.port}"),
+        f"{bad.seconds:.0f} s",
+        fault.code,
+    )
     if code == "port-rejected":
         how = "" if bad.outcome == "refused" else f" ({bad.detail})"
-        return f"{way} is refused{how} although {facts.node(bad.peer)} listens there"
+        return say(way, f" is refused{how} although ", facts.node(bad.peer), " listens there")
     if code == "network-one-way":
-        return (
-            f"{who} cannot open connections to {facts.peer(bad)}: no answer in {seconds}; the reverse works"
+        return say(
+            who,
+            " cannot open connections to ",
+            facts.peer(bad),
+            f": no answer in {seconds}; the reverse works",
         )
     if code == "port-filtered":
         open_port = facts.open_ports.get(_path(bad))
         if open_port is not None:
-            return f"{way}: no answer in {seconds} while port {open_port} answers: a firewall drops this port"
+            return say(
+                way, f": no answer in {seconds} while port {open_port} answers: a firewall drops this port"
+            )
         where = ", nor the other way round: packets between them vanish" if fault.cut.both else ""
-        return f"{way}: no answer in {seconds}{where}"
+        return say(way, f": no answer in {seconds}{where}")
     if code == "mtu-black-hole":
-        return f"{who} -> {facts.peer(bad)}: 1 kB passes, 64 kB stalls for {seconds}"
+        return say(who, " -> ", facts.peer(bad), f": 1 kB passes, 64 kB stalls for {seconds}")
     if code == "network-lossy":
-        return f"packets are lost between {who} and {facts.peer(bad)}: {bad.detail}"
+        return say("packets are lost between ", who, " and ", facts.peer(bad), f": {bad.detail}")
     if code == "host-unreachable":
-        return f"{way}: {bad.detail}"
+        return say(way, f": {bad.detail}")
     if code == "store-shared":
         where = f"{bad.address} port {bad.port}"
-        return f"{who} would meet another job at {where}, not {facts.node(bad.peer)}: {bad.detail}"
-    return f"what answers {who} on {bad.address} port {bad.port} is not {facts.node(bad.peer)}: {bad.detail}"
+        return say(who, f" would meet another job at {where}, not ", facts.node(bad.peer), f": {bad.detail}")
+    return say(
+        "what answers ",
+        who,
+        f" on {bad.address} port {bad.port} is not ",
+        facts.node(bad.peer),
+        f": {bad.detail}",
+    )
 
 
-def _of_groups(fault: _Fault, bad: MeshResult, facts: _Facts) -> str:
+def _of_groups(fault: _Fault, bad: MeshResult, facts: _Facts) -> Text:
     """Return a sentence that names both sides; 'the other nodes' is a side that has all of them."""
     cut, code = fault.cut, fault.code
     sources, targets, all_nodes = cut.sources, cut.targets, len(cut.sources | cut.targets) >= facts.nodes
@@ -254,26 +270,30 @@ def _of_groups(fault: _Fault, bad: MeshResult, facts: _Facts) -> str:
     other = others if others and few is sources else facts.side(targets)
     count = f" ({len({_path(r) for r in fault.found})} paths)"
     if code == "mtu-black-hole":
-        return f"between {one} and {other} 1 kB passes, 64 kB stalls for {bad.seconds:.0f} s{count}"
+        return say(
+            "between ", one, " and ", other, f" 1 kB passes, 64 kB stalls for {bad.seconds:.0f} s{count}"
+        )
     if code == "network-lossy":
-        return f"packets are lost between {one} and {other}: {bad.detail}{count}"
+        return say("packets are lost between ", one, " and ", other, f": {bad.detail}{count}")
     if code in ("stranger-listens", "store-shared"):
-        return f"what answers {one} in the place of {other} is not of this job: {bad.detail}{count}"
+        return say(
+            "what answers ", one, " in the place of ", other, f" is not of this job: {bad.detail}{count}"
+        )
     listed = sorted({result.port for result in fault.found})
     ports = f"port {listed[0]}" if len(listed) == 1 else "any port"
     if cut.both and sources == targets:
-        what = f"{one} cannot reach one another"
+        what = say(one, " cannot reach one another")
     elif cut.both and others:
-        what = f"{facts.side(few)} {'is' if len(few) == 1 else 'are'} cut off from {others}"
+        what = say(facts.side(few), f" {('is' if len(few) == 1 else 'are')} cut off from ", others)
     elif cut.both:
-        what = f"{one} and {other} cannot reach one another"
+        what = say(one, " and ", other, " cannot reach one another")
     else:
-        what = f"{one} cannot reach {other}"
+        what = say(one, " cannot reach ", other)
     how = f"no answer in {bad.seconds:.0f} s" if bad.outcome == "timeout" else bad.detail or bad.outcome
     open_port = next((facts.open_ports[_path(r)] for r in fault.found if _path(r) in facts.open_ports), None)
     besides = "; the reverse works" if code == "network-one-way" else ""
     besides += f", while port {open_port} answers: a firewall drops it" if open_port and not besides else ""
-    return f"{what} on {ports}: {how}{besides}{count}"
+    return say(what, f" on {ports}: {how}{besides}{count}")
 
 
 def _way(result: MeshResult, facts: _Facts) -> str:
@@ -303,7 +323,7 @@ _SUBNETS_SHOWN = 4
 _Own = Union[ipaddress.IPv4Interface, ipaddress.IPv6Interface]
 
 
-def subnet_notes(view: GateView) -> list[str]:
+def subnet_notes(view: GateView) -> list[Sayable]:
     """Return a note on subnets that do not fit one another, whether or not that does harm today."""
     own = _interfaces(view)
     return [_note(view, own, group) for group in _overlapping(own)]
@@ -329,14 +349,14 @@ def _explained(
         who = sorted(lame & {node for nodes in odd.values() for node in nodes})
         if who:
             return replace(
-                verdict.continued(f"; {_note(view, own, group)}"),
+                verdict.continued("; ", _note(view, own, group)),
                 nodes=who,
                 hint=_hint(view, who[0], own[who[0]], usual),
             )
     if any(own[a].network != own[b].network for a, b in paths):
         ours = {node: str(own[node].network) for node in sorted({node for path in paths for node in path})}
         shown = [f"{view.node(node)} in {network}" for node, network in [*ours.items()][:_SUBNETS_SHOWN]]
-        return replace(verdict, facts=[*verdict.facts, f"a router has to join them: {', '.join(shown)}"])
+        return verdict.with_facts([f"a router has to join them: {', '.join(shown)}"])
     return verdict
 
 
@@ -374,7 +394,7 @@ def _sizes(own: dict[int, _Own], group: list[int]) -> tuple[int, dict[int, list[
     return odd_ones({node: own[node].network.prefixlen for node in group})
 
 
-def _note(view: GateView, own: dict[int, _Own], group: list[int]) -> str:
+def _note(view: GateView, own: dict[int, _Own], group: list[int]) -> Sayable:
     usual, _ = _sizes(own, group)
     networks = {node: own[node].network for node in group}
     shown = {node: f"/{usual}" if each.prefixlen == usual else str(each) for node, each in networks.items()}

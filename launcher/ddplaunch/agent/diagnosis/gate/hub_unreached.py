@@ -10,6 +10,7 @@ from ddplaunch.agent.platforms import PLAIN, Platform
 from ddplaunch.agent.platforms.scheduler_log import UnreachedReport
 from ddplaunch.agent.system import subjects
 from ddplaunch.agent.system.resolve import family, is_loopback
+from ddplaunch.agent.text.saying import Subject, Text, say
 from ddplaunch.agent.transport.endpoints import Endpoint
 
 _CODES = {
@@ -72,43 +73,50 @@ def unreached(
     `addresses`: the hub's, as this node resolves it. `names`: of the job's nodes.
     """
     host, port = hub
-    me = subjects.node(node, names)
+    me, zero = subjects.node(node, names), subjects.node(0, names)
     if node != 0 and kind == "refused" and addresses and all(map(is_loopback, addresses)):
-        return Verdict(
+        return Verdict.of(
             "master-is-loopback",
-            f"{me} resolves {host} to {', '.join(addresses)}, which is {me} itself",
+            say(me, f" resolves {host} to {', '.join(addresses)}, which is ", me, " itself"),
             "gate",
             nodes=[node],
             facts=[f"nobody listens there on port {port}; asked for {seconds:.0f} s"],
             hint=LOOPBACK_HINT,
         )
     where = place(hub, addresses)
+    to_hub = say(me, f" -> the hub at {where}: ")
+    asked = f"asked for {seconds:.0f} s"
     sentence = {
-        "not-found": f"{me} cannot resolve {host}: no such name, asked for {seconds:.0f} s",
-        "unanswered": f"{me} cannot resolve {host}: the name server does not answer, "
-        f"asked for {seconds:.0f} s",
-        "refused": f"{_refused(me, where, seconds)}: the host answers, nobody listens",
-        "timeout": f"{me} -> the hub at {where}: no answer for {seconds:.0f} s: packets vanish",
-        "filtered": f"{me} -> the hub at {where}: no answer for {seconds:.0f} s, while other ports there "
-        "answer: a firewall drops this one",
-        "rejected": f"{me} -> the hub at {where}: rejected for {seconds:.0f} s by an ICMP message, as a "
-        "firewall sends it",
-        "unreachable": f"{me} -> the hub at {where}: {detail}",
-        "family": f"{me} has no address of {family((addresses or [host])[0])}, and the hub is at {where}",
-        "reset": f"{me} -> the hub at {where}: connections are closed at once",
-        "stranger": f"what answers {me} at {where} is not the hub of this job: {detail}",
-        "shared": f"{me} meets another job at {where}, where the hub of this one should be: {detail}",
-        "key": f"the hub at {where} is of this job's name, and does not know the key of {me}",
-        "stale": f"{me} resolves {host} to {', '.join(addresses) or 'nothing now'}, where the hub of an "
-        f"earlier job of this name, or of an earlier attempt, answered for {seconds:.0f} s",
-        "absent": f"{subjects.node(0, names)} has no address after {seconds:.0f} s, while {me} has one",
-        "gone": f"the hub on {subjects.node(0, names)} went away while {me} was at the gate",
+        "not-found": say(me, f" cannot resolve {host}: no such name, {asked}"),
+        "unanswered": say(me, f" cannot resolve {host}: the name server does not answer, {asked}"),
+        "refused": say(_refused(me, where, seconds), ": the host answers, nobody listens"),
+        "timeout": say(to_hub, f"no answer for {seconds:.0f} s: packets vanish"),
+        "filtered": say(
+            to_hub,
+            f"no answer for {seconds:.0f} s, while other ports there answer: a firewall drops this one",
+        ),
+        "rejected": say(to_hub, f"rejected for {seconds:.0f} s by an ICMP message, as a firewall sends it"),
+        "unreachable": say(to_hub, detail),
+        "family": say(
+            me, f" has no address of {family((addresses or [host])[0])}, and the hub is at {where}"
+        ),
+        "reset": say(to_hub, "connections are closed at once"),
+        "stranger": say("what answers ", me, f" at {where} is not the hub of this job: {detail}"),
+        "shared": say(me, f" meets another job at {where}, where the hub of this one should be: {detail}"),
+        "key": say(f"the hub at {where} is of this job's name, and does not know the key of ", me),
+        "stale": say(
+            me,
+            f" resolves {host} to {', '.join(addresses) or 'nothing now'}, where the hub of an earlier "
+            f"job of this name, or of an earlier attempt, answered for {seconds:.0f} s",
+        ),
+        "absent": say(zero, f" has no address after {seconds:.0f} s, while ", me, " has one"),
+        "gone": say("the hub on ", zero, " went away while ", me, " was at the gate"),
     }[kind]
     culprits = [0] if kind in ("refused", "stranger", "shared", "gone", "reset", "absent") else [node]
     if kind == "key":
         culprits = [0, node]  # either may have the wrong one
     hint = platform.hint(kind, _HINTS[kind])
-    return Verdict(_CODES[kind], sentence, "gate", nodes=culprits, facts=[detail], hint=hint)
+    return Verdict.of(_CODES[kind], sentence, "gate", nodes=culprits, facts=[detail], hint=hint)
 
 
 def place(hub: Endpoint, addresses: Sequence[str]) -> str:
@@ -116,8 +124,8 @@ def place(hub: Endpoint, addresses: Sequence[str]) -> str:
     return str(hub) if not addresses or addresses == [hub.host] else f"{hub} ({addresses[0]})"
 
 
-def _refused(node: str, hub: str, seconds: float) -> str:
-    return f"{node} -> the hub at {hub} refused for {seconds:.0f} s"
+def _refused(node: Subject, hub: str, seconds: float) -> Text:
+    return say(node, f" -> the hub at {hub} refused for {seconds:.0f} s")
 
 
 def seen_by_hub(report: UnreachedReport, names: Sequence[str] = ()) -> Verdict:
@@ -125,8 +133,8 @@ def seen_by_hub(report: UnreachedReport, names: Sequence[str] = ()) -> Verdict:
     if report.verdict.code != "port-refused":
         return report.verdict
     refused = _refused(subjects.node(report.node, names), report.hub, report.seconds)
-    sentence = f"{refused} although it listens: something on the way rejects this port"
-    return replace(report.verdict, code="port-rejected", sentence=sentence, hint=REJECTED_HINT)
+    told = report.verdict.saying(refused, " although it listens: something on the way rejects this port")
+    return replace(told, code="port-rejected", hint=REJECTED_HINT)
 
 
 def by_cause(verdicts: Mapping[int, Verdict]) -> list[tuple[list[int], Verdict]]:
@@ -142,8 +150,6 @@ def by_cause(verdicts: Mapping[int, Verdict]) -> list[tuple[list[int], Verdict]]
 
 def _merged(found: list[Verdict]) -> Verdict:
     first, *others = found
-    return replace(
-        first.continued(f" (and {len(others)} more)") if others else first,
-        nodes=sorted({node for each in found for node in each.nodes}),
-        facts=[*first.facts, *(each.sentence for each in others[:_SHOWN])],
-    )
+    told = first.continued(f" (and {len(others)} more)") if others else first
+    told = told.with_facts(each.sentence for each in others[:_SHOWN])
+    return replace(told, nodes=sorted({node for each in found for node in each.nodes}))

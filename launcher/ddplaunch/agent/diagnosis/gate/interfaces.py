@@ -14,7 +14,7 @@ from ddplaunch.agent.diagnosis.gate import names, paths
 from ddplaunch.agent.diagnosis.gate.view import GateView, odd_ones
 from ddplaunch.agent.interfaces import predict
 from ddplaunch.agent.system.resolve import family, is_loopback
-from ddplaunch.agent.text import mentions
+from ddplaunch.agent.text.saying import Text, say, spelled
 
 _VARIABLES = {"NCCL": "NCCL_SOCKET_IFNAME", "Gloo": "GLOO_SOCKET_IFNAME"}
 _NONE_HINT = (
@@ -46,9 +46,9 @@ def missing(view: GateView) -> Iterator[Verdict]:
         facts = {node: _facts(c) for node, c in sorted(view.check_ins.items())}
         nodes = [node for node, f in facts.items() if f["library"] == library and not f["takes"]]
         if nodes:
-            yield Verdict(
+            yield Verdict.of(
                 "nccl-interface-missing" if library == "NCCL" else "gloo-interface-wrong",
-                f"{view.nodes(nodes)}: {library} finds no interface: {facts[nodes[0]]['why']}",
+                say(view.nodes(nodes), f": {library} finds no interface: {facts[nodes[0]]['why']}"),
                 "gate",
                 nodes=nodes,
                 facts=[f"{view.node(node)} has {_all(view.check_ins[node])}" for node in nodes],
@@ -65,13 +65,20 @@ def wrong(view: GateView) -> Iterator[Verdict]:
             continue
         first, path = nodes[0], bad[nodes[0]]
         works, _ = _proven(view, first)
-        yield Verdict(
+        yield Verdict.of(
             "nccl-interface-wrong" if library == "NCCL" else "gloo-interface-wrong",
-            f"{_taken(view, path)}, which {view.node(path.node)} cannot reach ({_obstacle(path)})"
-            + (f"; {works} works" if works else ""),
+            say(
+                _taken(view, path),
+                ", which ",
+                view.node(path.node),
+                f" cannot reach ({_obstacle(path)})" + (f"; {works} works" if works else ""),
+            ),
             "gate",
             nodes=nodes,
-            facts=[f"{_taken(view, bad[node])}: {_facts(view.check_ins[node])['why']}" for node in nodes],
+            facts=[
+                spelled(say(_taken(view, bad[node]), f": {_facts(view.check_ins[node])['why']}"))
+                for node in nodes
+            ],
             hint=f"leave {variable} out, and the gate sets what works"
             + (f"; or name {works}" if works else "")
             + "; /etc/nccl.conf and ~/.nccl.conf may set it, too" * (library == "NCCL"),
@@ -176,9 +183,9 @@ def _mend(view: GateView, node: int, path: MeshResult) -> Optional[InterfaceFix]
     facts, works = _facts(view.check_ins[node]), _proven(view, node)[0]
     if facts["set"] or not works:
         return None
-    why = f"by itself {_taken(view, path)}, which {view.node(path.node)} cannot reach"
+    why = say("by itself ", _taken(view, path), ", which ", view.node(path.node), " cannot reach")
     exact = "=" if facts["library"] == "NCCL" else ""  # a prefix otherwise; Gloo takes whole names only
-    return InterfaceFix(_VARIABLES[facts["library"]], exact + works, mentions.filled(why))
+    return InterfaceFix(_VARIABLES[facts["library"]], exact + works, spelled(why))
 
 
 def _facts(check_in: CheckIn) -> dict[str, Any]:
@@ -186,10 +193,10 @@ def _facts(check_in: CheckIn) -> dict[str, Any]:
     return found if "takes" in found else {"library": "", "takes": []}
 
 
-def _taken(view: GateView, path: MeshResult) -> str:
+def _taken(view: GateView, path: MeshResult) -> Text:
     facts = _facts(view.check_ins[path.peer])
     which = next((name for name, address in facts["takes"] if address == path.address), "")
-    return f"{view.node(path.peer)}'s {facts['library']} takes {which} {path.address}"
+    return say(view.node(path.peer), f"'s {facts['library']} takes {which} {path.address}")
 
 
 def _all(check_in: CheckIn) -> str:

@@ -10,31 +10,33 @@ from ddplaunch.agent.diagnosis.gate import hub_unreached, paths
 from ddplaunch.agent.diagnosis.gate.view import GateView, addresses, home, odd_ones
 from ddplaunch.agent.system import phrases, subjects
 from ddplaunch.agent.system.resolve import family, is_loopback, numeric
+from ddplaunch.agent.text.saying import Subject, Text, say, spelled
 
 
 def master_is_loopback(view: GateView) -> Iterator[Verdict]:
     """Yield a verdict where the master's name, or a node's own, leads other nodes to themselves."""
     if not view.checks("names") or len({home(c) for c in view.check_ins.values()}) < 2:
         return
-    wrong = {}
+    wrong: dict[int, Text] = {}
     for node, check_in in sorted(view.check_ins.items()):
         master = master_of(view, check_in)
         found = addresses(check_in, master)
         if _elsewhere(view, check_in) and any(map(is_loopback, found)):
-            wrong[node] = f"{view.node(node)} resolves {master} to {', '.join(found)}"
+            wrong[node] = say(view.node(node), f" resolves {master} to {', '.join(found)}")
         elif _gloo_announces_loopback(check_in) and not view.plan.gate.interface:
             own = check_in.facts["names"]["own"]
-            wrong[node] = (
-                f"{view.node(node)}'s own name {own} resolves to {addresses(check_in, own)[0]}, "
-                "which Gloo would give to its peers"
+            wrong[node] = say(
+                view.node(node),
+                f"'s own name {own} resolves to {addresses(check_in, own)[0]}, which Gloo would give to "
+                "its peers",
             )
     if wrong:
-        yield Verdict(
+        yield Verdict.of(
             "master-is-loopback",
-            next(iter(wrong.values())) + ", which is that node itself",
+            say(next(iter(wrong.values())), ", which is that node itself"),
             "gate",
             nodes=list(wrong),
-            facts=list(wrong.values()),
+            facts=map(spelled, wrong.values()),
             hint=hub_unreached.LOOPBACK_HINT,
         )
 
@@ -53,7 +55,7 @@ def master_is_not_node_zero(view: GateView) -> Iterator[Verdict]:
     tried = _tried(view, first)
     owner = _owner(view, tried[0])
     met = (
-        f": it is {owner}'s"
+        say(": it is ", owner, "'s")
         if owner
         else f": {first.detail}"
         if first.outcome in ("stranger", "shared")
@@ -61,10 +63,14 @@ def master_is_not_node_zero(view: GateView) -> Iterator[Verdict]:
     )
     shown = first.address if tried == [first.address] else f"{first.address} ({', '.join(tried)})"
     right = [n for n, c in view.check_ins.items() if set(addresses(c, first.address)) & set(_own(zero))]
-    yield Verdict(
+    yield Verdict.of(
         "dns-disagrees" if right else "master-is-not-node-zero",
-        f"{view.nodes(wrong)} would look for the master at {shown}, which is not an address of "
-        f"{subjects.node(0, view.plan.names, zero.address)}{met}",
+        say(
+            view.nodes(wrong),
+            f" would look for the master at {shown}, which is not an address of ",
+            subjects.node(0, view.plan.names, zero.address),
+            met,
+        ),
         "gate",
         nodes=sorted(wrong),
         facts=[
@@ -144,9 +150,9 @@ def _own(check_in: CheckIn) -> list[str]:
     return [address for _, address in found if not is_loopback(address)]
 
 
-def _owner(view: GateView, address: str) -> str:
-    owners = [view.node(node) for node, each in sorted(view.check_ins.items()) if address in _own(each)]
-    return owners[0] if owners else ""
+def _owner(view: GateView, address: str) -> Optional[Subject]:
+    owners = (view.node(node) for node, each in sorted(view.check_ins.items()) if address in _own(each))
+    return next(owners, None)
 
 
 def _elsewhere(view: GateView, check_in: CheckIn) -> bool:
@@ -200,11 +206,14 @@ def silent_names(view: GateView) -> Iterator[Verdict]:
         return
     node, (path, answers) = next(iter(wrong.items()))
     name = master_of(view, view.check_ins[node])
-    yield Verdict(
+    yield Verdict.of(
         "ip-family-mixed",
-        f"{view.nodes(wrong)} {phrases.one_or([*wrong], 'resolves', 'resolve')} {name} to {path.address}, "
-        f"where packets to port {path.port} vanish, and to {answers}, which answers: torch tries IPv6 "
-        "first, and waits there",
+        say(
+            view.nodes(wrong),
+            f" {phrases.one_or([*wrong], 'resolves', 'resolve')} {name} to {path.address}, where "
+            f"packets to port {path.port} vanish, and to {answers}, which answers: torch tries IPv6 "
+            "first, and waits there",
+        ),
         "gate",
         nodes=[*wrong],
         facts=[f"{view.node(each.node)} -> {each.detail or each.address}" for each, _ in wrong.values()],
@@ -220,10 +229,13 @@ def apart(view: GateView) -> Iterator[Verdict]:
     first = min(failed, key=lambda result: (result.node, result.peer))
     families = {node: _families(c) for node, c in view.check_ins.items()}
     _, odd = odd_ones(families)
-    yield Verdict(
+    yield Verdict.of(
         "ip-family-mixed",
-        f"{view.node(first.node)} has {_shown(families[first.node])} and cannot reach "
-        f"{subjects.node(first.peer, view.plan.names, first.address)}",
+        say(
+            view.node(first.node),
+            f" has {_shown(families[first.node])} and cannot reach ",
+            subjects.node(first.peer, view.plan.names, first.address),
+        ),
         "gate",
         nodes=sorted(node for who in odd.values() for node in who) or [first.node],
         facts=[f"{view.node(node)}: {', '.join(_outward(c))}" for node, c in sorted(view.check_ins.items())],
@@ -238,10 +250,14 @@ def chosen(view: GateView) -> Iterator[Verdict]:
     if not wrong:
         return
     node, path = min(wrong.items())
-    yield Verdict(
+    yield Verdict.of(
         "ip-family-mixed",
-        f"{view.node(node)}'s NCCL takes {path.address}, for NCCL_SOCKET_FAMILY={_asked(view, node)}, which "
-        f"{view.node(path.node)} cannot reach ({path.outcome}); it reaches {view.check_ins[node].address}",
+        say(
+            view.node(node),
+            f"'s NCCL takes {path.address}, for NCCL_SOCKET_FAMILY={_asked(view, node)}, which ",
+            view.node(path.node),
+            f" cannot reach ({path.outcome}); it reaches {view.check_ins[node].address}",
+        ),
         "gate",
         nodes=[*wrong],
         facts=[f"{view.node(each)}: NCCL_SOCKET_FAMILY={_asked(view, each)}" for each in wrong],

@@ -16,6 +16,8 @@ from ddplaunch.agent.diagnosis import confidence as sure
 from ddplaunch.agent.diagnosis.gate import failed_paths
 from ddplaunch.agent.diagnosis.gate.view import GateView
 from ddplaunch.agent.system import phrases, subjects
+from ddplaunch.agent.text.quantities import count
+from ddplaunch.agent.text.saying import Sayable, say
 
 _STAGES = {
     "started": "importing torch",
@@ -50,7 +52,9 @@ def judge(view: GateView, ranks: Sequence[SmokeRank], wanted: Sequence[str]) -> 
     bad = _failed(ranks, wanted[0])
     lost = sorted(set(range(view.plan.nodes)) - {rank.node for rank in ranks})
     if lost:
-        return [_verdict("node-missing", f"{view.nodes(lost)} did not answer in the smoke test", lost, bad)]
+        return [
+            _verdict("node-missing", say(view.nodes(lost), " did not answer in the smoke test"), lost, bad)
+        ]
     if not bad:
         return []
     by_gloo = _failed(ranks, "gloo")
@@ -78,7 +82,7 @@ def summary(nodes: int, ranks: Sequence[SmokeRank], backend: str) -> str:
     world = len(own) // len({rank.node for rank in own}) * nodes
     seconds, rate = max(rank.seconds for rank in own), min(rank.rate for rank in own)
     span = f"4 B to {phrases.size(max(rank.size for rank in own))} in {phrases.span(seconds)}"
-    return f"{backend} all_reduce of {world} rank{'s' * (world > 1)}: {span}, {rate / 1e6:.0f} MB/s"
+    return f"{backend} all_reduce of {count(world, 'rank')}: {span}, {rate / 1e6:.0f} MB/s"
 
 
 def _failed(ranks: Sequence[SmokeRank], backend: str) -> list[SmokeRank]:
@@ -93,8 +97,11 @@ def _imports(view: GateView, bad: Sequence[SmokeRank]) -> Iterator[Verdict]:
     killed = [rank for rank in those if "SIGKILL" in rank.error]
     if killed:
         nodes = sorted({rank.node for rank in killed})
-        sentence = (
-            f"{view.nodes(nodes)}: {subjects.ranks(r.rank for r in killed)} got SIGKILL while importing torch"
+        sentence = say(
+            view.nodes(nodes),
+            ": ",
+            subjects.ranks(r.rank for r in killed),
+            " got SIGKILL while importing torch",
         )
         hint = "`resources.memory`: torch takes 0.3 GiB a rank, more with CUDA; `dmesg` there has more"
         yield replace(
@@ -103,7 +110,7 @@ def _imports(view: GateView, bad: Sequence[SmokeRank]) -> Iterator[Verdict]:
     elif those:
         nodes = sorted({rank.node for rank in those})
         why = phrases.clipped(those[0].error) or "it is not there after a minute"
-        sentence = f"{view.nodes(nodes)}: torch cannot be imported: {why}"
+        sentence = say(view.nodes(nodes), f": torch cannot be imported: {why}")
         hint = "`python -c 'import torch'` there; a library that it needs is missing, or the disk is slow"
         yield _verdict("image-lacks", sentence, nodes, those, hint)
 
@@ -114,9 +121,13 @@ def _store(view: GateView, bad: Sequence[SmokeRank]) -> Iterator[Verdict]:
     if those:
         nodes = sorted({rank.node for rank in those})
         all_others = len(nodes) == view.plan.nodes - 1
-        sentence = (
-            f"{view.nodes(nodes)} -> {view.node(0)}: {subjects.ranks(r.rank for r in those)} cannot connect "
-            f"to rank 0's store: {those[0].error}"
+        sentence = say(
+            view.nodes(nodes),
+            " -> ",
+            view.node(0),
+            ": ",
+            subjects.ranks(r.rank for r in those),
+            f" cannot connect to rank 0's store: {those[0].error}",
         )
         yield _verdict(_STORE_CODES[those[0].kind], sentence, [0] if all_others else nodes, those, _FIREWALL)
 
@@ -132,7 +143,7 @@ def _group(view: GateView, bad: Sequence[SmokeRank]) -> Iterator[Verdict]:
     }
     if odd:
         node, address = min(odd.items())
-        sentence = f"{view.node(node)}: Gloo listens at {address}, where peers do not reach it"
+        sentence = say(view.node(node), f": Gloo listens at {address}, where peers do not reach it")
         hint = "leave GLOO_SOCKET_IFNAME out, and `mesh` out of `gate.skip`: the gate then sets what works"
         yield _verdict("gloo-interface-wrong", sentence, sorted(odd), bad, hint)
         return
@@ -140,10 +151,12 @@ def _group(view: GateView, bad: Sequence[SmokeRank]) -> Iterator[Verdict]:
         if not rank.waits:
             continue
         address = rank.waits[0]
-        to = view.node(rank.node)
+        way: Sayable = view.node(rank.node)
         peers = [node for node in view.check_ins if address in view.met_at(node)]
-        to = f"{to} -> {view.node(peers[0])}" if peers else to
-        sentence = f"{to}: rank {rank.rank} connects to {address} in vain, on a port that the kernel chose"
+        way = say(way, " -> ", view.node(peers[0])) if peers else way
+        sentence = say(
+            way, f": rank {rank.rank} connects to {address} in vain, on a port that the kernel chose"
+        )
         yield _verdict("port-filtered", sentence, peers or [rank.node], bad, _MESH_HINT + _FIREWALL)
 
 
@@ -154,7 +167,7 @@ def _sums(view: GateView, bad: Sequence[SmokeRank]) -> Iterator[Verdict]:
             address = rank.waits[0]
             ends = {node for node in view.check_ins if address in view.met_at(node)} | {rank.node}
             passes = f"{phrases.size(rank.size)} add up" if rank.size else "connections are made"
-            sentence = f"{view.node(rank.node)} -> {address}: {passes}, and nothing larger is confirmed"
+            sentence = say(view.node(rank.node), f" -> {address}: {passes}, and nothing larger is confirmed")
             yield _verdict("mtu-black-hole", sentence, sorted(ends), bad, _MESH_HINT + failed_paths.MTU_HINT)
 
 
@@ -169,21 +182,23 @@ def _unfit(view: GateView, backend: str, bad: Sequence[SmokeRank], passed: Seque
     other = f", where {passed[0]}'s all_reduce passes" if passed else ""
     place = f" in {layer.name}" if layer else f" at {_at(first)}"
     quoted = (layer.line if layer else "") or phrases.clipped(first.error) or "nothing moved for 20 s"
-    sentence = f"{backend} fails on {subjects.ranks(rank.rank for rank in own)}{place}{other}: {quoted}"
+    sentence = say(
+        f"{backend} fails on ", subjects.ranks(rank.rank for rank in own), f"{place}{other}: {quoted}"
+    )
     hint = layer.hint if layer else _BY_HAND
     found = _verdict("backend-unfit", sentence, nodes, bad, hint)
     return replace(found, confidence=sure.LAYER_STOOD_STILL) if layer and not layer.sure else found
 
 
 def _verdict(
-    code: str, sentence: str, nodes: list[int], bad: Sequence[SmokeRank], hint: str = _BY_HAND
+    code: str, sentence: Sayable, nodes: list[int], bad: Sequence[SmokeRank], hint: str = _BY_HAND
 ) -> Verdict:
     facts = [
         f"{rank.backend}: {_stands([rank])}" + (f": {phrases.clipped(rank.error)}" if rank.error else "")
         for rank in bad
     ]
     facts += [line for rank in bad[:1] for line in rank.log]
-    return Verdict(code, sentence, "gate", nodes=nodes, facts=facts, hint=hint)
+    return Verdict.of(code, sentence, "gate", nodes=nodes, facts=facts, hint=hint)
 
 
 def _stands(bad: Sequence[SmokeRank]) -> str:

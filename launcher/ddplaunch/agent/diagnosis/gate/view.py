@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from ddplaunch.agent.contract import CheckIn, JobPlan, MeshResult, Verdict
 from ddplaunch.agent.system import subjects
+from ddplaunch.agent.text.saying import Sayable, Subject, say
 
 V = TypeVar("V", bound=Hashable)
 
@@ -37,24 +38,24 @@ class GateView:
         """Whether the job wants this check."""
         return name not in self.plan.gate.skip
 
-    def node(self, number: int) -> str:
+    def node(self, number: int) -> Subject:
         """'node 2 (n3)'."""
         return subjects.node(number, self.plan.names)
 
-    def nodes(self, numbers: Iterable[int]) -> str:
+    def nodes(self, numbers: Iterable[int]) -> Subject:
         """'nodes 1 (n2) and 2 (n3)'."""
         return subjects.nodes(numbers, self.plan.names)
 
-    def rest(self, known: Iterable[int], odd: Iterable[int]) -> str:
+    def rest(self, known: Iterable[int], odd: Iterable[int]) -> Sayable:
         """Return the name of the one in `known` that is not `odd`, or 'the others' when there are several."""
         found = set(known) - set(odd)
         return self.nodes(found) if len(found) == 1 else "the others"
 
-    def differing(self, what: str, values: dict[int, str]) -> list[str]:
+    def differing(self, what: str, values: dict[int, str]) -> list[Sayable]:
         """Return the note '{what}: node 2 (n3) 16, elsewhere 8'; none where all `values` are the same."""
         right, odd = odd_ones(values) if values else ("", {})
-        parts = [f"{self.nodes(who)} {value}, " for value, who in odd.items()]
-        return [f"{what}: {''.join(parts)}elsewhere {right}"] if parts else []
+        parts = [say(self.nodes(who), f" {value}, ") for value, who in odd.items()]
+        return [say(f"{what}: ", *parts, f"elsewhere {right}")] if parts else []
 
     def met_at(self, number: int) -> set[str]:
         """Addresses by which the gate knows a node; node 0 may have come to its own hub by loopback."""

@@ -18,6 +18,7 @@ from ddplaunch.agent.diagnosis import confidence as sure
 from ddplaunch.agent.diagnosis.run import call_records, stacks
 from ddplaunch.agent.diagnosis.run.view import IN_COLLECTIVE, JobView
 from ddplaunch.agent.system import phrases, subjects
+from ddplaunch.agent.text.saying import Sayable, Text, joined, say, spelled
 
 _FOLLOWED = 16
 """Ranks that a collective lacks, of which edges are drawn: a circle needs one of them."""
@@ -200,10 +201,10 @@ def _is_held_before(evidence: RankEvidence, group: str, number: int) -> bool:
     )
 
 
-def who(view: JobView, group: str) -> str:
+def who(view: JobView, group: str) -> Text:
     """'the default group', 'the group of ranks 0 and 1'."""
     members = view.members.get(group, [])
-    return "the default group" if group == "0" else f"the group of {subjects.ranks(members)}"
+    return say("the default group") if group == "0" else say("the group of ", subjects.ranks(members))
 
 
 # --- circles in which each rank waits for the next
@@ -262,9 +263,15 @@ def groups_wait(view: JobView) -> Optional[Verdict]:
             camps.setdefault(key, []).append(block)
     ordered = sorted(camps.values(), key=lambda camp: min(block.at for block in camp))
     culprits = _culprits(view, ordered)
-    parts = [
-        f"{camp[0].what} of {who(view, camp[0].group)} has {subjects.ranks(_ranks(camp))} and lacks "
-        f"{subjects.ranks(camp[0].awaits)}"
+    parts: list[Sayable] = [
+        say(
+            f"{camp[0].what} of ",
+            who(view, camp[0].group),
+            " has ",
+            subjects.ranks(_ranks(camp)),
+            " and lacks ",
+            subjects.ranks(camp[0].awaits),
+        )
         for camp in ordered[:_SHOWN]
     ]
     parts += ["and so on"] if len(ordered) > _SHOWN else []
@@ -272,13 +279,16 @@ def groups_wait(view: JobView) -> Optional[Verdict]:
     tie = len(culprits) == sum(map(len, ordered))
     return view.verdict(
         code="group-partial",
-        sentence=f"groups wait for one another: {'; '.join(parts)}",
+        sentence=say("groups wait for one another: ", joined("; ", parts)),
         ranks=culprits,
         victims=[rank for rank in view.waiting if rank not in culprits],
         confidence=sure.GROUPS_IN_A_TIE if tie else sure.GROUPS_IN_A_CIRCLE,
         facts=[
             f"ranks wait in a circle: {round_trip}",
-            *(f"rank {block.rank} is in {block.what} of {who(view, block.group)}" for block in circle[:8]),
+            *(
+                f"rank {block.rank} is in {block.what} of {spelled(who(view, block.group))}"
+                for block in circle[:8]
+            ),
         ],
         hint="All ranks of a group must call its collectives, and ranks that share two groups must call them "
         f"in the same order: compare {phrases.clipped(' and '.join(camp[0].what for camp in ordered[:2]))}, "
@@ -306,11 +316,17 @@ def new_group_partial(view: JobView) -> Optional[Verdict]:
     lacking = [rank for rank in view.waiting if rank not in inside]
     if not inside or not lacking or view.waiting != view.alive or view.unseen:
         return None
-    where = "; ".join(view.whereabouts(lacking)[:3])
+    where = joined("; ", view.places(lacking)[:3])
     return view.verdict(
         code="group-partial",
-        sentence=f"{view.locations[inside[0]]} has {subjects.ranks(inside)} "
-        f"and lacks {subjects.ranks(lacking)}: {where}",
+        sentence=say(
+            f"{view.locations[inside[0]]} has ",
+            subjects.ranks(inside),
+            " and lacks ",
+            subjects.ranks(lacking),
+            ": ",
+            where,
+        ),
         ranks=lacking,
         victims=inside,
         confidence=sure.NEW_GROUP_LACKS,

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Optional
 
-from ddplaunch.agent.contract import CallSequence, Collective, Frame, RankEvidence, Verdict
+from ddplaunch.agent.contract import CallSequence, Collective, Fact, Frame, RankEvidence, Verdict
 from ddplaunch.agent.diagnosis import confidence as sure
 from ddplaunch.agent.diagnosis.run import blocked, causes, stacks
 from ddplaunch.agent.diagnosis.run.view import BACKWARD, JobView, plain
 from ddplaunch.agent.system import phrases, subjects
-from ddplaunch.agent.text import ranges
+from ddplaunch.agent.text.saying import Text, joined, listed, say
 
 _HINT = (
     "All ranks of a group must call the same collectives in the same order, with the same shapes: look for "
@@ -60,10 +60,14 @@ class Mismatch:
     def involved(self) -> int:
         return sum(len(ranks) for ranks in self.camps.values())
 
-    @property
-    def facts(self) -> list[str]:
+    def facts(self, view: JobView) -> list[Fact]:
+        """Return what each camp has called."""
         which = f"collective {self.number}" if self.number else "the call in which they wait"
-        return [f"{subjects.ranks(ranks)}: {which} is {call}" for call, ranks in self.camps.items()]
+        by = "torch's flight recorder and the hook's ring"
+        return [
+            view.fact(f"{subjects.ranks(ranks)}: {which} is {call}", by, ranks, "collectives, calls")
+            for call, ranks in self.camps.items()
+        ]
 
     @property
     def tie(self) -> bool:
@@ -79,12 +83,12 @@ def collective_mismatch(view: JobView) -> Optional[Verdict]:
 def _mismatch_verdict(view: JobView, mismatch: Mismatch) -> Verdict:
     return view.verdict(
         code="collective-mismatch",
-        sentence=(f"at collective {mismatch.number} " if mismatch.number else "") + _contrast(mismatch),
+        sentence=say(f"at collective {mismatch.number} " if mismatch.number else "", _contrast(mismatch)),
         ranks=mismatch.culprits,
         victims=view.victims_of(mismatch.culprits),
         confidence=_confidence(mismatch),
         facts=[
-            *mismatch.facts,
+            *mismatch.facts(view),
             f"process group {mismatch.group!r}; known of {mismatch.involved} of {len(view.world)} ranks",
         ],
         hint=_HINT,
@@ -110,10 +114,12 @@ def mismatch_in_words(view: JobView) -> Optional[Verdict]:
     if mismatch is not None:
         return _mismatch_verdict(view, mismatch)
     speakers = sorted(reports)
-    return Verdict(
+    return Verdict.of(
         code="collective-mismatch",
-        sentence=f"{subjects.ranks(speakers)} ended because the ranks called different collectives; which "
-        "rank differs was not recorded",
+        sentence=say(
+            subjects.ranks(speakers),
+            " ended because the ranks called different collectives; which rank differs was not recorded",
+        ),
         where="run",
         confidence=sure.CALLS_WITHOUT_CULPRIT,
         facts=[f"rank {rank} said: {phrases.clipped(text, 400)}" for rank, text in sorted(reports.items())],
@@ -300,13 +306,15 @@ def _labelled(view: JobView, calls: dict[int, Collective], camps: list[list[int]
     return found
 
 
-def _contrast(mismatch: Mismatch) -> str:
+def _contrast(mismatch: Mismatch) -> Text:
     (first, odd), *rest = mismatch.camps.items()
-    parts = [f"{subjects.ranks(odd)} called {first}"]
+    parts = [say(subjects.ranks(odd), f" called {first}")]
     for call, ranks in rest:
         plain_majority = len(rest) == 1 and not mismatch.tie and len(ranks) > 1
-        parts.append(f"the others {call}" if plain_majority else f"{subjects.ranks(ranks)} called {call}")
-    return ranges.listing(parts) if mismatch.tie else ", ".join(parts)
+        parts.append(
+            say(f"the others {call}") if plain_majority else say(subjects.ranks(ranks), f" called {call}")
+        )
+    return listed(parts) if mismatch.tie else joined(", ", parts)
 
 
 # --- collective-skipped: a rank passed by a collective, and is out of step since
@@ -469,19 +477,21 @@ def _skip_verdict(
     has, they = phrases.one_or(ranks, "has", "have"), phrases.one_or(ranks, "it", "they")
     is_, count = phrases.one_or(ranks, "is", "are"), phrases.count(abs(step.ahead), "call")
     if step.left_out is not None and step.now is not None:
-        more = f" and {phrases.count(step.ahead - 1, 'more')}" if step.ahead > 1 else ""
-        sentence = (
-            f"{subjects.ranks(ranks)} {has} left out {_described(step.left_out)}{more}: at that place {they} "
-            f"called {_described(step.now)}, and {is_} {count} ahead of the others since"
+        more = f" and {step.ahead - 1} more" if step.ahead > 1 else ""
+        sentence = say(
+            subjects.ranks(ranks),
+            f" {has} left out {_described(step.left_out)}{more}: at that place {they} called "
+            f"{_described(step.now)}, and {is_} {count} ahead of the others since",
         )
         hint = (
             f"Look for a branch, a `continue` or a `return` around {_described(step.left_out)} that depends "
         )
         hint += "on the rank or on its data: every rank must call it, each time."
     elif step.since and step.now is not None:
-        sentence = (
-            f"{subjects.ranks(ranks)} {has} called {_described(step.now)} once more than the others, and "
-            f"{is_} {count} behind them since"
+        sentence = say(
+            subjects.ranks(ranks),
+            f" {has} called {_described(step.now)} once more than the others, and {is_} {count} "
+            "behind them since",
         )
         hint = f"Look for a repetition around {_described(step.now)} that depends on the rank or on its data."
         if step.own_line:
@@ -490,10 +500,11 @@ def _skip_verdict(
                 "which depends on the rank or on its data."
             )
     else:
-        sentence = (
-            f"{subjects.ranks(ranks)} {is_} {count} out of step with the others since an earlier round: "
+        sentence = say(
+            subjects.ranks(ranks),
+            f" {is_} {count} out of step with the others since an earlier round: "
             f"{phrases.one_or(ranks, 'its', 'their')} calls are those that the others make {count} "
-            f"{'later' if step.ahead > 0 else 'earlier'}"
+            f"{'later' if step.ahead > 0 else 'earlier'}",
         )
         hint = "Look for a branch that depends on the rank or on its data around the calls named here."
     others = [rank for rank in view.members.get(group, view.world) if rank not in found]
@@ -648,12 +659,15 @@ def _left_verdict(
     rest = phrases.one_or(others, "is", "are")
     return view.verdict(
         code="collective-skipped",
-        sentence=f"{subjects.ranks(ranks)} {has} left the loop {loop} and {is_} in "
-        f"{view.locations[ranks[0]]}, while {subjects.ranks(others)} {rest} still in it, in "
-        f"{view.locations[others[0]]}",
+        sentence=say(
+            subjects.ranks(ranks),
+            f" {has} left the loop {loop} and {is_} in {view.locations[ranks[0]]}, while ",
+            subjects.ranks(others),
+            f" {rest} still in it, in {view.locations[others[0]]}",
+        ),
         ranks=ranks,
         victims=view.victims_of(ranks),
         confidence=sure.LOOP_LEFT if whole else sure.LOOP_LEFT_PERHAPS,
-        facts=mismatch.facts,
+        facts=mismatch.facts(view),
         hint=_UNEVEN,
     )

@@ -31,6 +31,7 @@ from ddplaunch.agent.diagnosis.run import (
 from ddplaunch.agent.diagnosis.run.causes import before_timeouts
 from ddplaunch.agent.diagnosis.run.view import Found, JobView
 from ddplaunch.agent.system import phrases, subjects
+from ddplaunch.agent.text.saying import say
 
 ALARM = 0.7
 """Share of the patience for which every rank must have been quiet, by the evidence itself, for an alarm."""
@@ -408,8 +409,10 @@ def with_unseen(view: JobView, verdicts: Sequence[Verdict]) -> list[Verdict]:
     if not view.evidence.silent:
         has = phrases.one_or(view.unseen, "has", "have")
         where = f"{has} not started, or {verb} where ddplaunch does not look"
-    note = f"{len(view.ranks)} of {len(view.world)} ranks seen; {subjects.ranks(view.unseen)} {where}"
-    return [each.continued(f" ({note})") for each in verdicts]
+    note = say(
+        f"{len(view.ranks)} of {len(view.world)} ranks seen; ", subjects.ranks(view.unseen), f" {where}"
+    )
+    return [each.continued(" (", note, ")") for each in verdicts]
 
 
 def _meeting_place(rank: RankEvidence) -> Optional[Place]:

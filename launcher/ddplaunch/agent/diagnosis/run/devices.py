@@ -10,12 +10,13 @@ import re
 from collections.abc import Iterable
 from typing import Optional
 
-from ddplaunch.agent.contract import Collective, Verdict, Xid
+from ddplaunch.agent.contract import Collective, Fact, Source, Verdict, Xid
 from ddplaunch.agent.diagnosis import confidence as sure
 from ddplaunch.agent.diagnosis.run import nccl_ras, stacks
 from ddplaunch.agent.diagnosis.run.causes import Cause, first_ends
 from ddplaunch.agent.diagnosis.run.view import JobView, plain
 from ddplaunch.agent.system import phrases, subjects
+from ddplaunch.agent.text.saying import say
 
 _TWICE = re.compile(r"Duplicate GPU detected : rank \d+ and rank \d+ both on CUDA device ([0-9a-f]+)")
 _SOMEWHERE = "Multiple Ranks are using the same GPU/Partition"
@@ -58,12 +59,13 @@ def device_shared(view: JobView) -> Optional[Verdict]:
     facts += [f"rank {rank}'s process groups are bound to GPU {device}" for rank, device in bound.items()][:4]
     raised = causes[0].raised
     site = phrases.at(stacks.user_frame(raised.frames)) if raised else ""
-    who = subjects.ranks(ranks) if ranks else f"some of {subjects.ranks(refused)}, which NCCL does not name,"
-    where = f" of {view.named(view.nodes_of(ranks))}" if ranks else ""
+    who = say("some of ", subjects.ranks(refused), ", which NCCL does not name,")
+    if ranks:
+        who = say(subjects.ranks(ranks), " of ", view.named(view.nodes_of(ranks)))
     shared = "one GPU" if len(devices) < 2 else "GPUs with one another"
     return view.verdict(
         code="device-shared",
-        sentence=f"{who}{where} share {shared}, and NCCL refuses that{site}",
+        sentence=say(who, f" share {shared}, and NCCL refuses that{site}"),
         ranks=ranks,
         victims=view.victims_of(ranks),
         confidence=sure.DEVICE_NAMED if ranks else sure.DEVICE_UNNAMED,
@@ -103,17 +105,17 @@ def gpu_stuck(view: JobView) -> Optional[Verdict]:
         return None  # a long computation on the GPUs before it looks the same
     what = _names(begun)
     verb = "started" if started else "called"
-    sentence = f"all {len(begun)} ranks have {verb} {what} and none has finished"
+    sentence = say(f"all {len(begun)} ranks have {verb} {what} and none has finished")
     ranks: list[int] = []
     if events:
         node, event = events[0]
         ranks = [
             rank for rank in view.alive if view.ranks[rank].pid == event.pid and view.node_of[rank] == node
         ]
-        sentence += f"; Xid {event.number} on GPU {event.gpu} of {view.node(node)}"
+        sentence = say(sentence, f"; Xid {event.number} on GPU {event.gpu} of ", view.node(node))
     else:
-        sentence += ", so look at the GPUs and at the fabric between them"
-    return Verdict(
+        sentence = say(sentence, ", so look at the GPUs and at the fabric between them")
+    return Verdict.of(
         code="gpu-stuck",
         sentence=sentence,
         where="run",
@@ -153,8 +155,11 @@ def _behind(view: JobView, begun: dict[int, Collective], behind: list[int]) -> V
     what = _names({rank: begun[rank] for rank in behind})
     return view.verdict(
         code="gpu-stuck",
-        sentence=f"{who} {has} called {what}, but on the GPU it has not started, while that of the others "
-        "has: what was queued before it does not end",
+        sentence=say(
+            who,
+            f" {has} called {what}, but on the GPU it has not started, while that of the others has: what "
+            "was queued before it does not end",
+        ),
         ranks=behind,
         victims=[rank for rank in view.alive if rank not in behind],
         confidence=sure.GPU_NOT_STARTED,
@@ -208,13 +213,15 @@ def _at_the_stop(view: JobView) -> list[tuple[int, Xid]]:
     return sorted(first or found, key=lambda each: each[1].at)
 
 
-def gpu_facts(view: JobView, nodes: Iterable[int]) -> list[str]:
+def gpu_facts(view: JobView, nodes: Iterable[int]) -> list[Fact]:
     """Return what the kernel and nvidia-smi say of these nodes' GPUs, the newest lines."""
     facts = []
     for number in nodes:
-        node = view.nodes[number]
-        facts += [f"{view.node(number)}'s kernel: {phrases.clipped(xid.text)}" for xid in node.xids[-2:]]
-        facts += [f"{view.node(number)}'s nvidia-smi: {phrases.clipped(line)}" for line in node.gpus[:8]]
+        node, place = view.nodes[number], f"xids, gpus of node {number} in bundle.json"
+        texts = [f"{view.node(number)}'s kernel: {phrases.clipped(xid.text)}" for xid in node.xids[-2:]]
+        texts += [f"{view.node(number)}'s nvidia-smi: {phrases.clipped(line)}" for line in node.gpus[:8]]
+        source = Source("the kernel's log and nvidia-smi", f"node {number}", place)
+        facts += [Fact(text, source) for text in texts]
     return facts[:16]
 
 

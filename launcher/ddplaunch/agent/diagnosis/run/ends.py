@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import NamedTuple, Optional
 
 from ddplaunch.agent import platforms
-from ddplaunch.agent.contract import Files, JobEvidence, Lost, NodeEvidence, Verdict
+from ddplaunch.agent.contract import AnyFact, Fact, Files, JobEvidence, Lost, NodeEvidence, Source, Verdict
 from ddplaunch.agent.diagnosis import confidence as sure
-from ddplaunch.agent.diagnosis.run import call_records, devices, slow, stacks
+from ddplaunch.agent.diagnosis.run import devices, slow, stacks
 from ddplaunch.agent.diagnosis.run.causes import (
     TOGETHER,
     Cause,
@@ -23,6 +23,7 @@ from ddplaunch.agent.diagnosis.run.causes import (
 )
 from ddplaunch.agent.diagnosis.run.view import JobView
 from ddplaunch.agent.system import phrases, subjects
+from ddplaunch.agent.text.saying import Sayable, Text, joined, say
 
 _CHECKPOINTS = "Have the job write checkpoints, and go on from the last."
 _SOMEBODY = (
@@ -74,7 +75,7 @@ def rank_killed_memory(view: JobView) -> Optional[Verdict]:
         view,
         "rank-killed-memory",
         causes,
-        f"{killed_whom(causes)} killed for memory on {where}{limits and ': ' + limits}",
+        say(killed_whom(causes), " killed for memory on ", where, limits and ": " + limits),
         facts,
         _MEMORY,
         sure.KERNEL_KILLED,
@@ -87,16 +88,16 @@ def rank_killed(view: JobView) -> Optional[Verdict]:
     if not causes:
         return None
     first = causes[0]
-    facts: list[str] = []
+    facts: list[AnyFact] = []
     if first.what == "SIGKILL":
         node = view.node_of[first.rank]
         facts.append(f"{view.node(node)}: the cgroup counted no kill for memory, and the kernel logged none")
     if not first.loader:
-        facts += call_records.last(view.ranks[first.rank])
+        facts += view.last_call(first.rank)
     if first.loader:
         facts += shared_memory(view, first.rank)
     facts += last_lines(view, first)
-    sentence = f"{killed_whom(causes)} killed by {first.what}"
+    sentence = say(killed_whom(causes), f" killed by {first.what}")
     unfinished = first.what == "SIGABRT" and _TERMINATE in view.ranks[first.rank].last_output
     hint = _GOODBYE if unfinished else _CRASH if first.what in _CRASHES else _SOMEBODY
     return verdict_on(view, "rank-killed", causes, sentence, facts, hint, sure.OWN_END)
@@ -137,7 +138,7 @@ def rank_exited_early(view: JobView) -> Optional[Verdict]:
         if len(gone) == 1
         else "needed them"
     )
-    facts = [f"{subjects.ranks(ranks)}: {location}" for location, ranks in waiting.items()]
+    facts: list[AnyFact] = [*view.standing(waiting)]
     facts += [
         f"rank {number} failed {phrases.span(at - ends[gone[0]])} later: {complaint(view.ranks[number])}"
         for number, at in lost.items()
@@ -145,12 +146,16 @@ def rank_exited_early(view: JobView) -> Optional[Verdict]:
     ]
     return view.verdict(
         code="rank-exited-early",
-        sentence=f"{subjects.ranks(gone)} finished normally (exit code 0) "
-        f"while {subjects.ranks(victims)} {ending}",
+        sentence=say(
+            subjects.ranks(gone),
+            " finished normally (exit code 0) while ",
+            subjects.ranks(victims),
+            f" {ending}",
+        ),
         ranks=gone,
         victims=victims,
         confidence=sure.OWN_END,
-        facts=facts + view.counts(),
+        facts=[*facts, *view.counts()],
         hint="The ranks do not get the same number of batches: use DistributedSampler (drop_last=True), or "
         "wrap the loop in torch.distributed.algorithms.join.Join.",
     )
@@ -173,10 +178,13 @@ def launch_failed(view: JobView) -> Optional[Verdict]:
     how = phrases.exited(node.launch_exit)
     when = "while its workers ran" if node.ranks else "before it started a worker"
     said = [line for line in node.launch_output if line.strip(" -=*")]  # mpirun frames its words by rules
-    return Verdict(
+    return Verdict.of(
         code="launch-failed",
-        sentence=f"{view.node(number)}'s launch command ended with {how} {when}{': ' if said else ''}"
-        f"{phrases.clipped(said[-1]) if said else ''}",
+        sentence=say(
+            view.node(number),
+            f"'s launch command ended with {how} {when}{': ' if said else ''}"
+            f"{phrases.clipped(said[-1]) if said else ''}",
+        ),
         where="launch",
         nodes=[number],
         victims=view.victims_of([]),
@@ -223,11 +231,11 @@ def _unseen_ends(view: JobView) -> list[int]:
 def _failure(view: JobView, causes: list[Cause]) -> Verdict:
     first = causes[0]
     numbers = sorted({cause.rank for cause in causes})
-    who = "all ranks" if view.is_everyone(numbers) else subjects.ranks(numbers)
+    who: Sayable = "all ranks" if view.is_everyone(numbers) else subjects.ranks(numbers)
     if first.raised is None:
         rank = view.ranks[first.rank]
         said = f"; its last line: {phrases.clipped(rank.last_output)}" if rank.last_output else ""
-        sentence = f"{who} ended with {first.what} and no exception (sys.exit or os._exit){said}"
+        sentence = say(who, f" ended with {first.what} and no exception (sys.exit or os._exit){said}")
         return verdict_on(
             view,
             "rank-failed",
@@ -241,7 +249,7 @@ def _failure(view: JobView, causes: list[Cause]) -> Verdict:
     kind = raised.type.rpartition(".")[2]
     site = stacks.user_frame(raised.frames)
     message = f": {phrases.clipped(words_of(raised))}" if raised.message else ""
-    facts = []
+    facts: list[AnyFact] = []
     if raised.frames:
         facts.append(f"rank {first.rank} raised it in {stacks.chain(raised.frames)}")
     facts += last_lines(view, first)
@@ -253,7 +261,7 @@ def _failure(view: JobView, causes: list[Cause]) -> Verdict:
         view,
         "rank-failed",
         causes,
-        f"{who} raised {kind}{message}{phrases.at(site)}",
+        say(who, f" raised {kind}{message}{phrases.at(site)}"),
         facts,
         f"{hint}; what the others report follows from it.",
         sure.OWN_END,
@@ -279,8 +287,8 @@ def verdict_on(
     view: JobView,
     code: str,
     causes: list[Cause],
-    sentence: str,
-    facts: list[str],
+    sentence: Sayable,
+    facts: Sequence[AnyFact],
     hint: str,
     confidence: float,
 ) -> Verdict:
@@ -307,13 +315,13 @@ def verdict_on(
     )
 
 
-def killed_whom(causes: list[Cause]) -> str:
+def killed_whom(causes: list[Cause]) -> Text:
     """'rank 1 was', 'rank 0's DataLoader worker 812 was'."""
     loader = causes[0].loader
     if loader is not None:
-        return f"rank {causes[0].rank}'s DataLoader worker {loader} was"
+        return say(f"rank {causes[0].rank}'s DataLoader worker {loader} was")
     numbers = sorted({cause.rank for cause in causes})
-    return f"{subjects.ranks(numbers)} {phrases.one_or(numbers, 'was', 'were')}"
+    return say(subjects.ranks(numbers), f" {phrases.one_or(numbers, 'was', 'were')}")
 
 
 def _memory(view: JobView, cause: Cause) -> str:
@@ -329,7 +337,7 @@ def _memory(view: JobView, cause: Cause) -> str:
     return ", ".join(parts)
 
 
-def shared_memory(view: JobView, number: int) -> list[str]:
+def shared_memory(view: JobView, number: int) -> list[Fact]:
     """'node 0: /dev/shm holds 12 MiB of 64 MiB, and held 64 MiB at most', where it is known."""
     node = view.nodes[view.node_of[number]]
     if node.shm_size is None or node.shm_used is None:
@@ -337,7 +345,9 @@ def shared_memory(view: JobView, number: int) -> list[str]:
     held = f"{phrases.size(node.shm_used)} of {phrases.size(node.shm_size)}"
     most = max(node.shm_peak or 0, node.shm_used)
     more = f", and held {phrases.size(most)} at most" if most > node.shm_used else ""
-    return [f"{view.node(node.node)}: /dev/shm holds {held}{more}"]
+    where = f"shm_size, shm_used of node {node.node} in bundle.json"
+    source = Source("the size of shared memory", f"node {node.node}", where)
+    return [Fact(f"{view.node(node.node)}: /dev/shm holds {held}{more}", source)]
 
 
 # --- SIGBUS: a mapped page with no memory or file behind it, often as /dev/shm ran full
@@ -368,19 +378,19 @@ def rank_killed_bus(view: JobView) -> Optional[Verdict]:
     why, hint, confidence = _why(view, node)
     facts = shared_memory(view, first.rank)
     if first.loader is None:
-        facts += call_records.last(view.ranks[first.rank])
+        facts += view.last_call(first.rank)
     return verdict_on(
         view,
         "rank-killed-bus",
         causes,
-        f"{killed_whom(causes)} killed by SIGBUS{why}",
+        say(killed_whom(causes), " killed by SIGBUS", why),
         [*facts, *last_lines(view, first)],
         hint,
         confidence,
     )
 
 
-def _why(view: JobView, node: NodeEvidence) -> tuple[str, str, float]:
+def _why(view: JobView, node: NodeEvidence) -> tuple[Sayable, str, float]:
     """Return the end of the sentence, the hint, and the confidence."""
     enlarge = platforms.named(view.evidence.platform).hint("shm", _ENLARGE)
     size, most = node.shm_size, max(node.shm_peak or 0, node.shm_used or 0)
@@ -388,8 +398,8 @@ def _why(view: JobView, node: NodeEvidence) -> tuple[str, str, float]:
         return "", f"{_CUT} Or /dev/shm ran full: `df -h /dev/shm`. {enlarge}", sure.SHM_UNKNOWN
     held = f"{phrases.size(most)} of {phrases.size(size)}"
     if most >= _FULL * size:
-        return f": /dev/shm on {view.node(node.node)} was full ({held})", enlarge, sure.OWN_END
-    known = f"; /dev/shm on {view.node(node.node)} was not seen full ({held})"
+        return say(": /dev/shm on ", view.node(node.node), f" was full ({held})"), enlarge, sure.OWN_END
+    known = say("; /dev/shm on ", view.node(node.node), f" was not seen full ({held})")
     return known, f"{_CUT} {enlarge}" if size < _SMALL else _CUT, sure.SHM_NOT_SEEN_FULL
 
 
@@ -413,7 +423,7 @@ def stopped_from_outside(view: JobView) -> Optional[Verdict]:
         return None
     if any(cause.what not in _STOPS and cause.at < found.at - TOGETHER for cause in causes_of(view)):
         return None
-    return Verdict(
+    return Verdict.of(
         code="node-evicted",
         sentence=found.sentence,
         where="run",
@@ -428,7 +438,7 @@ def stopped_from_outside(view: JobView) -> Optional[Verdict]:
 
 
 class _Found(NamedTuple):
-    sentence: str
+    sentence: Text
     nodes: list[int]
     at: float
     is_outside: bool  # certainly: one rank alone may have sent the signal to itself
@@ -440,12 +450,12 @@ def _launches(view: JobView) -> Optional[_Found]:
         return None
     nodes = sorted(by)
     ends = [end.at for number in nodes if (end := view.nodes[number].launch_exit) is not None]
-    commands = f"the launch command of {view.named(nodes)}"
+    commands = say("the launch command of ", view.named(nodes))
     if len(nodes) == 1:  # it may have sent the signal to itself
         return _Found(
-            f"{commands} ended by {by[nodes[0]]}, and the sender is unknown", nodes, min(ends), True
+            say(commands, f" ended by {by[nodes[0]]}, and the sender is unknown"), nodes, min(ends), True
         )
-    return _Found(f"{commands} were each stopped from outside by {by[nodes[0]]}", nodes, min(ends), True)
+    return _Found(say(commands, f" were each stopped from outside by {by[nodes[0]]}"), nodes, min(ends), True)
 
 
 def _stop_of(node: NodeEvidence) -> str:
@@ -470,11 +480,11 @@ def _ranks(view: JobView) -> Optional[_Found]:
         return None
     numbers = sorted({cause.rank for cause in causes})
     all_of_them = view.is_everyone(numbers)
-    who = "all ranks" if all_of_them else subjects.ranks(numbers)
+    who: Sayable = "all ranks" if all_of_them else subjects.ranks(numbers)
     # A rank may have sent it to itself.
     whence = "which came from outside" if all_of_them else "and the sender is unknown"
     seen = "" if len(view.ranks) == len(view.world) else " of those seen"
-    sentence = f"{who} ended by {causes[0].what}, {whence}: no rank{seen} had failed before"
+    sentence = say(who, f" ended by {causes[0].what}, {whence}: no rank{seen} had failed before")
     return _Found(sentence, view.nodes_of(numbers), causes[0].at, all_of_them)
 
 
@@ -488,26 +498,29 @@ def node_evicted(
     """
     view = JobView(evidence)
     if missing is not None:
-        waited = f", waiting for {view.named(missing)}" if missing else ""
-        how_far = f"the nodes were at the gate{waited}"
+        waited = say(", waiting for ", view.named(missing)) if missing else ""
+        how_far = say("the nodes were at the gate", waited)
     elif not view.ranks:
-        how_far = "no rank was there yet"
+        how_far = say("no rank was there yet")
     else:
-        how_far = "; ".join(view.counts()) or f"{subjects.ranks(view.ranks)} had called no collective"
+        how_far = joined("; ", (text for text, _ in view.counted())) or say(
+            subjects.ranks(view.ranks), " had called no collective"
+        )
     if evicted:
         whom = view.named(evicted)
-        what = f"{whom} {phrases.one_or(evicted, 'was', 'were')} told to stop by {why}, the others were not"
+        were = phrases.one_or(evicted, "was", "were")
+        what = say(whom, f" {were} told to stop by {why}, the others were not")
     else:
-        what = f"the job is being ended from outside: {why}"
+        what = say(f"the job is being ended from outside: {why}")
     # Also those that were ended already by the loss of a peer, but none that was done.
     victims = [
         number
         for number, rank in view.ranks.items()
         if evicted and view.node_of[number] not in evicted and (rank.exit is None or rank.exit.code != 0)
     ]
-    return Verdict(
+    return Verdict.of(
         code="node-evicted",
-        sentence=f"{what}; {how_far}",
+        sentence=say(what, "; ", how_far),
         where="gate" if missing is not None else "run",
         nodes=missing or list(evicted),
         victims=victims,
@@ -528,9 +541,9 @@ def network_lost(view: JobView) -> Optional[Verdict]:
     nodes = [each.node for each in lost]
     there = [rank for rank in view.ranks if view.node_of[rank] in nodes]
     dead = [number for number, rank in view.ranks.items() if not rank.alive and number not in there]
-    return Verdict(
+    return Verdict.of(
         code="network-lost",
-        sentence=f"{view.named(nodes)} {_what(lost)}",
+        sentence=say(view.named(nodes), f" {_what(lost)}"),
         where="run",
         nodes=nodes,
         victims=view.victims_of(there),

@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Optional
 
-from ddplaunch.agent.contract import Frame, RankEvidence, Stack, Wait
+from ddplaunch.agent.contract import AnyFact, Fact, Frame, RankEvidence, Stack, Wait
 from ddplaunch.agent.diagnosis import confidence as sure
 from ddplaunch.agent.diagnosis.run import stacks, stragglers
 from ddplaunch.agent.diagnosis.run.stragglers import confidence_in, holder_facts, others, verdict_on
 from ddplaunch.agent.diagnosis.run.view import IN_LOADER, Found, JobView, file_lock_wait
 from ddplaunch.agent.system import phrases, subjects
+from ddplaunch.agent.text.saying import Sayable, Text, joined, say
 
 _PATIENCE = 0.7
 """Share of the patience for which it must have been so: some of it passes while evidence is taken."""
@@ -61,26 +62,26 @@ def gil_held(view: JobView) -> Optional[Found]:
     if not found:
         return None
     parts: dict[str, list[int]] = {}
-    facts = []
+    facts: list[AnyFact] = []
     for rank, stack in found.items():
         site = stacks.user_frame(stack.frames) or stack.frames[0]
         called = f"in native code called from {phrases.place(site)}"
         inside = f"inside {stack.native}{phrases.at(site)}" if stack.native else called
         thread = "" if stack.main else f", in {_thread(stack)}"
         parts.setdefault(f"{inside}{thread}", []).append(rank)
-        facts.append(f"rank {rank}: {stacks.chain(stack.frames)}")
+        facts.append(view.of_rank(f"rank {rank}: {stacks.chain(stack.frames)}", rank))
         facts += view.line_shown(rank, site)
         facts.append(
             f"rank {rank}: another thread has asked for the GIL for {phrases.span(view.ranks[rank].gil_wait)}"
         )
-        facts += _process(view.ranks[rank])
+        facts += _process(view, rank)
     whats = [
-        f"{subjects.ranks(ranks)} {phrases.one_or(ranks, 'holds', 'hold')} the GIL {what}"
+        say(subjects.ranks(ranks), f" {phrases.one_or(ranks, 'holds', 'hold')} the GIL {what}")
         for what, ranks in parts.items()
     ]
     first = next(iter(found.values()))
     hint = _RELEASE.format(phrases.at(stacks.user_frame(first.frames)))
-    return _found_threads(view, "gil-held", list(found), "; ".join(whats[:3]), facts, hint)
+    return _found_threads(view, "gil-held", list(found), joined("; ", whats[:3]), facts, hint)
 
 
 def _holder(view: JobView, rank: RankEvidence) -> Optional[Stack]:
@@ -97,7 +98,8 @@ def _holder(view: JobView, rank: RankEvidence) -> Optional[Stack]:
 
 def lock_deadlock(view: JobView) -> Optional[Found]:
     """Return the verdict on stragglers, or loader workers of theirs, all of whose threads wait for locks."""
-    parts, facts, ranks, hints = [], [], [], []
+    parts, ranks, hints = [], [], []
+    facts: list[AnyFact] = []
     for number in _open(view):
         rank = view.ranks[number]
         whom, where, hint = f"rank {number}", rank.stacks, _RELEASED
@@ -121,7 +123,7 @@ def lock_deadlock(view: JobView) -> Optional[Found]:
         for wait in busy[:4]:
             facts.append(f"{whom}, {_thread(wait.stack)}: {stacks.chain(wait.stack.frames)}")
             facts += view.line_shown(number, _site(wait.stack))
-        facts += _process(rank)
+        facts += _process(view, number)
     if not ranks:
         return None
     return _found_threads(view, "lock-deadlock", ranks, "; ".join(parts[:3]), facts, hints[0])
@@ -196,18 +198,18 @@ def _open(view: JobView) -> list[int]:
     return [rank for rank in view.stragglers if rank not in view.explained]
 
 
-def _process(rank: RankEvidence) -> list[str]:
+def _process(view: JobView, number: int) -> list[Fact]:
+    rank = view.ranks[number]
     if rank.process is None:
         return []
-    return [
-        f"rank {rank.rank}: {stragglers.doing(rank.process)}, nothing new for {phrases.span(rank.stuck_for)}"
-    ]
+    text = f"rank {number}: {stragglers.doing(rank.process)}, nothing new for {phrases.span(rank.stuck_for)}"
+    return [view.of_rank(text, number)]
 
 
 def _found_threads(
-    view: JobView, code: str, ranks: list[int], what: str, facts: list[str], hint: str
+    view: JobView, code: str, ranks: list[int], what: Sayable, facts: list[AnyFact], hint: str
 ) -> Found:
-    sentence = f"{what}{stragglers.others(view, ranks)}"
+    sentence = say(what, stragglers.others(view, ranks))
     confidence = sure.THREADS_WAIT if view.waiting else sure.THREADS_WAIT_ALONE
     verdict = stragglers.verdict_on(
         view, code, ranks, sentence, [*facts[:16], *view.counts()], hint, confidence
@@ -245,16 +247,16 @@ class _Lock:
     others: list[int]  # all that wait for a lock of a rank at work: this one, or another
 
     @property
-    def queue(self) -> str:
+    def queue(self) -> Text:
         """'ranks 1 and 2 wait for the lock on /data/cache.lock in load (data.py:20)'."""
         verb = phrases.one_or(self.ranks, "waits", "wait")
         file = self.wait.file or "a file"
-        return f"{subjects.ranks(self.ranks)} {verb} for the lock on {file} in {self.place}"
+        return say(subjects.ranks(self.ranks), f" {verb} for the lock on {file} in {self.place}")
 
 
 class _Cause(NamedTuple):
     ranks: list[int]
-    sentence: str
+    sentence: Text
     hint: str
 
 
@@ -287,18 +289,20 @@ def _found_lock(view: JobView, ranks: list[int], code: str) -> Optional[Found]:
         return None  # it waits for a lock, too: perhaps for one that it holds itself
     late = cause.ranks if lock.others else lock.ranks
     missed = [rank for rank in late if rank in view.late]
-    never = f"{subjects.ranks(missed)} never reached init_process_group; " if missed else ""
+    never = say(subjects.ranks(missed), " never reached init_process_group; ") if missed else ""
     found = verdict_on(
         view,
         code,
         cause.ranks,
-        f"{never}{cause.sentence}{others(view, cause.ranks)}",
+        say(never, cause.sentence, others(view, cause.ranks)),
         [
-            f"rank {rank}: process {view.ranks[rank].pid} waits for the lock of pid {lock.wait.holder}"
-            for rank in lock.ranks[:4]
-            if lock.wait.holder
-        ]
-        + holder_facts(view, [rank for rank in cause.ranks if rank not in view.waiting]),
+            *(
+                f"rank {rank}: process {view.ranks[rank].pid} waits for the lock of pid {lock.wait.holder}"
+                for rank in lock.ranks[:4]
+                if lock.wait.holder
+            ),
+            *holder_facts(view, [rank for rank in cause.ranks if rank not in view.waiting]),
+        ],
         cause.hint,
         confidence_in(view, lock.ranks),
     )
@@ -333,7 +337,7 @@ def _held_by_no_rank(view: JobView, lock: _Lock) -> _Cause:
         command = f" ({phrases.clipped(lock.wait.command, 80)})" if lock.wait.command else ""
         whom = f"pid {holder}{command}"
         hint = _FOREIGN.format(whom=whom, node=node, pid=holder)
-        return _Cause(lock.ranks, f"{lock.queue}, which {whom} holds", hint)
+        return _Cause(lock.ranks, say(lock.queue, f", which {whom} holds"), hint)
     frame = stacks.polls(stacks.main(view.ranks[first].stacks))
     hint = _SOMEBODY.format(node=node)
     if frame is not None and "baton" in frame.file:
@@ -341,24 +345,25 @@ def _held_by_no_rank(view: JobView, lock: _Lock) -> _Cause:
         do = f"`rm {file}`" if file else "remove the file `lock` in the folder of the build"
         hint = _LEFT.format(do=do)
     seen = ", which another process holds" if holder else "; no holder was seen"
-    return _Cause(lock.ranks, f"{lock.queue}{seen}", hint)
+    return _Cause(lock.ranks, say(lock.queue, seen), hint)
 
 
 def _held_in_a_collective(view: JobView, lock: _Lock, holder: int) -> _Cause:
     """The holder waits for those who wait for its lock: neither can go on."""
     place = view.locations[holder]
-    waits = f"rank {holder} holds it and waits for {subjects.ranks(lock.ranks)} in {place}"
+    waits = say(f"rank {holder} holds it and waits for ", subjects.ranks(lock.ranks), f" in {place}")
     hint = _DEADLOCK.format(holder=holder, place=place)
-    return _Cause(sorted([holder, *lock.ranks]), f"{lock.queue}; {waits}", hint)
+    return _Cause(sorted([holder, *lock.ranks]), say(lock.queue, "; ", waits), hint)
 
 
 def _held_at_work(view: JobView, lock: _Lock, holder: int) -> _Cause:
     """The holder works under the lock: the others come after it."""
     verb = phrases.one_or(lock.ranks, "waits", "wait")
     holds = f"rank {holder} is in {view.locations[holder]} and holds the lock on {lock.wait.file}"
-    queue = f"for which {subjects.ranks(lock.ranks)} {verb} in {lock.place}"
-    elsewhere = view.whereabouts([rank for rank in lock.others if rank not in lock.ranks])
-    return _Cause([holder], "; ".join([f"{holds}, {queue}", *elsewhere]), _WORKS.format(holder=holder))
+    queue = say("for which ", subjects.ranks(lock.ranks), f" {verb} in {lock.place}")
+    elsewhere = view.places([rank for rank in lock.others if rank not in lock.ranks])
+    works = joined("; ", [say(f"{holds}, ", queue), *elsewhere])
+    return _Cause([holder], works, _WORKS.format(holder=holder))
 
 
 def _rank_of(view: JobView, number: int, pid: int) -> Optional[int]:

@@ -9,12 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Optional
 
-from ddplaunch.agent.contract import MpiCall, Verdict
+from ddplaunch.agent.contract import Fact, MpiCall, Verdict
 from ddplaunch.agent.diagnosis import confidence as sure
 from ddplaunch.agent.diagnosis.run import blocked, stacks
 from ddplaunch.agent.diagnosis.run.causes import left_behind
 from ddplaunch.agent.diagnosis.run.view import ENDED, IN_FINALIZE, IN_MPI, JobView
 from ddplaunch.agent.system import phrases, subjects
+from ddplaunch.agent.text.saying import joined, say
 
 _COLLECTIVES = frozenset(
     [
@@ -88,13 +89,19 @@ def mpi_partial_collective(view: JobView) -> Optional[Verdict]:
     on = f" on {meeting.communicator}" if meeting.communicator else ""
     known = [rank for rank in meeting.lacks if rank in view.ranks]
     groups = list(view.groups_of_ranks(known).values())
-    elsewhere = ": " + "; ".join(f"{subjects.ranks(group)} {_stands(view, group)}" for group in groups[:3])
+    places = [say(subjects.ranks(group), f" {_stands(view, group)}") for group in groups[:3]]
+    elsewhere = say(": ", joined("; ", places)) if groups else ()
     if groups == [meeting.lacks]:
-        elsewhere = f", which {_stands(view, groups[0])}"
+        elsewhere = say(f", which {_stands(view, groups[0])}")
     return view.verdict(
         code="mpi-partial-collective",
-        sentence=f"{location}{on} has {subjects.ranks(meeting.present)} "
-        f"and lacks {subjects.ranks(meeting.lacks)}{elsewhere if groups else ''}",
+        sentence=say(
+            f"{location}{on} has ",
+            subjects.ranks(meeting.present),
+            " and lacks ",
+            subjects.ranks(meeting.lacks),
+            elsewhere,
+        ),
         ranks=culprits,
         victims=[rank for rank in view.waiting if rank not in culprits],
         confidence=sure.MPI_MEMBERS_GUESSED
@@ -312,10 +319,10 @@ def _stands(view: JobView, group: list[int]) -> str:
     return f"{phrases.one_or(group, 'is', 'are')} in {location}"
 
 
-def where_in_mpi(view: JobView, ranks: list[int]) -> list[str]:
+def where_in_mpi(view: JobView, ranks: list[int]) -> list[Fact]:
     """Return facts on where these ranks wait, those at the same call together."""
     groups = view.groups_of_ranks([rank for rank in ranks if view.locations[rank].kind != ENDED])
-    return [f"{subjects.ranks(group)}: {location}" for location, group in groups.items()][:6]
+    return view.standing(groups)[:6]
 
 
 def _gone(view: JobView) -> list[str]:
@@ -368,8 +375,11 @@ def mpi_rank_lost(view: JobView) -> Optional[Verdict]:
     verb = phrases.one_or(gone, "is", "are")
     return view.verdict(
         code="mpi-rank-lost",
-        sentence=f"{subjects.ranks(gone)} {verb} gone (exit code 0)"
-        f"{others_wait(view, in_mpi) or f', and {subjects.ranks(victims)} needed it'}",
+        sentence=say(
+            subjects.ranks(gone),
+            f" {verb} gone (exit code 0)",
+            others_wait(view, in_mpi) or say(", and ", subjects.ranks(victims), " needed it"),
+        ),
         ranks=gone,
         victims=victims,
         confidence=sure.MPI_RANK_GONE,
@@ -380,18 +390,22 @@ def mpi_rank_lost(view: JobView) -> Optional[Verdict]:
 
 def _never_came(view: JobView, starting: list[int], late: list[int], absent: list[int]) -> Verdict:
     ranks = sorted([*late, *absent])
-    parts = view.whereabouts(late)
+    parts = view.places(late)
     if absent:
-        parts.append(f"of {subjects.ranks(absent)} no process has been seen")
+        parts.append(say("of ", subjects.ranks(absent), " no process has been seen"))
     chains = [(rank, stacks.main(view.ranks[rank].stacks)) for rank in late[:4]]
     return view.verdict(
         code="mpi-rank-lost",
-        sentence=f"{subjects.ranks(ranks)} never reached MPI_Init; {'; '.join(parts[:3])}",
+        sentence=say(subjects.ranks(ranks), " never reached MPI_Init; ", joined("; ", parts[:3])),
         ranks=ranks,
         victims=starting,
         confidence=sure.MPI_RANK_GONE,
         facts=[
-            *(f"rank {rank}: {stacks.chain(frames)}" for rank, frames in chains if frames),
+            *(
+                view.of_rank(f"rank {rank}: {stacks.chain(frames)}", rank)
+                for rank, frames in chains
+                if frames
+            ),
             *where_in_mpi(view, starting),
         ],
         hint=_REACH_INIT,

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ddplaunch.agent.contract import NodeEvidence, Ras, RasCount, RasRank, Verdict
+from ddplaunch.agent.contract import Fact, NodeEvidence, Ras, RasCount, RasRank, Source, Verdict
 from ddplaunch.agent.diagnosis import confidence as sure
-from ddplaunch.agent.system import subjects
+from ddplaunch.agent.system import phrases, subjects
 
 if TYPE_CHECKING:
     from ddplaunch.agent.diagnosis.run.view import JobView
@@ -41,14 +41,15 @@ def behind(nodes: Sequence[NodeEvidence]) -> dict[int, bool]:
 def with_facts(view: JobView, verdicts: Sequence[Verdict]) -> list[Verdict]:
     """Return the verdicts with NCCL's word, where there is any."""
     word = facts(view)
-    return [replace(each, facts=[*each.facts, *word]) for each in verdicts] if word else list(verdicts)
+    return [each.with_facts(word) for each in verdicts]
 
 
-def facts(view: JobView) -> list[str]:
+def facts(view: JobView) -> list[Fact]:
     """Return what NCCL says, as facts."""
     nodes = list(view.nodes.values())
     ranks = _ranks(nodes)
-    return [fact for ras in _answers(nodes) for fact in _facts(ras, ranks)]
+    source = Source("NCCL's RAS", "the job", "ras of node 0 in bundle.json")
+    return [Fact(text, source) for ras in _answers(nodes) for text in _facts(ras, ranks)]
 
 
 def doubted(view: JobView, verdict: Verdict) -> Verdict:
@@ -57,9 +58,8 @@ def doubted(view: JobView, verdict: Verdict) -> Verdict:
     if not ahead:
         return verdict
     fact = f"NCCL RAS contradicts: no rank has launched more than {subjects.ranks(ahead)}"
-    return replace(
-        verdict, confidence=min(verdict.confidence, sure.NCCL_CONTRADICTS), facts=[*verdict.facts, fact]
-    )
+    sure_of_it = min(verdict.confidence, sure.NCCL_CONTRADICTS)
+    return replace(verdict.with_facts([fact]), confidence=sure_of_it)
 
 
 def differ(view: JobView) -> bool:
@@ -110,5 +110,5 @@ def _who(its: Sequence[RasRank], ranks: dict[Place, int]) -> str:
     """Return 'ranks 2 and 3'; 'its rank 0', by the communicator's numbers, where not all are found."""
     known = [ranks[place] for place in map(_place, its) if place in ranks]
     if len(set(known)) == len(its):
-        return subjects.ranks(known)
+        return phrases.ranks(known)
     return f"its {subjects.ranks(each.rank for each in its)}"

@@ -24,6 +24,7 @@ from ddplaunch.agent.diagnosis.run.stragglers import (
 )
 from ddplaunch.agent.diagnosis.run.view import IN_LOADER, Found, JobView
 from ddplaunch.agent.system import phrases, subjects
+from ddplaunch.agent.text.saying import say
 
 _LESS = 3.0
 """A starved process has waited for a CPU so many times as long as it has had one."""
@@ -292,8 +293,12 @@ def rank_stopped(view: JobView) -> Optional[Verdict]:
     facts = [f"rank {rank}: process {view.ranks[rank].pid} is stopped {how}" for rank, how in found.items()]
     return view.verdict(
         code="rank-stopped",
-        sentence=f"{subjects.ranks(same)} {phrases.one_or(same, 'is', 'are')} stopped {found[first]} on "
-        f"{view.named(view.nodes_of(same))}{place}",
+        sentence=say(
+            subjects.ranks(same),
+            f" {phrases.one_or(same, 'is', 'are')} stopped {found[first]} on ",
+            view.named(view.nodes_of(same)),
+            place,
+        ),
         ranks=sorted(found),
         victims=victims,
         confidence=sure.STOPPED,

@@ -17,7 +17,8 @@ from ddplaunch.agent.diagnosis import confidence as sure
 from ddplaunch.agent.diagnosis.run.call_records import ADDRESS, PORT, Call, line
 from ddplaunch.agent.diagnosis.run.view import JobView
 from ddplaunch.agent.system import phrases, subjects
-from ddplaunch.agent.text import ranges
+from ddplaunch.agent.text.quantities import count
+from ddplaunch.agent.text.saying import Sayable, Subject, listed, say
 
 _DELETE = "Delete the line: the launcher sets {}, and init_process_group reads it."
 DELETE_BOTH = (
@@ -44,7 +45,7 @@ def nccl_without_gpu(view: JobView) -> Optional[Verdict]:
         view,
         "backend-unfit",
         refused,
-        f"{line(refused[0].made.frame)} asks for NCCL, and torch sees no GPU on {where}",
+        say(f"{line(refused[0].made.frame)} asks for NCCL, and torch sees no GPU on ", where),
         'Ask for "gloo" where there is no GPU, or give the job GPUs and a torch that was built for them.',
     )
 
@@ -62,13 +63,13 @@ def unresolved(view: JobView) -> Optional[Verdict]:
     first = lost[0]
     unanswered = first.made.unresolved == "timeout"
     everywhere = len({call.node for call in lost}) == len({call.node for call in waiting})
-    where = "" if everywhere else f" on {view.named({call.node for call in lost})}"
+    where = "" if everywhere else say(" on ", view.named({call.node for call in lost}))
     ending = "which the name server does not answer for" if unanswered else "which does not resolve"
     return verdict(
         view,
         "dns-unanswered" if unanswered else "dns-not-found",
         lost,
-        f"{first.choice(ADDRESS)}, {ending}{where}{proved(view)}",
+        say(f"{first.choice(ADDRESS)}, {ending}", where, proved(view)),
         _DELETE.format(ADDRESS) if first.is_chosen else "Set MASTER_ADDR to a name that every node resolves.",
     )
 
@@ -89,15 +90,15 @@ def loopback(view: JobView) -> Optional[Verdict]:
     first = astray[0]
     if len(here) == len(waiting):
         nodes = len({call.node for call in here})
-        ending = f"each of the {nodes} nodes waits for itself"
+        ending = say(f"each of the {nodes} nodes waits for itself")
         astray = here
     else:
-        ending = f"{view.named({call.node for call in astray})} waits for itself"
+        ending = say(view.named({call.node for call in astray}), " waits for itself")
     return verdict(
         view,
         "master-is-loopback",
         astray,
-        f"{first.choice(ADDRESS)}: {ending}{proved(view)}",
+        say(f"{first.choice(ADDRESS)}: ", ending, proved(view)),
         _DELETE.format(ADDRESS) if first.is_chosen else "Set MASTER_ADDR to an address of node 0.",
     )
 
@@ -118,7 +119,13 @@ def other_node(view: JobView) -> Optional[Verdict]:
         view,
         "master-is-not-node-zero",
         astray,
-        f"{first.choice(ADDRESS)}, an address of {owner}: the store is on {home(view, store)}{proved(view)}",
+        say(
+            f"{first.choice(ADDRESS)}, an address of ",
+            owner,
+            ": the store is on ",
+            home(view, store),
+            proved(view),
+        ),
         _DELETE.format(ADDRESS) if first.is_chosen else "Set MASTER_ADDR to an address of rank 0's node.",
     )
 
@@ -141,8 +148,11 @@ def port_held(view: JobView) -> Optional[Verdict]:
             view,
             "store-shared" if shared else "port-in-use",
             shared or [call],
-            f"{call.choice(PORT)}, which on {node} {held}"
-            + ("; torchrun opens no store of this job's there" if shared else ""),
+            say(
+                f"{call.choice(PORT)}, which on ",
+                node,
+                f" {held}" + ("; torchrun opens no store of this job's there" if shared else ""),
+            ),
             _DELETE.format(PORT) if call.is_chosen else "Choose another port, or end who holds this one.",
         )
     return None
@@ -256,7 +266,7 @@ def rank_twice(view: JobView) -> Optional[Verdict]:
         if not twice:
             continue
         rank, same = min(twice.items())
-        who = ranges.listing([f"pid {call.process.pid} on {view.node(call.node)}" for call in same[:3]])
+        who = listed([say(f"pid {call.process.pid} on ", view.node(call.node)) for call in same[:3]])
         local = all(call.rank == call.process.local_rank for each in twice.values() for call in each)
         spread = len({call.node for call in same}) == len(same)
         reason = "; LOCAL_RANK counts from 0 on every node" if local and spread else ""
@@ -264,8 +274,12 @@ def rank_twice(view: JobView) -> Optional[Verdict]:
             view,
             "rank-duplicate",
             [call for each in twice.values() for call in each],
-            f"{subjects.ranks(twice)} {phrases.one_or([*twice], 'is', 'are')} claimed twice: rank {rank} "
-            f"by {who}{phrases.at(same[0].made.frame)}{reason}",
+            say(
+                subjects.ranks(twice),
+                f" {phrases.one_or([*twice], 'is', 'are')} claimed twice: rank {rank} by ",
+                who,
+                f"{phrases.at(same[0].made.frame)}{reason}",
+            ),
             "Take the rank from RANK, which counts over all nodes; LOCAL_RANK only chooses the device.",
         )
     return None
@@ -286,8 +300,11 @@ def sizes_differ(view: JobView) -> Optional[Verdict]:
             view,
             "world-size-differs",
             wrong,
-            f"{subjects.ranks(like_it)} {phrases.one_or(like_it, 'calls', 'call')} "
-            f"init_process_group with world size {first.world_size}{phrases.at(first.made.frame)}, {others}",
+            say(
+                subjects.ranks(like_it),
+                f" {phrases.one_or(like_it, 'calls', 'call')} init_process_group with world size "
+                f"{first.world_size}{phrases.at(first.made.frame)}, {others}",
+            ),
             "Give every rank the same world_size, or leave it out: torchrun sets WORLD_SIZE.",
             sure.PROVEN if right is not None else sure.SIDES_EQUAL,
         )
@@ -332,9 +349,11 @@ def backends_differ(view: JobView) -> Optional[Verdict]:
             view,
             "environment-differs",
             wrong,
-            f"{subjects.ranks({call.rank for call in wrong})} {phrases.one_or(wrong, 'asks', 'ask')} for "
-            f"backend {first.made.backend}{phrases.at(first.made.frame)}, the others "
-            f"for {right or 'another'}",
+            say(
+                subjects.ranks({call.rank for call in wrong}),
+                f" {phrases.one_or(wrong, 'asks', 'ask')} for backend {first.made.backend}"
+                f"{phrases.at(first.made.frame)}, the others for {right or 'another'}",
+            ),
             "Every rank must ask for the same backend.",
             sure.PROVEN if right is not None else sure.SIDES_EQUAL,
         )
@@ -363,7 +382,7 @@ def too_few(view: JobView) -> Optional[Verdict]:
         "world-size-differs",
         waiting,
         f"{line(waiting[0].made.frame)} calls init_process_group with world size {size}; the job has "
-        f"{len(seen)} rank{'s' * (len(seen) > 1)}, and all of them wait there",
+        f"{count(len(seen), 'rank')}, and all of them wait there",
         "Leave world_size out, or take it from WORLD_SIZE, which the launcher sets.",
         sure.LIKELY,
     )
@@ -382,8 +401,11 @@ def other_script(view: JobView) -> Optional[Verdict]:
         view,
         "environment-differs",
         wrong,
-        f"{subjects.ranks(ranks)} {phrases.one_or(ranks, 'runs', 'run')} another version of the program's "
-        "main file than the others, and all wait in init_process_group",
+        say(
+            subjects.ranks(ranks),
+            f" {phrases.one_or(ranks, 'runs', 'run')} another version of the program's main file than "
+            "the others, and all wait in init_process_group",
+        ),
         "Give all nodes the same file: `source` in the job file carries it to each of them.",
         sure.CHOSEN_UNTRIED,
     )
@@ -445,14 +467,14 @@ def verdict(
     view: JobView,
     code: str,
     astray: Sequence[Call],
-    sentence: str,
+    sentence: Sayable,
     hint: str,
     confidence: float = sure.PROVEN,
 ) -> Verdict:
     """Return a verdict on the ranks whose calls are `astray`; its facts are all calls."""
     ranks = sorted({call.rank for call in astray})
     made = [f"{subjects.ranks(who)}: {what}" for what, who in _grouped(view).items()]
-    return Verdict(
+    return Verdict.of(
         code=code,
         sentence=sentence,
         where="run",
@@ -493,7 +515,7 @@ def usual(counts: Mapping[_T, int], wanted: Optional[_T]) -> Optional[_T]:
     return ordered[0] if ordered and not tie else None
 
 
-def home(view: JobView, machine: Optional[str]) -> str:
+def home(view: JobView, machine: Optional[str]) -> Subject:
     """'node 1 (n2)': the nodes on this machine."""
     return view.named([node.node for node in view.nodes.values() if node.machine == machine])
 

@@ -10,6 +10,7 @@ from ddplaunch.agent.diagnosis.run import pace, stacks
 from ddplaunch.agent.diagnosis.run.stragglers import starved
 from ddplaunch.agent.diagnosis.run.view import IN_LOADER, JobView, plain
 from ddplaunch.agent.system import phrases, subjects
+from ddplaunch.agent.text.saying import Text, joined, say
 
 _MORE_CPUS = (
     "Ask for more CPUs (`resources.cpus`), start fewer threads (OMP_NUM_THREADS, num_workers), or end what "
@@ -57,19 +58,19 @@ def slow(view: JobView) -> Optional[Verdict]:
     if last is not None and last.rank in movers and slowest in ([], [last.rank]):
         slowest = [last.rank]
         victims = [rank for rank in view.alive if rank != last.rank]
-        parts = [f"rank {last.rank} {pace.where(last)} while the others wait for it"]
+        parts = [say(f"rank {last.rank} {pace.where(last)} while the others wait for it")]
     else:
         parts = _holding(view, slowest)
     if not slowest or not victims:
         return None
     hungry = {rank: hunger for rank in slowest if (hunger := starved(view.ranks[rank].process))}
-    parts = [*parts[:2], *(f"rank {rank} is {hunger}" for rank, hunger in list(hungry.items())[:1])]
+    parts = [*parts[:2], *(say(f"rank {rank} is {hunger}") for rank, hunger in list(hungry.items())[:1])]
     anything = "a collective" if view.waiting and counted else "anything new"
     paused = f"{phrases.span(pause)} without {anything} so far"
     measure = f"a step takes {phrases.span(step)}" if step >= pause else paused
     return view.verdict(
         code="slow",
-        sentence=f"not hung: {measure}{'; ' if parts else ''}{'; '.join(parts)}",
+        sentence=joined("; ", [f"not hung: {measure}", *parts]),
         ranks=slowest,
         victims=victims,
         confidence=sure.SLOW,
@@ -78,9 +79,12 @@ def slow(view: JobView) -> Optional[Verdict]:
     )
 
 
-def _holding(view: JobView, slowest: list[int]) -> list[str]:
+def _holding(view: JobView, slowest: list[int]) -> list[Text]:
     return [
-        f"{subjects.ranks(group)} {phrases.one_or(group, 'is', 'are')} in {location} while the others wait"
+        say(
+            subjects.ranks(group),
+            f" {phrases.one_or(group, 'is', 'are')} in {location} while the others wait",
+        )
         for location, group in view.groups_of_ranks(slowest).items()
     ]
 
@@ -163,7 +167,7 @@ def slow_broadcast(view: JobView) -> Optional[Verdict]:
         progress = f", about {100 * found.done:.0f} % done, {phrases.span(found.left)} left at this rate"
     size = view.ranks[ranks[0]].broadcasting
     sent = f" ({phrases.size(size)})" if size else ""
-    return Verdict(
+    return Verdict.of(
         code="slow-broadcast",
         sentence=f"not hung: {_sender(view.ranks[ranks[0]])} broadcasts parameters{sent} at "
         f"{phrases.size(rate)}/s{progress}",

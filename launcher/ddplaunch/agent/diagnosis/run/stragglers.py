@@ -5,13 +5,15 @@ Each holder belongs to one rule; each rule speaks of all its holders at once.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Optional
 
-from ddplaunch.agent.contract import Process, Raised, RankEvidence, Verdict
+from ddplaunch.agent.contract import AnyFact, Fact, Process, Raised, RankEvidence, Verdict
 from ddplaunch.agent.diagnosis import confidence as sure
 from ddplaunch.agent.diagnosis.run import collectives, stacks
 from ddplaunch.agent.diagnosis.run.view import IN_LOADER, Found, JobView, file_lock_wait
 from ddplaunch.agent.system import phrases, subjects
+from ddplaunch.agent.text.saying import Sayable, joined, say
 
 STARVED = 0.5
 """Share of the time in which a process was runnable without a CPU, from which on a verdict mentions it."""
@@ -44,16 +46,16 @@ def rank_late_to_init(view: JobView) -> Optional[Found]:
         return None
     who = sorted([*late, *absent])
     parts = [
-        f"{subjects.ranks(ranks)} {_is(ranks)} in {location}"
+        say(subjects.ranks(ranks), f" {_is(ranks)} in {location}")
         for location, ranks in view.groups_of_ranks(late).items()
     ]
     if absent:
-        parts.append(f"of {subjects.ranks(absent)} no process has been seen")
+        parts.append(say("of ", subjects.ranks(absent), " no process has been seen"))
     verdict = verdict_on(
         view,
         "rank-late-to-init",
         who,
-        f"{subjects.ranks(who)} never reached init_process_group; {'; '.join(parts[:3])}",
+        say(subjects.ranks(who), " never reached init_process_group; ", joined("; ", parts[:3])),
         holder_facts(view, late),
         CALL_FIRST,
         sure.LATE_WITH_STACK if all(view.ranks[rank].stacks for rank in late) else sure.LATE_UNSEEN,
@@ -67,8 +69,8 @@ def exception_swallowed(view: JobView) -> Optional[Verdict]:
     if not found:
         return None
     ranks = sorted(found)
-    parts = []
-    facts = []
+    parts: list[Sayable] = []
+    facts: list[AnyFact] = []
     for rank in ranks:
         raised = found[rank]
         kind = raised.type.rpartition(".")[2]
@@ -77,16 +79,16 @@ def exception_swallowed(view: JobView) -> Optional[Verdict]:
         facts.append(f"rank {rank} caught {kind}: {phrases.clipped(raised.message)}")
     mismatch = collectives.find_mismatch(view)
     if mismatch is not None:
-        facts += mismatch.facts
+        facts += mismatch.facts(view)
         parts.append(f"at collective {mismatch.number} they are out of step")
     else:
-        parts += [f"now {subjects.ranks(ranks)} {_is(ranks)} in {view.locations[ranks[0]]}"]
+        parts += [say("now ", subjects.ranks(ranks), f" {_is(ranks)} in {view.locations[ranks[0]]}")]
     return verdict_on(
         view,
         "exception-swallowed",
         ranks,
-        "; ".join(parts[:3]),
-        facts + holder_facts(view, [rank for rank in ranks if rank in view.stragglers]),
+        joined("; ", parts[:3]),
+        [*facts, *holder_facts(view, [rank for rank in ranks if rank in view.stragglers])],
         _SKIP_TOGETHER,
         sure.CAUGHT_BEFORE,
     )
@@ -104,8 +106,10 @@ def rank_in_dataloader(view: JobView) -> Optional[Found]:
         view,
         "rank-in-dataloader",
         ranks,
-        f"{subjects.ranks(ranks)} {_is(ranks)} in "
-        f"{next(iter(sites))}{doing and '; ' + doing}{others(view, ranks)}",
+        say(
+            subjects.ranks(ranks),
+            f" {_is(ranks)} in {next(iter(sites))}{doing and '; ' + doing}{others(view, ranks)}",
+        ),
         holder_facts(view, ranks),
         _SEE_THE_LOADER,
         confidence_in(view, ranks),
@@ -119,14 +123,14 @@ def rank_in_user_code(view: JobView) -> Optional[Found]:
     if not ranks or not any(view.locations[rank].site for rank in ranks):
         return None
     sites = view.groups_of_ranks(ranks)
-    parts = [f"{subjects.ranks(group)} {_is(group)} in {location}" for location, group in sites.items()]
+    parts = [say(subjects.ranks(group), f" {_is(group)} in {location}") for location, group in sites.items()]
     longest = max(view.ranks[rank].stuck_for for rank in ranks)
     site = view.locations[ranks[0]].site
     verdict = verdict_on(
         view,
         "rank-in-user-code",
         ranks,
-        f"{'; '.join(parts[:3])} for {phrases.span(longest)}{others(view, ranks)}",
+        say(joined("; ", parts[:3]), f" for {phrases.span(longest)}{others(view, ranks)}"),
         holder_facts(view, ranks),
         f"Nobody can go on before {phrases.place(site) if site else 'it'} returns. {KEEP_SHORT}",
         confidence_in(view, ranks),
@@ -176,8 +180,8 @@ def verdict_on(
     view: JobView,
     code: str,
     ranks: list[int],
-    sentence: str,
-    facts: list[str],
+    sentence: Sayable,
+    facts: Sequence[AnyFact],
     hint: str,
     confidence: float,
 ) -> Verdict:
@@ -186,7 +190,7 @@ def verdict_on(
     queued = [rank for rank in view.queued if rank not in ranks]
     return view.verdict(
         code=code,
-        sentence="; ".join([sentence, *view.whereabouts(queued)[:2]]),
+        sentence=joined("; ", [sentence, *view.places(queued)[:2]]),
         ranks=ranks,
         victims=sorted([*victims, *queued]),
         confidence=confidence,
@@ -217,37 +221,39 @@ def others(view: JobView, ranks: list[int]) -> str:
     return f", {phrases.others(victims)} wait in collectives"
 
 
-def waiting_facts(view: JobView, victims: list[int]) -> list[str]:
+def waiting_facts(view: JobView, victims: list[int]) -> list[Fact]:
     """'ranks 0-2 wait in all_reduce 17 (train.py:92)', for each place where some of these ranks wait."""
     locations = view.groups_of_ranks(victims).items()
     return [
-        f"{subjects.ranks(group)} {phrases.one_or(group, 'waits', 'wait')} in {location}"
+        view.of_stacks(
+            f"{subjects.ranks(group)} {phrases.one_or(group, 'waits', 'wait')} in {location}", group
+        )
         for location, group in locations
     ][:4]
 
 
-def holder_facts(view: JobView, ranks: list[int]) -> list[str]:
+def holder_facts(view: JobView, ranks: list[int]) -> list[Fact]:
     """Per holder: its whole stack in one line, what its process does, how far its counters are."""
-    facts = []
+    facts: list[Fact] = []
     for number in ranks[:4]:
         rank = view.ranks[number]
         facts += _stacks_of(view, [number])
         facts += [line for line in view.line_shown(number, view.locations[number].site) if line not in facts]
         if rank.process is not None:
             hunger = starved(rank.process)
-            facts.append(
-                f"rank {number}: {doing(rank.process)}{hunger and ', ' + hunger}, nothing new for "
-                f"{phrases.span(rank.stuck_for)}"
-            )
-        facts += [f"rank {number}'s worker {child.pid}: {_worker(child)}" for child in _workers(rank)[:4]]
+            does = f"{doing(rank.process)}{hunger and ', ' + hunger}"
+            text = f"rank {number}: {does}, nothing new for {phrases.span(rank.stuck_for)}"
+            facts.append(view.of_rank(text, number))
+        texts = [f"rank {number}'s worker {child.pid}: {_worker(child)}" for child in _workers(rank)[:4]]
+        facts += [view.of_rank(text, number) for text in texts]
     if len(ranks) > 4:
-        facts.append(f"and {len(ranks) - 4} more ranks like these")
+        facts.append(Fact(f"and {len(ranks) - 4} more ranks like these"))
     return facts + [count for count in view.counts() if view.waiting]
 
 
-def _stacks_of(view: JobView, ranks: list[int]) -> list[str]:
+def _stacks_of(view: JobView, ranks: list[int]) -> list[Fact]:
     chains = ((rank, stacks.chain(stacks.main(view.ranks[rank].stacks))) for rank in ranks)
-    return [f"rank {rank}: {chain or 'no stack could be had'}" for rank, chain in chains]
+    return [view.of_rank(f"rank {rank}: {chain or 'no stack could be had'}", rank) for rank, chain in chains]
 
 
 def doing(process: Process) -> str:

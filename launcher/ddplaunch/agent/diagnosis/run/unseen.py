@@ -11,6 +11,7 @@ from ddplaunch.agent.diagnosis.run import devices
 from ddplaunch.agent.diagnosis.run.stragglers import CALL_FIRST, KEEP_SHORT, doing, holder_facts, verdict_on
 from ddplaunch.agent.diagnosis.run.view import SLEEP, Found, JobView
 from ddplaunch.agent.system import phrases, subjects
+from ddplaunch.agent.text.saying import Sayable, joined, say, spelled
 
 _LOOKS = 2.0
 """Wake-ups a second: TORCH_NCCL_BLOCKING_WAIT sleeps a millisecond between two looks at its collective."""
@@ -41,8 +42,12 @@ def not_connected(view: JobView) -> Optional[Found]:
         "rank-late-to-init",
         late,
         there,
-        f"{subjects.ranks(late)} {has} no connection to the job's store, unlike {subjects.ranks(there)}: "
-        "init_process_group was not called, or with another address",
+        say(
+            subjects.ranks(late),
+            f" {has} no connection to the job's store, unlike ",
+            subjects.ranks(there),
+            ": init_process_group was not called, or with another address",
+        ),
         CALL_FIRST,
     )
 
@@ -56,8 +61,12 @@ def in_no_collective(view: JobView) -> Optional[Found]:
         "rank-in-user-code",
         own,
         there,
-        f"{subjects.ranks(own)} {are} in no collective of Gloo, unlike {subjects.ranks(there)}; "
-        "no stack shows the line",
+        say(
+            subjects.ranks(own),
+            f" {are} in no collective of Gloo, unlike ",
+            subjects.ranks(there),
+            "; no stack shows the line",
+        ),
         _LET_TRACE,
     )
 
@@ -86,9 +95,12 @@ def sent_nothing(view: JobView) -> Optional[Found]:
         "rank-in-user-code",
         ran_on,
         list(others),
-        f"{subjects.ranks(ran_on)} has sent nothing to another rank for {phrases.span(silent)}, and has run "
-        f"since; {subjects.ranks(others)} sent something later, "
-        "as a rank does that comes to a collective; no stack shows the line",
+        say(
+            subjects.ranks(ran_on),
+            f" has sent nothing to another rank for {phrases.span(silent)}, and has run since; ",
+            subjects.ranks(others),
+            " sent something later, as a rank does that comes to a collective; no stack shows the line",
+        ),
         _LET_TRACE,
     )
 
@@ -126,9 +138,12 @@ def asleep(view: JobView) -> Optional[Found]:
         "rank-in-dataloader" if all(sleeps[rank] == _POLL for rank in ranks) else "rank-in-user-code",
         ranks,
         others,
-        f"{subjects.ranks(ranks)} {sleep} in the kernel ({wait}), "
-        f"where no collective waits, while {subjects.ranks(others)} {wait_too} "
-        f"for another thread or rank; no stack shows the line",
+        say(
+            subjects.ranks(ranks),
+            f" {sleep} in the kernel ({wait}), where no collective waits, while ",
+            subjects.ranks(others),
+            f" {wait_too} for another thread or rank; no stack shows the line",
+        ),
         _LET_TRACE,
     )
 
@@ -144,7 +159,7 @@ def runs_on(view: JobView) -> Optional[Verdict]:
     patience = view.evidence.notice_after
     if verdict is None or any(view.ranks[rank].still_for < patience for rank in verdict.victims):
         return None
-    return replace(verdict, code="slow", sentence=f"not known to hang: {verdict.sentence}")
+    return replace(verdict.saying("not known to hang: ", verdict.text), code="slow")
 
 
 def _postures(view: JobView, posture: str) -> list[int]:
@@ -156,7 +171,7 @@ def _postures(view: JobView, posture: str) -> list[int]:
 
 
 def _found(
-    view: JobView, code: str, ranks: list[int], victims: list[int], sentence: str, hint: str
+    view: JobView, code: str, ranks: list[int], victims: list[int], sentence: Sayable, hint: str
 ) -> Optional[Found]:
     """Return the verdict; None where these are not all ranks, or one at fault may wait for another of them.
 
@@ -176,37 +191,40 @@ def _found(
 def unknown(view: JobView) -> Verdict:
     """Return the verdict that the evidence does not decide: where all ranks stand, and what is missing."""
     locations = view.groups_of_ranks(view.alive)
-    missing = [f"{view.node(node)} did not answer" for node in unexplained(view.evidence)]
-    missing += sorted(
-        {f"{view.node(node.node)}: {text}" for node in view.nodes.values() for text in node.missing}
-    )
+    missing = [say(view.node(node), " did not answer") for node in unexplained(view.evidence)]
+    lacks = {say(view.node(node.node), f": {text}") for node in view.nodes.values() for text in node.missing}
+    missing += sorted(lacks, key=spelled)
     missing += [
-        f"the stack of rank {number}" for number, rank in view.ranks.items() if rank.alive and not rank.stacks
+        say(f"the stack of rank {number}")
+        for number, rank in view.ranks.items()
+        if rank.alive and not rank.stacks
     ]
     if view.absent or view.unseen:
-        missing.append(f"any word of {subjects.ranks([*view.absent, *view.unseen])}")
+        missing.append(say("any word of ", subjects.ranks([*view.absent, *view.unseen])))
     hidden = [rank for rank in view.stragglers if view.waiting and view.behind(rank)]
     if hidden:
         verb = phrases.one_or(hidden, "is", "are")
-        where = f"{subjects.ranks(hidden)} {verb} behind the others, but where, no stack shows"
+        where = say(subjects.ranks(hidden), f" {verb} behind the others, but where, no stack shows")
     elif len(locations) == 1 and view.waiting:
         verb = phrases.one_or(view.alive, "waits", "wait")
-        where = f"{_all(view)} {verb} in {next(iter(locations))} and nothing moves"
+        where = say(_all(view), f" {verb} in {next(iter(locations))} and nothing moves")
     elif locations:
-        groups = (f"{subjects.ranks(group)} in {location}" for location, group in list(locations.items())[:4])
-        where = f"nothing moves: {'; '.join(groups)}"
+        groups = (
+            say(subjects.ranks(group), f" in {location}") for location, group in list(locations.items())[:4]
+        )
+        where = say("nothing moves: ", joined("; ", groups))
     elif view.ranks:
-        where = f"{subjects.ranks(view.ranks)} ended, and none by a fault of its own that is known"
+        where = say(subjects.ranks(view.ranks), " ended, and none by a fault of its own that is known")
     else:
-        where = "no word of any rank has come" if view.evidence.silent else "no rank has been seen"
+        where = say("no word of any rank has come" if view.evidence.silent else "no rank has been seen")
     return view.verdict(
         code="unknown",
-        sentence=f"{where}; missing: {', '.join(missing) or 'kernel log, network and GPU state'}",
+        sentence=say(where, "; missing: ", joined(", ", missing) or "kernel log, network and GPU state"),
         ranks=hidden,
         victims=[rank for rank in view.waiting if hidden],
         confidence=sure.BEHIND_UNSEEN if hidden else sure.UNKNOWN,
         facts=[
-            *(f"{subjects.ranks(group)}: {location}" for location, group in locations.items()),
+            *view.standing(locations),
             *view.counts(),
             *_oddities(view),
             *devices.gpu_facts(view, view.nodes),
@@ -248,5 +266,5 @@ def _all_seen(view: JobView) -> bool:
     return not view.evidence.silent and view.alive == view.world
 
 
-def _all(view: JobView) -> str:
+def _all(view: JobView) -> Sayable:
     return "all ranks" if _all_seen(view) and len(view.world) > 1 else subjects.ranks(view.alive)

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple, Optional
 
 from ddplaunch.agent.contract import (
+    AnyFact,
     Collective,
+    Fact,
     Frame,
     Group,
     JobEvidence,
@@ -24,12 +26,15 @@ from ddplaunch.agent.contract import (
     Posture,
     Raised,
     RankEvidence,
+    Source,
     Verdict,
     Wait,
 )
 from ddplaunch.agent.diagnosis.run import call_records, nccl_ras, stacks
 from ddplaunch.agent.diagnosis.run.call_records import Call
 from ddplaunch.agent.system import phrases, subjects
+from ddplaunch.agent.text.ranges import some
+from ddplaunch.agent.text.saying import Sayable, Subject, Text, say, spelled
 
 _NATIVE_WAIT = re.compile(r"\.(wait|item|tolist|cpu|numpy|synchronize|(monitored_)?barrier)\(")
 
@@ -63,11 +68,11 @@ class JobView:
         view.explained = self.explained.union(explained)
         return view
 
-    def node(self, number: int) -> str:
+    def node(self, number: int) -> Subject:
         """'node 2 (n3)'."""
         return subjects.node(number, self.evidence.names)
 
-    def named(self, numbers: Iterable[int]) -> str:
+    def named(self, numbers: Iterable[int]) -> Subject:
         """'nodes 1 (n2) and 2 (n3)'."""
         return subjects.nodes(numbers, self.evidence.names)
 
@@ -297,31 +302,69 @@ class JobView:
             found.setdefault(str(self.locations[rank]), []).append(rank)
         return found
 
-    def whereabouts(self, numbers: list[int]) -> list[str]:
+    def places(self, numbers: list[int]) -> list[Text]:
         """'ranks 0-2 are in all_reduce 17 (train.py:92)', for each place where some of these ranks stand."""
         return [
-            f"{subjects.ranks(group)} {phrases.one_or(group, 'is', 'are')} in {location}"
+            say(subjects.ranks(group), f" {phrases.one_or(group, 'is', 'are')} in {location}")
             for location, group in self.groups_of_ranks(numbers).items()
         ]
+
+    def whereabouts(self, numbers: list[int]) -> list[Fact]:
+        """Return `places` as facts."""
+        groups = self.groups_of_ranks(numbers).values()
+        return [self.of_stacks(spelled(place), group) for place, group in zip(self.places(numbers), groups)]
+
+    def standing(self, groups: Mapping[str, list[int]]) -> list[Fact]:
+        """'ranks 0-2: all_reduce 17 (train.py:92)', for each of these places."""
+        return [
+            self.of_stacks(f"{subjects.ranks(group)}: {location}", group)
+            for location, group in groups.items()
+        ]
+
+    def of_stacks(self, text: str, ranks: list[int]) -> Fact:
+        """Return a fact that the stacks of these ranks show; without a source where they have none."""
+        kinds = sorted({self.ranks[rank].stack_source for rank in ranks} - {""})
+        by = f"stacks by {' and '.join(kinds)}"
+        return self.fact(text, by, ranks, "stacks") if kinds else Fact(text)
+
+    def of_rank(self, text: str, rank: int) -> Fact:
+        """Return a fact that a rank's stack and /proc show; without a source where it has no stack."""
+        its = self.ranks[rank]
+        by = f"the stack by {its.stack_source}{' and /proc' if its.process is not None else ''}"
+        return self.fact(text, by, [rank], "ranks") if its.stack_source else Fact(text)
+
+    def fact(self, text: str, collector: str, ranks: list[int], keys: str) -> Fact:
+        """Return a fact with its source: what `collector` has of these ranks, by keys of bundle.json."""
+        place = f"{keys} of {some('node', self.nodes_of(ranks))} in bundle.json"
+        return Fact(text, Source(collector, some("rank", ranks), place))
 
     def line_of(self, rank: int, frame: Frame) -> str:
         """Return the text of a line at which a thread of this rank stands; "" where it is not known."""
         return self.nodes[self.node_of[rank]].lines.get(f"{frame.file}:{frame.line}", "")
 
-    def line_shown(self, rank: int, frame: Optional[Frame]) -> list[str]:
+    def line_shown(self, rank: int, frame: Optional[Frame]) -> list[Fact]:
         """Return ['train.py:31: `dist.barrier()`'], empty where the line is not known."""
         text = "" if frame is None else self.line_of(rank, frame)
-        return [f"{frame.file.rpartition('/')[2]}:{frame.line}: `{text}`"] if frame and text else []
+        if frame is None or not text:
+            return []
+        shown = f"{frame.file.rpartition('/')[2]}:{frame.line}: `{text}`"
+        return [self.fact(shown, "the program's source", [rank], "lines")]
 
-    def counts(self) -> list[str]:
+    def last_call(self, rank: int) -> list[Fact]:
+        """'rank 2 was in recv from rank 0 (train.py:13)'; empty where no call is known."""
+        texts = call_records.last(self.ranks[rank])
+        return [self.fact(text, "the hook's ring", [rank], "calls") for text in texts]
+
+    def counts(self) -> list[Fact]:
         """'ranks 0-2 have called 41 collectives', 'rank 3 has called 40': of each rank's busiest group.
 
         A rank that has only sent and received has no such count: its last operation is given instead.
         """
-        return [text for text, _ in self.counted()]
+        by = "torch's process groups"
+        return [self.fact(spelled(text), by, ranks, "groups") for text, ranks in self.counted()]
 
-    def counted(self) -> list[tuple[str, list[int]]]:
-        """Return `counts`, each with its ranks."""
+    def counted(self) -> list[tuple[Text, list[int]]]:
+        """Return the text of each count, and its ranks."""
         found: dict[str, list[int]] = {}
         for number, rank in sorted(self.ranks.items(), key=lambda item: _called(item[1])):
             pairwise = [entry for entry in rank.collectives if entry.p2p]
@@ -330,7 +373,10 @@ class JobView:
             elif pairwise:
                 found.setdefault(_pairwise(pairwise[-1]), []).append(number)
         return [
-            (f"{subjects.ranks(numbers)} {phrases.one_or(numbers, 'has', 'have')} called {what}", numbers)
+            (
+                say(subjects.ranks(numbers), f" {phrases.one_or(numbers, 'has', 'have')} called {what}"),
+                numbers,
+            )
             for what, numbers in found.items()
         ]
 
@@ -346,14 +392,16 @@ class JobView:
         self,
         code: str,
         ranks: list[int],
-        sentence: str,
+        sentence: Sayable,
         victims: list[int],
         confidence: float,
-        facts: list[str],
+        facts: Sequence[AnyFact],
         hint: str,
     ) -> Verdict:
         """Return the verdict that blames these ranks, and their nodes."""
-        return Verdict(code, sentence, "run", self.nodes_of(ranks), ranks, victims, confidence, facts, hint)
+        return Verdict.of(
+            code, sentence, "run", self.nodes_of(ranks), ranks, victims, confidence, facts, hint
+        )
 
     def nodes_of(self, numbers: list[int]) -> list[int]:
         return sorted({self.node_of[rank] for rank in numbers if rank in self.node_of})

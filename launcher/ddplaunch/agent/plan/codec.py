@@ -1,4 +1,8 @@
-"""Converts the dataclasses of the contract to JSON and back. Unknown keys are ignored."""
+"""Converts the dataclasses of the contract to JSON and back. Unknown keys are ignored.
+
+A class that is written in another shape than its own, as a verdict is, names that one in `json_form`: a
+dataclass whose `read()` returns the object, and which the object's `written()` returns.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +13,6 @@ import os
 import types
 import typing
 from typing import Any, Callable, Optional, TypeVar, Union
-
-from ddplaunch.agent.text import mentions
-from ddplaunch.agent.text.mentions import Template
 
 T = TypeVar("T")
 Short = dict[type, Callable[[Any], Any]]
@@ -50,6 +51,7 @@ def dump(obj: Any) -> Any:
 
 
 def _members(obj: Any) -> dict[str, Any]:
+    obj = written(obj)
     kind = type(obj)
     names = _fields.get(kind)
     if names is None:
@@ -57,6 +59,11 @@ def _members(obj: Any) -> dict[str, Any]:
         names = _fields[kind] = [(f.name, f.default in absent) for f in dataclasses.fields(kind)]
     pairs = ((name, getattr(obj, name), absent) for name, absent in names)
     return {name: value for name, value, absent in pairs if value is not None or not absent}
+
+
+def written(obj: Any) -> Any:
+    """Return the dataclass whose fields stand for the object in JSON: mostly the object itself."""
+    return obj.written() if hasattr(type(obj), "json_form") else obj
 
 
 def load(cls: type[T], data: Any, short: Optional[Short] = None) -> T:
@@ -78,7 +85,7 @@ def _loader(kind: Any) -> _Loader:
     """Return the function that makes a `kind` of plain data. Each type is inspected once."""
     origin, words = typing.get_origin(kind), typing.get_args(kind)
     if kind is Any:
-        return lambda data, _: _unmarked(data)
+        return lambda data, _: data
     if origin is typing.Literal:
         return lambda data, _: _word(data, words)
     if origin in _UNIONS:
@@ -88,9 +95,12 @@ def _loader(kind: Any) -> _Loader:
         return _list_loader(_loader(words[0]))
     if origin is dict:
         return _dict_loader(_loader(words[1]))
+    if hasattr(kind, "json_form"):
+        read = _loader(kind.json_form)
+        return lambda data, short: read(data, short).read()
     if dataclasses.is_dataclass(kind):
         return _object_loader(kind)
-    plain = {Template: _template, float: _number, int: _whole, str: _text}.get(kind)
+    plain = {float: _number, int: _whole}.get(kind)
     return plain or (lambda data, _: _same(kind, data))
 
 
@@ -163,11 +173,6 @@ def _object_loader(kind: Any) -> _Loader:
     return load_object
 
 
-def _template(data: Any, _: Short) -> Any:
-    _expect(isinstance(data, str), "a text", data)
-    return Template(data)
-
-
 def _number(data: Any, _: Short) -> Any:
     _expect(isinstance(data, (int, float)) and not isinstance(data, bool), "a number", data)
     _expect(-_MOST_FLOAT <= data <= _MOST_FLOAT, "a finite number", data)  # NaN is not
@@ -180,24 +185,8 @@ def _whole(data: Any, _: Short) -> Any:
     return data
 
 
-def _text(data: Any, _: Short) -> Any:
-    _expect(type(data) is str, "str", data)
-    return mentions.escaped(data)
-
-
 def _same(kind: type, data: Any) -> Any:
     _expect(type(data) is kind, kind.__name__, data)
-    return data
-
-
-def _unmarked(data: Any) -> Any:
-    """Return plain data of any shape in which no text makes a mention."""
-    if isinstance(data, str):
-        return mentions.escaped(data)
-    if isinstance(data, list):
-        return [_unmarked(each) for each in data]
-    if isinstance(data, dict):
-        return {key: _unmarked(each) for key, each in data.items()}
     return data
 
 
