@@ -1,8 +1,8 @@
 """ddplaunch from Python: what the commands do, as functions with typed results. docs/reference/api.md
 
-A job is a `JobSpec`, read by `load` or built in Python; `load_all` returns those of a sweep. A submission
-is named by its handle: a `Handle`, or its text. No function prints, ends the process or installs a signal
-handler; each closes what it opens, and any number of threads may call them. All raise errors of the tree in
+A job is a `JobSpec`, read by `load` or built in Python; `load_all` returns those of a sweep. A submission is
+named by its handle: a `Handle`, or its text. No function prints, ends the process or installs a signal
+handler. Each closes what it opens, and any number of threads may call them. All raise errors from the tree in
 `ddplaunch.errors`.
 
 Importing this module imports none of the others: each is imported when it is first needed.
@@ -198,7 +198,7 @@ _MODULES: Final = {
         "TopologySpread",
     ),
 }
-"""The types by the module that defines them; `JobSpec` is `spec.models.job_model()`."""
+"""The types, by the module that defines them; `JobSpec` is `spec.models.job_model()`."""
 
 
 if not TYPE_CHECKING:  # a type checker would take any name for one of this module

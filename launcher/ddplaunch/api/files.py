@@ -1,4 +1,4 @@
-"""Functions from a job file, and the user's configuration, to the files that a scheduler gets."""
+"""Functions that lead from a job file, and the user's configuration, to the files that a scheduler gets."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ _VARIABLE = "DDPLAUNCH_PROFILE"
 
 
 class Choice(NamedTuple):
-    """The target of jobs for which none is named, and the reason; "" where there is nothing to say."""
+    """The target of jobs for which none is named, and the reason; "" if there is nothing to say."""
 
     target: str
     why: str = ""
 
 
 def config_file() -> Path:
-    """Return the path of the configuration, which need not exist."""
+    """Return the path of the configuration, which may not exist."""
     base = os.environ.get("XDG_CONFIG_HOME", "")
     folder = Path(base) if Path(base).is_absolute() else Path.home() / ".config"
     return folder / "ddplaunch" / "config.yaml"
 
 
 def configuration() -> Config:
-    """Return the user's configuration; an empty one where there is no file. Raises SpecError."""
+    """Return the user's configuration; an empty one if there is no file. Raises SpecError."""
     from ddplaunch.spec import config
     from ddplaunch.spec.problems import Problem, SpecError
     from ddplaunch.targets import names
@@ -92,8 +92,8 @@ def profile(name: str | None = None, to: str | None = None) -> Profile | None:
 def choose(jobs: Sequence[JobSpec] = (), profile: Profile | None = None) -> Choice:
     """Return the target of jobs for which none is named.
 
-    It is that of the profile; else that of the only section of a scheduler in the job file, if jobs can be
-    sent there from this machine; else this machine. No scheduler is asked.
+    It is the profile's target; otherwise that of the only scheduler section in the job file, if jobs can be
+    sent there from this machine; otherwise this machine. No scheduler is asked.
     """
     if profile is not None and profile.target:
         place = _destination(profile.target, jobs)
@@ -112,7 +112,7 @@ def choose(jobs: Sequence[JobSpec] = (), profile: Profile | None = None) -> Choi
 
 
 def _destination(target: str, jobs: Sequence[JobSpec]) -> str:
-    """Return where a target is, as seen from this machine; "" when it is not to be seen."""
+    """Return where a target is, as seen from this machine; "" if it cannot be seen."""
     from ddplaunch.targets import find
 
     there = find(target)
@@ -120,27 +120,27 @@ def _destination(target: str, jobs: Sequence[JobSpec]) -> str:
 
 
 _NAMED = 5
-"""Private files that a note names."""
+"""Private files that a note names, at the most."""
 
 
 class Validation(NamedTuple):
-    """Problems of a job file, and notes on what is allowed in it and looks like a mistake."""
+    """The problems of a job file, and notes about what is allowed in it but looks like a mistake."""
 
     problems: tuple[Problem, ...] = ()
     notes: tuple[str, ...] = ()
-    jobs: int = 1  # more: those of its sweep
-    errors: tuple[DdplaunchError, ...] = ()  # for which `submit` refuses a file whose keys are all right
+    jobs: int = 1  # if more, they are those of its sweep
+    errors: tuple[DdplaunchError, ...] = ()  # for which `submit` refuses a file whose keys are all correct
     targets: tuple[str, ...] = ()  # for which it was checked
-    plans: tuple[Plan, ...] = ()  # for the first of these, where nothing is wrong
+    plans: tuple[Plan, ...] = ()  # for the first of these, if nothing is wrong
 
 
 def load(file: str | Path, changes: Sequence[str] = (), *, profile: str | None = None) -> JobSpec:
     """Return the only job in a job file (`-`: standard input). Raises SpecError with all its problems.
 
-    `changes`: other values for its keys, as in `env.LR=0.1`; UsageError for text of another form. `profile`:
-    one of the user's configuration, with its defaults; without a name that is not read. The job
-    remembers its file, as `job_file`: `source` is relative to the file's folder. In a job that is built in
-    Python, `source` is relative to the current folder.
+    `changes`: other values for its keys, as in `env.LR=0.1`; UsageError for text in another form. `profile`:
+    one from the user's configuration, with its defaults; without a name, the configuration is not read. The
+    job remembers its file, as `job_file`: `source` is relative to that file's folder. In a job that is built
+    in Python, `source` is relative to the current folder.
     """
     from ddplaunch.spec.load import load
 
@@ -150,7 +150,7 @@ def load(file: str | Path, changes: Sequence[str] = (), *, profile: str | None =
 def load_all(
     file: str | Path, changes: Sequence[str] = (), *, profile: str | Profile | None = None
 ) -> list[JobSpec]:
-    """Return all jobs in a job file: one, or those of its `sweep`. Raises as `load`.
+    """Return all jobs in a job file: one, or those of its `sweep`. Raises as `load` does.
 
     Each job of a sweep remembers its own values, as `sweep_values`.
     """
@@ -166,10 +166,10 @@ def validate(
     profile: str | Profile | None = None,
     to: str | None = None,
 ) -> Validation:
-    """Return all for which `submit` refuses a job file before it asks a cluster, and notes on one without.
+    """Return what makes `submit` refuse a job file before it asks a cluster; if nothing does, notes on it.
 
-    `to`: the target; by default that of the profile, else each that has a section in the file, else local.
-    Raises UsageError for bad `changes` and for an unknown target.
+    `to`: the target; by default the profile's, otherwise each target that has a section in the file,
+    otherwise local. Raises UsageError for bad `changes` and for an unknown target.
     """
     from ddplaunch.spec import load
     from ddplaunch.spec.problems import SpecError
@@ -197,7 +197,7 @@ def validate(
 
 
 def left_out(names: Sequence[str]) -> str:
-    """Return a note on files below `source` that stay at home."""
+    """Return a note about files below `source` that stay at home."""
     shown = ", ".join(map(repr, names[:_NAMED])) + (", …" if len(names) > _NAMED else "")
     return (
         f"source: {shown} looked private and will not travel with the job; "
@@ -254,7 +254,7 @@ def plan(job: JobSpec, to: str = "local", *, after: Sequence[Handle | str] = ())
 
 
 def plan_all(jobs: Sequence[JobSpec], to: str = "local", *, after: Sequence[Handle | str] = ()) -> list[Plan]:
-    """Return the plan of each job; what several name as `source` is read once. Raises as `plan`."""
+    """Return the plan of each job. What several name as `source` is read only once. Raises as `plan` does."""
     from ddplaunch.plan import plan
     from ddplaunch.plan.source import Source
 
@@ -268,9 +268,9 @@ def plan_all(jobs: Sequence[JobSpec], to: str = "local", *, after: Sequence[Hand
 
 
 def render(job: JobSpec | Plan, to: str | None = None) -> Rendered:
-    """Return the files that `submit` sends, byte for byte. Raises SpecError, UsageError.
+    """Return the files that `submit` sends, byte for byte. Raises SpecError and UsageError.
 
-    A plan has a target already; a job has "local" where `to` names no other.
+    A plan already has a target; a job's is "local" if `to` names no other.
     """
     from ddplaunch.render import render
 
@@ -278,14 +278,14 @@ def render(job: JobSpec | Plan, to: str | None = None) -> Rendered:
 
 
 def startable(plan: Plan) -> Plan:
-    """Return the plan. Raises UsageError where its script is certainly not where the ranks will look."""
+    """Return the plan. Raises UsageError if its script is certainly not where the ranks will look for it."""
     if plan.missing_script:
         raise UsageError(*plan.missing_script)
     return plan
 
 
 def planned(job: JobSpec | Plan, to: str | None, after: Sequence[Handle | str] = ()) -> Plan:
-    """Return the plan of a job, or the plan as it is. Raises UsageError for one of another target."""
+    """Return the plan of a job, or the plan unchanged. Raises UsageError for one with another target."""
     from ddplaunch.plan.plan import Plan
 
     if not isinstance(job, Plan):
@@ -299,7 +299,7 @@ def planned(job: JobSpec | Plan, to: str | None, after: Sequence[Handle | str] =
 
 
 def _ordered(jobs: Sequence[JobSpec], to: str, after: Sequence[Handle | str]) -> list[JobSpec]:
-    """Return the jobs as such that start when those of `after` have succeeded. Raises as `plan`."""
+    """Return the jobs as jobs that start when those of `after` have succeeded. Raises as `plan` does."""
     if not after:
         return list(jobs)
     from ddplaunch.api import submitted as named
@@ -324,7 +324,7 @@ def _ordered(jobs: Sequence[JobSpec], to: str, after: Sequence[Handle | str]) ->
 
 
 def _profile(named: str | Profile | None) -> Profile | None:
-    """Return the profile of that name. Raises UsageError, SpecError."""
+    """Return the profile with this name. Raises UsageError and SpecError."""
     if not isinstance(named, str):
         return named
 
@@ -332,7 +332,7 @@ def _profile(named: str | Profile | None) -> Profile | None:
 
 
 def read_changes(changes: Sequence[str]) -> list[Change]:
-    """Return the changes that are spelt so. Raises UsageError."""
+    """Return the changes that these texts mean. Raises UsageError."""
     if not changes:
         return []
     from ddplaunch.spec.changes import read

@@ -1,4 +1,4 @@
-"""Submits jobs: one, all of a sweep or none, or the gate of one alone."""
+"""Submits jobs: a single one, all of a sweep or none, or only the gate of one."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 def submit(job: JobSpec | Plan, to: str | None = None, *, after: Sequence[Handle | str] = ()) -> Handle:
     """Submit the job, and return its handle when it is accepted. The job goes on when this process ends.
 
-    `to` and `after` as for `plan`, unless the job is a plan already.
-    Raises as `plan`; ClusterError when the target refuses the job or cannot be reached, of which
-    UncertainError means that the target may have it.
+    `to` and `after` are as for `plan`, unless the job is a plan already. Raises as `plan` does, and
+    ClusterError if the target refuses the job or cannot be reached; its subclass UncertainError means that
+    the target may have the job.
     """
     from ddplaunch.backends import interrupts
     from ddplaunch.render import render
@@ -35,9 +35,9 @@ def submit(job: JobSpec | Plan, to: str | None = None, *, after: Sequence[Handle
 
 
 def try_out(plans: Sequence[Plan]) -> list[str]:
-    """Ask the scheduler about jobs that are not submitted; return its answers, [] where it cannot be asked.
+    """Ask the scheduler about jobs without submitting them. Returns its answers, or [] if it cannot be asked.
 
-    Raises ClusterError when it would refuse one, or cannot be reached.
+    Raises ClusterError if it would refuse one, or cannot be reached.
     """
     from ddplaunch.backends import Tries
     from ddplaunch.render import render
@@ -56,10 +56,10 @@ def submit_all(
 ) -> list[Handle]:
     """Submit all jobs or none, such as those of a sweep, and return their handles.
 
-    All are checked before the first is sent. When the target refuses one, or after a Ctrl-C, those before it
-    are cancelled, and the error is raised; it has a note on each for which that failed, and which goes on.
-    `accepted` is called with each handle as soon as there is one, `cancelling` with those that are given up.
-    Raises as `submit`; UsageError for jobs of several targets.
+    All are checked before the first one is sent. If the target refuses one, or after a Ctrl-C, those before
+    it are cancelled and the error is raised; it has a note about each job that could not be cancelled and
+    goes on. `accepted` is called with each handle as soon as there is one, `cancelling` with those that are
+    given up. Raises as `submit` does, and UsageError for jobs of several targets.
     """
     from ddplaunch.backends import interrupts
     from ddplaunch.render import render
@@ -69,7 +69,7 @@ def submit_all(
     with interrupts.let_through():
         plans = _planned(jobs, to, after)
         for plan in plans:
-            # To check it; not kept, since a thousand rendered jobs take hundreds of MB.
+            # This checks it. It is not kept, because a thousand rendered jobs take hundreds of MB.
             render(startable(plan))
     handles: list[Handle] = []
     with connected(plans[0].target) as backend:
@@ -81,7 +81,7 @@ def submit_all(
                 if accepted is not None:
                     accepted(handles[-1])
             with interrupts.let_through():
-                pass  # a Ctrl-C during the last is one in time
+                pass  # a Ctrl-C during the last one still counts
         except (DdplaunchError, KeyboardInterrupt) as error:
             with interrupts.held_off():
                 if handles and cancelling is not None:
@@ -99,12 +99,12 @@ def doctor(
     profile: str | Profile | None = None,
     smoke_test: bool = False,
 ) -> Handle:
-    """Submit the gate of the job alone, which checks all nodes and trains nothing, and return its handle.
+    """Submit only the job's gate, which checks all nodes and trains nothing, and return its handle.
 
-    Without a job the checks are those of one with the defaults of `profile` alone, on so many `nodes`, by
-    default 1. With `smoke_test` all ranks also import torch and run a collective. `diagnose` has the results
-    at its end. Raises as `submit`; UsageError for `nodes` or `profile` beside a job, and for a target that
-    needs an image where there is none.
+    Without a job, the checks are those of a job that has just the defaults of `profile`, on so many `nodes`,
+    by default 1. With `smoke_test`, all ranks also import torch and run a collective. When it has ended,
+    `diagnose` has the results. Raises as `submit` does, and UsageError for `nodes` or `profile` together with
+    a job, and for a target that needs an image if there is none.
     """
     from ddplaunch.backends import interrupts
     from ddplaunch.render import render
@@ -132,7 +132,7 @@ def doctor(
 
 
 def _without_job_file(nodes: int, profile: str | Profile | None) -> JobSpec:
-    """Return a job for so many nodes with the defaults of the profile. Raises SpecError, UsageError."""
+    """Return a job for so many nodes with the profile's defaults. Raises SpecError and UsageError."""
     from ddplaunch.api import files
     from ddplaunch.spec.load import parse_all
 
@@ -142,7 +142,7 @@ def _without_job_file(nodes: int, profile: str | Profile | None) -> JobSpec:
 
 
 def _planned(jobs: Sequence[JobSpec | Plan], to: str | None, after: Sequence[Handle | str]) -> list[Plan]:
-    """Return the plans of all jobs, which have one target. Raises as `submit_all`."""
+    """Return the plans of all jobs, which must have the same target. Raises as `submit_all` does."""
     from ddplaunch.api.files import plan_all
     from ddplaunch.plan.plan import Plan
 
@@ -159,8 +159,8 @@ def _planned(jobs: Sequence[JobSpec | Plan], to: str | None, after: Sequence[Han
 
 
 def _take_back(backend: Backend, handles: Sequence[Handle], error: BaseException) -> None:
-    """Cancel the jobs, and add a note to the error on each that goes on."""
-    for handle in reversed(handles):  # the last has done least, and may not have started
+    """Cancel the jobs, and add a note to the error about each one that goes on."""
+    for handle in reversed(handles):  # the last one has done least, and may not have started
         try:
             backend.cancel(handle)
         except DdplaunchError as refused:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def parsed(handle: Handle | str) -> Handle:
-    """Return the handle. Raises UsageError for text that is none."""
+    """Return the handle. Raises UsageError for text that is not one."""
     from ddplaunch.backends.job import Handle
 
     return Handle.parse(handle) if isinstance(handle, str) else handle
@@ -42,7 +42,7 @@ def connected(to: str) -> Iterator[Backend]:
     try:
         yield backend
     except KeyboardInterrupt:
-        raise  # at once: closing waits for a query that is under way
+        raise  # at once, because closing waits for a query that is under way
     except BaseException:
         backend.close()
         raise
@@ -51,14 +51,16 @@ def connected(to: str) -> Iterator[Backend]:
 
 @contextmanager
 def connected_to(handle: Handle | str) -> Iterator[tuple[Backend, Handle]]:
-    """Connect to the target of a handle, and return it parsed. Raises UsageError for text that is none."""
+    """Connect to the target of a handle, and return the handle parsed. Raises UsageError for text that is not
+    one.
+    """
     found = parsed(handle)
     with connected(found.target) as backend:
         yield backend, found
 
 
 def known() -> list[Known]:
-    """Return the jobs that this user has submitted from here, of all targets, the newest first.
+    """Return the jobs that this user has submitted from here, to all targets, the newest first.
 
     No scheduler is asked. A target that cannot be used has none.
     """
@@ -73,7 +75,7 @@ def known() -> list[Known]:
 
 
 def last() -> Handle:
-    """Return the job that this user has submitted last from here. Raises NotFoundError when there is none."""
+    """Return the job that this user submitted last from here. Raises NotFoundError if there is none."""
     newest = next(iter(known()), None)
     if newest is None:
         raise NotFoundError(
@@ -114,7 +116,7 @@ def find(text: str, *, sure: bool = False) -> Handle:
 
 
 def _names(job: Known) -> tuple[str, ...]:
-    """Return what names the job beside its whole handle: its number or its own name, and that of its file."""
+    """Return what names the job besides its whole handle: its number or its own name, and its file's name."""
     path = job.handle.path
     alone = () if job.handle.target == "local" else (path.rpartition("/")[2],)
     return path, *alone, job.name
@@ -142,7 +144,7 @@ def status(handle: Handle | str) -> Job:
 
 
 def jobs(to: str = "local") -> list[Job]:
-    """Return all jobs of this user that are known on a target, the newest first. Raises ClusterError."""
+    """Return all jobs of this user that are known to a target, the newest first. Raises ClusterError."""
     with connected(to) as backend:
         return backend.jobs()
 
@@ -155,10 +157,10 @@ def logs(
     tail: int | None = None,
     follow: bool = False,
 ) -> Iterator[str]:
-    """Yield lines of the ranks' output, without newline; each begins with [node/rank].
+    """Yield lines of the ranks' output, without newline. Each begins with [node/rank].
 
-    `nodes`, `ranks`: only lines of these; a line must match both. `tail`: begin with the last so many. With
-    `follow`, wait for more until the job has ended. Raises as `status`, at the first line.
+    `nodes`, `ranks`: only lines from these; a line must match both. `tail`: begin with only the last so many
+    lines. With `follow`, wait for more until the job has ended. Raises as `status` does, at the first line.
     """
     from ddplaunch.backends.job import Selection
 
@@ -173,10 +175,10 @@ def logs(
 
 
 def outputs(handle: Handle | str, *, listed: bool = True) -> list[Outputs]:
-    """Return what the ranks wrote below their working directory, by folder. Raises as `status`.
+    """Return what the ranks wrote below their working directory, by folder. Raises as `status` does.
 
-    Of pods that is what they wrote on the volume of the job file's `outputs`; without it, NotFoundError. To
-    look there may take a pod of its own: unless `listed`, only the folder is named.
+    For pods, that is what they wrote to the volume in the job file's `outputs`; if there is none,
+    NotFoundError. Looking there may take a pod: unless `listed`, only the folder is named.
     """
     from ddplaunch.backends import BringsOutputs, KeepsOutputs
 
@@ -189,10 +191,10 @@ def outputs(handle: Handle | str, *, listed: bool = True) -> list[Outputs]:
 def bring_outputs(
     handle: Handle | str, to: Path, check: Callable[[Sequence[Outputs]], None] = lambda _: None
 ) -> list[Outputs]:
-    """Return what `outputs` does, with all files where this machine sees them. Raises as `outputs`.
+    """Return what `outputs` does, with all files where this machine can see them. Raises as `outputs`.
 
-    Those on a volume of a cluster are brought to `to`, an empty folder, once `check` has let them pass. What
-    this machine sees stays where it is.
+    Files on a cluster's volume are brought to `to`, an empty folder, once `check` has accepted them. Files
+    that this machine can see stay where they are.
     """
     from ddplaunch.backends import BringsOutputs, KeepsOutputs
 
@@ -276,9 +278,9 @@ def _in_pods(path: str, debug_image: str) -> tuple[Job, Bundle | None]:
 
 
 def cancel(handle: Handle | str) -> Job:
-    """Collect evidence, stop the job, and return it when it has ended. A job that has ended stays as it is.
+    """Collect evidence, stop the job, and return it when it has ended. An ended job stays as it is.
 
-    Raises as `status`, and ClusterError when the job does not end.
+    Raises as `status` does, and ClusterError if the job does not end.
     """
     with connected_to(handle) as (backend, found):
         return backend.cancel(found)
@@ -287,16 +289,17 @@ def cancel(handle: Handle | str) -> Job:
 def remains(handle: Handle | str) -> Remains | None:
     """Return what a job has left and `delete` removes; None for a job that ddplaunch has not started.
 
-    Raises as `status`, and ClusterError for what belongs to another user, or is not as ddplaunch makes it.
+    Raises as `status` does, and ClusterError for anything that belongs to another user, or is not as
+    ddplaunch makes it.
     """
     with connected_to(handle) as (backend, found):
         return _deleting(backend, found).remains(found)
 
 
 def delete(handle: Handle | str) -> None:
-    """Remove all that an ended job has left: its folder with its output, objects of a cluster, its evidence.
+    """Remove all that an ended job has left: its folder with its output, objects in a cluster, its evidence.
 
-    Raises as `remains`; UsageError for a job that has not ended, and for one that ddplaunch has not started.
+    Raises as `remains` does, and UsageError for a job that has not ended or that ddplaunch has not started.
     """
     with connected_to(handle) as (backend, found):
         deleting = _deleting(backend, found)
@@ -327,15 +330,15 @@ def _deleting(backend: Backend, handle: Handle) -> Deletes:
 # --- waiting
 
 GIVEN_UP_AFTER: Final = 10.0
-"""Seconds for which a job must have been one that never starts: a scheduler may think again."""
+"""Seconds for which a job must have been one that never starts, because a scheduler may change its mind."""
 _UPDATE = 0.25
-"""Seconds between two looks at a job that is watched."""
+"""Seconds between two looks at a job that is being watched."""
 _PAUSE = 2.0
 """Seconds between two looks at several jobs."""
 
 
 class Wait:
-    """Clock of one job that is waited for."""
+    """The clock of one job that is waited for."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -351,16 +354,16 @@ class Wait:
         return self._clock() - self._since >= GIVEN_UP_AFTER
 
     def check(self, job: Job) -> None:
-        """Raise NeverStartsError where waiting for the job is vain."""
+        """Raise NeverStartsError if waiting for the job is useless."""
         if self.is_vain(job):
             raise NeverStartsError(f"{job.handle} is no longer waited for: {job.detail}", hint=job.hint)
 
 
 def watch(handle: Handle | str) -> Iterator[Job]:
-    """Yield the state of the job four times a second until it has ended, its end last.
+    """Yield the job's state four times a second until it has ended; its end comes last.
 
-    Raises as `status`; NeverStartsError when it has been pending for 10 s for a reason that no waiting cures,
-    such as another job's failure, after which it was to start. It stays in the queue.
+    Raises as `status` does, and NeverStartsError if it has been pending for 10 s for a reason that waiting
+    never cures, such as the failure of another job after which it was to start. It stays in the queue.
     """
     with connected_to(handle) as (backend, found):
         wait = Wait()
@@ -376,7 +379,7 @@ def watch(handle: Handle | str) -> Iterator[Job]:
 def wait(handle: Handle | str, timeout: float | None = None) -> Job:
     """Return the job when it has ended.
 
-    Raises NotFinishedError when it has not after `timeout` seconds, and else as `watch`.
+    Raises NotFinishedError if it has not ended after `timeout` seconds, and otherwise as `watch` does.
     """
     deadline = None if timeout is None else time.monotonic() + timeout
     for job in watch(handle):
@@ -391,10 +394,10 @@ def wait(handle: Handle | str, timeout: float | None = None) -> Job:
 
 
 def wait_all(handles: Sequence[Handle | str]) -> Iterator[Diagnosis]:
-    """Yield the diagnosis of each job at its end, in the order in which they end.
+    """Yield the diagnosis of each job when it ends, in the order in which they end.
 
-    A job that has been pending for 10 s for a reason that no waiting cures comes too: its `never_starts` is
-    true. Each scheduler is asked for all its jobs at once. Raises as `status`.
+    A job that has been pending for 10 s for a reason that waiting never cures is yielded too: its
+    `never_starts` is true. Each scheduler is asked about all its jobs at once. Raises as `status` does.
     """
     from ddplaunch.report import diagnose
 
@@ -422,8 +425,8 @@ def wait_all(handles: Sequence[Handle | str]) -> Iterator[Diagnosis]:
 def follow(handle: Handle | str) -> Iterator[str | Job | Diagnosis]:
     """Yield what happens to a job until its end, as `submit --wait` shows it.
 
-    Text is a line of its output, as of `logs`; a `Job` is its state, up to four times a second; its
-    `Diagnosis` comes last. Raises as `watch`.
+    Text is a line of its output, as from `logs`. A `Job` is its state, up to four times a second. Its
+    `Diagnosis` comes last. Raises as `watch` does.
     """
     from ddplaunch.backends.job import EVERYTHING
     from ddplaunch.report import diagnose

@@ -17,13 +17,13 @@ from ddplaunch.inject.document import Value
 from ddplaunch.inject.pod import Pods, training_container
 
 INDEXED = "Indexed, by which each pod knows its number"
-"""What is wanted as a Job's completionMode."""
+"""What a Job's completionMode has to be."""
 _MASTERS = ("MASTER_ADDR", "PET_MASTER_ADDR", "PET_RDZV_ENDPOINT")
 _MASTER_WORDS = ("--master", "--rdzv-endpoint", "--rdzv_endpoint")
 
 
 def count(spec: Value) -> int:
-    """Return the number of pods of an Indexed Job's spec. Raises UsageError."""
+    """Return the number of pods in an Indexed Job's spec. Raises UsageError."""
     wanted = "as many completions as pods at once: one pod for each node"
     completions = spec.need("completions", wanted=wanted).number()
     parallelism = spec.need("parallelism", wanted=wanted)
@@ -33,7 +33,7 @@ def count(spec: Value) -> int:
 
 
 def has_master(pod: Value, container: str | None) -> bool:
-    """Whether the container is given node 0's address, by its environment or torchrun's arguments."""
+    """Whether the container is given node 0's address, in its environment or in torchrun's arguments."""
     trains = training_container(pod, container)
     env = trains.get("env")
     names = [item.name() for item in env.items()] if env else []
@@ -43,12 +43,12 @@ def has_master(pod: Value, container: str | None) -> bool:
 
 
 def is_true(value: Value | None) -> bool:
-    """Whether the value is there, and true."""
+    """Whether the value is there and is true."""
     return value is not None and value.text() == "true"
 
 
 def job_pods(document: Value, settings: Settings) -> list[Pods]:
-    """Return the pods of an Indexed Job: rank by the pod's index, master by the headless Service."""
+    """Return the pods of an Indexed Job: rank from the pod's index, master from the headless Service."""
     spec = document.need("spec", wanted="a Job")
     mode = spec.need("completionMode", wanted=f"completionMode: {INDEXED}")
     if mode.text() != "Indexed":
@@ -69,7 +69,7 @@ _ATTEMPT = "metadata.labels['jobset.sigs.k8s.io/restart-attempt']"
 
 
 def jobset_pods(document: Value, settings: Settings) -> list[Pods]:
-    """Return the pods of a JobSet of one Indexed Job: its controller names them, and counts its restarts."""
+    """Return the pods of a JobSet with one Indexed Job: its controller names them and counts its restarts."""
     spec = document.need("spec", wanted="a JobSet")
     jobs = spec.need("replicatedJobs", wanted="one replicated job")
     only = jobs.items()[0]
@@ -98,9 +98,9 @@ _PYTORCH_MASTER, _PYTORCH_WORKER = "Master", "Worker"
 
 
 def pytorchjob_pods(document: Value, settings: Settings) -> list[Pods]:  # noqa: ARG001 - the operator names the container
-    """Return the pods of a PyTorchJob of training-operator v1, which sets RANK and MASTER_ADDR in each.
+    """Return the pods of a training-operator v1 PyTorchJob, which sets RANK and MASTER_ADDR in each of them.
 
-    WORLD_SIZE counts processes there, not pods; so the number of nodes is that of the manifest.
+    There WORLD_SIZE counts processes, not pods, so the number of nodes comes from the manifest.
     """
     spec = document.need("spec", wanted="a PyTorchJob")
     elastic = spec.get("elasticPolicy")
@@ -125,7 +125,9 @@ _PLUGINS = "the plugin pytorch, or svc and env, by which the pods find one anoth
 
 
 def volcano_pods(document: Value, settings: Settings) -> list[Pods]:  # noqa: ARG001 - as the other kinds
-    """Return the pods of a Job of Volcano: rank and master by its plugin `pytorch`, or by `svc` and `env`."""
+    """Return the pods of a Volcano Job: rank and master from its plugin `pytorch`, or from `svc` and
+    `env`.
+    """
     spec = document.need("spec", wanted="a Job of Volcano")
     plugins = spec.need("plugins", wanted=_PLUGINS)
     tasks = spec.need("tasks", wanted="tasks")
@@ -179,7 +181,8 @@ KINDS: dict[tuple[str, str], Callable[[Value, Settings], list[Pods]]] = {
     ("kubeflow.org/v1", "PyTorchJob"): pytorchjob_pods,
     ("batch.volcano.sh/v1alpha1", "Job"): volcano_pods,
 }
-"""The function that finds the pods of an object, by its apiVersion and kind; other kinds are refused."""
+"""The function that finds the pods of an object, by the object's apiVersion and kind. Other kinds are
+refused."""
 _TRAINER = "trainer.kubeflow.org/"
 _RUNTIME = (
     "a TrainJob has no pods of its own to change: install charts/ddplaunch-runtimes, and name its runtime in "
@@ -203,9 +206,9 @@ _IMAGE = (
 
 @dataclass(frozen=True)
 class Changed:
-    """The new text, and the objects in which something is changed, for the user: `Job train`.
+    """The new text, and the objects in which something has changed, for the user: `Job train`.
 
-    `namespaces`: those of changed objects, "" where an object names none; empty for a batch script.
+    `namespaces`: those of the changed objects; "" if an object names none; empty for a batch script.
     """
 
     text: str
@@ -214,7 +217,7 @@ class Changed:
 
 
 def inject(text: str, file: str, settings: Settings) -> Changed:
-    """Return the text with gate and supervisor. Raises UsageError for what is not understood."""
+    """Return the text with gate and supervisor. Raises UsageError for anything that is not understood."""
     if sbatch.is_script(text):
         return Changed(sbatch.inject(text, file, settings), [f"script {file}"], [])
     found = _known(text, file)
@@ -235,7 +238,7 @@ def inject(text: str, file: str, settings: Settings) -> Changed:
 
 
 def remove(text: str, file: str) -> Changed:
-    """Return the text without what `inject` has put in. Raises UsageError."""
+    """Return the text without what `inject` has added. Raises UsageError."""
     if sbatch.is_script(text):
         return Changed(sbatch.remove(text, file), [f"script {file}"], [])
     by_document = [(value, pod.removals(value)) for value in _known(text, file)]
@@ -246,7 +249,7 @@ def remove(text: str, file: str) -> Changed:
 
 
 def _known(text: str, file: str) -> list[Value]:
-    """Return the documents of the kinds in KINDS, of which there must be one. Raises UsageError."""
+    """Return the documents of the kinds in KINDS; there must be at least one. Raises UsageError."""
     documents = document.read(text, file)
     found = [value for value in documents if _key(value) in KINDS]
     if not found:
@@ -262,7 +265,7 @@ def _known(text: str, file: str) -> list[Value]:
 
 
 def _instead(value: Value) -> str:
-    """Return what to do for an object of a kind that `inject` knows and does not change; "" for others."""
+    """Return what to do for an object of a kind that `inject` knows but does not change; "" for others."""
     version, kind = _key(value)
     if version.startswith(_TRAINER):
         return _RUNTIME
@@ -275,7 +278,7 @@ def _key(value: Value) -> tuple[str, str]:
 
 
 def _name(value: Value) -> str:
-    """Return the object's name, or the beginning of the one that the API server will give it."""
+    """Return the object's name, or the beginning of the name that the API server will give it."""
     name = value.get("metadata", "name") or value.get("metadata", "generateName")
     return re.sub(r"[-.]+$", "", name.text()) if name else ""
 

@@ -1,7 +1,7 @@
 """Reads the documents of a YAML file, each value with its place in the text, and changes the text. Pure.
 
-What is added always stands before something that was there: a key before another key, an item before the
-first one. So the text between the two is all that a removal has to take away.
+What is added always comes before something that was there: a key before another key, an item before the first
+one. So a removal only has to take away the text between the two.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Value:
         return [(key, self._below(f".{key.value}", value)) for key, value in self.node.value]
 
     def items(self) -> list[Value]:
-        """Return the items. Raises UsageError unless it is a list with items."""
+        """Return the items. Raises UsageError unless it is a list that has items."""
         if not isinstance(self.node, yaml.SequenceNode):
             raise self.refused(_kind(self.node), "a list")
         if not self.node.value:
@@ -48,11 +48,11 @@ class Value:
         return [self._below(f"[{place}]", item) for place, item in enumerate(self.node.value)]
 
     def key(self, name: str) -> yaml.Node:
-        """Return the node of the key of that name, which must be there."""
+        """Return the node of the key with this name, which must be there."""
         return next(key for key, _ in self.entries() if key.value == name)
 
     def get(self, *names: str) -> Value | None:
-        """Return the value under these keys, each below the one before; None where one is missing."""
+        """Return the value under these keys, each below the one before; None if one is missing."""
         value: Value | None = self
         for name in names:
             if value is None:
@@ -61,7 +61,7 @@ class Value:
         return value
 
     def need(self, *names: str, wanted: str, hint: str = "") -> Value:
-        """Return the value under these keys. Raises UsageError where one is missing."""
+        """Return the value under these keys. Raises UsageError if one is missing."""
         value = self.get(*names)
         if value is None:
             raise self.refused(f"no {'.'.join(names)}", wanted, hint)
@@ -74,7 +74,7 @@ class Value:
         return str(self.node.value)
 
     def number(self) -> int:
-        """Return a whole number from 1. Raises UsageError."""
+        """Return a whole number of 1 or more. Raises UsageError."""
         if not self.text().isdecimal() or int(self.text()) < 1:
             raise self.refused(self.text() or "nothing", "a number from 1")
         return int(self.text())
@@ -84,7 +84,7 @@ class Value:
         return bool(getattr(self.node, "flow_style", False))
 
     def name(self) -> str:
-        """Return the value of `name`; empty where there is none."""
+        """Return the value of `name`; empty if there is none."""
         name = self.get("name") if isinstance(self.node, yaml.MappingNode) else None
         return name.text() if name else ""
 
@@ -93,7 +93,7 @@ class Value:
 
 
 def read(text: str, file: str) -> list[Value]:
-    """Return the documents that hold something. Raises UsageError for what is no YAML."""
+    """Return the documents that are not empty. Raises UsageError for anything that is not YAML."""
     try:
         nodes = list(yaml.compose_all(text, yaml.SafeLoader))
     except yaml.YAMLError as error:
@@ -108,7 +108,7 @@ def read(text: str, file: str) -> list[Value]:
 
 
 def refuse_aliases(document: Value) -> None:
-    """Refuse a document in which a value stands for two: a change of one would change both."""
+    """Refuse a document in which one value is used twice: changing one use would change both."""
     known: set[int] = set()
     for value in walk(document):
         if id(value.node) in known and value.node.value:
@@ -117,7 +117,7 @@ def refuse_aliases(document: Value) -> None:
 
 
 def walk(value: Value) -> Iterator[Value]:
-    """Yield the value and all values in it, the keys of mappings left out."""
+    """Yield the value and all values in it, without the keys of mappings."""
     left = [value]
     while left:
         here = left.pop()
@@ -133,7 +133,7 @@ def _kind(node: yaml.Node) -> str:
 
 
 _PLAIN = re.compile(r"--|(?:-|--|/)?[A-Za-z][-/.\w=$()]*")
-"""Words that stand without quotes where their neighbours do."""
+"""Words that are written without quotes if their neighbours are."""
 _MOVED = "move it back, or take ddplaunch's lines out by hand"
 
 
@@ -147,7 +147,7 @@ class Edit:
 
 
 def apply(text: str, edits: Iterable[Edit]) -> str:
-    """Return the text with all edits; of several at one place the first stands first."""
+    """Return the text with all edits. If there are several at one place, the first one comes first."""
     newline = "\r\n" if "\r\n" in text else "\n"
     parts, place = [], 0
     for edit in sorted(edits, key=lambda edit: edit.start):
@@ -157,7 +157,7 @@ def apply(text: str, edits: Iterable[Edit]) -> str:
 
 
 def add_key(mapping: Value, before: str, key: str, value: Any) -> Edit:
-    """Return the insertion of a new key in front of the key `before`, which must be there."""
+    """Return the edit that adds a new key before the key `before`, which must be there."""
     mark = mapping.key(before).start_mark
     if mapping.in_flow_style():
         return Edit(mark.index, mark.index, f"{json.dumps(key)}: {json.dumps(value)}, ")
@@ -166,7 +166,7 @@ def add_key(mapping: Value, before: str, key: str, value: Any) -> Edit:
 
 
 def add_item(text: str, items: Value, value: Any) -> Edit:
-    """Return the insertion of a new first item. Raises UsageError."""
+    """Return the edit that adds a new first item. Raises UsageError."""
     first = items.items()[0].node.start_mark
     if items.in_flow_style():
         return Edit(first.index, first.index, f"{json.dumps(value)}, ")
@@ -175,7 +175,7 @@ def add_item(text: str, items: Value, value: Any) -> Edit:
 
 
 def add_words(text: str, command: Value, words: Sequence[str]) -> Edit:
-    """Return the insertion of words in front of a command. Raises UsageError."""
+    """Return the edit that adds words before a command. Raises UsageError."""
     first = command.items()[0].node
     plain = isinstance(first, yaml.ScalarNode) and not first.style
     written = [word if plain and _PLAIN.fullmatch(word) else json.dumps(word) for word in words]
@@ -184,7 +184,7 @@ def add_words(text: str, command: Value, words: Sequence[str]) -> Edit:
 
 
 def _dash(text: str, items: Value) -> str:
-    """Return what stands before an item of a block list: indentation, dash, spaces. Raises UsageError."""
+    """Return what comes before an item of a block list: indentation, dash, spaces. Raises UsageError."""
     start, first = items.node.start_mark, items.items()[0].node.start_mark
     between = text[start.index : first.index]
     if not re.fullmatch(r"- +", between):
@@ -193,7 +193,7 @@ def _dash(text: str, items: Value) -> str:
 
 
 def remove_key(mapping: Value, key: str) -> Edit:
-    """Return the removal of a key that another key follows. Raises UsageError."""
+    """Return the edit that removes a key which another key follows. Raises UsageError."""
     keys = [each for each, _ in mapping.entries()]
     names = [each.value for each in keys]
     place = names.index(key)
@@ -203,12 +203,12 @@ def remove_key(mapping: Value, key: str) -> Edit:
 
 
 def remove_item(items: Value, place: int) -> Edit:
-    """Return the removal of an item that another item follows. Raises UsageError."""
+    """Return the edit that removes an item which another item follows. Raises UsageError."""
     return remove_words(items, place, place + 1)
 
 
 def remove_words(items: Value, start: int, end: int) -> Edit:
-    """Return the removal of the items from `start` to before `end`, which must be there.
+    """Return the edit that removes the items from `start` up to `end`, which must be there and stays.
 
     Raises UsageError.
     """

@@ -1,7 +1,7 @@
 """Adds the agent to a pod, and takes it out: an init container, a volume, the key, and the command's prefix.
 
-The init container copies the agent out of its image into an emptyDir, from which the container that trains
-runs it with the image's own Python. Pure.
+The init container copies the agent from its image into an emptyDir. The container that trains runs it from
+there, with its own image's Python. Pure.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ddplaunch.inject.document import Edit, Value, walk
 from ddplaunch.plan.kubernetes import FOLDER
 
 OURS = "ddplaunch"
-"""The name of the init container, and of the volume."""
+"""The name of both the init container and the volume."""
 _IMAGES_FOLDER = "/opt/agent/."
 _SMALL = {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "128Mi"}}
 _NAME = re.compile(r"[a-z](?:[-a-z0-9]{0,48}[a-z0-9])?")
@@ -28,7 +28,9 @@ _CONTAINER_LISTS = ("volumeMounts", "env")
 
 @dataclass(frozen=True)
 class Pods:
-    """Pods of one template. `spec`: a PodSpec. `options`: of `run --join`. `env`: beside the key."""
+    """The pods of one template. `spec`: a PodSpec. `options`: those of `run --join`. `env`: besides the
+    key.
+    """
 
     spec: Value
     options: Sequence[str]
@@ -37,7 +39,7 @@ class Pods:
 
 
 def additions(text: str, pods: Pods, job: str, settings: Settings) -> list[Edit]:
-    """Return the insertions for these pods of the object `job`. Raises UsageError."""
+    """Return the edits that add the agent to these pods of the object `job`. Raises UsageError."""
     container = training_container(pods.spec, pods.container or settings.container)
     hint = "the image's own entry point is not known here: write it out as `command`"
     command = container.need("command", wanted="the command that trains, as a list of words", hint=hint)
@@ -75,7 +77,7 @@ def _extended(text: str, mapping: Value, before: str, key: str, values: list[Any
 
 
 def training_container(spec: Value, name: str | None) -> Value:
-    """Return the container that trains: the one of that name, or the only one. Raises UsageError."""
+    """Return the container that trains: the one with this name, or the only one. Raises UsageError."""
     containers = spec.need("containers", wanted="the pod's containers")
     items = containers.items()
     names = [item.name() for item in items]
@@ -88,7 +90,7 @@ def training_container(spec: Value, name: str | None) -> Value:
 
 
 def first_of_ours(manifest: Value) -> Value | None:
-    """Return a value that `ddplaunch inject` adds, or that would be in its way; None where there is none."""
+    """Return a value that `ddplaunch inject` adds, or that would be in its way; None if there is none."""
     for value in walk(manifest):
         step = value.path.rpartition(".")[2].partition("[")[0]
         if value.path.endswith("]") and step in (*_POD_LISTS, *_CONTAINER_LISTS) and _is_ours(value):
@@ -99,7 +101,7 @@ def first_of_ours(manifest: Value) -> Value | None:
 
 
 def removals(manifest: Value) -> list[Edit]:
-    """Return what takes the additions out of all pods of a manifest. Raises UsageError."""
+    """Return the edits that take the additions out of all pods in a manifest. Raises UsageError."""
     found: list[Edit] = []
     for value in walk(manifest):
         if not value.path.endswith(".spec") or value.get("containers") is None:
@@ -130,7 +132,9 @@ def _is_ours(item: Value) -> bool:
 
 
 def _prefix(command: Value) -> int:
-    """Return how many words of a command are ours: those up to `--`; 0 where it does not begin with ours."""
+    """Return how many words of a command are ours, which are those up to `--`; 0 if it does not begin with
+    ours.
+    """
     try:
         words = [item.text() for item in command.items()]
     except UsageError:

@@ -1,7 +1,7 @@
-"""Puts `run --join` between srun and torchrun in a batch script of Slurm, and takes it out. Pure.
+"""Puts `run --join` between srun and torchrun in a Slurm batch script, and takes it out again. Pure.
 
-The script is not run and not understood as a whole: only its commands are found, by the words and operators
-of the shell. Rank, number of nodes, names and key are Slurm's, so the script gets nothing else.
+The script is neither run nor understood as a whole: only its commands are found, from the shell's words and
+operators. Rank, number of nodes, names and key come from Slurm, so the script gets nothing else.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class _Word(NamedTuple):
 
 
 class _Srun(NamedTuple):
-    """A command of srun. `options`: its words before the command; `rest`: the command, and its arguments."""
+    """An srun command. `options`: its words before the command; `rest`: the command and its arguments."""
 
     place: int
     options: list[str]
@@ -54,12 +54,12 @@ class _Srun(NamedTuple):
 
 
 def is_script(text: str) -> bool:
-    """Whether the text is a script for a shell, no YAML."""
+    """Whether the text is a shell script and not YAML."""
     return text.startswith("#!") or re.search(r"^#SBATCH\s", text, re.MULTILINE) is not None
 
 
 def inject(text: str, file: str, settings: Settings) -> str:
-    """Return the script with the prefix in each srun that starts torchrun. Raises UsageError."""
+    """Return the script with the prefix at each srun that starts torchrun. Raises UsageError."""
     commands = list(_sruns(text, file))
     already = [command for command in commands if _prefix(command.rest)]
     if already:
@@ -80,7 +80,7 @@ def inject(text: str, file: str, settings: Settings) -> str:
 
 
 def remove(text: str, file: str) -> str:
-    """Return the script without the prefix. Raises UsageError where there is none."""
+    """Return the script without the prefix. Raises UsageError if there is none."""
     found = [
         Edit(command.rest[0].start, command.rest[_prefix(command.rest)].start)
         for command in _sruns(text, file)
@@ -127,7 +127,9 @@ def _commands(text: str, file: str) -> Iterator[list[_Word]]:
 
 
 def _options_end(words: Sequence[str]) -> int:
-    """Return the place of srun's command among its words; a word behind an option may be its value."""
+    """Return the place of srun's command among its words. A word after an option may be the option's
+    value.
+    """
     place = 1
     while place < len(words):
         if _is_launcher(words[place:]) or _is_agent(words[place:]):
@@ -168,7 +170,7 @@ def _prefix(words: Sequence[_Word]) -> int:
 
 
 def _check_tasks(text: str, file: str, command: _Srun) -> None:
-    """Refuse a step that would start torchrun more than once on a node, as far as its numbers say so."""
+    """Refuse a step that would start torchrun more than once on a node, as far as its numbers show that."""
     directives = [
         word for line in re.findall(r"^#SBATCH[ \t]+([^\n#]*)", text, re.MULTILINE) for word in line.split()
     ]
@@ -191,7 +193,7 @@ def _check_tasks(text: str, file: str, command: _Srun) -> None:
 
 
 def _numbers(words: Sequence[str]) -> dict[str, str]:
-    """Return tasks and nodes where an option gives them as numbers."""
+    """Return tasks and nodes if options give them as numbers."""
     found = {}
     for place, word in enumerate(words):
         name, equals, value = word.partition("=")

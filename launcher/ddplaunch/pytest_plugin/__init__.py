@@ -1,7 +1,7 @@
-"""The pytest plugin: `--ddplaunch` gives a distributed test that hangs a verdict, with stacks of its ranks.
+"""The pytest plugin: `--ddplaunch` gives a distributed test that hangs a verdict, with its ranks' stacks.
 
-pytest imports this module in every session of an environment where ddplaunch is installed, so it imports no
-more than pytest until the option is given.
+pytest imports this module in every session of an environment in which ddplaunch is installed. So it must not
+import more than pytest until the option is given.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ddplaunch.pytest_plugin.watch import Lookout, Watch
 
 TIMEOUT = 60.0
-"""Seconds without progress of any rank of a test, where neither option nor marker says another number."""
+"""Seconds without progress by any rank of a test, if neither option nor marker sets another number."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -40,7 +40,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker and, with --ddplaunch, the watching itself."""
+    """Register the marker and, with --ddplaunch, start to watch."""
     config.addinivalue_line(
         "markers", "ddplaunch(timeout): seconds without progress after which --ddplaunch ends this test"
     )
@@ -65,7 +65,7 @@ class Watcher:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Watch from before the test's fixtures are set up until after they are torn down."""
+        """Watch from before the test's fixtures are set up until they have been torn down."""
         from ddplaunch.pytest_plugin.watch import Watch
 
         self._watch = Watch(self._lookout, _timeout_of(item, self._timeout))
@@ -79,7 +79,9 @@ class Watcher:
     def pytest_runtest_makereport(
         self,
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Let the phase of a test that hung fail with the verdict in place of what its end has raised."""
+        """Let the phase of a test that hung fail with the verdict, instead of what ending the test has
+        raised.
+        """
         report = yield
         found = self._watch.take() if self._watch is not None else None
         if found is not None:

@@ -1,7 +1,7 @@
 """Watches the ranks among this process's children, judges them when none moves, and then ends them.
 
-It does a supervisor's work in a thread of pytest's own process, which is the parent of all ranks. It must
-not reap a child: the test waits for it. Until a child with the hook connects, the thread sleeps.
+It does a supervisor's work in a thread of pytest's own process, which is the parent of all ranks. It must not
+reap a child, because the test waits for it. Until a child with the hook connects, the thread sleeps.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _EVIDENCE = 3.0
 class Lookout:
     """The hook's files, and the socket to which hooks connect: one of each for all tests of a session.
 
-    The socket's name must last: what multiprocessing's forkserver forks has the environment of an earlier
-    test.
+    The socket's name must not change: processes that multiprocessing's forkserver forks have the environment
+    of an earlier test.
     """
 
     def __init__(self, folder: str) -> None:
-        """Write the hook's files into `folder`."""
+        """Write the hook's files to `folder`."""
         self.place = LaunchContext(folder, 0)
         self.place.prepare()
         self.messages: list[tuple[Line, HookMessage]] = []
@@ -53,10 +53,10 @@ class Lookout:
 
 
 class NewCandidates(Candidates):
-    """Candidates among the processes that a test has started, not among those that it has found.
+    """Candidates among the processes that a test has started, not among those that were there before it.
 
-    Ranks of a fixture that lives longer than a test have their numbers in the environment for as long as they
-    live. They idle, or wait for the next test that needs them: neither is a hang of this test.
+    Ranks of a fixture that outlives a test keep their numbers in the environment as long as they live. They
+    idle, or wait for the next test that needs them: neither is a hang of this test.
     """
 
     def __init__(self, is_older: Callable[[int], bool]) -> None:
@@ -69,7 +69,7 @@ class NewCandidates(Candidates):
 
 
 class Watch:
-    """The watch over one test: from its making, which changes the environment, until `close`."""
+    """The watch over one test, from when it is made, which changes the environment, until `close`."""
 
     def __init__(self, lookout: Lookout, timeout: float) -> None:
         self._place = lookout.place
@@ -106,16 +106,16 @@ class Watch:
 
     def _run(self) -> None:
         with Path(os.devnull).open("wb") as null:
-            console = Console(null.fileno(), NO_SECRETS)  # the test's output is pytest's alone
+            console = Console(null.fileno(), NO_SECRETS)  # the test's output belongs to pytest
             while not self._closing:
                 self._listen()
-                if self._messages:  # after a verdict, too: the test may start ranks again
+                if self._messages:  # even after a verdict, because the test may start ranks again
                     tracker = RankTracker(self._plan, 0, self._place, self._hooks, console)
                     tracker.candidates = NewCandidates(self._is_older)
                     self._watch(tracker)
 
     def _is_older(self, pid: int) -> bool:
-        """Whether the process was there before the test; its pid alone may be another's by now."""
+        """Whether the process was there before the test. Its pid alone may be another's by now."""
         return (pid, _started(pid)) in self._older
 
     def _watch(self, tracker: RankTracker) -> None:
@@ -172,7 +172,7 @@ class Watch:
                 line.send(b"go")
 
     def _end_children(self, tracker: RankTracker) -> None:
-        """End the ranks and what they have started, and let the test's other processes end themselves.
+        """End the ranks and what they have started, and let the test's other processes end by themselves.
 
         multiprocessing's resource tracker, which later tests need, ignores SIGTERM.
         """

@@ -22,7 +22,7 @@ QUIET = 5.0
 
 
 def main(python: str, as_json: bool) -> int:
-    """Print the prediction and the libraries' answers; `python` is the one that has them. Returns an Exit."""
+    """Print the prediction and the libraries' answers. `python` is the one that has them. Returns an Exit."""
     with ThreadPoolExecutor() as pool:
         answers = {what: pool.submit(_library_answer, python, what) for what in ("nccl", "torch")}
         late = wait(answers.values(), QUIET).not_done
@@ -53,7 +53,7 @@ def main(python: str, as_json: bool) -> int:
 
 
 def _library_answer(python: str, what: str) -> dict[str, Any]:
-    """Return the answer of `library`, with `trouble` where there is none, or only part of one."""
+    """Return the answer of `library`, with `trouble` if there is none or only a part of one."""
     code = pkgutil.get_data(__package__, "library.py")
     try:
         done = subprocess.run([python, "-", what], input=code, capture_output=True, timeout=SECONDS)

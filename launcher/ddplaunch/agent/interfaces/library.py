@@ -1,7 +1,8 @@
-"""Prints the addresses that the real library takes, as JSON. Run by the trainer's Python, never imported.
+"""Prints the addresses that the real library takes, as JSON. The trainer's Python runs it; nobody imports it.
 
-`nccl` makes a unique id, which opens NCCL's bootstrap socket and needs no GPU; `torch` makes a process group
-of one rank, and an RPC agent, and reads where they listen. One library a process: it chooses only once.
+`nccl` makes a unique id, which opens NCCL's bootstrap socket and needs no GPU. `torch` makes a process group
+of one rank and an RPC agent, and reads where they listen. It asks one library per process, because a library
+chooses only once.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any, Callable
 
 
 def nccl(path: str = "") -> dict[str, Any]:
-    """Return `using`: ['eth0:10.0.0.5'] by NCCL's log, and `said`: its warning, if it fails."""
+    """Return `using`: ['eth0:10.0.0.5'], from NCCL's log, and `said`: its warning, if it fails."""
     wheels = [os.path.join(folder, "nvidia/nccl/lib/libnccl.so.2") for folder in sys.path]
     library = ctypes.CDLL(path or next(filter(os.path.isfile, wheels), "libnccl.so.2"))
     number = ctypes.c_int()
@@ -64,7 +65,7 @@ def tensorpipe() -> dict[str, Any]:
 def _opened(make: Callable[[], Any]) -> dict[str, Any]:
     before = len(_listening())
     try:
-        kept = make()  # it closes without a reference
+        kept = make()  # without a reference it would close
         return {"using": _listening()[before:], "said": "", "made": type(kept).__name__}
     except RuntimeError as error:
         return {"using": [], "said": str(error).split("\n")[0]}
@@ -84,14 +85,14 @@ def _listening() -> list[str]:
 
 
 def main() -> None:
-    """Print a line for the library that the argument names; the last line is the most complete."""
+    """Print a line for the library that the argument names. The last line is the most complete."""
     if sys.argv[1] == "nccl":
         answer = nccl()
     else:
         version = import_module("torch").__version__
         answer = {"version": version, "gloo": gloo()}
         print(json.dumps(answer), flush=True)
-        answer["tensorpipe"] = tensorpipe()  # which aborts where it cannot listen
+        answer["tensorpipe"] = tensorpipe()  # this aborts if it cannot listen
     print(json.dumps(answer), flush=True)
     os._exit(0)  # without waiting for the libraries' threads
 

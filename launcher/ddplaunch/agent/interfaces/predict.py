@@ -1,12 +1,12 @@
-"""What NCCL, Gloo and TensorPipe take on a host: interfaces and addresses, by the facts of `read`. Pure.
+"""What NCCL, Gloo and TensorPipe take on a host: interfaces and addresses, from the facts of `read`. Pure.
 
-Tests cover any host by its facts alone, so nothing here may touch the system.
+Tests describe any host by its facts alone, so nothing here may touch the system.
 
-NCCL's rules, since 2.18, are those of github.com/NVIDIA/nccl: src/misc/socket.cc (since 2.29 in part
+NCCL's rules, since 2.18, are those in github.com/NVIDIA/nccl: src/misc/socket.cc (since 2.29 partly
 src/os/linux.cc), src/misc/utils.cc for lists, src/misc/param.cc for files, src/bootstrap.cc and
-src/transport/net_socket.cc for the callers. Gloo's and TensorPipe's are those of
-gloo/transport/tcp/device.cc of github.com/pytorch/gloo; of torch/csrc/distributed, c10d/init.cpp,
-c10d/ProcessGroupGloo.cpp and rpc/tensorpipe_agent.cpp; of tensorpipe/transport/uv/utility.cc.
+src/transport/net_socket.cc for the callers. Gloo's and TensorPipe's are those in gloo/transport/tcp/device.cc
+of github.com/pytorch/gloo; in torch/csrc/distributed, c10d/init.cpp, c10d/ProcessGroupGloo.cpp and
+rpc/tensorpipe_agent.cpp; and in tensorpipe/transport/uv/utility.cc.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RUNNING = 0x40
 class Address:
     """One entry of getifaddrs(3) with an IPv4 or IPv6 address."""
 
-    interface: str  # of IPv4 its label, which may be an alias: eth0:1
+    interface: str  # for IPv4 its label, which may be an alias: eth0:1
     address: str  # without scope
     prefix: int  # bits
     flags: int  # of the interface, as in net/if.h
@@ -53,7 +53,7 @@ class Link:
     """Capabilities of an interface."""
 
     mtu: int  # bytes
-    speed: Optional[int] = None  # Mbit/s; None where the kernel does not know
+    speed: Optional[int] = None  # Mbit/s; None if the kernel does not know it
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class HostFacts:
 
 @dataclass(frozen=True)
 class Choice:
-    """Interfaces and addresses that a library takes on one host."""
+    """The interfaces and addresses that a library takes on one host."""
 
     addresses: list[Address]  # in the library's order; none: the library fails
     why: str
@@ -85,7 +85,7 @@ class Choice:
 Version = tuple[int, ...]
 
 NEWEST: Version = (2, 32)
-"""Assumed where the version is unknown."""
+"""The version to assume if it is not known."""
 _MOST = 16
 """Interfaces, and entries of a list: MAX_IFS."""
 _LONGEST = 63
@@ -97,11 +97,11 @@ _FILE = "/etc/nccl.conf"
 # The first version with each rule.
 _OTHER_FILE: Version = (2, 23)  # NCCL_CONF_FILE
 _REMARKS: Version = (2, 26)  # '#' in its files
-_REFUSES: Version = (2, 27)  # data sockets, too, fail where NCCL_COMM_ID has no address
-_ONLY_RUNNING: Version = (2, 28)  # only interfaces that run; virbr comes last
+_REFUSES: Version = (2, 27)  # data sockets also fail if NCCL_COMM_ID has no address
+_ONLY_RUNNING: Version = (2, 28)  # only interfaces that are running; virbr comes last
 _BACKWARDS: Version = (2, 29)  # the test of an IPv4 subnet is inverted, until
 _FORWARDS: Version = (2, 30)  # the right test; the user's file is in $HOME, not by the password database
-_CUT: Version = (2, 30)  # a host name that is too long is cut; before, it overran its buffer
+_CUT: Version = (2, 30)  # a host name that is too long is cut; earlier it overran its buffer
 
 
 class Variable(NamedTuple):
@@ -110,13 +110,13 @@ class Variable(NamedTuple):
 
 
 def nccl_version(text: str) -> Version:
-    """Return the version in '2.27.5' or '2.26.2.post1'; NEWEST for text that is none."""
+    """Return the version in '2.27.5' or '2.26.2.post1'; NEWEST for text that is no version."""
     parts = text.split(".")[:3]
     return tuple(map(int, parts)) if len(parts) > 1 and all(map(str.isdigit, parts)) else NEWEST
 
 
 def nccl_files(environment: dict[str, str], home: str, release: Version) -> list[str]:
-    """Return the files that NCCL reads, the stronger first."""
+    """Return the files that NCCL reads, the one that wins first."""
     home = environment.get("HOME", "") if release >= _FORWARDS else home
     own = f"{home}/.nccl.conf" if home else ""
     if release >= _OTHER_FILE and environment.get("NCCL_CONF_FILE"):
@@ -125,7 +125,7 @@ def nccl_files(environment: dict[str, str], home: str, release: Version) -> list
 
 
 def nccl_settings(host: HostFacts, release: Version) -> dict[str, Variable]:
-    """Return the variables of the environment and of the files; the first to set a variable wins."""
+    """Return the variables in the environment and in the files. The first to set a variable wins."""
     result = {name: Variable(value, "") for name, value in host.environment.items()}
     for path in nccl_files(host.environment, host.home, release):
         for line in host.files.get(path, "").split("\n"):
@@ -143,14 +143,15 @@ def nccl_bootstrap(host: HostFacts, release: Version) -> Choice:
 
 
 def nccl_sockets(host: HostFacts, release: Version) -> Choice:
-    """Return the interfaces for data without RDMA device and plugin."""
+    """Return the interfaces for data if there is neither an RDMA device nor a plugin."""
     return _find(host, nccl_settings(host, release), release, _MOST)
 
 
 def nccl_reached(host: HostFacts, release: Version, rdma: bool) -> Choice:
     """Return the addresses that peers must reach: the bootstrap's, and those for data over sockets.
 
-    `rdma`: there are devices. Link-local addresses that a variable names are left out: they may not work.
+    `rdma`: there are devices. Link-local addresses that a variable names are left out, because they may not
+    work.
     """
     given = nccl_settings(host, release)
     value = {name: each.value for name, each in given.items()}
@@ -165,7 +166,7 @@ def nccl_reached(host: HostFacts, release: Version, rdma: bool) -> Choice:
 
 
 def comm_id_name(host: HostFacts, release: Version) -> str:
-    """Return the name or IPv4 address in NCCL_COMM_ID that NCCL gives to getaddrinfo(3); else ""."""
+    """Return the name or IPv4 address in NCCL_COMM_ID that NCCL passes to getaddrinfo(3); otherwise ""."""
     value = nccl_settings(host, release).get("NCCL_COMM_ID", Variable("", "")).value
     return "" if _short(value) or value.startswith("[") else _host_name(value, release)
 
@@ -270,7 +271,7 @@ def _entries(text: str) -> list[str]:
 
 
 def _short(value: str) -> bool:
-    """Whether the value has at most one byte: NCCL then treats it as not set."""
+    """Whether the value has at most one byte. NCCL then treats it as not set."""
     return len(value.encode(errors="surrogateescape")) < 2
 
 
@@ -290,7 +291,7 @@ def _meaning(wanted: str, first: str) -> str:
 
 
 def _by_id(host: HostFacts, given: dict[str, Variable], release: Version) -> Choice:
-    """Return the bootstrap's interface by the subnet of NCCL_COMM_ID, the only criterion."""
+    """Return the bootstrap's interface from the subnet of NCCL_COMM_ID, which is the only criterion."""
     value = given["NCCL_COMM_ID"].value
     target = _target(value, host, release)
     if target is None:
@@ -310,7 +311,7 @@ def _alike(addresses: list[Address], remote: str) -> Iterator[Address]:
 
 
 def _target(value: str, host: HostFacts, release: Version) -> Optional[tuple[str, int]]:
-    """Return address and scope of NCCL_COMM_ID; None when NCCL refuses it. Any text in brackets passes."""
+    """Return address and scope of NCCL_COMM_ID; None if NCCL refuses it. Any text in brackets passes."""
     if not value.startswith("["):
         resolved = [] if _short(value) else host.names.get(_host_name(value, release), [])
         return (resolved[0].partition("%")[0], 0) if resolved else None
@@ -329,7 +330,9 @@ _NAME = 64
 
 
 def gloo(host: HostFacts) -> Choice:
-    """Return an address for each entry of GLOO_SOCKET_IFNAME; without it, that of the host's own name."""
+    """Return an address for each entry of GLOO_SOCKET_IFNAME; without it, the address of the host's own
+    name.
+    """
     value = host.environment.get("GLOO_SOCKET_IFNAME", "")
     if len(value.encode(errors="surrogateescape")) < 2:
         ignored = f"GLOO_SOCKET_IFNAME={value} is too short to count; " if value else ""
@@ -350,15 +353,16 @@ def gloo(host: HostFacts) -> Choice:
 def gloo_connects(own: str, peer: str) -> bool:
     """Whether a rank that listens at `own` may have to open the connection to one at `peer`.
 
-    The rank with the higher address does, and need not be reachable itself. Between equal addresses the ports
-    decide, which are unknown beforehand. Between two families none does: both give up.
+    The rank with the higher address opens it, and need not be reachable itself. If the addresses are equal,
+    the ports decide, and these are not known beforehand. If they are of two families, neither does: both give
+    up.
     """
     here, there = ipaddress.ip_address(own), ipaddress.ip_address(peer)
     return here.version == there.version and here.packed >= there.packed
 
 
 def tensorpipe(host: HostFacts) -> Choice:
-    """Return the choice for RPC; where TensorPipe finds no address it takes loopback, with a warning."""
+    """Return the choice for RPC. If TensorPipe finds no address, it takes loopback, with a warning."""
     name = host.environment.get("TP_SOCKET_IFNAME")
     if name is None:
         return _by_name(host, "", of_any=True)
@@ -374,7 +378,7 @@ def _by_exact_name(addresses: list[Address], name: str) -> Optional[Address]:
 
 
 def _by_name(host: HostFacts, ignored: str, of_any: bool = False) -> Choice:
-    """Return the first address of the host's own name that can be bound; `of_any`: of any interface."""
+    """Return the first address of the host's own name that can be bound; `of_any`: on any interface."""
     given = host.names.get(host.name, [])
     usable = [address for address in given if address in host.bindable]
     if usable:
@@ -397,9 +401,9 @@ def _loopback(host: HostFacts, lost: str, of_any: bool) -> Choice:
 
 
 def _entry_of(host: HostFacts, address: str, of_any: bool) -> Optional[Address]:
-    """Return the entry that has the address. For an address in 127/8 any such entry counts.
+    """Return the entry that has the address. For an address in 127/8, any entry in it counts.
 
-    Where no interface was ever up, the kernel allows any address to be bound.
+    If no interface was ever up, the kernel allows any address to be bound.
     """
     plain, _, scope = address.partition("%")
     for each in host.addresses:

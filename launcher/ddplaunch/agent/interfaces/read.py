@@ -1,4 +1,6 @@
-"""Records this host's interfaces, or those of the process's network namespace."""
+"""Records this host's interfaces, or those of the process's network namespace. `predict` uses what it
+finds.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +28,14 @@ _ADDR_ADDRESS, _ADDR_LOCAL, _ADDR_LABEL = 1, 2, 3
 # linux/sockios.h, linux/ethtool.h: struct ethtool_cmd is 44 bytes, and needs no privileges
 _IOCTL, _GET_SETTINGS, _SETTINGS = 0x8946, 1, "I8xH14xH14x"
 _PATIENCE = 2.0
-_FILE = 1 << 20  # bytes of NCCL's settings: a variable may name /dev/zero as their file
+_FILE = 1 << 20  # bytes of NCCL's settings: a variable may say that their file is /dev/zero
 _LOOPBACK = "127.0.0.1"
 
 
 def host(environment: Mapping[str, str], release: predict.Version, patience: float = 5.0) -> HostFacts:
-    """Return the facts for ranks with that environment. A name without an answer in time is unknown.
+    """Return the facts for ranks with this environment. A name that gets no answer in time is unknown.
 
-    Raises OSError where the kernel does not list its interfaces.
+    Raises OSError if the kernel does not list its interfaces.
     """
     own = socket.gethostname()
     home = _home()
@@ -49,14 +51,16 @@ def host(environment: Mapping[str, str], release: predict.Version, patience: flo
 
 
 def settings(environment: Mapping[str, str], release: predict.Version) -> dict[str, str]:
-    """Return NCCL's variables for ranks with that environment: from it, or from NCCL's files."""
+    """Return NCCL's variables for ranks with this environment: from the environment, or from NCCL's files."""
     home = _home()
     host_settings = HostFacts([], dict(environment), _files(environment, home, release), home)
     return {name: setting.value for name, setting in predict.nccl_settings(host_settings, release).items()}
 
 
 def addresses() -> list[Address]:
-    """Return all interfaces' addresses in the order of getifaddrs(3), by the same request. Raises OSError."""
+    """Return all interfaces' addresses in the order of getifaddrs(3), with the same request. Raises
+    OSError.
+    """
     with _kernel() as kernel:
         links = {}
         for head, has in _dump(kernel, _GET_LINK, "HxxiI4x"):
@@ -73,7 +77,9 @@ def addresses() -> list[Address]:
 
 
 def links() -> dict[str, Link]:
-    """Return the links of this network namespace by interface name; /sys may show another. Raises OSError."""
+    """Return the links of this network namespace by interface name; /sys may show another one. Raises
+    OSError.
+    """
     with _kernel() as kernel:
         attributes = [has for _, has in _dump(kernel, _GET_LINK, "HxxiI4x")]
     mtus = {_word(has[_LINK_NAME]): struct.unpack("I", has[_LINK_MTU])[0] for has in attributes}
@@ -100,7 +106,7 @@ def _kernel() -> socket.socket:
 
 
 def _dump(kernel: socket.socket, what: int, head: str) -> Iterator[tuple[Any, dict[int, bytes]]]:
-    """Yield head and attributes of each message of the kernel's answer."""
+    """Yield the head and the attributes of each message in the kernel's answer."""
     kernel.send(struct.pack("IHHII16x", 32, what, _REQUEST_DUMP, 0, 0))
     while True:
         data = kernel.recv(1 << 18)

@@ -1,7 +1,7 @@
-"""Finds what Kubernetes, or its pods, could not do with values that are right each for itself. Pure.
+"""Finds what Kubernetes, or its pods, could not do although each value by itself is right. Pure.
 
-Each rule looks at one matter of the job file as plain data, and yields all that is wrong with it. What is
-wrong with a single value, `plan.kubernetes` finds, and for a Helm chart its schema.
+Each rule looks at one matter of the job file as plain data, and yields everything that is wrong with it. What
+is wrong with a single value is found by `plan.kubernetes` and, for a Helm chart, by its schema.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from ddplaunch.agent.job_file.units import format_duration, format_quantity
 from ddplaunch.agent.plan import KILL_AFTER
 
 HUB_PORT = 29400
-"""Pods have a network of their own, so the port can be the same in all of them, and known beforehand."""
+"""Pods have their own network, so the port can be the same in all of them and known beforehand."""
 
 OLDEST = (1, 29)
-"""The first version that has native sidecars switched on."""
+"""The first version in which native sidecars are switched on."""
 OLDEST_ELASTIC = (1, 31)
-"""The first version that has a Job's `successPolicy` switched on."""
+"""The first version in which a Job's `successPolicy` is switched on."""
 
 SHORTEST_GRACE = 60
-"""Seconds from SIGTERM: for evidence 5, for torchrun's patience with its workers 30, for the hub's end 15."""
+"""Seconds from SIGTERM: 5 for evidence, 30 for torchrun's patience with its workers, 15 for the hub's end."""
 
 LABEL = 63
 _DOMAIN = 253
@@ -35,12 +35,14 @@ _Problems = Iterator[Problem]
 
 
 def problems(job: Job) -> list[Problem]:
-    """Return all that Kubernetes cannot do."""
+    """Return everything that Kubernetes cannot do."""
     return [problem for rule in _RULES for problem in rule(job)]
 
 
 def hub_port(job: Job) -> int:
-    """Return the hub's port; 0: every node derives it from the key, for on a machine's network jobs meet."""
+    """Return the hub's port; 0: every node derives it from the key, because jobs share a machine's
+    network.
+    """
     given: Any = job["gate"].get("port")
     if given is not None:
         return int(given)
@@ -57,12 +59,14 @@ def _launch(job: Job) -> _Problems:
 
 
 def name_room(nodes: int) -> int:
-    """Return how long the name of a JobSet of so many nodes may be, for the names of its pods."""
+    """Return how long the name of a JobSet with so many nodes may be, because of its pods' names."""
     return LABEL - len(f"-node-0-{nodes - 1}{POD_SUFFIX}")
 
 
 def _lengths(job: Job) -> _Problems:
-    """Names that Kubernetes makes of the job's: it refuses them when the job stands already."""
+    """Yield problems of names that Kubernetes makes from the job's: it refuses them only when the job is
+    there already.
+    """
     name, last = job["name"], str(job["nodes"] - 1)
     options = job["kubernetes"]
     if options["jobset"]:
@@ -95,7 +99,9 @@ def _newcomers(job: Job) -> _Problems:
 
 
 def _resume(job: Job) -> _Problems:
-    """Refuse a folder for checkpoints that goes with its pod. A pod template may mount what is not seen."""
+    """Refuse a checkpoint folder that goes when its pod does. A pod template may mount one that is not seen
+    here.
+    """
     folder = job["resume"].get("dir")
     kept = [f"{each['mount_path']}/" for each in job["volumes"] if not each.get("empty_dir")]
     if folder and not job["kubernetes"]["pod_template"] and not f"{folder}/".startswith((*kept,)):
@@ -121,7 +127,7 @@ def _host_network(job: Job) -> _Problems:
 
 
 def _outputs(job: Job) -> _Problems:
-    """Refuse a second folder for the ranks to stand in, and a script that is in none of them."""
+    """Refuse a second folder for the ranks to run in, and a script that is in neither folder."""
     if job.get("outputs") is None:
         return
     if job.get("workdir") is not None:
@@ -140,7 +146,7 @@ def _metrics(job: Job) -> _Problems:
 
 
 def _deadlines(job: Job) -> _Problems:
-    """Refuse a deadline of Kubernetes that would end the job before its own watchdog has taken evidence."""
+    """Refuse a Kubernetes deadline that would end the job before its own watchdog has taken evidence."""
     deadline, kill = job["kubernetes"].get("active_deadline"), job["watchdog"]["kill_after"]
     kill = KILL_AFTER if kill == "auto" else kill
     if deadline is not None and not isinstance(kill, str) and kill >= deadline:
@@ -184,7 +190,7 @@ def _version(job: Job) -> _Problems:
 
 
 def _devices(job: Job) -> _Problems:
-    """Apply `devices` to what the user's pod template adds to the devices that the job file asks for."""
+    """Apply `devices` to what the user's pod template adds to the devices in the job file."""
     resources, options = job["resources"], job["kubernetes"]
     counts = {
         options["gpu_resource"]: resources.get("gpus"),
@@ -200,9 +206,9 @@ def _devices(job: Job) -> _Problems:
 
 
 def devices(gate: Mapping[str, Any], trainer: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Yield the path, what is wanted and why, where the two containers' resources hold other devices.
+    """Yield the path, what is wanted and why, if the two containers' resources have different devices.
 
-    Devices are given to each container by itself: a gate without them would prove nothing of them.
+    Each container is given its own devices: a gate without them would prove nothing about them.
     """
     at, why = "spec.initContainers[gate].resources", "the gate proves the devices that the trainer has"
     wanted, given = trainer.get("limits") or {}, gate.get("limits") or {}
@@ -214,7 +220,7 @@ def devices(gate: Mapping[str, Any], trainer: Mapping[str, Any]) -> Iterator[tup
 
 
 def _resources_of(container: str, template: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the resources that `template`, of whatever shape, has for a container of ours."""
+    """Return the resources that `template`, whatever its shape, has for one of our containers."""
     spec = template.get("spec")
     for key in ("initContainers", "containers"):
         listed = spec.get(key) if isinstance(spec, dict) else None
@@ -271,15 +277,15 @@ SINCE: dict[tuple[str, str], int] = {
         for kind in ("items", "clusterTrustBundle", "podCertificate", "serviceAccountToken")
     },
 }
-"""Fields of a pod template, by the key above and their own, with the minor version that has brought each.
+"""Fields of a pod template, by the key above and their own key, with the minor version that brought each.
 
-`pod` is the pod's spec, for claims have a spec too. An older cluster would not know them. From the OpenAPI
-schemas; ddplaunch itself writes none of them.
+`pod` is the pod's spec, because claims have a spec too. An older cluster would not know them. They come from
+the OpenAPI schemas; ddplaunch itself writes none of them.
 """
 
 
 def newer(overlay: Any, minor: int, path: str = "", above: str = "") -> Iterator[tuple[str, int]]:
-    """Paths in `overlay` that version 1.`minor` does not know, each with the version that does."""
+    """Yield paths in `overlay` that version 1.`minor` does not know, each with the version that does."""
     if isinstance(overlay, list):
         for index, item in enumerate(overlay):
             name = item.get("name", index) if isinstance(item, dict) else index

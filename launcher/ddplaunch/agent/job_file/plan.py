@@ -1,4 +1,4 @@
-"""The plan that follows from a job file: the same in the launcher and in a pod that holds the job file."""
+"""The plan that follows from a job file: the same in the launcher and in a pod that has the job file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ddplaunch.agent.plan import (
 )
 
 _OWN = ("env", "NODE_RANK={node}", "MASTER_ADDR={master_addr}", "MASTER_PORT={master_port}")
-"""Words before a command that is the launcher itself. WORLD_SIZE is for the ranks: the command sets it."""
+"""Words before a command that is itself the launcher. WORLD_SIZE is for the ranks, so the command sets it."""
 KEPT = ("mpi", "srun")
 """Values of `launch` with which one program on node 0 starts the ranks of all nodes, each under a keeper."""
 
@@ -38,9 +38,9 @@ def make(
 ) -> JobPlan:
     """Return the plan of every node.
 
-    `gate_timeout`, in seconds, counts where the job file says nothing. `hub_port`, `names` and `master_addr`
-    are the target's, as far as it knows them beforehand, and `starter` the words that start
-    ranks with keepers.
+    `gate_timeout`, in seconds, counts if the job file does not set one. `hub_port`, `names` and `master_addr`
+    are the target's, as far as it knows them beforehand, and `starter` is the words that start ranks with
+    keepers.
     """
     meet, gate, watchdog, resources = (job[key] for key in ("rendezvous", "gate", "watchdog", "resources"))
     metrics, own = job["metrics"], job["launch"] == "none"
@@ -50,7 +50,7 @@ def make(
         nodes=job["nodes"],
         min_nodes=job.get("min_nodes"),
         newcomers=job.get("newcomers") == "join" or None,
-        # The command is the launcher: how many ranks it starts is seen when they come.
+        # The command is the launcher. How many ranks it starts shows when they come.
         nproc_per_node=None if own else job["nproc_per_node"],
         launch=list(_OWN if own else starter) or torchrun_words(job),
         command=list(job["command"]),
@@ -97,7 +97,7 @@ def make(
 
 
 def problems(job: Job) -> list[Problem]:
-    """Return what no launcher of the job's kind can do, whatever the platform."""
+    """Return what no launcher of the job's kind can do, whatever the platform is."""
     if job["gate"]["smoke_test"] and job["launch"] == "mpi":
         return [("gate.smoke_test", "true", "false with launch: mpi", "it tries torch's backends")]
     return []
@@ -109,7 +109,7 @@ def in_pods(job: Job) -> JobPlan:
 
 
 def _outputs(job: Job) -> Optional[str]:
-    """Return the folder, on the volume that the job file names, in which each job gets its own."""
+    """Return the folder, on the volume that the job file names, in which each job gets its own folder."""
     given = job.get("outputs") or {}
     path = (given.get("path") or "").strip("/")
     for volume in job["volumes"]:
@@ -122,7 +122,7 @@ def _outputs(job: Job) -> Optional[str]:
 def _secret(name: str, reference: Mapping[str, Any]) -> dict[str, str]:
     if reference.get("file") is not None:
         return {"file": reference["file"]}
-    # The value of a Secret is a variable of the container, under the name that the ranks shall see.
+    # A Secret's value is a variable of the container, under the name that the ranks are to see.
     return {"env": reference.get("env") or name}
 
 
@@ -133,7 +133,7 @@ def _signal(given: Optional[Mapping[str, Any]]) -> Optional[SignalPlan]:
 
 
 def _recipient(index: int, given: Mapping[str, Any]) -> NotifyPlan:
-    """Return a recipient, whose keys a chart's values may leave out."""
+    """Return a recipient. A chart's values may leave out its keys."""
     webhook, command = given.get("webhook"), given.get("command")
     return NotifyPlan(
         when=list(given.get("when") or Occasion.ALL),
@@ -147,8 +147,8 @@ def _recipient(index: int, given: Mapping[str, Any]) -> NotifyPlan:
 def torchrun_words(job: Mapping[str, Any]) -> list[str]:
     """Return torchrun's command line before the user's command, with the placeholders of `JobPlan`.
 
-    Nothing else in ddplaunch knows its flags. `python -m torch.distributed.run` rather than `torchrun`: the
-    script may be on no PATH, or be another environment's.
+    Nothing else in ddplaunch knows its flags. It is `python -m torch.distributed.run` rather than `torchrun`,
+    because the script may be on no PATH, or may belong to another environment.
     """
     words = [
         "{python}",
@@ -174,7 +174,7 @@ def _rendezvous(rendezvous: Mapping[str, Any]) -> list[str]:
             "--master-port={master_port}",
             f"--rdzv-conf=timeout={seconds}",
         ]
-    # is_host is given: torchrun's own guess compares host names and is often wrong (pytorch#73656).
+    # is_host is given, because torchrun's own guess compares host names and is often wrong (pytorch#73656).
     return [
         "--rdzv-backend=c10d",
         "--rdzv-endpoint={master_addr}:{master_port}",

@@ -1,4 +1,4 @@
-"""Reads a job file that is JSON: what a Helm chart hands to its pods in place of a plan."""
+"""Reads a job file in JSON, which a Helm chart hands to its pods instead of a plan."""
 
 from __future__ import annotations
 
@@ -15,20 +15,22 @@ from ddplaunch.agent.plan import JobPlan
 
 
 class JobFile(NamedTuple):
-    """The plan of a job file, and a verdict for each thing that is wrong: with one, nothing may start."""
+    """The plan of a job file, and a verdict for each thing that is wrong. If there is one, nothing may
+    start.
+    """
 
     plan: JobPlan
     verdicts: list[Verdict]
 
 
 def parse(text: str) -> JobFile:
-    """Return what follows from a job file of the schema's shape. Raises ValueError for any other."""
+    """Return what follows from a job file of the schema's shape. Raises ValueError for any other text."""
     try:
         job = json.loads(text)
         wrong = dict(_take_in_units(job))
         findings = [each for each in rules.check(job) if not _rests_on(each.paths, wrong)]
         problems = [*wrong.values(), *map(_problem, findings)]
-        # As in the launcher: what a target cannot do is asked of a good job file alone.
+        # As in the launcher: only a good job file is checked for what a target cannot do.
         problems = problems or [*plan.problems(job), *kubernetes.problems(job)]
         return JobFile(plan.in_pods(job), list(map(_verdict, problems)))
     except (LookupError, TypeError, AttributeError) as error:
@@ -36,7 +38,9 @@ def parse(text: str) -> JobFile:
 
 
 def _take_in_units(job: dict[str, Any]) -> Iterator[tuple[str, Problem]]:
-    """Make numbers of durations and amounts. A text that is none yields a problem, and 1 stands in for it."""
+    """Turn durations and amounts into numbers. A text that is none yields a problem, and 1 takes its
+    place.
+    """
     for path, (unit, wanted) in UNITS.items():
         *sections, key = path.split(".")
         holder: Any = reduce(_below, sections, job)
@@ -58,7 +62,7 @@ def _below(part: Any, name: str) -> Any:
 
 
 def _rests_on(paths: tuple[Path, ...], wrong: dict[str, Problem]) -> bool:
-    """Whether a value that only stands in for a wrong one is in one of `paths`, or is one."""
+    """Whether one of `paths` has, or is in, a value that only takes the place of a wrong one."""
     places = [join(path) for path in paths]
     return any(f"{at}.".startswith(f"{place}.") for at in wrong for place in places)
 

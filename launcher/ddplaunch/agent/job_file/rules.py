@@ -1,8 +1,8 @@
-"""Rules across fields: values that are right each for itself and wrong together. Pure.
+"""Rules across fields: values that are right by themselves but wrong together. Pure.
 
 Each rule is a small function of the job file as plain data, with its defaults, that yields what it finds. A
-finding names every path it looked at, the one to be mended first, so that nothing is said about a value that
-only stands in for a wrong one.
+finding names every path that the rule looked at, first the one to correct, so that nothing is said about a
+value that only takes the place of a wrong one.
 """
 
 from __future__ import annotations
@@ -17,22 +17,24 @@ from ddplaunch.agent.job_file.units import format_duration, format_quantity
 from ddplaunch.agent.plan import KILL_AFTER
 
 Job = Mapping[str, Any]
-"""The keys of a job file with plain data, times in seconds, amounts in bytes. What has a default is there."""
+"""The keys of a job file with plain data, times in seconds and amounts in bytes. Keys with a default are
+there."""
 
 Path = tuple[Union[str, int], ...]
-"""Where in the job file something stands: `("volumes", 0, "name")`."""
+"""Where something is in the job file: `("volumes", 0, "name")`."""
 
 Problem = tuple[str, str, str, str]
 """Where, what was found, what is wanted, and a hint."""
 
 SIGNALS = ("ALRM", "HUP", "INT", "QUIT", "TERM", "URG", "USR1", "USR2", "XCPU")
-"""Those that a job file may name for its ranks: programs can handle them, and none tells of a crash."""
+"""Signals that a job file may name for its ranks: programs can handle them, and none of them means a
+crash."""
 
 POD_GATE_TIMEOUT = 600.0
-"""Seconds for the gate on Kubernetes by default: nodes pull their images at different speeds."""
+"""Seconds for the gate on Kubernetes by default, because nodes pull their images at different speeds."""
 
 _SECRET_WORDS = ("env", "file", "secret", "name", "key")
-"""The keys of a secret, which may be repeated."""
+"""The keys of a secret, which messages may repeat."""
 
 EPHEMERAL = (32768, 60999)
 """Linux's default net.ipv4.ip_local_port_range: the kernel hands these out to any outgoing connection."""
@@ -68,7 +70,7 @@ _OWNED_SBATCH = {
 
 @dataclass(frozen=True)
 class Finding:
-    """A rule's answer; `paths` is every value it rests on, the one to be mended first."""
+    """A rule's answer. `paths` is every value on which it rests, first the one to correct."""
 
     paths: tuple[Path, ...]
     found: str
@@ -86,7 +88,7 @@ def check(job: Job) -> list[Finding]:
 
 
 def elastic(job: Job) -> Iterator[Finding]:
-    """Refuse what a job cannot have that starts with some of its nodes."""
+    """Refuse what a job that starts with only some of its nodes cannot have."""
     least, most, at = job.get("min_nodes"), job["nodes"], ("nodes",)
     if least is None:
         if job.get("newcomers") == "join":
@@ -112,7 +114,7 @@ def elastic(job: Job) -> Iterator[Finding]:
 
 
 def ports(job: Job) -> Iterator[Finding]:
-    """Ports that need root, or that the kernel may give to somebody else first."""
+    """Yield ports that need root, or that the kernel may give to somebody else first."""
     for section in ("rendezvous", "gate", "metrics"):
         path, port = (section, "port"), job[section].get("port")
         if port is None:
@@ -128,7 +130,7 @@ def ports(job: Job) -> Iterator[Finding]:
 
 
 def one_port_each(job: Job) -> Iterator[Finding]:
-    """The hub listens on the gate's port for as long as the job lives."""
+    """Refuse a second use of the gate's port: the hub listens on it as long as the job lives."""
     port = job["gate"].get("port")
     if port is not None and port == job["rendezvous"].get("port"):
         yield Finding(
@@ -148,14 +150,16 @@ def one_port_each(job: Job) -> Iterator[Finding]:
 
 
 def address_without_port(job: Job) -> Iterator[Finding]:
-    """`host:29500` would be looked up as a name."""
+    """Refuse an address such as `host:29500`, which would be looked up as a name."""
     if match := re.fullmatch(r"([^:]+):([0-9]+)", job["rendezvous"].get("address") or ""):
         hint = f"write address: {match[1]} and port: {match[2]}"
         yield Finding((("rendezvous", "address"),), "a port in it", "a name or an address alone", hint)
 
 
 def a_gpu_for_each_rank(job: Job) -> Iterator[Finding]:
-    """Ranks that share a GPU hang or fail in NCCL; `gpus: 0` is a CPU job. A type alone asks for none."""
+    """Refuse fewer GPUs than ranks, which hang or fail in NCCL when they share one. `gpus: 0` is a CPU job; a
+    type alone asks for none.
+    """
     gpus = job["resources"].get("gpus") or 0
     if (gpus or job["resources"].get("gpu_type")) and gpus < job["nproc_per_node"]:
         yield Finding(
@@ -167,7 +171,7 @@ def a_gpu_for_each_rank(job: Job) -> Iterator[Finding]:
 
 
 def shm_is_memory(job: Job) -> Iterator[Finding]:
-    """Yield a finding where /dev/shm, which counts against it, exceeds the memory limit."""
+    """Yield a finding if /dev/shm, which counts as memory, is larger than the memory limit."""
     shm, memory = job["resources"].get("shm"), job["resources"].get("memory")
     if shm and memory and shm > memory:
         yield Finding(
@@ -179,7 +183,7 @@ def shm_is_memory(job: Job) -> Iterator[Finding]:
 
 
 def notice_before_kill(job: Job) -> Iterator[Finding]:
-    """A notice after the end would help nobody."""
+    """Refuse a notice that would come after the end and help nobody."""
     notice, kill = job["watchdog"]["notice_after"], job["watchdog"]["kill_after"]
     kill = KILL_AFTER if kill == "auto" else kill
     if not isinstance(kill, str) and notice >= kill:
@@ -192,7 +196,9 @@ def notice_before_kill(job: Job) -> Iterator[Finding]:
 
 
 def restarts_need_c10d(job: Job) -> Iterator[Finding]:
-    """torchrun's static rendezvous hands out ranks once; a second round of several nodes never meets."""
+    """Refuse restarts with torchrun's static rendezvous: it hands out ranks once, so a second round of
+    several nodes never meets.
+    """
     restarts = job["rendezvous"]["max_restarts"]
     if restarts and job["rendezvous"]["backend"] == "static" and job["nodes"] > 1:
         yield Finding(
@@ -204,7 +210,9 @@ def restarts_need_c10d(job: Job) -> Iterator[Finding]:
 
 
 def rendezvous_is_torchruns(job: Job) -> Iterator[Finding]:
-    """mpirun brings its ranks together itself; the others read MASTER_ADDR and MASTER_PORT at most."""
+    """Refuse torchrun's rendezvous for other launchers: mpirun brings its ranks together itself, and the rest
+    read MASTER_ADDR and MASTER_PORT at most.
+    """
     launch = job["launch"]
     given = {key: value for key, value in job["rendezvous"].items() if value is not None}
     wanted, hint = "none", "remove the section: MPI brings its ranks together itself"
@@ -217,7 +225,7 @@ def rendezvous_is_torchruns(job: Job) -> Iterator[Finding]:
 
 
 def owned_variables(job: Job) -> Iterator[Finding]:
-    """Variables that torchrun or ddplaunch sets for each rank."""
+    """Refuse variables that torchrun or ddplaunch sets for each rank."""
     for section in ("env", "secrets"):
         for name in job[section]:
             if name in _OWNED or name.startswith(_OWNED_PREFIXES):
@@ -235,7 +243,7 @@ def env_or_secret(job: Job) -> Iterator[Finding]:
 
 
 def interface_names(job: Job) -> Iterator[Finding]:
-    """NCCL reads prefixes, Gloo exact names, and both are silent about what they ignore."""
+    """Refuse interface names that NCCL (prefixes) or Gloo (exact names) would ignore without saying so."""
     nccl = job["env"].get("NCCL_SOCKET_IFNAME", "")
     at: Path = ("env", "NCCL_SOCKET_IFNAME")
     if len(nccl) == 1:
@@ -260,7 +268,9 @@ def interface_names(job: Job) -> Iterator[Finding]:
 
 
 def script_alone(job: Job) -> Iterator[Finding]:
-    """The command is what the launcher runs: no launcher and no Python before it, no flags of torchrun."""
+    """Refuse a launcher, Python or torchrun's flags before the script: the launcher runs the command
+    itself.
+    """
     if not job["command"]:
         return
     first, *rest = job["command"]
@@ -291,7 +301,7 @@ def _launcher(job: Job) -> str:
 
 
 def _a_program(first: str, name: str) -> list[Finding]:
-    """Return a finding for what lacks Python before it, and for what starts the ranks of all nodes."""
+    """Return a finding for a command that lacks Python before it, or that starts the ranks of all nodes."""
     at: tuple[Path, ...] = (("command", 0), ("launch",))
     if first.startswith("-") or (name == first and first.endswith(".py")):
         hint = f"the command is started as it is: python3, then {first}"
@@ -303,7 +313,7 @@ def _a_program(first: str, name: str) -> list[Finding]:
 
 
 def one_source_of_a_secret(job: Job) -> Iterator[Finding]:
-    """Two sources would leave open which one counts."""
+    """Refuse two sources of one secret, which would leave open which one counts."""
     for name, ref in job["secrets"].items():
         yield from _one_source(("secrets", name), ref)
 
@@ -315,7 +325,7 @@ def _one_source(path: Path, reference: Job) -> list[Finding]:
 
 
 def recipients(job: Job) -> Iterator[Finding]:
-    """Refuse a recipient that is none or several, and a URL with two sources."""
+    """Refuse a recipient that is nobody or several, and a URL with two sources."""
     for index, each in enumerate(job["notify"]):
         at: Path = ("notify", index)
         given = [key for key in ("webhook", "command", "events") if each.get(key) not in (None, False)]
@@ -329,7 +339,7 @@ def recipients(job: Job) -> Iterator[Finding]:
 
 
 def volumes(job: Job) -> Iterator[Finding]:
-    """Refuse a volume of no or several kinds, and two volumes at one path."""
+    """Refuse a volume of no kind or of several kinds, and two volumes at one path."""
     names: set[str] = set()
     paths: set[str] = set()
     for index, volume in enumerate(job["volumes"]):
@@ -348,7 +358,7 @@ def volumes(job: Job) -> Iterator[Finding]:
 
 
 def tolerations(job: Job) -> Iterator[Finding]:
-    """Yield what the Kubernetes API refuses, once the rest of the job already stands."""
+    """Yield what the Kubernetes API refuses only when the rest of the job is there already."""
     for index, toleration in enumerate(job["kubernetes"]["tolerations"]):
         operator = toleration.get("operator") or "Equal"
         at: Path = ("kubernetes", "tolerations", index)
@@ -364,7 +374,7 @@ def tolerations(job: Job) -> Iterator[Finding]:
 
 
 def sbatch_options(job: Job) -> Iterator[Finding]:
-    """Options that ddplaunch writes itself; sbatch would let the last one win."""
+    """Refuse options that ddplaunch writes itself: sbatch would let the last one win."""
     for index, option in enumerate(job["slurm"]["extra"]):
         key = _OWNED_SBATCH.get(re.split(r"[=\s]", option)[0])
         if key:
@@ -372,7 +382,7 @@ def sbatch_options(job: Job) -> Iterator[Finding]:
 
 
 def outputs(job: Job) -> Iterator[Finding]:
-    """Refuse a volume that is none of the job's, or keeps nothing."""
+    """Refuse a volume that is not one of the job's, or that keeps nothing."""
     given = job.get("outputs")
     if given is None:
         return
@@ -409,7 +419,7 @@ def signal_before_limit(job: Job) -> Iterator[Finding]:
 
 
 def container_has_a_runtime(job: Job) -> Iterator[Finding]:
-    """An image that nothing would run."""
+    """Refuse an image that nothing would run."""
     container = job["slurm"]["container"]
     if container["runtime"] == "none" and (container.get("image") or container["mounts"]):
         yield Finding(
@@ -442,14 +452,14 @@ RULES: tuple[Rule, ...] = (
     signal_before_limit,
     container_has_a_runtime,
 )
-"""Every cross-field rule; a rule that is not here is not asked."""
+"""Every cross-field rule. A rule that is not in this list never runs."""
 
 
 def join(path: Path) -> str:
     """Return `("volumes", 0, "name")` as `volumes[0].name`.
 
-    It omits what follows a `=` in a key, and below `secrets` what is neither a variable's name nor a known
-    key: a value in a wrong place may be a secret.
+    It leaves out what follows a `=` in a key and, below `secrets`, everything that is neither a variable's
+    name nor a known key: a value in the wrong place may be a secret.
     """
     text = ""
     for depth, step in enumerate(path):
