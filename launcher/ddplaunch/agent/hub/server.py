@@ -135,6 +135,9 @@ closed."""
 _WAITING = 256
 """Unauthenticated connections besides two for each node, as far as there are file descriptors."""
 _FEWEST = 16
+_CLOSING = 32
+"""File descriptors kept free for connections that were dropped, but that asyncio has not closed yet: those of
+several rounds of `_ACCEPTS` where strangers call faster than they can be dropped."""
 _COMPLAINTS = 50
 _CHUNK = 256 * 1024
 _UNACKED, _LAST_ACK = 24, 56
@@ -348,7 +351,7 @@ class Server:
 
     def _room(self) -> int:
         """Return how many may be unauthenticated: a node may reconnect before its last connection ends."""
-        left = self._connections - len(self.sessions)
+        left = self._connections - len(self.sessions) - _CLOSING
         return max(_FEWEST, min(2 * self._nodes + _WAITING, left))
 
     def _prove(self, authentication: Authentication, line: bytes, more: bytes) -> None:
