@@ -77,7 +77,7 @@ def apply(block: Block, tree: Path) -> None:
     before = "".join(line[1:] for line in lines if line[0] in " -")
     text = path.read_text("utf-8")
     assert 1 == text.count(before), f"{block.file} has not, or more than once:\n{before}"
-    path.write_text(text.replace(before, "".join(line[1:] for line in lines)))
+    path.write_text(text.replace(before, "".join(line[1:] for line in lines if line[0] != "-")))
 
 
 @pytest.fixture
