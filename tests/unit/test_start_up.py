@@ -90,7 +90,7 @@ def test_a_command_loads_only_what_it_needs(words: str, without: tuple[str, ...]
     ],
 )
 def test_a_program_pays_for_what_it_uses(code: str, found: list[str], tmp_path: Path) -> None:
-    """When it uses it: rendering loads no backend and no evidence, a status no pydantic, and neither the command line."""
+    """Rendering loads no backend and no evidence, a status no pydantic, and neither the command line."""
     assert found == loaded(code, tmp_path, API)
 
 
