@@ -15,6 +15,7 @@ import models, lib.a
 dist.init_process_group("gloo")
 open(f"out-{dist.get_rank()}", "w").write(" ".join(sys.argv[1:]))
 print("rank", dist.get_rank(), "of", dist.get_world_size(), models.NAME, lib.a.NAME, os.getcwd())
+dist.barrier()  # a rank that ends while another still connects to it fails that one
 dist.destroy_process_group()
 """
 
