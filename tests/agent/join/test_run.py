@@ -15,7 +15,8 @@ import pytest
 from tests.agent.gate.hosts import Host
 from tests.agent.gate.jobs import Agent, wait_for
 
-from ddplaunch.agent.contract import Exit
+from ddplaunch.agent.contract import Exit, Files, LaunchEnd, codec
+from ddplaunch.agent.join.run import exit_code_of
 
 KEY = "a secret of thirty-two characters"
 ANOTHER_KEY = "another secret, just as long as ours"
@@ -210,3 +211,25 @@ def test_what_a_node_needs_to_join_is_asked_for_in_one_sentence(agent: list[str]
         "error: this node cannot join: the number of nodes, the rank of this node and the name or address of "
         "node 0 are not given\n\nhint: add --nodes, --node-rank, --master before `--`; "
     )
+
+
+@pytest.mark.parametrize(
+    ("end", "code", "outward"),
+    [
+        (LaunchEnd(3, None), Exit.WORKER_FAILED, 3),
+        (LaunchEnd(0, None), Exit.WORKER_FAILED, 0),
+        (LaunchEnd(None, 15, dismissed=True), Exit.WORKER_FAILED, 1),
+        (LaunchEnd(None, 9, killed=True, dismissed=True), Exit.WORKER_FAILED, 1),  # too slow
+        (LaunchEnd(None, 9, killed=True, dismissed=True), Exit.NODE_AT_FAULT, 1),
+        (LaunchEnd(None, 15, dismissed=True), Exit.HANG, None),
+        (LaunchEnd(None, 9, killed=True), Exit.STOPPED, None),
+    ],
+)
+def test_a_node_ends_as_its_own_command_and_with_1_where_another_node_failed(
+    tmp_path: Path, end: LaunchEnd, code: int, outward: int | None
+) -> None:
+    path = tmp_path / Files.NODE.format(node=0) / Files.LAUNCH_END
+    path.parent.mkdir(parents=True)
+    codec.write(str(path), end)
+
+    assert outward == exit_code_of(["torchrun", "train.py"], str(tmp_path), 0, code)

@@ -117,10 +117,10 @@ def exit_code_of(command: Sequence[str], folder: str, node: int, code: int) -> O
         end = codec.read(LaunchEnd, os.path.join(folder, Files.NODE.format(node=node), Files.LAUNCH_END))
     except (OSError, codec.ContractError):
         return _unstarted(command) if code == Exit.MISCONFIGURED else None
-    if end.killed or (end.dismissed and code in (Exit.HANG, Exit.STOPPED)):
+    if end.dismissed and code not in (Exit.HANG, Exit.STOPPED):
+        return WITH_OTHERS  # even if it was too slow to end and had to be killed
+    if end.dismissed or end.killed:
         return None
-    if end.dismissed:
-        return WITH_OTHERS
     return end.code if end.code is not None else BySignal(end.signal or 0)
 
 
