@@ -178,7 +178,8 @@ def rank_exited_early(view: JobView) -> Optional[Verdict]:
         victims=victims,
         confidence=sure.OWN_END,
         facts=[*facts, *view.counts()],
-        hint="The ranks do not get the same number of batches: use DistributedSampler (drop_last=True), or "
+        hint=f"Find out why {subjects.ranks(gone)} ended first: a `return` or `sys.exit(0)` that the others "
+        "do not reach, or fewer batches. Against the latter, use DistributedSampler (drop_last=True), or "
         "wrap the loop in torch.distributed.algorithms.join.Join.",
     )
 
