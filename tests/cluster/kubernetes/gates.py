@@ -9,7 +9,7 @@ from typing import Any
 from tests.cluster.kubernetes.faults import Faults
 from tests.cluster.kubernetes.jobs import Documents, Job
 
-from ddplaunch.agent.contract import Verdict
+from ddplaunch.agent.contract import Verdict, codec
 
 GATE = 29400
 MASTER = 29500
@@ -46,7 +46,7 @@ def told(
     print(job.logs())
     assert words["exit"] == words["exit_code"]
     (found,) = words["verdicts"]
-    verdict = Verdict.of(**found)
+    verdict = codec.load(Verdict, found)
     job.record("seconds", job.told_after(verdict.code))
     return verdict.code, verdict.nodes, verdict
 
@@ -72,7 +72,7 @@ def first_told(job: Job) -> list[Verdict]:
     assert "PodFailurePolicy" == job.condition()["reason"]
     print(job.logs())
     words = [job.last_words(node, "gate") for node in job.pods()]
-    found = [Verdict.of(**each) for end in words for each in end.get("verdicts", [])]
+    found = [codec.load(Verdict, each) for end in words for each in end.get("verdicts", [])]
     assert found, words
     job.record("seconds", job.told_after(found[0].code))
     return found

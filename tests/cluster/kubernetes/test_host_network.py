@@ -13,7 +13,7 @@ from tests.cluster.kubernetes.gates import one_pod, passes
 from tests.cluster.kubernetes.jobs import STEPS, Job
 from tests.cluster.kubernetes.pods import pod
 
-from ddplaunch.agent.contract import Verdict
+from ddplaunch.agent.contract import Verdict, codec
 
 TRAIN = """
 import time, torch, torch.distributed as dist
@@ -47,7 +47,7 @@ def ended(job: Job) -> Verdict:
     """The only verdict of its node 0, for it has no other."""
     assert "PodFailurePolicy" == job.ended()
     print(job.logs())
-    (found,) = [Verdict.of(**each) for each in job.last_words(0, "gate")["verdicts"]]
+    (found,) = [codec.load(Verdict, each) for each in job.last_words(0, "gate")["verdicts"]]
     return found
 
 
