@@ -28,6 +28,28 @@ def test_a_signal_is_noted_with_its_handler_and_its_time(supervisor: Supervisor)
     assert (0, "told 17\ntold 15\n15 True stop 4\n", "") == (code, out, err)
 
 
+def test_signals_are_noted_where_few_files_may_be_open(supervisor: Supervisor) -> None:
+    program = (
+        "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))\nhook.watch()\n"
+        "os.kill(os.getpid(), signal.SIGTERM)\ntime.sleep(0.1)\nhook.note()\n"
+        "print([number for number, _, _ in hook.told()])\n"
+    )
+    code, out, err = supervisor.run(BEGINS + program)
+
+    assert (0, "told 15\n[15]\n", "") == (code, out, err)
+
+
+def test_a_program_with_its_own_descriptor_gets_none_of_ours(supervisor: Supervisor) -> None:
+    program = (
+        "reads, writes = os.pipe2(os.O_NONBLOCK)\nsignal.set_wakeup_fd(writes)\n"
+        "before = os.listdir('/proc/self/fd')\nhook.watch()\n"
+        "print(before == os.listdir('/proc/self/fd'), signal.set_wakeup_fd(-1) == writes)\n"
+    )
+    code, out, err = supervisor.run(BEGINS + program)
+
+    assert (0, "True True\n", "") == (code, out, err)
+
+
 def test_a_forked_childs_signals_are_its_own(supervisor: Supervisor) -> None:
     program = (
         "hook.watch()\nif os.fork() == 0:\n    os.kill(os.getpid(), signal.SIGTERM)\n"

@@ -43,7 +43,6 @@ SEND_TIMEOUT = 2
 FRAMES = 200
 _IN_FLIGHT = 4
 _OWN = os.path.dirname(os.path.abspath(__file__)) + "/ddplaunch_"
-_HIGH = (900, 200)  # descriptors: a program gets the numbers that it would get without us
 _NODE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _DUMP_SIGNAL = 6  # above SIGRTMIN
 _PDEATHSIG, _PTRACER = 1, 0x59616D61  # of prctl(2)
@@ -136,7 +135,9 @@ def _register_fault_dump() -> str:
         folder = os.path.join(_NODE, "stacks")
         os.makedirs(folder, exist_ok=True)
         path = os.path.join(folder, "%d.txt" % os.getpid())
-        file = _high(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600))
+        file = ddplaunch_torch.lifted(
+            os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        )
         # Python removes the handler when it ends; the one before must not kill.
         signal.signal(signal.SIGRTMIN + _DUMP_SIGNAL, signal.SIG_IGN)
         faulthandler.register(signal.SIGRTMIN + _DUMP_SIGNAL, file=file, all_threads=True, chain=False)
@@ -208,21 +209,7 @@ def _connect(role: str, fault: str = "") -> bool:
 def _lifted(line: socket.socket) -> socket.socket:
     """Return the line with a high number, where there may be such a number."""
     family, kind, proto = line.family, line.type, line.proto
-    return type(line)(family, kind, proto, _high(line.detach()))
-
-
-def _high(descriptor: int) -> int:
-    """Return a descriptor of the same with a high number, where there may be such a number."""
-    import fcntl
-
-    for number in _HIGH:
-        try:
-            high = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, number)
-        except OSError:  # above the limit of open files
-            continue
-        os.close(descriptor)
-        return high
-    return descriptor
+    return type(line)(family, kind, proto, ddplaunch_torch.lifted(line.detach()))
 
 
 def _is_open(line: socket.socket) -> bool:

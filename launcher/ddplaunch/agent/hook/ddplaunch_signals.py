@@ -13,11 +13,12 @@ import os
 import sys
 import time
 
+import ddplaunch_torch  # type: ignore[import-not-found]
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-_HIGH = 900  # descriptors: a program gets the numbers that it would get without us
 _REQUESTS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGXCPU")
 _CHUNK = 1 << 16
 
@@ -31,7 +32,6 @@ class _State:
 
 def watch() -> None:
     """Begin, in the main thread alone, as Python wants it. trio warns of a descriptor that is not its own."""
-    import fcntl
     import signal
     import threading
 
@@ -39,15 +39,15 @@ def watch() -> None:
     if _State.writes >= 0 or not main or "trio" in sys.modules:
         return
     ends = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        _State.reads, _State.writes = (fcntl.fcntl(each, fcntl.F_DUPFD_CLOEXEC, _HIGH) for each in ends)
-    finally:
-        for each in ends:
-            os.close(each)
+    _State.reads, _State.writes = map(ddplaunch_torch.lifted, ends)
     _State.inode = os.fstat(_State.reads).st_ino
     before = signal.set_wakeup_fd(_State.writes, warn_on_full_buffer=False)
     if before != -1:
         signal.set_wakeup_fd(before)
+        os.close(_State.reads)
+        os.close(_State.writes)
+        _State.reads = _State.writes = -1
+        return
     if not _State.forks:
         _State.forks = True
         os.register_at_fork(after_in_child=_forked)

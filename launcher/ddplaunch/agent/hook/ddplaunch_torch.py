@@ -35,6 +35,23 @@ def stay_unmeasured() -> None:
             module.__file__ = _NO_FILE % name
 
 
+_HIGH = (900, 200)  # descriptors: a program gets the numbers that it would get without us
+
+
+def lifted(descriptor: int) -> int:
+    """Return a descriptor of the same with a high number, where there may be such a number."""
+    import fcntl
+
+    for number in _HIGH:
+        try:
+            high = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, number)
+        except OSError:  # above the limit of open files
+            continue
+        os.close(descriptor)
+        return high
+    return descriptor
+
+
 def load(name: str) -> Any:
     """Import a module of the hook later: its folder is no more in sys.path, so that no program finds it."""
     from importlib.util import module_from_spec, spec_from_file_location
