@@ -109,7 +109,7 @@ def test_bars_of_several_ranks_stand_side_by_side_in_a_terminal(desk: Desk) -> N
 
     assert b"[0/1] ttys True True 80\r\n" in seen
     assert all(len(each) >= 3 for each in steps), seen
-    assert re.search(rb"\[0/0\] step \d+ of 0[\r\n]+\[0/1\] step \d+ of 1", seen)
+    assert re.search(rb"\[0/0\] step \d+ of 0[\r\n]+\[0/1\] step \d+ of 1", seen), seen
     assert all(b"[0/%d] trained\r\n" % rank in seen for rank in (0, 1))
 
 

@@ -82,6 +82,15 @@ def test_bars_stand_below_the_lines_and_each_on_its_own_row(terminal: Terminal) 
     assert ["[0/1]  0% again", "[0/2]  20%", ""] == terminal.screen()[3:]
 
 
+def test_bars_stand_in_the_order_of_ranks_whoever_wrote_first(terminal: Terminal) -> None:
+    shown = ScreenDisplay(terminal.outlet)
+    for writer in (Writer(b"[0/10] ", several=True), TWO, ONE):
+        shown.feed(writer, b"\r 10%", 1.0)
+    shown.tick(2.0)
+
+    assert ["[0/1]  10%", "[0/2]  10%", "[0/10]  10%"] == terminal.screen()
+
+
 def test_bars_are_drawn_ten_times_a_second(terminal: Terminal) -> None:
     shown = ScreenDisplay(terminal.outlet)
     for state in range(1000):

@@ -19,7 +19,7 @@ from tests.ports import own_port
 
 from ddplaunch.agent.contract import Exited, NodeEvidence
 from ddplaunch.agent.evidence import py_spy
-from ddplaunch.agent.supervisor.collector import Collector, Look
+from ddplaunch.agent.supervisor.collector import Collector, Look, hook_wait
 from ddplaunch.agent.supervisor.hooks import Line
 from ddplaunch.agent.supervisor.rank_progress import Progress
 from ddplaunch.agent.supervisor.ranks import Rank
@@ -182,3 +182,16 @@ def test_a_hook_that_answers_after_py_spy_shows_no_movement(tmp_path: Path) -> N
 
     assert ("py-spy", False) == (found.stack_source, found.stack_moves)
     assert ["stand", "<module>"] == names(found)
+
+
+@pytest.mark.parametrize(
+    ("per_cpu", "left", "seconds"),
+    [(0.5, 3.0, 1.0), (4.0, 3.0, 1.5), (4.0, 10.0, 4.0), (90.0, 60.0, 5.0), (9.0, 0.5, 1.0)],
+)
+def test_hooks_have_longer_on_a_busy_machine_within_half_of_the_look(
+    per_cpu: float, left: float, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    monkeypatch.setattr(os, "getloadavg", lambda: (4 * per_cpu, 0.0, 0.0))
+
+    assert seconds == hook_wait(left)

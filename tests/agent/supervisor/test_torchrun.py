@@ -118,7 +118,7 @@ def test_what_a_rank_has_done_is_known_though_gloos_threads_overtake_one_another
         START,
         "a beat in which the other rank waits, and not the one that evaluates",
     )
-    hub.send("collect", {"id": 1, "why": "still", "deadline": 3.0})
+    hub.send("collect", {"id": 1, "why": "still", "deadline": 10.0})
     lags = evidence(hub, 1).ranks[1]
     ((called, done),) = [(group.enqueued, group.completed) for group in lags.groups]
     wait_for(lambda: beats(hub)[-1].ranks[1].completed == done, START, "a beat that tells what is done")
@@ -140,7 +140,7 @@ def test_of_a_hang_after_good_steps_it_is_known_who_waits_and_who_stands_where(n
     )
     wait_for(lambda: beats(hub)[-1].ranks[0].completed == 2500, START, "a beat that tells what is done")
     begun = time.monotonic()
-    hub.send("collect", {"id": 1, "why": "still", "deadline": 3.0})
+    hub.send("collect", {"id": 1, "why": "still", "deadline": 10.0})
     found = evidence(hub, 1)
     seconds = time.monotonic() - begun
     hub.send("end", end(50))
@@ -150,7 +150,9 @@ def test_of_a_hang_after_good_steps_it_is_known_who_waits_and_who_stands_where(n
     assert phases == sorted(phases, key=Phase.ORDER.index)
     assert {Phase.INIT, Phase.RUNNING} <= set(phases)
     completed = [beat.ranks[0].completed for beat in beats(hub) if len(beat.ranks) == 2]
-    assert completed == sorted(completed)
+    # Until the hook's first answer its own calls are counted; torch's recorder leaves out what init calls.
+    stepping = completed[next(at for at, done in enumerate(completed) if done > 2) :]
+    assert stepping == sorted(stepping)
     assert completed[-1] == 2500
 
     waiting, evaluating = found.ranks

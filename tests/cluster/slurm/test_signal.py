@@ -67,7 +67,8 @@ def goes_on_from_its_checkpoint(job: Job) -> None:
     assert (4, 4) == (second.count(f"] up at step {step}"), second.count("] done")), job.output
 
 
-@pytest.mark.parametrize("after", ["0", pytest.param("3", marks=pytest.mark.whole)])
+@pytest.mark.whole
+@pytest.mark.parametrize("after", ["0", "3"])
 def test_a_training_that_ends_after_the_signal_comes_back(cluster: Cluster, work: Path, after: str) -> None:
     """Whatever the exit code of its handler: Slurm requeues it, and it finds its checkpoint."""
     job = submit(cluster, work, after)
@@ -92,7 +93,6 @@ def test_a_training_that_reaches_its_limit_after_the_signal_comes_back(cluster: 
     goes_on_from_its_checkpoint(job)
 
 
-@pytest.mark.whole
 def test_scancel_gives_it_to_the_ranks(cluster: Cluster, work: Path) -> None:
     """torchrun has no handler for it and would die; and what a user sends makes no other attempt follow."""
     job = submit(cluster, work, "0", slurm={})

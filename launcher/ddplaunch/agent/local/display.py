@@ -252,7 +252,8 @@ class ScreenDisplay(Display):
         if not self.outlet.empty:
             return  # a slow terminal gets fewer pictures
         columns, rows = size_of(self.outlet.fileno())
-        texts = (lines.prefix + lines.partial for lines in self._lines.values() if lines.partial.strip())
+        by_rank = sorted(self._lines.items(), key=lambda item: (len(item[0].label), item[0].label))
+        texts = (lines.prefix + lines.partial for _, lines in by_rank if lines.partial.strip())
         bars = [_cut(text, columns - 1) for text in texts]
         most = max(1, rows // 2)
         if len(bars) > most:

@@ -28,7 +28,8 @@ from ddplaunch.agent.system.resolve import is_loopback
 from ddplaunch.agent.text import ranges
 
 _HOOK_WAIT = 1.0
-"""Seconds for the hooks. They need milliseconds unless native code holds the GIL."""
+"""Seconds for the hooks. They need milliseconds unless native code holds the GIL, or the CPUs are busy."""
+_LONGEST_HOOK_WAIT = 5.0
 _SECOND_LOOK = 0.5
 _FAULT_WAIT = 1.0
 _NATIVE_WAIT = 1.0
@@ -189,7 +190,7 @@ class Collector:
             self._sampler.queue(rank, now)
             for pid in kin:
                 self._sampler.touch(pid, now)
-        self._hooks.ask_all(lines, b"dump", min(deadline, now + _HOOK_WAIT), self._meanwhile)
+        self._hooks.ask_all(lines, b"dump", min(deadline, now + hook_wait(deadline - now)), self._meanwhile)
         answers = {line.pid: line.answer for line in lines if line.answer and "threads" in line.answer}
         traces = {pid: stacks.from_hook(answer["threads"]) for pid, answer in answers.items()}
         sources = dict.fromkeys(traces, "hook")
@@ -340,6 +341,16 @@ class Collector:
         else:  # forked without exec, as torch's data loader does
             role = "loader" if proc.command_line(pid) == proc.command_line(rank.program) else "other"
         return dataclasses.replace(process, role=role, stacks=child_stacks)
+
+
+def hook_wait(left: float) -> float:
+    """Return the seconds to wait for the hooks' answers, out of the `left` ones of the whole look.
+
+    Where several threads wait for each CPU, a hook that is fine gets its turn late. Half of the time is kept
+    for the other ways to see a rank.
+    """
+    load = os.getloadavg()[0] / (os.cpu_count() or 1)
+    return max(_HOOK_WAIT, min(_HOOK_WAIT * load, left / 2, _LONGEST_HOOK_WAIT))
 
 
 def _threads(traces: dict[int, list[Stack]]) -> Iterator[Thread]:
