@@ -133,7 +133,7 @@ class CheckIn:
     host: str  # "n3", of a pod "digits-2 on worker2"
     nodes: int  # number of nodes in this node's plan
     nproc_per_node: Optional[int]
-    address: str  # the address peers shall connect to
+    address: str  # the address peers connect to
     ports: dict[str, int]  # "responder" and, on node 0, "master"
     at: float
     machine: str = ""  # boot id, to tell machines apart

@@ -23,7 +23,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 _NO_FILE = "<ddplaunch>/%s.py"
-"""As a module's `__file__`: coverage goes by it, and measures what is a file. It shall measure the program.
+"""As a module's `__file__`: coverage goes by it, and measures what is a file. It is to measure the program.
 Our frames have their files nevertheless, for other tools.
 """
 

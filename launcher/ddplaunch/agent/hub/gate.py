@@ -309,7 +309,7 @@ class GateSession:
         self._preliminary.publish([])
         self._note("mesh")
         view = self.known()
-        self._fixes = interfaces.mends(view)
+        self._fixes = interfaces.fixes(view)
         agreed = agree_on_settings(
             self._plan, self._record.check_ins, self._addresses(), self._record.regroups
         )

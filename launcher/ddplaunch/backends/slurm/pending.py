@@ -251,7 +251,7 @@ def _never_satisfied(job: SlurmJob, _: PartitionFacts) -> Why:
     why = missed(job.dependency) or "the job that it waits for did not end as required"
     return Why(
         f"it will never start: {why}",
-        f"`ddplaunch cancel slurm://{job.job_id}`; submit it again after the other job, once that is mended",
+        f"`ddplaunch cancel slurm://{job.job_id}`; submit it again after the other job, once that is fixed",
         never=True,
     )
 

@@ -72,7 +72,7 @@ def test_a_free_choice_that_is_wrong_is_mended_on_that_node(node: int, library: 
 
     variable = f"{library.upper()}_SOCKET_IFNAME"
     why = f"by itself node {node}'s {library} takes docker0 172.17.0.1, which node {1 - node} cannot reach"
-    assert {node: (variable, value, why)} == interfaces.mends(facts)
+    assert {node: (variable, value, why)} == interfaces.fixes(facts)
     assert [f"{variable}={value} is set on node {node}: {why}"] == decide.notes(facts)
     assert [] == decide.judge(facts)
 
@@ -81,7 +81,7 @@ def test_a_choice_that_works_is_left_as_it_is() -> None:
     """Whatever it is, and whoever made it."""
     facts = view(check_in(0, DOCKER), check_in(1, ETH1, given=True), library=[path(1, 0, outcome="ok")])
 
-    assert ({}, [], []) == (interfaces.mends(facts), decide.notes(facts), decide.judge(facts))
+    assert ({}, [], []) == (interfaces.fixes(facts), decide.notes(facts), decide.judge(facts))
 
 
 def test_nobody_needs_to_reach_the_gloo_that_connects_itself() -> None:
@@ -119,8 +119,8 @@ def test_who_connects_may_change_with_what_is_mended() -> None:
         MeshResult(1, 2, "172.18.0.1", 40002, LIBRARY, "refused"),
     ]
 
-    assert [1] == [*interfaces.mends(view(*nodes[:2], nodes[2], library=failed[:1]))]
-    assert [1, 2] == sorted(interfaces.mends(view(*nodes, library=failed)))
+    assert [1] == [*interfaces.fixes(view(*nodes[:2], nodes[2], library=failed[:1]))]
+    assert [1, 2] == sorted(interfaces.fixes(view(*nodes, library=failed)))
 
 
 @pytest.mark.parametrize("given", [False, True])
@@ -134,7 +134,7 @@ def test_gloo_joins_no_two_families(given: bool) -> None:
     sentence = f"{takes} (Gloo joins no IPv6 to 192.168.0.1); eth0 works"
     assert ([("gloo-interface-wrong", [2], sentence)] if given else []) == said
     mend = {2: ("GLOO_SOCKET_IFNAME", "eth0", f"by itself {takes}")}
-    assert ({} if given else mend) == interfaces.mends(facts)
+    assert ({} if given else mend) == interfaces.fixes(facts)
 
 
 @pytest.mark.parametrize("library", ["NCCL", "Gloo"])
@@ -173,7 +173,7 @@ def test_where_no_path_is_open_the_interface_is_not_blamed() -> None:
     closed = path(0, 1, what="responder", outcome="timeout")
     facts = view(check_in(0, ETH0), check_in(1, DOCKER), library=[path(0, 1)], mesh=[closed])
 
-    assert {} == interfaces.mends(facts)
+    assert {} == interfaces.fixes(facts)
     assert not any("interface" in verdict.code for verdict in decide.judge(facts))
 
 
@@ -216,7 +216,7 @@ def test_one_word_for_all_nodes_where_it_changes_nothing(
 ) -> None:
     """A batch script has one environment for all of its nodes."""
     facts = view(check_in(0, takes, given=given), check_in(1, DOCKER), library=[path(0, 1)])
-    told = interfaces.for_all(AGREED, interfaces.mends(facts), facts)
+    told = interfaces.for_all(AGREED, interfaces.fixes(facts), facts)
 
     assert {"A": "b", **expected} == told.env
     assert AGREED == interfaces.for_all(AGREED, {}, facts)

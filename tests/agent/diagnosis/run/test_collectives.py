@@ -607,7 +607,7 @@ def test_an_error_of_cuda_is_raised_late() -> None:
     said = "rank 1 raised AcceleratorError: CUDA error: device-side assert triggered (train.py:61)"
     assert said == verdict.sentence
     assert "CUDA_LAUNCH_BLOCKING=1" in verdict.hint
-    assert "Mend" not in verdict.hint
+    assert "Fix" not in verdict.hint
 
 
 def test_the_loss_of_a_peer_in_nccls_words() -> None:

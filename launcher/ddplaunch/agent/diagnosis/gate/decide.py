@@ -33,7 +33,7 @@ Rule = Callable[[GateView], Iterable[Verdict]]
 
 
 class Kind(IntEnum):
-    """The subject of a rule, in the order in which faults have to be mended."""
+    """The subject of a rule, in the order in which faults have to be fixed."""
 
     IDENTITY = 0
     NAME = 1
@@ -55,7 +55,7 @@ RULES: tuple[tuple[Kind, Rule], ...] = (
     # Of a node that is not here nothing else is known, nor can anybody reach it.
     (Kind.ARRIVAL, arrivals.unreached_hub),
     (Kind.ARRIVAL, arrivals.missing_nodes),
-    # One file mends a setting for all nodes; what a single node lacks takes somebody to go there.
+    # One file fixes a setting for all nodes; what a single node lacks takes somebody to go there.
     (Kind.SETTING, differences.differing_settings),
     (Kind.SETTING, interfaces.missing),
     (Kind.SETTING, differences.differing_versions),

@@ -332,7 +332,7 @@ _ONE_KIND = (
     "`gate: {skip: [gpus]}`"
 )
 _ONE_NETWORK = (
-    "mend or leave out the nodes without, as `ibstat` there shows them; or do without on all: `env: "
+    "repair or leave out the nodes without, as `ibstat` there shows them; or do without on all: `env: "
     '{NCCL_IB_DISABLE: "1"}`'
 )
 _ONE_INDEX = (

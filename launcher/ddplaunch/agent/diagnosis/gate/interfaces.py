@@ -57,8 +57,8 @@ def missing(view: GateView) -> Iterator[Verdict]:
 
 
 def wrong(view: GateView) -> Iterator[Verdict]:
-    """Yield verdicts on a set interface that peers do not reach, and on a choice that no setting mends."""
-    bad = {node: path for node, path in _unreached(view).items() if _mend(view, node, path) is None}
+    """Yield verdicts on a set interface that peers do not reach, and on a choice that no setting fixes."""
+    bad = {node: path for node, path in _unreached(view).items() if _fix(view, node, path) is None}
     for library, variable in _VARIABLES.items():
         nodes = [node for node in bad if _facts(view.check_ins[node])["library"] == library]
         if not nodes:
@@ -85,35 +85,35 @@ def wrong(view: GateView) -> Iterator[Verdict]:
         )
 
 
-def mends(view: GateView) -> dict[int, InterfaceFix]:
+def fixes(view: GateView) -> dict[int, InterfaceFix]:
     """Return by node what to set where a library is free to choose and chooses wrongly."""
-    found = {node: _mend(view, node, path) for node, path in _unreached(view).items()}
-    return {node: mend for node, mend in found.items() if mend is not None}
+    found = {node: _fix(view, node, path) for node, path in _unreached(view).items()}
+    return {node: fix for node, fix in found.items() if fix is not None}
 
 
-def for_all(agreed: RendezvousSettings, mends: dict[int, InterfaceFix], view: GateView) -> RendezvousSettings:
+def for_all(agreed: RendezvousSettings, fixes: dict[int, InterfaceFix], view: GateView) -> RendezvousSettings:
     """Return one fix for all nodes where it changes nothing on the others: a script has one environment."""
-    kinds = {mend[:2] for mend in mends.values()}
-    others = [_facts(c) for node, c in view.check_ins.items() if node not in mends]
+    kinds = {fix[:2] for fix in fixes.values()}
+    others = [_facts(c) for node, c in view.check_ins.items() if node not in fixes]
     free = all(facts["takes"] and not facts["set"] for facts in others)
     names = {name for facts in others for name, _ in facts["takes"]}
-    mend = next(iter(mends.values()), None)
-    fits = mend is not None and len(kinds) == 1 and free and names <= {mend.value.lstrip("=")}
-    return settle(agreed, mend) if mend is not None and fits else agreed
+    fix = next(iter(fixes.values()), None)
+    fits = fix is not None and len(kinds) == 1 and free and names <= {fix.value.lstrip("=")}
+    return settle(agreed, fix) if fix is not None and fits else agreed
 
 
-def settle(agreed: RendezvousSettings, mend: InterfaceFix) -> RendezvousSettings:
+def settle(agreed: RendezvousSettings, fix: InterfaceFix) -> RendezvousSettings:
     """Return the settings of all nodes, with the fix that this node's library needs."""
-    env, why = {mend.variable: mend.value, **agreed.env}, {mend.variable: mend.why, **agreed.why}
+    env, why = {fix.variable: fix.value, **agreed.env}, {fix.variable: fix.why, **agreed.why}
     return replace(agreed, env=env, why=why)
 
 
 def notes(view: GateView) -> list[str]:
     """Return what is set for whom; of many nodes alike the first one's reason."""
     grouped: dict[tuple[str, str], list[int]] = {}
-    found = mends(view)
-    for node, mend in found.items():
-        grouped.setdefault(mend[:2], []).append(node)
+    found = fixes(view)
+    for node, fix in found.items():
+        grouped.setdefault(fix[:2], []).append(node)
     return [
         f"{variable}={value} is set on {view.nodes(who)}: {found[who[0]].why}"
         for (variable, value), who in grouped.items()
@@ -124,7 +124,7 @@ def _unreached(view: GateView) -> dict[int, MeshResult]:
     """Return by node a failed path to its library's address, from a peer that does reach the node.
 
     Of several the one to the address that the library takes first. Who connects to whom may change with what
-    is mended, and so it is looked at again.
+    is fixed, and so it is looked at again.
     """
     apart = {(path.node, path.peer) for path in view.mesh if path.outcome != "ok"}
     failed = [path for path in view.library if path.what == paths.LIBRARY and path.outcome != "ok"]
@@ -139,7 +139,7 @@ def _unreached(view: GateView) -> dict[int, MeshResult]:
         if not bad:
             return found
         for node in {path.peer for path in bad}:
-            if _mend(view, node, found[node]) is not None:
+            if _fix(view, node, found[node]) is not None:
                 taken[node] = [_proven(view, node)[1]]
 
 
@@ -179,7 +179,7 @@ def _place(taken: dict[int, list[str]], path: MeshResult) -> int:
     return places.index(path.address) if path.address in places else len(places)
 
 
-def _mend(view: GateView, node: int, path: MeshResult) -> Optional[InterfaceFix]:
+def _fix(view: GateView, node: int, path: MeshResult) -> Optional[InterfaceFix]:
     facts, works = _facts(view.check_ins[node]), _proven(view, node)[0]
     if facts["set"] or not works:
         return None

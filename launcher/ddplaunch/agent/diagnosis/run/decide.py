@@ -265,7 +265,7 @@ Deaths come before waits, waits before slowness; `unknown` when something is wro
 
 
 def judge(evidence: JobEvidence, complain: Complain = None) -> list[Verdict]:
-    """Return what is wrong, what must be mended first standing first; empty when nothing is.
+    """Return what is wrong, what must be fixed first standing first; empty when nothing is.
 
     `complain` gets the failure of a rule: see `rule_runner`. A job that has died ends all the same.
     """

@@ -280,15 +280,15 @@ def _failure(view: JobView, causes: list[Cause]) -> Verdict:
     facts += last_lines(view, first)
     if "CUDA" in raised.message:
         facts += devices.gpu_facts(view, view.nodes_of(numbers))
-    mend = f"Mend {phrases.place(site) if site else 'what the traceback names'}"
-    hint = _LATE if "CUDA error" in raised.message else mend
+    fix = f"Fix {phrases.place(site) if site else 'what the traceback names'}"
+    hint = _LATE if "CUDA error" in raised.message else fix
     return verdict_on(
         view,
         "rank-failed",
         causes,
         say(who, f" raised {kind}{message}{phrases.at(site)}"),
         facts,
-        f"{hint}; what the others report follows from it.",
+        f"{hint}; errors on other ranks are a consequence.",
         sure.OWN_END,
     )
 

@@ -57,7 +57,7 @@ def exception_held(view: JobView) -> Optional[Verdict]:
             *view.whereabouts(others)[:2],
             *holder_facts(view, ranks[:1]),
         ],
-        hint=f"Mend {phrases.place(site) if site else 'what the traceback names'}. So that a failure ends "
+        hint=f"Fix {phrases.place(site) if site else 'what the traceback names'}. So that a failure ends "
         f"the job at once, let nothing in `{first.kind}` wait for ever, and call no collective there.",
     )
 

@@ -39,7 +39,7 @@ _LOST_CHILD = (
     "`exitcode`, or use concurrent.futures, which raises BrokenProcessPool."
 )
 KEEP_SHORT = (
-    "If only some ranks shall do this, keep it shorter than `watchdog.kill_after`, or let the others wait "
+    "If only some ranks are meant to do this, keep it shorter than `watchdog.kill_after`, or let the others wait "
     "without a collective."
 )
 
