@@ -44,8 +44,10 @@ for step in range(begin + 10) if begin else count():
 print("done", flush=True)
 time.sleep(1)
 """
-"""It writes a checkpoint at the signal, and ends with the exit code that its argument is, if that is one. A rank
-that ends at once may reset a connection from which another still reads its last collective."""
+"""It writes a checkpoint at the signal, and ends with the exit code that its argument is, if that is one.
+
+A rank that ends at once may reset a connection from which another still reads its last collective.
+"""
 
 
 def submit(cluster: Cluster, work: Path, after: str, **keys: Any) -> Job:
