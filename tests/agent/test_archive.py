@@ -33,6 +33,15 @@ def test_an_unknown_verb_is_refused_with_those_there_are(agent: list[str], tmp_p
     assert "Traceback" not in result.stderr
 
 
+LAUNCHER = Path(archive.__file__).parents[2]
+IMPORTS = """
+import sys
+from ddplaunch.agent import archive
+archive.read(sys.argv[1], sys.stdin.buffer.read())
+sys.meta_path.insert(0, archive.Module)
+from parcel import VALUE
+print(VALUE, end="")
+"""
 PARCEL = {
     "parcel/__init__.py": "NAME = __name__\n",
     "parcel/inner/__init__.py": "from parcel.inner.leaf import VALUE\n",
@@ -79,3 +88,21 @@ def test_tracebacks_show_lines_of_modules_in_the_archive() -> None:
         shown = traceback.format_exc()
 
     assert 'File "/some/agent.pyz/parcel/inner/leaf.py", line 3, in fail\n    raise KeyError(VALUE)' in shown
+
+
+def test_what_python_compiles_is_kept_for_the_next_process_until_the_source_changes(tmp_path: Path) -> None:
+    def imported(value: str) -> str:
+        """What a process of its own finds in a module that says `value`."""
+        packed = lzma.compress(json.dumps({"parcel/__init__.py": f"VALUE = '{value}'"}).encode())
+        command = [sys.executable, "-c", IMPORTS, str(tmp_path / "agent.pyz")]
+        return subprocess.run(
+            command, input=packed, cwd=LAUNCHER, capture_output=True, check=True
+        ).stdout.decode()
+
+    without = imported("one")
+    (tmp_path / archive.COMPILED).mkdir()
+    first = imported("one")
+    (kept,) = (tmp_path / archive.COMPILED).iterdir()
+    kept.write_bytes(kept.read_bytes().replace(b"one", b"two"))
+
+    assert ["one", "one", "two", "six"] == [without, first, imported("one"), imported("six")]

@@ -13,9 +13,17 @@ import subprocess
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import spec_from_file_location
 from typing import Any, Optional
+from zlib import crc32
 
 MEMBER = "modules.json.xz"
 """A JSON object with the text of each module, by its path. `render/agent_archive.py` writes it."""
+
+COMPILED = "compiled"
+"""A folder beside the archive. Where there is one, it keeps what Python compiles for the next process.
+
+The local backend makes it: there, four processes start one after another before the command does. It may hold
+files of other versions of Python, which differ in name, and of ddplaunch, which are replaced.
+"""
 
 
 class Module(SourceFileLoader):
@@ -34,11 +42,37 @@ class Module(SourceFileLoader):
         return None
 
     def get_data(self, path: str) -> bytes:
-        """Return a file of the archive, by a path as in `__file__`. Raises OSError."""
+        """Return a file of the archive, or what is kept of its compilation, by a path as in `__file__`.
+
+        Raises OSError.
+        """
+        if path.endswith(".pyc"):
+            with open(self._kept(path), "rb") as file:
+                return file.read()
         try:
             return self.sources[path]
         except KeyError:
             raise OSError(f"{path} is not in {self.archive}") from None
+
+    def path_stats(self, path: str) -> dict[str, int]:
+        """Return what tells whether a compiled file is of this source: its sum in place of a time."""
+        source = self.get_data(path)
+        return {"mtime": crc32(source), "size": len(source)}
+
+    def set_data(self, path: str, data: Any, *, _mode: int = 0o666) -> None:
+        """Keep a compiled file, if there is a folder for them. Python calls this."""
+        kept = self._kept(path)
+        draft = f"{kept}.{os.getpid()}"
+        try:
+            with open(draft, "wb") as file:
+                file.write(data)
+            os.replace(draft, kept)
+        except OSError:
+            return  # there is no folder, or it is full: the next process compiles anew
+
+    def _kept(self, path: str) -> str:
+        name = os.path.relpath(path, self.archive).replace(f"__pycache__{os.sep}", "").replace(os.sep, ".")
+        return os.path.join(os.path.dirname(self.archive), COMPILED, name)
 
 
 def read(archive: str, member: bytes) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from signal import SIGQUIT, SIGTERM
 from typing import TYPE_CHECKING
 
+from ddplaunch.agent.archive import COMPILED
 from ddplaunch.agent.contract import Bundle, Exit, Files, StopRequest, codec
 from ddplaunch.agent.system.processes import STOPPING
 from ddplaunch.agent.system.signals import is_ignored
@@ -61,6 +62,7 @@ _ABANDONED_AFTER = 3600.0
 class Store:
     def __init__(self, root: Path) -> None:
         self.jobs = root / "jobs"
+        self.compiled = root / COMPILED
 
     def begin(self, name: str, files: Mapping[str, RenderedFile]) -> Path:
         """Return a folder with all `files`, not yet a job. Raises ClusterError when it cannot be written."""
@@ -74,6 +76,8 @@ class Store:
                 target.write_bytes(file.content)
                 target.chmod(0o755 if file.executable else 0o644)
             (folder / Files.RUN).mkdir(exist_ok=True)
+            self.compiled.mkdir(exist_ok=True)
+            (folder / COMPILED).symlink_to(self.compiled)
         return folder
 
     def claim(self, folder: Path) -> Path:

@@ -39,8 +39,8 @@ _LOST_CHILD = (
     "`exitcode`, or use concurrent.futures, which raises BrokenProcessPool."
 )
 KEEP_SHORT = (
-    "If only some ranks are meant to do this, keep it shorter than `watchdog.kill_after`, or let the others wait "
-    "without a collective."
+    "If only some ranks are meant to do this, keep it shorter than `watchdog.kill_after`, or let the others "
+    "wait without a collective."
 )
 
 
