@@ -15,6 +15,7 @@ NO_RANKS_STARTED = 0.9  # nothing arrived for longer than a start takes; a very 
 
 KERNEL_KILLED = 0.97  # the kernel counted or logged the kill, but may not say which of two ranks it killed
 OWN_END = 0.95  # it ended before all others, for a reason of its own, by the same clock
+LEAVING = 0.85  # it has left its process group while others wait there; how it ends is not known yet
 RAISED_AND_HELD = 0.9  # it has raised, and what runs since has not ended; a caller may yet catch it
 RAISED_BESIDE_ANOTHER = 0.7  # the same, but another rank stands in its own code, and may have led to it
 EXIT_CODE_ALONE = 0.7  # a script may call sys.exit because of its peer; no exception says why

@@ -32,6 +32,7 @@ from ddplaunch.agent.contract import (
     JobEvidence,
     Lost,
     NodeEvidence,
+    Process,
     RankEvidence,
     Stack,
 )
@@ -230,6 +231,31 @@ def test_rank_exited_early_and_one_was_seen_a_moment_too_early() -> None:
     verdict = only(job(further, left, rank(2, called=16), rank(3), why="death"))
 
     assert ("rank-exited-early", [1], [0, 2, 3]) == (verdict.code, verdict.ranks, verdict.victims)
+
+
+STARVED = Process(1001, "R", wchan="0", delayed=0.75, ran=0.2)
+"""torch's own end, on a machine whose CPUs are busy."""
+
+
+def test_a_rank_that_ends_slowly_on_a_busy_machine_left_early_and_is_not_starved() -> None:
+    left = rank(1, [], called=6, phase="finalizing", initialized=False, process=STARVED)
+    verdict = only(job(rank(0), left, rank(2), rank(3)))
+
+    assert ("rank-exited-early", [1], [0, 2, 3]) == (verdict.code, verdict.ranks, verdict.victims)
+    assert (
+        "rank 1 is ending while ranks 0, 2 and 3 still wait in all_reduce 17 (train.py:92)"
+        == verdict.sentence
+    )
+    assert "rank 1: its process group is destroyed, or its Python shuts down" in map(str, verdict.facts)
+
+
+@pytest.mark.parametrize(
+    "more", [{"called": 17}, {"called": 6, "raised": [raised("ValueError", "no batch", 1.0)]}]
+)
+def test_a_rank_that_ends_and_has_called_as_much_or_raised_did_not_leave_early(more: dict[str, Any]) -> None:
+    left = rank(1, [], phase="finalizing", initialized=False, **more)
+
+    assert "rank-exited-early" not in {each.code for each in judge(job(rank(0), left, rank(2), rank(3)))}
 
 
 def test_who_has_called_all_collectives_has_not_left_early() -> None:

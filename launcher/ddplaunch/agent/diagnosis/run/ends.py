@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Optional
 
@@ -33,7 +33,7 @@ from ddplaunch.agent.diagnosis.run.causes import (
     same_failure,
     words_of,
 )
-from ddplaunch.agent.diagnosis.run.view import JobView
+from ddplaunch.agent.diagnosis.run.view import IN_EXIT, JobView
 from ddplaunch.agent.system import phrases, subjects
 from ddplaunch.agent.text.saying import Sayable, Text, joined, say, spelled
 
@@ -135,7 +135,11 @@ def _not_ended(view: JobView, first: Cause) -> list[Cause]:
 
 
 def rank_exited_early(view: JobView) -> Optional[Verdict]:
-    """Exit code 0 while others wait, or have since failed because their peer was gone."""
+    """Exit code 0 while others wait, or have since failed because their peer was gone.
+
+    Or a rank is about to end: its Python shuts down, or its process group is destroyed. On a busy machine,
+    torch's own end takes many seconds, in which no stack can be had, and the rank looks starved.
+    """
     lost = left_behind(view)
     ends = {
         number: rank.exit.at
@@ -147,6 +151,8 @@ def rank_exited_early(view: JobView) -> Optional[Verdict]:
         for number, at in ends.items()
         if lost and number not in lost and at <= max(lost.values()) + TOGETHER
     ]
+    leaving = [] if gone else _leaving(view, lost)
+    gone = gone or leaving
     if not gone:
         return None
     # Once one has failed for want of a peer, the job ends for all who were not done.
@@ -162,26 +168,43 @@ def rank_exited_early(view: JobView) -> Optional[Verdict]:
     )
     facts: list[AnyFact] = [*view.standing(waiting)]
     facts += [
+        f"rank {number}: its process group is destroyed, or its Python shuts down" for number in leaving
+    ]
+    facts += [
         f"rank {number} failed {phrases.span(at - ends[gone[0]])} later: {complaint(view.ranks[number])}"
         for number, at in lost.items()
-        if number not in view.waiting
+        if number not in view.waiting and not leaving
     ]
     return view.verdict(
         code="rank-exited-early",
         sentence=say(
             subjects.ranks(gone),
-            " finished normally (exit code 0) while ",
+            f" {phrases.one_or(gone, 'is', 'are')} ending while "
+            if leaving
+            else " finished normally (exit code 0) while ",
             subjects.ranks(victims),
             f" {ending}",
         ),
         ranks=gone,
         victims=victims,
-        confidence=sure.OWN_END,
+        confidence=sure.LEAVING if leaving else sure.OWN_END,
         facts=[*facts, *view.counts()],
         hint=f"Find out why {subjects.ranks(gone)} ended first: a `return` or `sys.exit(0)` that the others "
         "do not reach, or fewer batches. Against the latter, use DistributedSampler (drop_last=True), or "
         "wrap the loop in torch.distributed.algorithms.join.Join.",
     )
+
+
+def _leaving(view: JobView, lost: Collection[int]) -> list[int]:
+    """Return the ranks that have left their process group, and raised nothing, while others wait there."""
+    return [
+        number
+        for number in view.alive
+        if view.locations[number].kind == IN_EXIT
+        and number not in lost
+        and all(raised.handled for raised in view.ranks[number].raised)
+        and view.has_called_less(number, lost)
+    ]
 
 
 def launch_failed(view: JobView) -> Optional[Verdict]:
