@@ -16,12 +16,12 @@ help:  ## what can be made
 demo: $(READY)  ## a job that trains on this machine, then a broken one, explained
 	@scripts/demo
 
-test:  ## lint, then a test of each behaviour, on a real Slurm and a real Kubernetes too: 35 minutes on two cores
+test:  ## lint, then a test of each behaviour, on a real Slurm and a real Kubernetes too: 50 minutes on two cores
 	@scripts/system-packages
 	@scripts/go-toolchain
 	@scripts/run-tests lint agent39 quick processes slow slurm transparent corpus seeds kubernetes
 
-test-quick: $(READY)  ## unit, agent and golden tests, in about a minute
+test-quick: $(READY)  ## unit, agent and golden tests: two to three minutes on two cores
 	@scripts/run-tests quick
 
 test-kubernetes: $(READY)  ## jobs on a real Kubernetes, which is built and started first

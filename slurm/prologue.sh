@@ -26,6 +26,7 @@ _ddplaunch_gate() {
     agent=${DDPLAUNCH_AGENT:-$here/agent.pyz}
     if [ ! -r "$agent" ]; then
         echo "[ddplaunch] error: there is no agent $agent on $HOSTNAME" >&2
+        echo "[ddplaunch] hint: \`slurm/install FOLDER\` puts it beside prologue.sh; source that FOLDER's prologue.sh" >&2
         return 79
     fi
     for python in python3 python3.14 python3.13 python3.12 python3.11 python3.10 python3.9 ''; do

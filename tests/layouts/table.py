@@ -372,6 +372,81 @@ LAYOUTS: tuple[Layout, ...] = (
         {"source": "train.py", "command": ["train.py"]},
         wrote={"sparse": b"7" + bytes(2_999_999)},
     ),
+    Layout(
+        "a script and its neighbour",
+        {"train.py": _program("build() == 7", imports="from net import build"), "net.py": NET},
+        {"source": ["train.py", "net.py"], "command": ["train.py"]},
+    ),
+    Layout(
+        "two packages",
+        {
+            "train.py": _program("build() == 7", imports="import data\nfrom models.net import build"),
+            "models/__init__.py": "",
+            "models/net.py": NET,
+            "data/__init__.py": "",
+        },
+        {"source": ["train.py", "models", "data"], "command": ["train.py"]},
+    ),
+    Layout(
+        "a script below the packages",
+        {
+            "scripts/train.py": _program("build() == 7", imports="from models.net import build"),
+            "models/__init__.py": "",
+            "models/net.py": NET,
+        },
+        {"source": ["."], "command": ["scripts/train.py"], "env": {"PYTHONPATH": "."}},
+    ),
+    Layout(
+        "data by a relative path",
+        {"train.py": _program("open('data/a.csv').read() == '1,2'"), "data/a.csv": "1,2"},
+        {"source": ["train.py", "data"], "command": ["train.py"]},
+    ),
+    Layout(
+        "notebooks beside",
+        {
+            "train.py": _program("not os.path.exists('notebooks')"),
+            "notebooks/look.ipynb": '{"cells": []}',
+            "README.md": "# look",
+        },
+        {"source": ["train.py"], "command": ["train.py"]},
+    ),
+    Layout(
+        "a compiled extension",
+        {
+            "train.py": _program("open('lib/ext.so', 'rb').read() == bytes(range(256))"),
+            "lib/ext.so": bytes(range(256)),
+            "lib/.hidden": "7",
+        },
+        TWO,
+    ),
+    Layout(
+        "a checkpoint that is put in place",
+        {"train.py": _writes("for n in range(3): write('last.tmp'); os.replace('last.tmp', 'last.pt')")},
+        {"source": "train.py", "command": ["train.py"]},
+        wrote={"last.pt": WROTE},
+    ),
+    Layout(
+        "a checkpoint in shards",
+        {"train.py": _writes("write('step-3/__0_0.distcp')", "write('step-3/.metadata', b'7')")},
+        {"source": "train.py", "command": ["train.py"]},
+        wrote={"step-3/__0_0.distcp": WROTE, "step-3/.metadata": b"7"},
+    ),
+    Layout(
+        "old checkpoints are removed",
+        {
+            "train.py": _writes(
+                "for n in range(5): write(f'step-{n}.pt')", "for n in range(4): os.remove(f'step-{n}.pt')"
+            )
+        },
+        {"source": "train.py", "command": ["train.py"]},
+        wrote={"step-4.pt": WROTE},
+    ),
+    Layout(
+        "a log that grows",
+        {"train.py": _writes("for n in range(100): open('log.jsonl', 'a').write(f'{n}\\n')", "os.sync()")},
+        {"source": "train.py", "command": ["train.py"]},
+        wrote={"log.jsonl": "".join(f"{n}\n" for n in range(100)).encode()},
+    ),
 )
 EVERY_DAY = (
     "a package",

@@ -21,12 +21,19 @@ if TYPE_CHECKING:
 def load(args: argparse.Namespace) -> list[JobSpec]:
     """Return the jobs in the file that is named, and print each note once. Raises SpecError and UsageError.
 
+    Where keys are wrong, it prints which files of `source` are missing too.
     If no target is named, this chooses one, puts it into `args.to`, and prints which one and why.
     """
     from ddplaunch.spec import load
 
     its = profile(args)
-    found = api.load_all(args.file, args.changes, profile=its)
+    try:
+        found = api.load_all(args.file, args.changes, profile=its)
+    except api.SpecError:
+        if args.file != "-":  # standard input can be read only once
+            for each in api.validate(args.file, args.changes, profile=its).errors:
+                sys.stderr.write(f"{each}\n\n")
+        raise
     choose(args, found, its)
     for text in load.notes(*(each.env for each in found)):
         sys.stderr.write(f"note: {text}\n")

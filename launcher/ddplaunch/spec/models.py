@@ -429,7 +429,7 @@ class JobSpec(Section):
         default=(),
         max_length=8,
         description="Webhooks and commands that get a message at a notice, its withdrawal and the end. "
-        "A message is dropped after three tries; the job never waits for one.",
+        "A message is dropped after five tries; the job never waits for one.",
     )
     metrics: Metrics = Field(default=Metrics(), description="The job's figures for Prometheus.")
     sweep: dict[Line, Annotated[tuple[Any, ...], Field(min_length=1)]] = Field(

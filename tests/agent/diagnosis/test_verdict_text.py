@@ -29,7 +29,7 @@ def test_a_notice() -> None:
         "rank-in-dataloader: rank 2 is in DataLoader.__next__",
         "    rank 2: on node 1 (n2)",
         "    - rank 2 has called 4 collectives",
-        "    only waiting, or ended by it: ranks 0-1, 3",
+        "    victims: ranks 0-1, 3",
         "    hint: Look at the storage.",
         "    more: ddplaunch explain rank-in-dataloader",
     ] == lines

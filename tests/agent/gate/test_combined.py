@@ -83,7 +83,7 @@ def test_a_loopback_name_and_a_dropped_port_are_both_told_and_mended_one_after_t
         "10.77.0.1", "n0"
     )
     assert found[0].facts[-1] == (
-        "not known before the name leads there: whether node 1 (n1) can reach the master"
+        "not checked until the name leads there: whether node 1 (n1) can reach the master"
     )
 
     lab.hosts[1].hosts({host.name: host.address for host in lab.hosts})
@@ -106,7 +106,7 @@ def test_a_missing_node_hides_a_dropped_port_and_the_verdict_says_so(trials: Mak
     (missing,) = trial.refuses()
     assert ("node-missing", [2]) == (missing.code, missing.nodes)
     assert missing.facts[-1] == (
-        "not known before node 2 (n2) is here: what it finds at home, and the paths between the nodes"
+        "not checked until node 2 (n2) is here: its own checks, and the paths between the nodes"
     )
 
     trial = lab.job()
@@ -126,4 +126,4 @@ def test_while_a_port_is_held_the_ways_to_other_ports_are_tried(trials: MakeTria
 
     found = trial.refuses()
     assert [("port-in-use", [0]), ("port-filtered", [1, 2])] == brief(found)
-    assert "not known before it is free: whether the other nodes reach that port" == found[0].facts[-1]
+    assert "not checked until the port is free: whether the other nodes reach it" == found[0].facts[-1]

@@ -56,7 +56,7 @@ def faulty(found: Verdict) -> list[int]:
 
     The hub speaks two seconds after the last node came; a busy machine starts the next pod later.
     """
-    unseen = [node for fact in found.facts for node in re.findall(r"^not known before nodes? (\d+)", fact)]
+    unseen = [node for fact in found.facts for node in re.findall(r"^not checked until nodes? (\d+)", fact)]
     assert found.nodes
     return sorted([*found.nodes, *map(int, unseen)])
 

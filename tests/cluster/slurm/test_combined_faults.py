@@ -32,7 +32,7 @@ def test_an_unknown_name_and_a_dropped_port(cluster: Cluster, start: Start) -> N
 
     assert [("dns-not-found", [2]), ("port-filtered", [0])] == told(job)
     assert job.bundle().verdicts[0].facts[-1] == (
-        "not known before the name leads there: whether node 2 (n3) can reach the master"
+        "not checked until the name leads there: whether node 2 (n3) can reach the master"
     )
     names(cluster, "n3")
     assert [("port-filtered", [0])] == told(start(**BY_NAME))
@@ -66,7 +66,7 @@ def test_a_missing_node_hides_a_dropped_port(
     (missing,) = job.bundle().verdicts
     assert ("node-missing", [2]) == (missing.code, missing.nodes)
     assert missing.facts[-1] == (
-        "not known before node 2 (n3) is here: what it finds at home, and the paths between the nodes"
+        "not checked until node 2 (n3) is here: its own checks, and the paths between the nodes"
     )
     (work / "mended").touch()
     cluster.login(["scancel", str(job.number)])

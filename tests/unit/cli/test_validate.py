@@ -130,6 +130,17 @@ def test_all_that_is_wrong_is_said_at_once(call: Call, tmp_path: Path) -> None:
     assert (2, 2, ["local"]) == (data.code, len(file["errors"]), file["targets"])
 
 
+def test_submit_names_bad_keys_and_missing_files_at_once_as_validate_does(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(HEAD + "command: [train.py]\nsource: [a.py]\nnodez: 2\n")
+
+    submitted, validated = call("submit", "job.yaml"), call("validate", "job.yaml")
+
+    for answer in (submitted, validated):
+        assert 2 == answer.code
+        assert "nodez: unknown key" in answer.err
+        assert "source: a.py does not exist in " in answer.err
+
+
 def test_a_file_is_checked_for_the_schedulers_of_its_sections(call: Call, job_file: Path) -> None:
     """Wherever it is checked; --to names another."""
     job_file.write_text(

@@ -160,7 +160,7 @@ def test_what_a_missing_node_hides() -> None:
     shm, unreached = decide.judge(replace(view, passed={}))
 
     assert [] == shm.facts
-    hidden = "not known before node 5 is here: what it finds at home, and the paths between the nodes"
+    hidden = "not checked until node 5 is here: its own checks, and the paths between the nodes"
     assert [hidden] == unreached.facts
 
 
@@ -169,7 +169,7 @@ def test_what_is_told_before_all_are_here() -> None:
     (shm,) = decide.judge(gone(7)(gone(8)(caused([("shm-too-small", (1,))]))))
 
     hidden = (
-        "not known before nodes 7 and 8 are here: what they find at home, and the paths between the nodes"
+        "not checked until nodes 7 and 8 are here: their own checks, and the paths between the nodes"
     )
     assert [hidden] == shm.facts
 
@@ -203,7 +203,7 @@ def test_a_name_that_leads_nowhere_leads_to_no_port(
     assert [fault, ("port-filtered", (0,))] == sorted(told(both), key=lambda each: each != fault)
     hiding = next(verdict for verdict in decide.judge(both) if verdict.code == fault[0])
     assert hiding.facts[-1] == (
-        f"not known before the name leads there: whether node {fault[1][0]} can reach the master"
+        f"not checked until the name leads there: whether node {fault[1][0]} can reach the master"
     )
 
 

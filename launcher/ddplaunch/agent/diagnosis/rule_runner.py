@@ -1,4 +1,9 @@
-"""Runs rules, and drops a rule that raises: our own mistake must not end a job. Pure."""
+"""Runs rules, and drops what a rule raises: our own mistake must not end a job. Pure.
+
+At the gate each rule stands for itself, so one that fails costs its own verdict. During the run their order
+counts: a later rule might accuse a rank that the failed one would have explained. So there the whole verdict
+is dropped.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +25,7 @@ def run(
     """
     try:
         return list(rule(facts))
-    except Exception:  # whatever it is, it is ours: the job and the other rules are not to pay for it
+    except Exception:  # whatever it is, it is ours: the job is not to pay for it
         if complain is None:
             raise
         complain(f"a rule of the {where} failed:\n{traceback.format_exc()}")

@@ -31,7 +31,7 @@ def block(verdicts: Sequence[Verdict], final: bool, names: Sequence[str] = ()) -
         for fact in verdict.facts:
             lines += _wrapped("    - ", fact)
         if verdict.victims:
-            lines += _wrapped("    ", f"only waiting, or ended by it: {some('rank', verdict.victims)}")
+            lines += _wrapped("    ", f"victims: {some('rank', verdict.victims)}")
         if verdict.hint:
             lines += _wrapped("    hint: ", verdict.hint)
         lines.append(f"    more: ddplaunch explain {verdict.code}")

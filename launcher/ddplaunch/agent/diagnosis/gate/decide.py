@@ -182,16 +182,16 @@ def _hidden(view: GateView, verdict: Verdict, absent: list[int]) -> list[str]:
     """`absent`: the nodes that are not here, if this verdict is the one to say so."""
     if absent:
         ways = ", and the paths between the nodes" if view.checks("mesh") else ""
-        found = phrases.one_or(absent, "is here: what it finds", "are here: what they find")
-        return [f"not known before {view.nodes(absent)} {found} at home{ways}"]
+        own = phrases.one_or(absent, "is here: its", "are here: their")
+        return [f"not checked until {view.nodes(absent)} {own} own checks{ways}"]
     if verdict.code == "port-in-use" and view.plan.nodes > 1:
-        return ["not known before it is free: whether the other nodes reach that port"]
+        return ["not checked until the port is free: whether the other nodes reach it"]
     unversed = [node for node in verdict.nodes if not _facts(view, node).get("versions")]
     if verdict.code == "image-lacks" and unversed and view.checks("versions"):
-        return [f"not known before it is there: which versions {view.nodes(unversed)} would run with"]
+        return [f"not checked until it is installed: the versions on {view.nodes(unversed)}"]
     misled = [node for node in verdict.nodes if names.is_misled(view, node)]
     if misled and verdict.code in (*_NAMES, "master-is-loopback"):
-        return [f"not known before the name leads there: whether {view.nodes(misled)} can reach the master"]
+        return [f"not checked until the name leads there: whether {view.nodes(misled)} can reach the master"]
     return []
 
 

@@ -267,7 +267,8 @@ Deaths come before waits, waits before slowness; `unknown` when something is wro
 def judge(evidence: JobEvidence, complain: Complain = None) -> list[Verdict]:
     """Return what is wrong, what must be fixed first standing first; empty when nothing is.
 
-    `complain` gets the failure of a rule: see `rule_runner`. A job that has died ends all the same.
+    `complain` gets the failure of a rule, and then there is no verdict: see `rule_runner`. A job that has
+    died ends all the same.
     """
     return rule_runner.run(_judged, evidence, complain, "run")
 

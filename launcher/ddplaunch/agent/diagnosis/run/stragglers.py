@@ -64,7 +64,9 @@ def rank_late_to_init(view: JobView) -> Optional[Found]:
         say(subjects.ranks(who), " never reached init_process_group; ", joined("; ", parts[:3])),
         holder_facts(view, late),
         CALL_FIRST,
-        sure.LATE_WITH_STACK if all(view.ranks[rank].stacks for rank in late) else sure.LATE_UNSEEN,
+        sure.LATE_UNSEEN
+        if absent or not all(view.ranks[rank].stacks for rank in late)
+        else sure.LATE_WITH_STACK,
     )
     return Found(verdict, who)
 
