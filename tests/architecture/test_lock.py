@@ -60,7 +60,7 @@ def lines(name: str) -> list[str]:
     return [line for line in text.splitlines() if line and not line.startswith("#")]
 
 
-@pytest.mark.parametrize("python", ["3.11", "3.12", "3.13"])
+@pytest.mark.parametrize("python", ["3.11", "3.12", "3.13", "3.14"])
 def test_the_lock_covers_the_project(python: str) -> None:
     """Whoever changes a dependency runs `make lock`, for every Python that the project supports."""
     lock = (REQUIREMENTS / "dev.txt").read_text("utf-8")

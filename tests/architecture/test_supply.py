@@ -76,7 +76,7 @@ def test_no_dockerfile_starts_from_a_tag(path: Path) -> None:
 
 def test_no_manifest_names_an_image_by_a_tag() -> None:
     """What somebody copies out of docs, charts and examples pulls no stranger's image."""
-    paths = tracked("charts/*", "docs/*", "examples/*", "docker/*", "*.md")
+    paths = tracked("charts/*", "docs/*", "examples/*", "docker/*", "*.md", ".github/*")
     found = {path.name: unpinned_images(path.read_text("utf-8", errors="replace")) for path in paths}
 
     assert {} == {name: images for name, images in found.items() if images}
@@ -84,7 +84,7 @@ def test_no_manifest_names_an_image_by_a_tag() -> None:
 
 def test_every_install_is_checked_against_hashes() -> None:
     """Images, set-up, tests and benchmarks take from an index only what a lock lists."""
-    paths = tracked("docker/*", "scripts/*", ".ci/*", "Makefile", "benchmarks/*", "tests/*.py")
+    paths = tracked("docker/*", "scripts/*", ".ci/*", ".github/*", "Makefile", "benchmarks/*", "tests/*.py")
     # The examples below, a hint, and a package that lies here and is installed offline.
     said = {Path(__file__).name, "test_api.py", "test_targets.py"}
     found = {
