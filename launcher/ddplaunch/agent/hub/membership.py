@@ -75,9 +75,7 @@ Held = dict[tuple[int, str], CheckResult]
 
 
 class CheckIns(NamedTuple):
-    """The state of the check-ins. If nothing is in verdicts, missing and passing, it is complete, and the
-    mesh is next.
-    """
+    """The check-ins. They are complete, and the mesh is next, if verdicts, missing and passing are empty."""
 
     verdicts: list[Verdict]  # certain: the job ends with them
     missing: list[int]
@@ -320,9 +318,7 @@ class Membership:
         return decide.judge(view, self._record.complain)
 
     def _passing(self, now: float, others: bool) -> Held:
-        """Return the failures that may still pass. `others`: other nodes are awaited, so waiting costs
-        nothing.
-        """
+        """Return the failures that may still pass. `others`: nodes are awaited, so waiting costs nothing."""
         if now > self.deadline:
             return {}
         return {
