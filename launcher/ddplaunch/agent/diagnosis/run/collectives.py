@@ -378,8 +378,9 @@ _ROOTED = re.compile(r"(broadcast|scatter|gather|reduce)(_object_list|_object)?"
 _LONG = 4
 """Calls that must agree where it is not known when the rank came out of step."""
 _UNEVEN = (
-    "The ranks do not get the same number of rounds. Give each as many batches: DistributedSampler with "
-    "drop_last=True; or wrap the loop in torch.distributed.algorithms.join.Join, or let all agree to stop."
+    "The ranks do not run the same number of rounds. Give each rank as many batches as the others "
+    "(DistributedSampler with drop_last=True), wrap the loop in torch.distributed.algorithms.join.Join, or "
+    "let all ranks agree when to stop."
 )
 
 Line = tuple[str, str, int]
@@ -512,13 +513,13 @@ def _skip_verdict(
     ranks = sorted(found)
     step = found[ranks[0]]
     has, they = phrases.one_or(ranks, "has", "have"), phrases.one_or(ranks, "it", "they")
-    is_, count = phrases.one_or(ranks, "is", "are"), phrases.count(abs(step.ahead), "call")
+    count = phrases.count(abs(step.ahead), "call")
     if step.left_out is not None and step.now is not None:
         more = f" and {step.ahead - 1} more" if step.ahead > 1 else ""
         sentence = say(
             subjects.ranks(ranks),
             f" {has} left out {_described(step.left_out)}{more}: at that place {they} called "
-            f"{_described(step.now)}, and {is_} {count} ahead of the others since",
+            f"{_described(step.now)}, and {has} been {count} ahead of the others since",
         )
         hint = (
             f"Look for a branch, a `continue` or a `return` around {_described(step.left_out)} that depends "
@@ -527,7 +528,7 @@ def _skip_verdict(
     elif step.since and step.now is not None:
         sentence = say(
             subjects.ranks(ranks),
-            f" {has} called {_described(step.now)} once more than the others, and {is_} {count} "
+            f" {has} called {_described(step.now)} once more than the others, and {has} been {count} "
             "behind them since",
         )
         hint = f"Look for a repetition around {_described(step.now)} that depends on the rank or on its data."
@@ -539,7 +540,7 @@ def _skip_verdict(
     else:
         sentence = say(
             subjects.ranks(ranks),
-            f" {is_} {count} out of step with the others since an earlier round: "
+            f" {has} been {count} out of step with the others since an earlier round: "
             f"{phrases.one_or(ranks, 'its', 'their')} calls are those that the others make {count} "
             f"{'later' if step.ahead > 0 else 'earlier'}",
         )

@@ -27,15 +27,15 @@ _ONE_EACH = (
 )
 _LOOK_BELOW = (
     "The ranks agree, so look below torch: `dmesg | grep -i xid` and `nvidia-smi -q` on each node, and the "
-    "fabric (NVLink, InfiniBand). NCCL_DEBUG=INFO in the next run shows which way NCCL takes; "
-    "TORCH_NCCL_ENABLE_TIMING=1 lets torch tell what has started on the GPU."
+    "fabric (NVLink, InfiniBand). NCCL_DEBUG=INFO in the next run shows which path NCCL takes; "
+    "TORCH_NCCL_ENABLE_TIMING=1 makes torch record what has started on the GPU."
 )
 _MEND_GPU = (
     "`nvidia-smi -q` there shows the GPU's state. Leave the node out, and have the GPU reset or replaced."
 )
 _END_BEFORE = (
     "The usual reason is a kernel of your own (CUDA, Triton) that never ends. CUDA_LAUNCH_BLOCKING=1 in the "
-    "next run stops that rank in the line that starts it."
+    "next run stops that rank at the line that starts it."
 )
 _NOTES = frozenset([63, 64, 92, 154])
 """Xids that only announce: rows remapped, a rate of errors, what is recommended to recover."""
@@ -157,7 +157,7 @@ def _behind(view: JobView, begun: dict[int, Collective], behind: list[int]) -> V
         code="gpu-stuck",
         sentence=say(
             who,
-            f" {has} called {what}, but on the GPU it has not started, while that of the others has: what "
+            f" {has} called {what}, but it has not started on the GPU, while that of the others has: what "
             "was queued before it does not end",
         ),
         ranks=behind,

@@ -37,9 +37,9 @@ from ddplaunch.agent.diagnosis.run.view import JobView
 from ddplaunch.agent.system import phrases, subjects
 from ddplaunch.agent.text.saying import Sayable, Text, joined, say, spelled
 
-_CHECKPOINTS = "Have the job write checkpoints, and go on from the last."
+_CHECKPOINTS = "Have the job write checkpoints, and resume from the last one."
 _SOMEBODY = (
-    "Somebody sent it: a person, the scheduler, or a memory killer outside the job's own cgroup. Look into "
+    "Somebody sent it: a person, the scheduler, or a memory killer outside the job's own cgroup. Look at "
     "the node's kernel log (dmesg) and the scheduler's log at that time."
 )
 _CRASH = (
@@ -49,12 +49,12 @@ _CRASH = (
 _CRASHES = ("SIGSEGV", "SIGILL", "SIGFPE", "SIGABRT", "SIGBUS")
 _TERMINATE = "terminate called without an active exception"
 _GOODBYE = (
-    "A thread still ran while the process ended, most often one of torch's own: call "
+    "A thread was still running when the process ended, most often one of torch's: call "
     "torch.distributed.destroy_process_group() as the program's last act."
 )
 _LATE = (
-    "A GPU's error is raised late, by any line that asks for a result. CUDA_LAUNCH_BLOCKING=1 in the next "
-    "run raises it in the line that causes it; look there"
+    "A GPU's error is raised late, at any line that needs a result. CUDA_LAUNCH_BLOCKING=1 in the next run "
+    "raises it at the line that causes it; look there"
 )
 _TRACEBACK = "Traceback (most recent call last):"
 _QUOTED = 10
@@ -62,8 +62,8 @@ _QUOTED = 10
 _HELD = re.compile(r"Killed process (\d+) .*anon-rss:(\d+)kB")
 """Linux, mm/oom_kill.c: who was killed, and the resident memory of its own that it held."""
 _MEMORY = (
-    "Give the node more memory, or use less of it: smaller batches, fewer DataLoader workers, nothing kept "
-    "across steps (losses kept as tensors keep their graphs)."
+    "Give the node more memory, or use less: smaller batches, fewer DataLoader workers, no tensors kept "
+    "across steps (a loss that is kept as a tensor keeps its whole graph)."
 )
 
 
@@ -213,7 +213,7 @@ def launch_failed(view: JobView) -> Optional[Verdict]:
         victims=view.victims_of([]),
         confidence=sure.LAUNCHER_ENDED,
         facts=_quoted(f"{view.node(number)}'s launch command", said),
-        hint="`ddplaunch logs` shows all that it said, as does "
+        hint="`ddplaunch logs` shows all of its output, as does "
         f"{Files.NODE.format(node=number)}/{Files.LAUNCH_LOG} in the job's folder",
     )
 
@@ -233,8 +233,8 @@ def victims_alone(view: JobView) -> Optional[Verdict]:
         view,
         "rank-failed",
         [Cause(first, "exception", at, reason)],
-        f"rank {first} was the first to fail ({reason}), but by what it says another rank is at fault, "
-        "and none is known",
+        f"rank {first} was the first to fail ({reason}), but by its own words another rank is at fault, "
+        "and which one is not known",
         [f"rank {number} ended, and its exit code was not seen" for number in _unseen_ends(view)],
         "Read the logs of the other ranks and nodes just before this time; the evidence here does not name "
         "the cause.",
@@ -265,7 +265,7 @@ def _failure(view: JobView, causes: list[Cause]) -> Verdict:
             causes,
             sentence,
             last_lines(view, first),
-            "See what it ran last; `ddplaunch logs` shows all that it wrote.",
+            "See what it ran last; `ddplaunch logs` shows everything that it wrote.",
             sure.EXIT_CODE_ALONE,
         )
     raised = first.raised
@@ -406,13 +406,13 @@ _FULL = 0.95
 _SMALL = 1 << 30
 """Bytes. A smaller /dev/shm may run full and be empty again between two looks."""
 _ENLARGE = (
-    "Make /dev/shm larger: `resources.shm` in the job file, --shm-size with Docker. Or need less of it: "
+    "Make /dev/shm larger: `resources.shm` in the job file, --shm-size with Docker. Or use less of it: "
     "fewer DataLoader workers, a smaller prefetch_factor."
 )
 _CUT = (
-    "A page of a mapped file could not be had: the file was cut or written over in place while it was "
-    "mapped, or its storage failed (dmesg). Write to another file and rename it over the old one, and "
-    "let no job change a file that another has mapped (mmap=True, numpy.memmap, safetensors)."
+    "A page of a mapped file could not be read: the file was truncated or overwritten in place while it was "
+    "mapped, or its storage failed (dmesg). Write to another file and rename it over the old one, and let "
+    "no job change a file that another has mapped (mmap=True, numpy.memmap, safetensors)."
 )
 
 
@@ -549,7 +549,7 @@ def node_evicted(
         waited = say(", waiting for ", view.named(missing)) if missing else ""
         how_far = say("the nodes were at the gate", waited)
     elif not view.ranks:
-        how_far = say("no rank was there yet")
+        how_far = say("no rank had started yet")
     else:
         how_far = joined("; ", (text for text, _ in view.counted())) or say(
             subjects.ranks(view.ranks), " had called no collective"
@@ -557,7 +557,7 @@ def node_evicted(
     if evicted:
         whom = view.named(evicted)
         were = phrases.one_or(evicted, "was", "were")
-        what = say(whom, f" {were} told to stop by {why}, the others were not")
+        what = say(whom, f" {were} told to stop by {why}, and the others were not")
     else:
         what = say(f"the job is being ended from outside: {why}")
     # Also those that were ended already by the loss of a peer, but none that was done.
@@ -606,12 +606,12 @@ def network_lost(view: JobView) -> Optional[Verdict]:
 
 
 _GONE = (
-    "See whether the node is up and its network works (power, cable, switch port), and whether the "
-    "scheduler, a person or the kernel, for memory, has ended its part of the job."
+    "Check whether the node is up and its network works (power, cable, switch port), and whether the "
+    "scheduler, a person or the kernel (out of memory) has ended its part of the job."
 )
 _FROZEN = (
-    "See whether the machine, its container or the job's cgroup is paused or suspended, or whether it swaps; "
-    "when it goes on, so does the job."
+    "Check whether the machine, its container or the job's cgroup is paused or suspended, or whether it "
+    "swaps; once it runs again, so does the job."
 )
 
 
@@ -623,9 +623,9 @@ def _what(lost: list[Lost]) -> str:
     at = _clock(lost[0].at)
     if _frozen(lost):
         has, its = ("have", "their") if len(lost) > 1 else ("has", "its")
-        kernels, confirm = ("kernels", "confirm") if len(lost) > 1 else ("kernel", "confirms")
+        kernels, acknowledge = ("kernels", "acknowledge") if len(lost) > 1 else ("kernel", "acknowledges")
         return (
-            f"{has} said nothing since {at}, but {its} {kernels} still {confirm} what is sent there: "
+            f"{has} said nothing since {at}, but {its} {kernels} still {acknowledge} what is sent there: "
             f"{its} processes are frozen or starved"
         )
     if all(each.closed for each in lost):
@@ -637,9 +637,9 @@ def _last_word(view: JobView, lost: Lost) -> str:
     if lost.closed:
         how = "its connection was closed"
     elif lost.frozen:
-        how = "its kernel still confirms what is sent to it"
+        how = "its kernel still acknowledges what is sent to it"
     else:
-        how = "not even its kernel confirms what is sent to it"
+        how = "not even its kernel acknowledges what is sent to it"
     done = f", {lost.completed} collectives done by its ranks together" if lost.completed else ""
     span = phrases.span(max(view.evidence.at - lost.at, 0.0))
     return f"{view.node(lost.node)} was last heard {span} ago{done}; {how}"

@@ -24,10 +24,10 @@ _PATIENCE = 0.7
 _RELEASE = (
     "While native code holds the GIL, no thread of the process runs Python, and no signal is handled. "
     "Release it around the call{} (Py_BEGIN_ALLOW_THREADS, `with nogil`, gil_scoped_release, ctypes.CDLL "
-    "instead of PyDLL), or see why the call does not return."
+    "instead of PyDLL), or find out why the call does not return."
 )
 _ORDER = (
-    "Take locks in one order in all threads, and hold none while you wait for another thread; "
+    "Take locks in the same order in all threads, and hold none while you wait for another thread; "
     "acquire(timeout=…), join(timeout=…) and get(timeout=…) turn this into an error."
 )
 _FORKED = (
@@ -35,7 +35,7 @@ _FORKED = (
     "DataLoader's workers, make a new lock in worker_init_fn, or have the workers spawned: "
     "DataLoader(multiprocessing_context='spawn')."
 )
-_RELEASED = "Release the lock on every path (`with lock:`); one that its own thread takes twice is an RLock."
+_RELEASED = "Release the lock on every path (`with lock:`); one that a thread takes twice must be an RLock."
 
 _LOCK = re.compile(r"with [\w.\[\]'\"]+( as \w+)?:|(\w+ = |if (not )?|return )?[\w.\[\]'\"]*\.?acquire\(")
 """Statements that take a lock."""
@@ -231,7 +231,7 @@ _WORKS = (
     "The others need what rank {holder} does under the lock: do it before the job, keep it short, or let "
     "them wait in a barrier after it, with a timeout of the process group that is long enough."
 )
-_FOREIGN = "See what {whom} does on {node} (`lslocks -p {pid}`); it may be left over from an earlier job."
+_FOREIGN = "See what {whom} is doing on {node} (`lslocks -p {pid}`); it may be left over from an earlier job."
 _LEFT = "A build that was killed leaves its lock behind. If no build runs on any node, {do}."
 _SOMEBODY = "`lslocks` on {node} shows who holds the lock; it may be a process of another node or container."
 

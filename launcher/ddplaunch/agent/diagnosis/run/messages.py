@@ -143,7 +143,7 @@ def _hint(circle: list[Block], differs: bool, missing: dict[int, Collective]) ->
     peer = _call(block).peer
     other = "send to" if blocked.way(_call(block)) == "recv" else "recv from"
     return (
-        f"{block.what} needs a {other} rank {block.rank} on rank {peer}, which goes past it or comes to it "
+        f"{block.what} needs a {other} rank {block.rank} on rank {peer}, which skips it or comes to it "
         f"too late. Every send needs its receive in the same order on both sides: look for a branch around "
         f"{places} that one of them takes alone."
     )
@@ -249,7 +249,7 @@ def _size_verdict(view: JobView, receiver: int, send: Collective, receive: Colle
             f"rank {receiver}: {receiving}, {wanted}, {_bytes(receive)} bytes",
         ],
         hint="A receive needs the shape and the dtype of its send, and takes the messages of one rank in "
-        f"their order: compare {sending} and {receiving}.",
+        f"order: compare {sending} and {receiving}.",
     )
 
 

@@ -32,11 +32,11 @@ _TRUNCATED = "MPI_ERR_TRUNCATE"
 
 _ALL_OR_NONE = (
     "Every rank of a communicator must call its collectives, in the same order. Take the call out of the "
-    "branch on the rank, or make a communicator of those who take part: comm.Split(color=...)."
+    "branch on the rank, or make a communicator of the ranks that take part: comm.Split(color=...)."
 )
 _PAIR_THEM = (
-    "Each send needs a receive on the named rank with the same tag, in the same communicator, and the other "
-    "way round. Where two ranks both send first, use Sendrecv, or Isend and Irecv with Waitall."
+    "Each send needs a receive on the named rank with the same tag, in the same communicator, and vice "
+    "versa. If two ranks both send first, use Sendrecv, or Isend and Irecv with Waitall."
 )
 _LONGER = "The receive buffer must hold the whole message: compare count and type on both sides."
 

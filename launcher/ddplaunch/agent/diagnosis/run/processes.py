@@ -37,8 +37,8 @@ _QUOTA = (
     "(`resources.cpus`), or start fewer threads: OMP_NUM_THREADS, torch.set_num_threads(), num_workers."
 )
 _CROWD = (
-    "Other processes have the CPUs of {node}: end what does not belong there, ask for a node of your own, or "
-    "let ranks times threads (OMP_NUM_THREADS, num_workers) be no more than its CPUs."
+    "Other processes use the CPUs of {node}: end those that do not belong there, ask for a node of your own, "
+    "or start no more threads in all ranks together (OMP_NUM_THREADS, num_workers) than it has CPUs."
 )
 
 
@@ -170,7 +170,7 @@ _RESTS = 0.02, 0.5
 """Cores used and wake-ups a second below which a process has not run in between."""
 _SERVER = (
     "{where} does not answer: try `timeout 5 stat {mount}` on {node}, and look at its server, its network "
-    "and, of FUSE, its daemon there. NFS mounted with soft,timeo=… turns a read into an error."
+    "and, with FUSE, its daemon there. NFS mounted with soft,timeo=… turns a read into an error."
 )
 _DISK = (
     "{where} does not answer: look at `dmesg` on {node} for errors of its disk, and whether it is frozen "
@@ -271,8 +271,8 @@ _FREEZER = "in a frozen cgroup"
 _FROZEN = ("__refrigerator", "do_freezer_trap")
 """Where the kernel keeps a frozen process, by cgroup v1 and v2."""
 _HINTS = {
-    _SIGNAL: "A person, a job-control shell or the scheduler stops processes so. "
-    "`kill -CONT {pid}` on {node} lets it go on.",
+    _SIGNAL: "A person, a job-control shell or the scheduler stops processes like this. "
+    "`kill -CONT {pid}` on {node} lets it continue.",
     _DEBUGGER: "Let the debugger continue or detach: `grep TracerPid /proc/{pid}/status` on {node} names it.",
     _FREEZER: "A container runtime or a scheduler has frozen it: `cat /proc/{pid}/cgroup` on {node} names "
     "the group; unpause the container, or resume the job.",

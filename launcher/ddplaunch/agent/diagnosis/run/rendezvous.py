@@ -154,7 +154,7 @@ def port_held(view: JobView) -> Optional[Verdict]:
                 node,
                 f" {held}" + ("; torchrun opens no store of this job's there" if shared else ""),
             ),
-            _DELETE.format(PORT) if call.is_chosen else "Choose another port, or end who holds this one.",
+            _DELETE.format(PORT) if call.is_chosen else "Choose another port, or end what holds this one.",
         )
     return None
 
@@ -188,7 +188,7 @@ def nobodys_address(view: JobView) -> Optional[Verdict]:
         view,
         "master-is-not-node-zero",
         astray,
-        f"{first.choice(ADDRESS)}, which is no address of this job's nodes{proved(view)}",
+        f"{first.choice(ADDRESS)}, which is not an address of this job's nodes{proved(view)}",
         _DELETE.format(ADDRESS) if first.is_chosen else "Set MASTER_ADDR to an address of rank 0's node.",
         sure.LIKELY,
     )
@@ -227,8 +227,8 @@ def file_of_an_earlier_run(view: JobView) -> Optional[Verdict]:
         "store-shared",
         waiting,
         f"{waiting[0].choice(ADDRESS)}: the file held the keys of an earlier run when the first rank came",
-        "Give each run a file of its own, or delete it before; or leave init_method out, for the launcher "
-        "has prepared a rendezvous.",
+        "Give each run its own file, or delete the file before each run; or leave init_method out, because "
+        "the launcher has prepared a rendezvous.",
         sure.LIKELY,
     )
 

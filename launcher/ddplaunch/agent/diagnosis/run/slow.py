@@ -139,7 +139,7 @@ def _advice(view: JobView, slowest: list[int]) -> str:
 _CALLS = ("_sync_module_states", "_sync_params_and_buffers")
 _HINT = (
     "Wait, or give the ranks a faster path: the interface in NCCL_SOCKET_IFNAME or GLOO_SOCKET_IFNAME, and "
-    "what limits the link. Where every rank loads the same weights, DistributedDataParallel(init_sync=False) "
+    "what limits the link. If every rank loads the same weights, DistributedDataParallel(init_sync=False) "
     "sends nothing."
 )
 _AGREE = 1.5

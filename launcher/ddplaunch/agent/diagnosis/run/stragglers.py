@@ -22,8 +22,8 @@ RECENT = 30.0
 """Seconds before the stop within which a caught exception counts as its reason."""
 
 CALL_FIRST = (
-    "What comes before init_process_group must end on every rank. Call it first and load data afterwards, or "
-    "prepare the data before the job starts."
+    "What comes before init_process_group must finish on every rank. Call it first and load data afterwards, "
+    "or prepare the data before the job starts."
 )
 _SKIP_TOGETHER = (
     "A rank that skips a step skips its collectives, and the others wait for ever. Let the exception end the "
@@ -34,8 +34,8 @@ _SEE_THE_LOADER = (
     "DataLoader(timeout=…) turns this into an exception."
 )
 _LOST_CHILD = (
-    "Find out what ended process {pid}: `dmesg` on {node} names it if that was for memory. A queue or a pipe "
-    "of multiprocessing does not notice it: give `get` and `recv` a timeout and look at the process's "
+    "Find out what ended process {pid}: `dmesg` on {node} names it if it ran out of memory. Queues and pipes "
+    "of multiprocessing do not notice the end: give `get` and `recv` a timeout and check the process's "
     "`exitcode`, or use concurrent.futures, which raises BrokenProcessPool."
 )
 KEEP_SHORT = (
@@ -134,7 +134,7 @@ def rank_in_user_code(view: JobView) -> Optional[Found]:
     site = view.locations[ranks[0]].site
     lost = [(rank, child) for rank in ranks for child in _lost_children(view.ranks[rank])]
     ends = [f"rank {rank}'s child process {child.pid} {_end(child)}, and " for rank, child in lost[:1]]
-    hint = f"Nobody can go on before {phrases.place(site) if site else 'it'} returns. {KEEP_SHORT}"
+    hint = f"No rank can go on until {phrases.place(site) if site else 'it'} returns. {KEEP_SHORT}"
     verdict = verdict_on(
         view,
         "rank-in-user-code",
@@ -287,7 +287,7 @@ def holder_facts(view: JobView, ranks: list[int]) -> list[Fact]:
 
 def _stacks_of(view: JobView, ranks: list[int]) -> list[Fact]:
     chains = ((rank, stacks.chain(stacks.main(view.ranks[rank].stacks))) for rank in ranks)
-    return [view.of_rank(f"rank {rank}: {chain or 'no stack could be had'}", rank) for rank, chain in chains]
+    return [view.of_rank(f"rank {rank}: {chain or 'no stack could be read'}", rank) for rank, chain in chains]
 
 
 def doing(process: Process) -> str:

@@ -26,11 +26,11 @@ _LOOK_BELOW = (
     "All called the same collective: look at the network between the nodes, and at the GPUs (dmesg, Xid)."
 )
 _NO_COMMUNICATOR = (
-    "NCCL has not made its first communicator: for that the ranks connect to one another, on ports of NCCL's "
-    "choosing. NCCL_DEBUG=INFO in the next run shows by which interface (NCCL_SOCKET_IFNAME); with "
+    "NCCL has not made its first communicator. For that the ranks connect to one another, on ports that NCCL "
+    "chooses. NCCL_DEBUG=INFO in the next run shows over which interface (NCCL_SOCKET_IFNAME); with "
     "`gate: {smoke_test: true}` the gate tries it before the job starts."
 )
-_SEE_MORE = "The bundle holds all that was seen; where py-spy may trace (ptrace), more can be."
+_SEE_MORE = "The bundle has all that was seen; if py-spy may trace (ptrace), more can be seen."
 
 
 def not_connected(view: JobView) -> Optional[Found]:
@@ -46,7 +46,7 @@ def not_connected(view: JobView) -> Optional[Found]:
             subjects.ranks(late),
             f" {has} no connection to the job's store, unlike ",
             subjects.ranks(there),
-            ": init_process_group was not called, or with another address",
+            ": init_process_group was not called, or called with another address",
         ),
         CALL_FIRST,
     )
@@ -63,7 +63,7 @@ def in_no_collective(view: JobView) -> Optional[Found]:
         there,
         say(
             subjects.ranks(own),
-            f" {are} in no collective of Gloo, unlike ",
+            f" {are} in no Gloo collective, unlike ",
             subjects.ranks(there),
             "; no stack shows the line",
         ),
@@ -99,7 +99,7 @@ def sent_nothing(view: JobView) -> Optional[Found]:
             subjects.ranks(ran_on),
             f" has sent nothing to another rank for {phrases.span(silent)}, and has run since; ",
             subjects.ranks(others),
-            " sent something later, as a rank does that comes to a collective; no stack shows the line",
+            " sent something later, as ranks do when they come to a collective; no stack shows the line",
         ),
         _LET_TRACE,
     )
@@ -200,11 +200,11 @@ def unknown(view: JobView) -> Verdict:
         if rank.alive and not rank.stacks
     ]
     if view.absent or view.unseen:
-        missing.append(say("any word of ", subjects.ranks([*view.absent, *view.unseen])))
+        missing.append(say("any report from ", subjects.ranks([*view.absent, *view.unseen])))
     hidden = [rank for rank in view.stragglers if view.waiting and view.behind(rank)]
     if hidden:
         verb = phrases.one_or(hidden, "is", "are")
-        where = say(subjects.ranks(hidden), f" {verb} behind the others, but where, no stack shows")
+        where = say(subjects.ranks(hidden), f" {verb} behind the others, but no stack shows where")
     elif len(locations) == 1 and view.waiting:
         verb = phrases.one_or(view.alive, "waits", "wait")
         where = say(_all(view), f" {verb} in {next(iter(locations))} and nothing moves")
@@ -214,9 +214,9 @@ def unknown(view: JobView) -> Verdict:
         )
         where = say("nothing moves: ", joined("; ", groups))
     elif view.ranks:
-        where = say(subjects.ranks(view.ranks), " ended, and none by a fault of its own that is known")
+        where = say(subjects.ranks(view.ranks), " ended, and none of them is known to have failed by itself")
     else:
-        where = say("no word of any rank has come" if view.evidence.silent else "no rank has been seen")
+        where = say("no rank has reported anything" if view.evidence.silent else "no rank has been seen")
     return view.verdict(
         code="unknown",
         sentence=say(where, "; missing: ", joined(", ", missing) or "kernel log, network and GPU state"),
