@@ -106,7 +106,7 @@ def test_a_missing_node_hides_a_dropped_port_and_the_verdict_says_so(trials: Mak
     (missing,) = trial.refuses()
     assert ("node-missing", [2]) == (missing.code, missing.nodes)
     assert missing.facts[-1] == (
-        "not known before node 2 (n2) is here: what it finds at home, and the paths between the nodes"
+        "not known before node 2 (n2) is here: what its own checks find, and the paths between the nodes"
     )
 
     trial = lab.job()

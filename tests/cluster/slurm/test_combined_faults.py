@@ -66,7 +66,7 @@ def test_a_missing_node_hides_a_dropped_port(
     (missing,) = job.bundle().verdicts
     assert ("node-missing", [2]) == (missing.code, missing.nodes)
     assert missing.facts[-1] == (
-        "not known before node 2 (n3) is here: what it finds at home, and the paths between the nodes"
+        "not known before node 2 (n3) is here: what its own checks find, and the paths between the nodes"
     )
     (work / "mended").touch()
     cluster.login(["scancel", str(job.number)])

@@ -160,7 +160,7 @@ def test_what_a_missing_node_hides() -> None:
     shm, unreached = decide.judge(replace(view, passed={}))
 
     assert [] == shm.facts
-    hidden = "not known before node 5 is here: what it finds at home, and the paths between the nodes"
+    hidden = "not known before node 5 is here: what its own checks find, and the paths between the nodes"
     assert [hidden] == unreached.facts
 
 
@@ -169,7 +169,7 @@ def test_what_is_told_before_all_are_here() -> None:
     (shm,) = decide.judge(gone(7)(gone(8)(caused([("shm-too-small", (1,))]))))
 
     hidden = (
-        "not known before nodes 7 and 8 are here: what they find at home, and the paths between the nodes"
+        "not known before nodes 7 and 8 are here: what their own checks find, and the paths between the nodes"
     )
     assert [hidden] == shm.facts
 

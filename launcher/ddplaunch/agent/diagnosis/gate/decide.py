@@ -182,8 +182,8 @@ def _hidden(view: GateView, verdict: Verdict, absent: list[int]) -> list[str]:
     """`absent`: the nodes that are not here, if this verdict is the one to say so."""
     if absent:
         ways = ", and the paths between the nodes" if view.checks("mesh") else ""
-        found = phrases.one_or(absent, "is here: what it finds", "are here: what they find")
-        return [f"not known before {view.nodes(absent)} {found} at home{ways}"]
+        found = phrases.one_or(absent, "is here: what its", "are here: what their")
+        return [f"not known before {view.nodes(absent)} {found} own checks find{ways}"]
     if verdict.code == "port-in-use" and view.plan.nodes > 1:
         return ["not known before it is free: whether the other nodes reach that port"]
     unversed = [node for node in verdict.nodes if not _facts(view, node).get("versions")]
