@@ -146,7 +146,7 @@ def test_two_threads_take_two_locks_in_opposite_order() -> None:
         "the other waits in all_reduce 17 (train.py:92)" == verdict.sentence
     )
     assert "train.py:24: `with file_lock:`" in verdict.facts
-    assert "one order" in verdict.hint
+    assert "the same order" in verdict.hint
 
 
 def test_a_lock_that_no_thread_is_left_to_release() -> None:
