@@ -151,7 +151,7 @@ def rank_exited_early(view: JobView) -> Optional[Verdict]:
         for number, at in ends.items()
         if lost and number not in lost and at <= max(lost.values()) + TOGETHER
     ]
-    leaving = [] if gone else _leaving(view, lost)
+    leaving = _leaving(view, lost) if lost and not gone else []
     gone = gone or leaving
     if not gone:
         return None
