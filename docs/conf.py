@@ -37,6 +37,7 @@ smartquotes = False
 html_theme = "furo"
 html_title = f"ddplaunch {release}"
 html_copy_source = False
+html_use_index = False
 html_show_sphinx = False
 pygments_style = "default"
 pygments_dark_style = "github-dark"
