@@ -54,9 +54,7 @@ def read_path(word: str) -> Path:
 
 
 def _split(word: str) -> tuple[Path, str, str]:
-    """Return a path, the character that ends it ("" at the word's end), and what follows; () if it is no
-    path.
-    """
+    """Return the path, the character after it ("" at the end) and the rest; an empty path if it is none."""
     path: list[str | int] = []
     at = 0
     while match := _STEP.match(word, at):
@@ -68,9 +66,7 @@ def _split(word: str) -> tuple[Path, str, str]:
 
 
 def apply(root: Node, changes: Several[Change], file: str) -> tuple[Node, list[Problem]]:
-    """Return the tree with all changes, made in their order, and the problems of those that are
-    impossible.
-    """
+    """Return the tree with all changes, made in order, and the problems of those that are impossible."""
     problems: list[Problem] = []
     for change in changes:
         try:
@@ -127,9 +123,7 @@ def _of_option(problem: Problem, change: Change, file: str) -> Problem:
 
 
 def _value(change: Change, file: str) -> Node | None:
-    """Return the value's node; None: the key is to be removed. Raises SpecError for anything that is not
-    YAML.
-    """
+    """Return the value's node; None: remove the key. Raises SpecError for anything that is not YAML."""
     text, option = change.text, change.option
     if text == "null" and _is_known(change.path):
         return None

@@ -138,7 +138,7 @@ def _mapping(
         if known is not None and key not in known:
             hint = messages.did_you_mean(key, list(known))
             if not hint and path:
-                hint = "keys of the job file stand below `job`"
+                hint = "keys of the job file go below `job`"
             wanted = f"one of {', '.join(known)}"
             problems.append(document.problem(file, entry, (*path, key), "an unknown key", wanted, hint))
     return node.entries
@@ -154,6 +154,6 @@ def _word(
     if isinstance(node, Scalar) and node.text in known:
         return node.text
     hint = messages.did_you_mean(node.text, known) if isinstance(node, Scalar) else ""
-    wanted = f"one of {', '.join(known)}" if known else "no such key, for there are no profiles"
+    wanted = f"one of {', '.join(known)}" if known else "no such key, because there are no profiles"
     problems.append(document.problem(file, node, path, messages.found_text(node, path), wanted, hint))
     return ""

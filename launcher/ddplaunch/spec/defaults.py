@@ -17,7 +17,7 @@ def problems(profile: Profile) -> list[Problem]:
     root = profile.job
     if root is None:
         return []
-    hint = "it says what one job is, and stands in its file"
+    hint = "it says what one job is, so it belongs in that job's file"
     found = [
         document.problem(profile.file, entry, (key,), "this key in a profile", "it in the job file", hint)
         for key, entry in root.entries.items()
@@ -33,10 +33,10 @@ def problems(profile: Profile) -> list[Problem]:
 
 
 def under(root: Node, defaults: Mapping) -> Node:
-    """Return the job file's tree with `defaults` for what it does not say itself.
+    """Return the job file's tree with `defaults` for everything that the file leaves open.
 
-    Mappings are joined key by key, except where only one of their keys may be given; any other value of the
-    job file, a list too, stands in place of the default.
+    Mappings are joined key by key, except where only one of their keys may be given. Any other value in the
+    job file, even a list, replaces the default.
     """
     return _joined(root, defaults, ())
 

@@ -197,9 +197,7 @@ def parse(text: str, file: str) -> tuple[Node, list[Problem]]:
 
 @dataclass(frozen=True, slots=True)
 class Unclear:
-    """A value that YAML reads differently from how it looks (`010` is 8). Only a free-form field
-    accepts it.
-    """
+    """A value that YAML reads differently from its looks (`010` is 8). Only free-form fields accept it."""
 
     value: str | int | float | bool | None
     text: str = ""

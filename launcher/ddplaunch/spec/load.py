@@ -108,9 +108,7 @@ def parse_all(
 def _parse_all(
     data: bytes, file: str, changes: "Sequence[Change]", profile: "Profile | None"
 ) -> list[tuple[JobSpec, document.Node]]:
-    """Return the jobs as `parse_all` does, each with the keys that are in the file itself and with its
-    tree.
-    """
+    """Return the jobs as `parse_all` does, each with its tree and the keys that the file itself has."""
     root, problems = document.parse(_text(data, file), file)
     _refuse_other_versions(root, file)
     if profile is not None and profile.job is not None:

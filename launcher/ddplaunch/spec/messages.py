@@ -82,7 +82,7 @@ _INSTEAD = {
     ): "`nice` steps back and `qos` may go ahead; administrators write extra: [--priority=…]",
     ("slurm", "topology"): "see switches",
     ("slurm", "affinity"): "see constraint, nodelist and exclude",
-    ("kubernetes", "exclusive"): "see one_per_machine; who asks for all GPUs of a machine has it alone",
+    ("kubernetes", "exclusive"): "see one_per_machine; a job that asks for all GPUs has its machines alone",
     ("kubernetes", "volcano"): _SCHEDULER,
     ("kubernetes", "scheduler"): _SCHEDULER,
     ("kubernetes", "scheduler_name"): _SCHEDULER,

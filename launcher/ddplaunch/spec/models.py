@@ -450,23 +450,23 @@ class JobSpec(Section):
 
     @property
     def job_file(self) -> str:
-        """The file that it was read from, for problems, and for `source`; "" for a job built in Python."""
+        """Return the file that the job was read from, for problems and `source`; "" if built in Python."""
         return self._job_file
 
     @property
     def sweep_values(self) -> Mapping[str, str]:
-        """Return its own values in the sweep of its file, as text by key; {} for a job of no sweep."""
+        """Return this job's own values in the sweep of its file, as text by key; {} without a sweep."""
         return self._sweep_values
 
     @property
     def sections(self) -> tuple[str, ...]:
-        """Return the keys that stand in its file itself, and not in a profile; () for one built in Python."""
+        """Return the keys that are in the job file itself, not in a profile; () for a job built in Python."""
         return self._sections
 
     def place(self, path: str) -> dict[str, Any]:
         """Return where the value at `path` was written: `file`, `line`, `column`, `option`, as in `Problem`.
 
-        Where it was not, as for a default or a job built in Python, there is a file alone.
+        For a value that was not written, such as a default, and for a job built in Python, only `file`.
         """
         file = self._job_file or self.name
         if self._document is not None:
@@ -474,7 +474,7 @@ class JobSpec(Section):
 
             try:
                 wanted = changes.read_path(path)
-            except ValueError:  # inside of a pod's template, where a container is named in place of a number
+            except ValueError:  # in a pod template, where a container's name takes the place of a number
                 return {"file": file}
             node, found = document.find(self._document, wanted)
             if found == wanted:
@@ -489,7 +489,7 @@ class JobSpec(Section):
         sections: tuple[str, ...] = (),
         root: "Node | None" = None,
     ) -> "JobSpec":
-        """Return it as the job of that file and that tree, with these keys, and these values in its sweep."""
+        """Return a copy of the job, read from `file` and `root`, with these `sections` and `sweep_values`."""
         made = self.model_copy()
         made._document = root  # noqa: SLF001 - of its own class
         made._sections = sections  # noqa: SLF001 - of its own class
@@ -500,13 +500,13 @@ class JobSpec(Section):
     @model_validator(mode="before")
     @classmethod
     def _range_of_nodes(cls, values: Any) -> Any:
-        """Read a range of nodes as the two keys that it stands for; what is none stays, to be refused."""
+        """Replace a range of nodes with the keys that it is short for. Other values stay as they are."""
         if not isinstance(values, dict) or "min_nodes" in values:
             return values
         written: Any = values.get("nodes")
         apart: dict[str, Any] = {}
         named = isinstance(written, dict) and written.get("newcomers") in ("refuse", "join")
-        if named and "newcomers" not in values:  # any other value is one of a range that is none
+        if named and "newcomers" not in values:  # any other value makes it an invalid range
             apart = {"newcomers": written["newcomers"]}
             written = {key: value for key, value in written.items() if key != "newcomers"}
         given = node_range(written)
@@ -514,7 +514,7 @@ class JobSpec(Section):
 
     @model_validator(mode="after")
     def _cross_field_rules(self) -> "JobSpec":
-        """Refuse values that are right each for itself and wrong together, with all that the rules find."""
+        """Refuse values that are each valid but contradict one another, with all that the rules find."""
         job = self.model_dump()
         if findings := rules.check(job):
             raise ValidationError.from_exception_data("JobSpec", list(map(_error, findings)))

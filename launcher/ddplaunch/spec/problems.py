@@ -16,7 +16,7 @@ UNKNOWN_KEY = "an unknown key"
 """The finding on a key that the job file does not have."""
 
 A_JOB_FILE = "a job file"
-"""What is wanted of a file that is none."""
+"""What is wanted in place of a file that is not a job file."""
 
 _SENTENCES = {
     UNKNOWN_KEY: "unknown key",
@@ -59,8 +59,8 @@ class Problem:
 class SpecError(DdplaunchError):
     """A job file that cannot be used; `problems` holds all that is wrong, in the order of its lines.
 
-    `source`: the paths that the file names under `source`, as far as they can be read, for whoever wants to
-    say in the same breath which of them are missing.
+    `source`: the paths that the file names under `source`, as far as they can be read, so that a caller can
+    also say which of them are missing.
     """
 
     exit_code = ExitCode.USAGE

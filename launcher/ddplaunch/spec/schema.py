@@ -57,9 +57,7 @@ def _definitions() -> dict[str, Any]:
 
 
 def at(path: Path) -> dict[str, Any]:
-    """Return the schema, with its marks, at *path*, which may contain pydantic's name for a part of a
-    union.
-    """
+    """Return the schema, with marks, at *path*, which may contain pydantic's name for part of a union."""
     part = _resolved(_definitions())
     of_key = path[-1:] == ("[key]",)
     for step in path[:-2] if of_key else path:
@@ -76,9 +74,7 @@ def at(path: Path) -> dict[str, Any]:
 
 
 def _resolved(part: dict[str, Any]) -> dict[str, Any]:
-    """Return *part* with its `$ref` resolved. Of a union, return the first part that is neither null nor
-    words.
-    """
+    """Return *part* with its `$ref` resolved; of a union, its first part that is neither null nor words."""
     if "$ref" in part:
         return {**_definitions()["$defs"][part["$ref"].rpartition("/")[2]], **part}
     if "anyOf" not in part:

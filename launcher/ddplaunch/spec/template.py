@@ -20,7 +20,7 @@ _WIDTH = 100
 _LONGEST_NAME = 50
 
 TEMPLATE = """\
-# A job of ddplaunch. Its first lines are enough; uncomment a line to change its default.
+# A ddplaunch job. The first lines are enough; uncomment a line to change its default.
 apiVersion: ddplaunch/v1
 name: {name}
 nodes: 2  # or {{min: 1, max: 2, newcomers: join}}, with rendezvous.backend: c10d
@@ -33,23 +33,23 @@ nproc_per_node: 2
 #workdir: /work
 #python: python3
 #image: registry.example.com/trainer:1.0
-#launch: torchrun  # or mpi; srun: one task of Slurm for each rank; none: the command starts the ranks
+#launch: torchrun  # or mpi; srun: one Slurm task per rank; none: the command starts the ranks
 #retries: 0  # whole-job resubmissions when a node or the network was at fault
 #retry_hangs: false  # resubmit after a hang, too
 
-# How a later attempt goes on from the checkpoint of an earlier one: examples/digits/train.py
+# How a later attempt resumes from the checkpoint of an earlier one; see examples/digits/train.py
 #resume:
 #  args: [--resume]  # appended to `command` from the second attempt on
 #  dir: /checkpoints/digits  # DDPLAUNCH_RESUME_DIR; by default a folder of the job's own
 
-# A signal for each rank before the time limit, or once a pod is deleted; with `retries` the job comes back.
+# A signal for each rank before the time limit, or once a pod is deleted; with `retries` the job runs again.
 #signal: {{name: USR1, before: 120s}}
 
 # Variables of every rank. Values are text: quote numbers.
 {env}
 #  OMP_NUM_THREADS: "4"
 
-# Variables whose values must not stand here: from your environment, a file, or a Kubernetes Secret.
+# Variables whose values must not be in this file: from your environment, a file, or a Kubernetes Secret.
 #secrets:
 #  WANDB_API_KEY: {{env: WANDB_API_KEY}}
 #  HF_TOKEN: {{file: /home/me/.hf-token}}
@@ -71,7 +71,7 @@ nproc_per_node: 2
 # On Kubernetes: the volume on which the ranks run, so that what they write there stays.
 #outputs:
 #  volume: models
-#  path: runs  # each job gets a folder of its own in it; by default on the volume itself
+#  path: runs  # each job gets its own folder in it; by default directly on the volume
 
 # What each node must have.
 #resources:
@@ -82,7 +82,7 @@ nproc_per_node: 2
 #  shm: 2Gi  # /dev/shm, where NCCL and DataLoader workers share tensors
 #  rdma: 1
 
-# How the nodes' torchruns find one another. Ports are chosen at run time when not given.
+# How the nodes' torchruns find one another. A port that is not given is chosen at run time.
 #rendezvous:
 #  backend: static  # or c10d
 #  address: 10.0.0.5
@@ -90,7 +90,7 @@ nproc_per_node: 2
 #  timeout: 10m
 #  max_restarts: 0
 
-# What is proved before torchrun starts.
+# What is checked before torchrun starts.
 #gate:
 #  enabled: true
 #  timeout: 2m  # the default; on Kubernetes 10m
@@ -99,8 +99,8 @@ nproc_per_node: 2
 #  skip: []  # of: {checks}
 #  smoke_test: false
 
-# A job in which nothing moves is reported after notice_after, and ended after kill_after: a time, never, or
-# auto, which is after the timeout of its process groups, and 10m at least.
+# A job in which nothing moves is reported after notice_after and ended after kill_after: a time, never, or
+# auto, which is the timeout of its process groups, but at least 10m.
 #watchdog:
 #  notice_after: 10s
 #  kill_after: auto
@@ -112,9 +112,9 @@ nproc_per_node: 2
 #    format: slack  # or json
 #    when: [notice, withdrawn, end]
 #  - command: [mail, -s, digits, me@example.com]
-#  - events: true  # of the Job, on Kubernetes; on Slurm the comment, without being asked
+#  - events: true  # on Kubernetes as Events of the Job; on Slurm as its comment, which is the default there
 
-# The job's figures for Prometheus, from the hub on node 0; by default none.
+# The job's metrics for Prometheus, served by the hub on node 0; none by default.
 #metrics:
 #  port: 9400
 #  address: 0.0.0.0  # by default 127.0.0.1, and in pods all addresses
@@ -122,7 +122,7 @@ nproc_per_node: 2
 # A job for each combination of values, such as {{env.LR: [0.1, 0.01], nodes: [1, 2]}}.
 #sweep: {{}}
 
-# What only Kubernetes knows.
+# Settings for Kubernetes only.
 #kubernetes:
 #  namespace: training
 #  service_account: trainer
@@ -154,7 +154,7 @@ nproc_per_node: 2
 #  pod_template: {{}}  # merged over the rendered pod
 #  version: "1.31"
 
-# What only Slurm knows; each key is sbatch's option of that name.
+# Settings for Slurm only; each key is the sbatch option of the same name.
 #slurm:
 #  partition: gpu
 #  account: team-a
@@ -172,11 +172,11 @@ nproc_per_node: 2
 #  mpi: pmix  # with launch: mpi, srun starts the ranks with this --mpi; by default mpirun does
 #  extra: []  # sbatch options such as --mail-type=END
 #  container:
-#    runtime: pyxis  # or apptainer, singularity, oci, or none, which is the default
+#    runtime: pyxis  # or apptainer, singularity, oci, or none (the default)
 #    image: registry.example.com/trainer:1.0
 #    mounts: ["/data:/data:ro"]
 
-# What only a run on this machine knows.
+# Settings for a run on this machine only.
 #local:
 #  time: 2h  # of each attempt
 """
@@ -191,8 +191,8 @@ def text(
 ) -> str:
     """Return a job file for a job called *name*, which must be valid. It runs *command* and carries *source*.
 
-    Without a command, that line waits to be filled in, and `validate` says so. *kept*: remarks on what the
-    code names and `source` leaves out.
+    Without a command, the line is left for the user to fill in, and `validate` says so. *kept*: remarks on
+    what the code names and `source` leaves out.
     """
     from ddplaunch.agent.plan import CHECKS
 
@@ -227,13 +227,13 @@ def scalar(word: str) -> str:
 
 
 def name_of(text: str) -> str:
-    """Return *text*, such as a folder's name, as far as a job may be called that; "": not at all."""
+    """Return *text*, such as a folder's name, reduced to a valid name of a job; "" if nothing is left."""
     plain = unicodedata.normalize("NFKD", text.casefold()).encode("ascii", "ignore").decode()
     return re.sub(r"[^a-z0-9]+", "-", plain).lstrip("-0123456789")[:_LONGEST_NAME].rstrip("-")
 
 
 def create(path: Path, content: str) -> None:
-    """Write a new file. Raises `UsageError`, also if the file exists; it then stays as it is."""
+    """Write a new file. Raises `UsageError`, also if the file exists, which then stays as it is."""
     opened = False
     try:
         with path.open("x", encoding="utf-8") as stream:
@@ -245,7 +245,7 @@ def create(path: Path, content: str) -> None:
         if opened:
             path.unlink(missing_ok=True)  # an empty file would make the next try fail
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        hint = "name a file in an existing folder with room that you may write to"
+        hint = "name a file in an existing folder that you may write to and that has room"
         raise UsageError(f"{path} cannot be written: {reason}", hint) from error
 
 

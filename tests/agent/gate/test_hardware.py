@@ -140,7 +140,7 @@ def test_another_kind_of_gpu_on_one_node_is_a_verdict(trial: MakeTrial, tmp_path
 
     assert ("hardware-differs", [1]) == first.verdict()
     assert "node 1 (n1) has NVIDIA A100-SXM4-80GB, node 0 (n0) NVIDIA H200" == first.job.verdict.sentence
-    assert "if the difference is meant, `gate: {skip: [gpus]}`" in first.job.verdict.hint
+    assert "if the difference is intended, `gate: {skip: [gpus]}`" in first.job.verdict.hint
     trial(**asked, env=GPU, gate={"skip": ["gpus"]}).starts()
 
 

@@ -103,7 +103,9 @@ def test_an_address_of_gloo_that_no_peer_reaches_is_named(cluster: MakeCluster) 
 
 @pytest.mark.whole
 @pytest.mark.fault("port-filtered")
-@pytest.mark.parametrize(("host", "said"), [(0, "cannot connect to rank 0's store"), (1, "connects to")])
+@pytest.mark.parametrize(
+    ("host", "said"), [(0, "cannot connect to rank 0's store"), (1, "cannot connect to 10.77.0.")]
+)
 def test_closed_ports_of_the_kernels_choice_are_found_though_the_fixed_ones_are_open(
     cluster: MakeCluster, host: int, said: str
 ) -> None:

@@ -32,7 +32,7 @@ def test_a_pod_that_is_deleted_is_named_to_the_others(hub: Hub) -> None:
     hub.ticks(TOGETHER + 0.2)
     ((notice,),) = [each["verdicts"] for each in hub.wires[0].got("notice")]
     assert ("node-evicted", [1], [0, 1]) == (notice["code"], notice["nodes"], notice["victims"])
-    assert notice["sentence"].startswith("node 1 was told to stop by SIGTERM, the others were not")
+    assert notice["sentence"].startswith("node 1 was told to stop by SIGTERM, and the others were not")
     hub.says(1, "finished", {"node": 1, "exit_code": Exit.STOPPED})
 
     (end,) = hub.wires[0].got("end")

@@ -159,6 +159,6 @@ def test_a_machine_is_drained(faults: Faults, start: Start) -> None:
     assert "PodFailurePolicy" == job.ended()
     found = job.verdict
     assert ("node-evicted", [1], [0]) == (found.code, found.nodes, found.victims)
-    assert "node 1 (job-1) was told to stop by SIGTERM, the others were not" in unplaced(found)
+    assert "node 1 (job-1) was told to stop by SIGTERM, and the others were not" in unplaced(found)
     assert Exit.STOPPED == job.last_words(0, "trainer")["exit"]
     assert "kubectl get events" in found.hint

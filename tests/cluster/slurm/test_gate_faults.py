@@ -414,7 +414,7 @@ def test_ports_between_two_nodes_are_closed(cluster: Cluster, work: Path) -> Non
 
     assert "FAILED" == job.ended(SECONDS), job.output
     assert ("port-filtered", [1]) == (job.verdict.code, job.verdict.nodes)
-    assert "node 2 (n3) -> node 1 (n2): rank 2 connects to 10.99.0.12 in vain" in job.verdict.sentence
+    assert "node 2 (n3) -> node 1 (n2): rank 2 cannot connect to 10.99.0.12" in job.verdict.sentence
     assert "open all TCP ports between the nodes" in job.verdict.hint
 
     cluster.run("n2", ["nft", "flush", "ruleset"])

@@ -112,5 +112,5 @@ def test_another_kind_of_gpu_on_one_node(
     code, nodes, found = verdict(start(**asks))
     assert ("hardware-differs", [2]) == (code, nodes)
     assert "node 2 (n3) has NVIDIA A100 80GB PCIe, the others NVIDIA H200" == found.sentence
-    assert "if the difference is meant, `gate: {skip: [gpus]}`" in found.hint
+    assert "if the difference is intended, `gate: {skip: [gpus]}`" in found.hint
     mended(start, **asks, gate={**FIXED["gate"], "skip": ["gpus"]})

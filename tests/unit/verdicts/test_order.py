@@ -168,9 +168,7 @@ def test_what_is_told_before_all_are_here() -> None:
     """A failure that nobody's arrival cures is told at once, and says what was not looked at."""
     (shm,) = decide.judge(gone(7)(gone(8)(caused([("shm-too-small", (1,))]))))
 
-    hidden = (
-        "not checked until nodes 7 and 8 are here: their own checks, and the paths between the nodes"
-    )
+    hidden = "not checked until nodes 7 and 8 are here: their own checks, and the paths between the nodes"
     assert [hidden] == shm.facts
 
 

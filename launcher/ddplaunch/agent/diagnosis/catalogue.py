@@ -34,7 +34,7 @@ GATE = (
     Entry("backend-unfit", _CONFIG, "the job's collectives cannot run on this backend here"),
     Entry("clock-skew", _NODE, "the nodes' clocks differ"),
     Entry("container-unusable", _NODE, "a node cannot start the job's container"),
-    Entry("cpu-busy", _NODE, "the node's CPUs do not suffice for its ranks, or others take them"),
+    Entry("cpu-busy", _NODE, "the node has too few CPUs for its ranks, or others use them"),
     Entry("disk-full", _NODE, "there is no room where the job writes"),
     Entry("dns-disagrees", _NODE, "a node's name leads to another machine than the node's own"),
     Entry("dns-not-found", _NODE, "a node's name does not resolve", _CONFIG),
@@ -52,7 +52,7 @@ GATE = (
     Entry(
         "ip-family-mixed", _NODE, "a name leads by IPv4 and not by IPv6, or nodes have no family in common"
     ),
-    Entry("job-file-wrong", _CONFIG, "the job file asks for what cannot be, or contradicts itself"),
+    Entry("job-file-wrong", _CONFIG, "the job file asks for the impossible, or contradicts itself"),
     Entry("key-differs", _CONFIG, "nodes that join one another were given different keys"),
     Entry("launch-failed", _WORKER, "the launch command itself failed, before or beside its workers"),
     Entry("master-is-loopback", _CONFIG, "the master's name leads a node that is not the master to itself"),
@@ -60,7 +60,7 @@ GATE = (
     Entry("memlock-too-small", _CONFIG, "ranks may lock too little memory for RDMA"),
     Entry("memory-too-small", _CONFIG, "a node has less memory than the job asks for"),
     Entry("mtu-black-hole", _NODE, "small messages pass, large ones vanish"),
-    Entry("nccl-interface-missing", _CONFIG, "NCCL finds no network interface that it may take"),
+    Entry("nccl-interface-missing", _CONFIG, "NCCL finds no network interface that it may use"),
     Entry("nccl-interface-wrong", _CONFIG, "NCCL was told to take an interface that peers do not reach"),
     Entry("network-lossy", _NODE, "many packets between two nodes are lost, large and small"),
     Entry("network-one-way", _NODE, "one node reaches the other, but not the other way round"),
@@ -75,8 +75,8 @@ GATE = (
     Entry("secret-missing", _CONFIG, "a secret that the job names is not set, or its file is not there"),
     Entry("shm-too-small", _CONFIG, "/dev/shm is too small for what the job will put there"),  # noqa: S108 - a name
     Entry("store-shared", _NODE, "another job answers where this one has its rendezvous", _CONFIG),
-    Entry("stranger-listens", _NODE, "something that is not of this job answers on the port"),
-    Entry("threads-too-few", _NODE, "the ranks may not start as many processes and threads as they have"),
+    Entry("stranger-listens", _NODE, "something that does not belong to this job answers on the port"),
+    Entry("threads-too-few", _NODE, "the ranks may not start as many processes and threads as they need"),
     Entry("version-differs", _CONFIG, "torch, NCCL or Python differ between nodes"),
     Entry("world-size-differs", _CONFIG, "nodes were started with different sizes"),
 )
@@ -85,16 +85,16 @@ such codes end another attempt when they are found `in_run`, at a rank's own cal
 
 RUN = (
     Entry(
-        "async-not-waited", _WORKER, "a rank began an asynchronous operation and ended without a wait for it"
+        "async-not-waited", _WORKER, "a rank began an asynchronous operation and ended without waiting for it"
     ),
     Entry(
         "collective-mismatch", _HANG, "ranks called different collectives at the same place in the sequence"
     ),
-    Entry("collective-skipped", _HANG, "a rank passed by a collective, and is out of step with the others"),
+    Entry("collective-skipped", _HANG, "a rank skipped a collective, and is out of step with the others"),
     Entry(
         "cpu-starved",
         _HANG,
-        "a rank computes and gets no CPU: its quota, or other processes, keep it from them",
+        "a rank has work to do and gets no CPU, because of its quota or of other processes",
     ),
     Entry("device-shared", _WORKER, "ranks of one node use one GPU"),
     Entry("exception-swallowed", _HANG, "a rank caught an exception and went on without its collective"),
@@ -110,7 +110,7 @@ RUN = (
     Entry("mpi-partial-collective", _HANG, "an MPI collective lacks ranks that will never come to it"),
     Entry("mpi-rank-lost", _HANG, "a rank is gone, or never reached MPI_Init"),
     Entry("mpi-unmatched", _HANG, "an MPI send and its receive do not match"),
-    Entry("network-lost", _NODE, "a node, or the way to it, went away while the job ran"),
+    Entry("network-lost", _NODE, "a node, or the network path to it, went away while the job ran"),
     Entry("node-evicted", _STOPPED, "the scheduler, or a person, ends the job or takes a node away"),
     Entry("p2p-deadlock", _HANG, "sends and receives wait for one another, or do not match"),
     Entry("rank-exited-early", _WORKER, "a rank finished while the others still train"),
@@ -129,9 +129,9 @@ RUN = (
     Entry(
         "rendezvous-overridden",
         _CONFIG,
-        "the script itself leads its ranks elsewhere than the job's rendezvous",
+        "the script itself sends its ranks elsewhere than to the job's rendezvous",
     ),
-    Entry("slow", _HANG, "everything moves, slowly, for the others wait for a rank"),
+    Entry("slow", _HANG, "everything moves, but slowly, because the others wait for a rank"),
     Entry("slow-broadcast", _HANG, "parameters are being broadcast slowly: not hung"),
     Entry("unknown", _HANG, "the evidence does not decide"),
 )

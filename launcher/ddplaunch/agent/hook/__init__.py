@@ -1,6 +1,6 @@
 """Files that run inside the user's Python: the supervisor copies them, and the agent never imports them.
 
-The hook runs in the user's program. So it prints nothing, uses the standard library of Python 3.8, starts no
-thread and imports no module before it must, raises nothing into the program, and uses only a torch that the
-program itself has imported. ddplaunch works without the hook, with less detail.
+The hook runs in the user's program. It must print nothing, raise nothing into the program, and start no
+thread and import no module before it needs them. It may use the standard library of Python 3.8, and torch
+only if the program itself has imported it. Without the hook ddplaunch still works, with less detail.
 """

@@ -1,4 +1,4 @@
-"""Remembers exceptions that the program catches, since Python 3.12."""
+"""Remembers exceptions that the program catches. `ddplaunch_hook` loads it on Python 3.12 and later."""
 
 # ruff: noqa: RUF012 - runs in the user's program, and imports no more than it must
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     Describe = Callable[[type[BaseException], str, Optional[TracebackType]], dict[str, Any]]
 
-REMEMBERED, EVERY = 8, 0.5  # exceptions kept; seconds between two of one function
+REMEMBERED, EVERY = 8, 0.5  # exceptions to keep; seconds between two from one function
 _STANDARD = os.path.dirname(os.__file__) + "/"
 _HOOK = os.path.dirname(os.path.abspath(__file__)) + "/"
 _PLAIN = {str, int, float, bool, type(None)}
@@ -28,9 +28,9 @@ class _State:
 
 
 def watch(memory: list[dict[str, Any]], describe: Describe) -> None:
-    """Put the exceptions that end in an except block of the user's own files into `memory`.
+    """Add to `memory` the exceptions that except blocks in the user's own files catch.
 
-    That costs nothing without an exception, and about 40 ns for each.
+    This costs about 40 ns per exception, and nothing otherwise.
     """
     monitoring: Any = getattr(sys, "monitoring", None)
     tool = next((number for number in (4, 3) if monitoring and monitoring.get_tool(number) is None), None)
@@ -53,7 +53,7 @@ def watch(memory: list[dict[str, Any]], describe: Describe) -> None:
 
 
 def _is_users(path: str) -> bool:
-    """Whether the file is the user's own: libraries, and the hook, catch exceptions a few times a step."""
+    """Whether the file is the user's own. Libraries and the hook catch exceptions several times per step."""
     foreign = _State.foreign.get(path)
     if foreign is None:
         foreign = path.startswith(("<", _STANDARD, _HOOK)) or "-packages/" in path or _is_installed(path)
@@ -62,9 +62,9 @@ def _is_users(path: str) -> bool:
 
 
 def _is_installed(path: str) -> bool:
-    """Whether pip has installed into the file's folder of sys.path, as `pip install --target` does.
+    """Whether pip has installed packages into the file's folder on sys.path, as `pip install --target` does.
 
-    Not where the program itself lies: what is installed beside it does not make it a library.
+    The program's own folder does not count: packages installed beside the program do not make it a library.
     """
     program = os.path.abspath(getattr(sys.modules.get("__main__"), "__file__", None) or "")
     for folder in sys.path:
@@ -78,9 +78,9 @@ def _is_installed(path: str) -> bool:
 
 
 def _message(value: BaseException) -> str:
-    """Return the exception's text: the exception itself would keep its frames, and with them a batch, alive.
+    """Return the exception's text. The exception itself would keep its frames alive, and a batch with them.
 
-    Arguments that are not plain are left out: their text could run the program's own code, or print a tensor.
+    If an argument is not plain, return only the types: str() could run the program's code, or print a tensor.
     """
     plain = hasattr(type(value).__str__, "__objclass__") and {type(each) for each in value.args} <= _PLAIN
     return str(value) if plain else ", ".join(type(each).__name__ for each in value.args)

@@ -1,9 +1,9 @@
 """Reads torch's flight recorder inside the process: counters each second, everything on demand.
 
 The recorder's JSON has no call sites, and is sent unchanged. Its pickle has them, and is loaded only here, in
-the process that made it. But to name call sites torch imports its compiler, for seconds: the hook asks for
-them only where the program has imported that itself. Elsewhere the hook's ring has the lines of the program's
-calls.
+the process that made it. But to name call sites torch imports its compiler, which takes seconds. So the hook
+asks for them only if the program itself has imported the compiler. Otherwise the lines of the program's calls
+come from the hook's ring.
 """
 
 # ruff: noqa: SLF001 - runs on Python 3.8 in the user's program
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
     from typing import Any
 
 _NAMES_FRAMES = "torch._inductor.codecache"
-_ENTRIES = 64  # of each group, the newest, that get frames
+_ENTRIES = 64  # the newest of each group, which get frames
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _FRAMES = 6  # of each entry, the innermost outside torch
 
 
 def recorders(word: bytes) -> dict[str, bytes]:
-    """Return JSON by backend, for the backends of this process's groups; with Gloo since torch 2.8.
+    """Return the recorder's JSON for each backend of this process's groups; for Gloo since torch 2.8.
 
-    Entries are in the answers to `dump`, and without lines to `steps`.
+    Entries are included for `dump`, and without lines for `steps`.
     """
     native: Any = sys.modules.get("torch._C._distributed_c10d")
     world: Any = sys.modules["torch.distributed.distributed_c10d"]._world
     if native is None:
         return {}
-    # A group made without a named backend is "undefined" in pg_map, "cpu:gloo,cuda:nccl" in the other.
+    # A group made without a named backend is "undefined" in pg_map, but not in pg_backend_config.
     kinds = " ".join(str(kind) for kind, _ in world.pg_map.values())
     kinds += " ".join(map(str, getattr(world, "pg_backend_config", {}).values()))
     dumps = {}

@@ -1,17 +1,21 @@
-"""Runs in every rank and answers the supervisor: its stacks, and the progress of its collectives.
+"""Runs in every rank, and tells the supervisor the rank's stacks and the progress of its collectives.
 
-One thread waits in recv() on the supervisor's socket, without the GIL, and answers one word with one line of
-JSON: `count` (counters), `steps` (and entries), `look` (and the main thread's stack), `dump` (everything).
-An answer costs the program about 0.1 ms of GIL; a word comes at most once a second. A rank that dies of an
-exception reports it first, and waits for `go`, at most HOLD seconds, so that its peers' stacks are taken
-before they react. Processes that a rank forks through multiprocessing connect as its children.
+One thread waits in recv() on the supervisor's socket, without the GIL. It answers each request, a single
+word, with one line of JSON: `count` (counters), `steps` (and entries), `look` (and the main thread's stack),
+`dump` (everything). An answer holds the GIL for about 0.1 ms; a request comes at most once a second. A rank
+that dies of an exception first reports it and waits for `go`, at most HOLD seconds, so that its peers' stacks
+are taken before they react. Processes that a rank forks through multiprocessing connect as its children.
 
-A process that calls init_process_group reports the call before it waits, with or without a rank's number in
-its environment: the call makes it a rank. Every other process opens no connection.
+A process that calls init_process_group is a rank, whether or not its environment has a rank's number. It
+reports the call before it waits. Other processes open no connection.
 
-DDPLAUNCH_HOOK is "SOCKET[,any][,mpi][,ptrace][,output=SOCKET][,rank=PID]": the abstract name of the socket;
-any process without RANK may be a rank; an MPI launcher's number makes a rank; any process may ptrace; who
-carries the ranks' output; and, below a rank, that rank's pid.
+DDPLAUNCH_HOOK is "SOCKET[,any][,mpi][,ptrace][,output=SOCKET][,rank=PID]":
+- SOCKET: the abstract name of the supervisor's socket;
+- any: a process without RANK may be a rank;
+- mpi: an MPI launcher's rank number makes a process a rank;
+- ptrace: any process may trace the ranks;
+- output=SOCKET: the socket of the carrier of the ranks' output;
+- rank=PID: for processes below a rank, that rank's pid.
 """
 
 # ruff: noqa: RUF012, SIM105, SLF001, UP031 - runs on Python 3.8, and imports no more than it must
@@ -61,9 +65,9 @@ class _State:
     line: Optional[socket.socket] = None
     inode = 0  # of the line
     faults: Optional[tuple[int, int]] = None  # descriptor and inode of the file that faulthandler writes to
-    output: list[str] = []  # the files in which what it prints is kept, where these are its alone
+    output: list[str] = []  # the files that keep its output, if no other process's is in them
     caught: list[dict[str, Any]] = []
-    signals: Any = None  # the module that notes them, in a program with a group
+    signals: Any = None  # the module that notes them, once the program has a process group
     go = _thread.allocate_lock()  # held until the supervisor lets a dying rank go
     sending = _thread.allocate_lock()
 
@@ -76,7 +80,7 @@ def start() -> None:
     _State.name, _State.below = name, bool(rank_pid) and rank_pid != str(os.getpid())
     ddplaunch_output.survive_write_errors(_lost)
     ddplaunch_torch.record_calls()
-    # Any process may make a process group, which makes it a rank.
+    # Any process may make a process group and so become a rank.
     ddplaunch_rendezvous.watch(_calls_init, _has_group)
     ddplaunch_spawn.watch(_raised, _is_spawned)
     os.register_at_fork(after_in_child=_forked)
@@ -90,7 +94,7 @@ def start() -> None:
         return
     fault = ""
     if ranked:
-        # Children of this process inherit its RANK, and must not be taken for it.
+        # Children inherit this process's RANK, and must not be taken for the rank itself.
         os.environ["DDPLAUNCH_HOOK"] = "%s,rank=%d" % (name, os.getpid())
         _take_own_streams(words)
         _tie_to_launcher("ptrace" in words)
@@ -100,12 +104,12 @@ def start() -> None:
 
 
 def _take_own_streams(words: list[str]) -> None:
-    """Print to streams of our own, where the launch command prints to those of a carrier."""
+    """Give the rank its own streams, if the launch command prints to those of a carrier."""
     carrier = next((word[7:] for word in words if word.startswith("output=")), "")
     try:
         if carrier:
             _State.output = ddplaunch_output.take_own_streams(carrier)
-    except Exception:  # it prints to those of the launch command
+    except Exception:  # then it prints to those of the launch command
         pass
 
 
@@ -121,12 +125,12 @@ def _prepare() -> str:
 
 
 def _register_fault_dump() -> str:
-    """Have a signal, and a crash, write all stacks to a file, even while C code holds the GIL.
+    """Make a signal, and a crash, write all stacks to a file, even while C code holds the GIL.
 
-    A program, or PYTHONFAULTHANDLER, that has its crashes written elsewhere is left alone, and so is MPI,
-    which prints its own words about a crash where nobody else wants to.
+    The crash handler is not set if the program or PYTHONFAULTHANDLER has set one, nor under MPI, which
+    reports crashes itself if nobody else does.
 
-    Returns the file's path; "" where that is impossible, as outside the main thread.
+    Returns the file's path; "" if that is impossible, for example outside the main thread.
     """
     try:
         import faulthandler
@@ -138,7 +142,7 @@ def _register_fault_dump() -> str:
         file = ddplaunch_torch.lifted(
             os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         )
-        # Python removes the handler when it ends; the one before must not kill.
+        # At its end Python restores the previous handler, which must not kill the process.
         signal.signal(signal.SIGRTMIN + _DUMP_SIGNAL, signal.SIG_IGN)
         faulthandler.register(signal.SIGRTMIN + _DUMP_SIGNAL, file=file, all_threads=True, chain=False)
         if not faulthandler.is_enabled() and not any(name in os.environ for name in _MPI_RANKS):
@@ -159,7 +163,7 @@ def _tie_to_launcher(ptrace: bool) -> None:
         libc = ctypes.CDLL(None)
         if ptrace:
             libc.prctl(_PTRACER, ctypes.c_ulong(_ANYONE), 0, 0, 0)
-        # The kernel ties to the parent *thread*: only its main thread is sure to live as long as the process.
+        # The kernel ties us to the parent *thread*: only its main thread is sure to live as long as it does.
         with open("/proc/%d/task/%d/children" % (parent, parent), encoding="ascii") as file:
             tied = str(os.getpid()) in file.read().split()
         if tied:
@@ -199,7 +203,7 @@ def _connect(role: str, fault: str = "") -> bool:
     # Not a threading.Thread: programs count and join those.
     _thread.start_new_thread(_serve, (line,))
     if sys.version_info >= (3, 12):
-        # os.fork() warns of this thread, too, which holds no lock that a child could need.
+        # os.fork() would warn about this thread too, although it holds no lock that a child could need.
         import warnings
 
         warnings.filterwarnings("ignore", r"This process \(pid=\d+\) is multi-threaded", DeprecationWarning)
@@ -207,13 +211,13 @@ def _connect(role: str, fault: str = "") -> bool:
 
 
 def _lifted(line: socket.socket) -> socket.socket:
-    """Return the line with a high number, where there may be such a number."""
+    """Return the socket with a high descriptor number, if the limit of open files allows one."""
     family, kind, proto = line.family, line.type, line.proto
     return type(line)(family, kind, proto, ddplaunch_torch.lifted(line.detach()))
 
 
 def _is_open(line: socket.socket) -> bool:
-    """Whether its number is still the line's: a program may close what it does not know, and open its own."""
+    """Whether the descriptor is still ours: a program may close what it does not know, and open its own."""
     try:
         return os.fstat(line.fileno()).st_ino == _State.inode
     except OSError:
@@ -221,7 +225,7 @@ def _is_open(line: socket.socket) -> bool:
 
 
 def _calls_init(facts: dict[str, Any]) -> None:
-    """Report the rendezvous, in the program's own thread, which is about to wait for its peers."""
+    """Report the rendezvous from the program's own thread, which is about to wait for its peers."""
     fault = "" if _State.prepared else _prepare()
     if _State.line is None:
         _connect("child" if _State.below else "any")
@@ -238,7 +242,7 @@ def _has_group() -> None:
 
 
 def _is_spawned(index: int) -> None:
-    _report(spawned=index, parent=os.getppid())  # it may have ended before the supervisor reads this
+    _report(spawned=index, parent=os.getppid())  # this process may have ended before the supervisor reads it
 
 
 def _lost(reason: str) -> None:
@@ -255,7 +259,7 @@ def _report(**facts: Any) -> None:
 
 
 def _json(value: object) -> bytes:
-    import json  # slower than the rest of the hook: not for a process that sends nothing
+    import json  # imports slower than the rest of the hook, so only where something is sent
 
     return json.dumps(value).encode()
 
@@ -319,7 +323,7 @@ def _answer(word: bytes) -> bytes:
 
 
 def _initialized() -> bool:
-    # torch.distributed only if the program has imported it completely.
+    # Use torch.distributed only if the program has imported it completely.
     module = sys.modules.get("torch.distributed")
     return bool(
         module is not None
@@ -330,7 +334,7 @@ def _initialized() -> bool:
 
 
 def _is_helper() -> bool:
-    """Whether this process serves a rank, as a loader's worker: it may have the rank's groups."""
+    """Whether this process serves a rank, as a DataLoader worker does. It may have the rank's groups."""
     return _State.role == "child" and not _State.member
 
 
@@ -351,7 +355,7 @@ def _groups() -> dict[str, Any]:
 
 
 def _timeout() -> Optional[float]:
-    """Return the seconds after which torch ends a wait: the longest of its groups; None: it does not tell."""
+    """Return the longest timeout of the process groups, in seconds; None if torch does not tell."""
     if _is_helper() or not _initialized():
         return None
     longest = None
@@ -401,7 +405,7 @@ def _thread_of(ident: int, frame: Optional[FrameType], thread: Any) -> dict[str,
 
 
 def _handled() -> list[dict[str, Any]]:
-    """Return the exceptions that user code has caught, and the one that the main thread handles now."""
+    """Return the exceptions that user code has caught, and the one that the main thread is handling."""
     handled = list(_State.caught)
     for now in _in_flight()[:1]:
         if not any((each["type"], each["frames"]) == (now["type"], now["frames"]) for each in handled):
@@ -410,7 +414,7 @@ def _handled() -> list[dict[str, Any]]:
 
 
 def _in_flight() -> list[dict[str, Any]]:
-    """Return what the main thread handles now, as in `finally`; then what it handled when that was raised."""
+    """Return the exception that the main thread is handling, as in `finally`; then its chain of contexts."""
     current: Any = getattr(sys, "_current_exceptions", None)
     found = current().get(_State.main) if current else None
     value = found[1] if isinstance(found, tuple) else found
@@ -513,7 +517,7 @@ def _ending() -> None:
 
 
 def _forked() -> None:
-    """Drop the parent's line in a forked child; one of multiprocessing gets its own once it runs."""
+    """Drop the parent's connection in a forked child. A multiprocessing child gets its own once it runs."""
     try:
         _crash_silently()
         line, _State.line = _State.line, None
@@ -530,7 +534,7 @@ def _forked() -> None:
 
 
 def _crash_silently() -> None:
-    """Have a forked child leave its parent's file alone when it crashes."""
+    """Keep a forked child that crashes from writing to its parent's file."""
     faults, _State.faults = _State.faults, None
     if faults is not None and os.fstat(faults[0]).st_ino == faults[1]:
         null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)

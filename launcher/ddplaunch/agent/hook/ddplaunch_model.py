@@ -1,7 +1,7 @@
-"""Reads a rank's model, GPU and file lock for evidence, from the program's objects, without a call of CUDA.
+"""Reads a rank's model, GPU and file lock for evidence, from the program's objects, without calling CUDA.
 
-A call of CUDA may wait for a GPU that hangs, and would hold the GIL meanwhile. Nor would it tell more: the
-current device is each thread's own, and the hook's thread always has the first.
+A CUDA call may wait for a GPU that hangs, and would hold the GIL meanwhile. It would not tell us more either:
+each thread has its own current device, and that of the hook's thread is always the first.
 """
 
 # ruff: noqa: SLF001 - runs on Python 3.8 in the user's program
@@ -34,9 +34,10 @@ def _main_frame() -> Any:
 
 
 def _place() -> Optional[list[Any]]:
-    """Return where the main thread is; name, file and line of the program.
+    """Return [kind, name, file, line]: where the main thread is, and at which line of the program.
 
-    "loader", "collective", "engine" (torch's C++ waits, for a collective of DDP or for threads), or "".
+    The kind is "loader", "collective", "engine" (torch's C++ waits for DDP's collective or for threads), or
+    "".
     """
     if "torch.distributed.distributed_c10d" not in sys.modules:
         return None
@@ -61,13 +62,13 @@ def _place() -> Optional[list[Any]]:
 
 
 def _sleeps() -> bool:
-    """Whether the main thread has nothing to do."""
+    """Whether the main thread is asleep."""
     with open("/proc/self/stat", "rb") as file:
         return file.read().rpartition(b")")[2].startswith(b" S")
 
 
 def _broadcasting() -> Optional[int]:
-    """Return the bytes of parameters and buffers that the main thread broadcasts in its present call."""
+    """Return the bytes of parameters and buffers that the main thread is broadcasting; None: it is not."""
     frame = _main_frame()
     for _ in range(_DEPTH):
         if frame is None:
@@ -80,7 +81,7 @@ def _broadcasting() -> Optional[int]:
 
 
 def _polls() -> Optional[list[Any]]:
-    """Return the file for whose lock filelock sleeps in the main thread, or torch's FileBaton, and which."""
+    """Return [file, by FileBaton?] if the main thread polls for a lock by filelock or torch's FileBaton."""
     frame = _main_frame()
     place = "" if frame is None else frame.f_code.co_filename
     baton = place.endswith(_BATON)

@@ -1,8 +1,8 @@
 """Finds the mpi4py function that the main thread has called, with its arguments.
 
-These functions are C and in no Python stack. But the caller's frame has the position of the call: the hook
-reads the call from the source, and its arguments from the frame's variables, without running code of the
-program. Arguments that need such code are left out.
+These functions are C code and in no Python stack, but the caller's frame has the position of the call. So the
+hook reads the call from the source and its arguments from the frame's variables, without running the
+program's code. Arguments that would need such code are left out.
 """
 
 # ruff: noqa: RUF012 - runs in the user's program, and imports no more than it must
@@ -43,7 +43,7 @@ _ARGUMENTS = {
     "reduce": ("buf", "recvbuf", "op", "root"),
     **dict.fromkeys(["allreduce", "allgather", "alltoall", "scan", "exscan"], ("buf", "recvbuf")),
 }
-"""Parameters in their order, by lower-case name. `tag`, `obj` and `sendobj` are other names of the same."""
+"""Parameters in order, by lower-case name of the function. `_SAME`, and `tag`, are other names for them."""
 _SAME = {"obj": "buf", "sendobj": "buf", "sendbuf": "buf"}
 _DEFAULTS = {"sendtag": 0, "root": 0}
 _ANY, _UNKNOWN = -1, -2
@@ -53,7 +53,7 @@ _MISSING = object()
 
 
 class _State:
-    returned = 0  # returns of the main thread from an MPI function, as far as they were noticed
+    returned = 0  # how often the main thread was seen to return from an MPI function
     is_pending = False
     pending: Any = None  # the C callback; must outlive its call
     nodes: dict[tuple[CodeType, int], Any] = {}  # position in the code -> the call there, or None
@@ -114,7 +114,7 @@ def call(frame: Optional[FrameType]) -> Optional[dict[str, Any]]:
     mpi: Any = sys.modules["mpi4py.MPI"]
     ranks: list[int] = []
     if isinstance(receiver, mpi.Comm):
-        # Beside another thread's call only this level of thread support allows one more.
+        # While another thread is in a call, only this level of thread support allows a second one.
         if mpi.Query_thread() == mpi.THREAD_MULTIPLE and receiver:
             ranks = _members(mpi, receiver)
             is_world = ranks == list(range(mpi.COMM_WORLD.size))  # then without the list, which may be long
@@ -204,7 +204,7 @@ def _find(frame: FrameType) -> Any:
 
 
 def named_at(path: str, line: int) -> Optional[str]:
-    """Return the blocking function of MPI that this line calls, by its name alone; None: none, or several."""
+    """Return the blocking MPI function that this line calls, judged by name; None: none, or several."""
     try:
         node = _only_one(_calls(path), line)
     except (OSError, SyntaxError, ValueError, RecursionError):
@@ -325,8 +325,8 @@ def _variable(name: str, frame: FrameType) -> Any:
 def _local(name: str, frame: FrameType) -> Any:
     """Return a local variable. Raises _UnknownError.
 
-    Before Python 3.13 f_locals fills a dict that the frame keeps, and that locals() returns. It is emptied
-    again, since it would keep objects alive. A function that may use it itself is left alone.
+    Before Python 3.13, f_locals fills a dict that the frame keeps and locals() returns. We empty the dict
+    again, because it would keep objects alive, and leave functions alone that may use it themselves.
     """
     copied = sys.version_info < (3, 13)
     if copied and not _WHO_SEE_LOCALS.isdisjoint(frame.f_code.co_names):

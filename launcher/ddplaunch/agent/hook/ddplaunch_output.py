@@ -1,13 +1,13 @@
-"""Gives a rank streams of its own; keeps a program alive whose output cannot be written, as on a full disk.
+"""Gives a rank its own streams, and keeps a program alive if its output cannot be written, as on a full disk.
 
-In the foreground the launch command prints into pipes or pseudo terminals of ddplaunch's. A rank that has
-inherited these gets others of the same kind, so that its lines are known as its own. What the user's command
-has redirected stays as it is.
+In the foreground the launch command prints to pipes or pseudo terminals that ddplaunch has made. A rank that
+inherits these gets new ones of the same kind, so that its lines are known to be its own. Streams that the
+user's command has redirected stay as they are.
 
-In a job, stdout and stderr of a rank are files below the job's folder. Where such a file cannot be written,
-C goes on; Python raises OSError in print(), and exits with 120 when the last flush fails. Here the text is
-dropped instead, and a line in the file marks the gap once there is space again. Errors of all other files are
-the program's.
+In a job, a rank's stdout and stderr are files below the job's folder. If such a file cannot be written, C
+goes on, but Python raises OSError in print(), and exits with 120 when the last flush fails. Here the text is
+dropped instead, and a line in the file marks the gap once there is space again. Errors of other files go to
+the program as usual.
 """
 
 # ruff: noqa: UP031 - runs on Python 3.8
@@ -28,9 +28,9 @@ _PATIENCE = 5  # seconds for the carrier's answer
 
 
 def take_own_streams(carrier: str) -> list[str]:
-    """Replace the launch command's streams by our own. Returns the files in which our output is kept.
+    """Replace the launch command's streams with our own. Returns the files that keep our output.
 
-    May raise any exception. Then the streams are those of the launch command.
+    May raise any exception. Then the streams are still those of the launch command.
     """
     import array
     import json
@@ -69,13 +69,13 @@ def take_own_streams(carrier: str) -> list[str]:
 
 
 def survive_write_errors(lost: Callable[[str], None]) -> None:
-    """Make our standard output and error survive write errors. `lost` gets the reason of each gap."""
+    """Make our standard output and error survive write errors. `lost` gets the reason for each gap."""
     for stream in (sys.stdout, sys.stderr):
         try:
             buffer: Any = stream.buffer
-            raw = getattr(buffer, "raw", buffer)  # with python -u they are one
+            raw = getattr(buffer, "raw", buffer)  # with python -u the buffer is the raw file itself
             if _is_ours(raw.fileno()):
-                # The attribute hides the method: the streams stay the objects that the program has.
+                # The attribute hides the method, and the program keeps its stream objects.
                 raw.write = _forgiving(raw, lost)
         except Exception:  # the program has closed or replaced the stream
             continue

@@ -1,6 +1,6 @@
-"""Reports each call of init_process_group before it waits: how this process finds the other ranks.
+"""Reports each call of init_process_group before the call waits: how this process finds the other ranks.
 
-The report includes variables that the program itself has set, each with its line: there a script may leave
+The report includes variables that the program itself has set, each with its line: by these a script may leave
 the rendezvous that its launcher has prepared.
 """
 
@@ -106,10 +106,10 @@ def _facts(given: Facts, frame: FrameType) -> Facts:
 
 
 def _torchrun_serves(facts: Facts) -> bool:
-    """Whether torch expects torchrun's agent to have a store there, so that no rank opens one."""
+    """Whether torch expects torchrun's agent to serve the store there, so that no rank opens one."""
     module = sys.modules.get("torch.distributed.rendezvous")
     serves = getattr(module, "_agent_store_serves", None)
-    if serves is not None:  # torch 2.15; before, it held for any address
+    if serves is not None:  # since torch 2.15; before, the answer was the same for every address
         return bool(serves(facts["address"], facts["port"]))
     return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
 
@@ -215,7 +215,7 @@ def _noting(putenv: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
 
 
 def _in_torch(frame: Optional[FrameType]) -> bool:
-    """Whether a file of torch makes the setting: its compiler sets some variables when it is imported."""
+    """Whether torch itself sets the variable, as its compiler sets some when it is imported."""
     while frame is not None and frame.f_code.co_filename.startswith((_STANDARD, "<frozen")):
         if "-packages/" in frame.f_code.co_filename:
             break

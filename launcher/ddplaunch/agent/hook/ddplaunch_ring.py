@@ -1,14 +1,15 @@
-"""Writes the last calls of torch.distributed into a file that outlives the process.
+"""Records the last calls of torch.distributed in a file that outlives the process.
 
-The file is mapped: a call is written by one `pack_into`, and its end by a time and a byte, without a system
-call, and stays when the process is killed, aborts in C++ or is frozen. It has a header, SLOTS slots that are
-written in turn, and text: one line of JSON for each group, function, dtype and user's line, to which slots
-refer by number. The program's calls of public functions are recorded; calls by C++ itself, as of DDP in
-backward(), are not. Of an asynchronous call it shows whether the program has waited for it.
+The file is mapped into memory. One `pack_into` writes a call, and a time and a byte write its end, without a
+system call. So the record stays when the process is killed, aborts in C++ or is frozen. The file has a
+header, SLOTS slots that are written in turn, and text: one line of JSON for each group, function, dtype and
+line of the user's, to which the slots refer by number. The program's calls of public functions are recorded;
+calls that C++ makes, as for DDP in backward(), are not. The record of an asynchronous call shows whether the
+program has waited for it.
 
-Cost: 1 µs a call in a loop; 10 µs where a training step has filled the processor's caches in between, since
-all memory of a call is fetched again. So a call that a line repeats uses little memory. The file is made at
-the first call, with all of its space.
+A call costs 1 µs in a loop, and 10 µs if a training step has filled the processor's caches in between,
+because all memory that the call uses is fetched again. That is why repeated calls from one line use little
+memory. The file is made at the first call, with all of its space.
 """
 
 # ruff: noqa: SIM105, SLF001, UP031 - runs on Python 3.8 in the user's program
@@ -42,7 +43,7 @@ _CALL = struct.Struct("<HHHHB3x%dq" % _DIMENSIONS)
 """The part that calls from one line mostly share: function, group, line, dtype, dimensions, shape."""
 _WRITTEN = struct.Struct("<QBBHiddI%dsQ" % _CALL.size)
 """A slot as written: mark, state, asynchronous, tag, peer, time, end, number, the call, mark. The marks are
-the number of the call in the process; they differ where a write was cut."""
+the number of the call in the process; they differ if a write was cut short."""
 SLOT = struct.Struct("<QBBHiddI%sQ" % _CALL.format[1:])
 TEXT = 1 << 16
 ENTERED, RETURNED, RAISED, WAITING, WAITED = 1, 2, 3, 4, 5
@@ -111,7 +112,7 @@ class _Ring:
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             try:
-                # Else btrfs copies each written page, and kills by SIGBUS on a full disk.
+                # Otherwise btrfs copies each written page, and kills us by SIGBUS when the disk is full.
                 fcntl.ioctl(file, _SET_FLAGS, struct.pack("l", _NO_COW))
             except OSError:  # another file system
                 pass
@@ -146,7 +147,7 @@ class _Ring:
     ) -> tuple[int, Any, Any, list[int], bytes]:
         """Return the group's id(), dtype, shape, counters, and the bytes of such a call.
 
-        They are cached where the calling frame is the user's own. Raises _WithinError.
+        They are cached if the calling frame is the user's own. Raises _WithinError.
         """
         known, site = self.group(group), self.site(frame)
         sizes = (*shape[:_DIMENSIONS], *[0] * (_DIMENSIONS - len(shape)))
@@ -178,9 +179,9 @@ class _Ring:
         return number
 
     def site(self, frame: Optional[FrameType]) -> int:
-        """Return the innermost line of the user's files, else of an installed package.
+        """Return the number of the innermost line in the user's files, otherwise in an installed package.
 
-        Raises _WithinError where a recorded function is in between.
+        Returns 0 if there is neither. Raises _WithinError if a recorded function is in between.
         """
         package = 0
         for _ in range(_DEPTH):
@@ -196,7 +197,7 @@ class _Ring:
         return package
 
     def _learn_site(self, frame: FrameType) -> int:
-        """Return a frame's line: above 0: the user's; below 0: a package's; 0: torch's or Python's."""
+        """Return the number of a frame's line; below 0 in a package, 0 in torch or Python."""
         code = frame.f_code
         if code is _State.wrapper:
             raise _WithinError
@@ -214,7 +215,7 @@ class _Ring:
         return site
 
     def group(self, group: Any) -> _Group:
-        """Return the group's record. Raises as torch does without the group, or outside it."""
+        """Return the group's record. Raises what torch raises if there is no group or we are not in it."""
         known = self.groups.get(id(group))
         if known is None:
             name = str((_State.c10d._get_default_group() if group is None else group).group_name)
@@ -239,7 +240,7 @@ class _State:
 
 
 def watch(module: ModuleType) -> None:
-    """Record the program's calls of torch.distributed.distributed_c10d, which was imported just now."""
+    """Record the program's calls of torch.distributed.distributed_c10d, which has just been imported."""
     torch = os.path.dirname(os.path.dirname(str(module.__file__)))
     _State.c10d, _State.foreign = module, (torch + os.sep, ddplaunch_torch.HERE + os.sep, "<")
     functions = [(module, name) for name in (*COLLECTIVES, *POINT_TO_POINT, *PHASES)]
@@ -257,9 +258,9 @@ def _forked() -> None:
 
 
 def recorded(name: str, function: Callable[..., Any], depth: int) -> Callable[..., Any]:
-    """Return the function with a record of each call that no other recorded function makes.
+    """Return the function, wrapped so that each call is recorded unless another recorded function makes it.
 
-    `depth`: how many frames up the caller is, above decorators of torch.
+    `depth`: how many frames up the caller is, above torch's decorators.
     """
     kind = _phase if name in PHASES else _point_to_point if name in POINT_TO_POINT else _collective
     enter = kind(name, function)
@@ -293,7 +294,7 @@ def recorded(name: str, function: Callable[..., Any], depth: int) -> Callable[..
 def _raised(ring: _Ring, place: int, error: BaseException) -> None:
     ring.map[place] = RAISED
     if isinstance(error, (TypeError, ValueError)):
-        # A refused call need not match one of another rank: the next call has its number.
+        # A refused call need not match any other rank's call, so the next call gets its number.
         slot = SLOT.unpack_from(ring.map, place - _STATE)
         for group in ring.by_name.values():
             if group.name == slot[9]:
@@ -310,7 +311,7 @@ def _open() -> Optional[_Ring]:
     return _State.ring
 
 
-# --- records of a call when it is entered: each returns the offset of its state in the file
+# --- functions that record a call when it is entered; they return the offset of its state in the file
 
 if TYPE_CHECKING:
     Enter = Callable[[_Ring, FrameType, tuple[Any, ...], dict[str, Any]], int]
@@ -408,20 +409,20 @@ def _positions(function: Callable[..., Any], *names: str) -> tuple[int, ...]:
 
 # --- asynchronous calls: which of them the program waits for, or has waited for
 #
-# `Work.wait` is replaced on torch's own class: a work has the type that it always had. A wait for what no
-# recorded call has issued, as within a synchronous collective, costs one look into a dictionary.
+# `Work.wait` is replaced on torch's own class, so works keep their type. A wait for work that no recorded
+# call has issued, as within a synchronous collective, costs one dictionary lookup.
 
 _works: dict[int, tuple[Any, ...]] = {}  # by id(): map, place of the state, mark, weak reference
 
 
 def _watch_works(module: ModuleType) -> None:
-    """Mark the waits for works of this module, torch.distributed.distributed_c10d."""
+    """Record waits for the works of this module, torch.distributed.distributed_c10d."""
     if hasattr(module, "Work"):
         module.Work.wait = _marking_waits(module.Work.wait)
 
 
 def _remember_work(slots: mmap.mmap, place: int, work: Any) -> None:
-    """Remember, while the work exists, whose slot is to show that it is waited for."""
+    """Remember, while the work exists, which slot shows whether the program waits for it."""
     key = id(work)
     try:
         gone = ref(work, lambda _: _works.pop(key, None))
@@ -431,7 +432,7 @@ def _remember_work(slots: mmap.mmap, place: int, work: Any) -> None:
 
 
 def _marking_waits(inner: Callable[..., Any]) -> Callable[..., Any]:
-    # Named `wait`: so pybind11 sees that a call from C++ has come back, and does not send it here again.
+    # Named `wait` so that pybind11 sees a call from C++ come back, and does not send it here again.
     def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
         known = _works.pop(id(self), None)
         if known is not None and get_ident() == main_thread().ident:  # its stack shows where

@@ -1,8 +1,8 @@
 """Notes the signals that the program gets and handles itself: which, and when each came last.
 
-Python writes the number of each into a pipe (signal.set_wakeup_fd) at once, also while the main thread waits
-in C++ and the program's handler cannot run. Who has set such a descriptor already keeps it, and whoever sets
-one later takes it over, as asyncio does: then nothing more is noted.
+Python writes each signal's number into a pipe (signal.set_wakeup_fd) at once, even while the main thread
+waits in C++ and the program's handler cannot run. If the program has already set such a descriptor, it keeps
+it. If it sets one later, as asyncio does, that one replaces ours, and nothing more is noted.
 """
 
 # ruff: noqa: RUF012 - runs in the user's program, and imports no more than it must
@@ -27,11 +27,11 @@ class _State:
     reads, writes = -1, -1  # the pipe's ends
     inode = 0
     forks = False  # _forked is registered
-    at: dict[int, float] = {}  # by number: when it was last seen to have come
+    at: dict[int, float] = {}  # by number: when it last came, as far as we know
 
 
 def watch() -> None:
-    """Begin, in the main thread alone, as Python wants it. trio warns of a descriptor that is not its own."""
+    """Begin, but only in the main thread, as Python requires, and not under trio, which would warn."""
     import signal
     import threading
 
@@ -54,20 +54,20 @@ def watch() -> None:
 
 
 def note() -> None:
-    """Note what has come since the last call. A microsecond where nothing has."""
+    """Note the signals that have come since the last call. Takes a microsecond if there are none."""
     try:
         if _State.writes < 0 or os.fstat(_State.reads).st_ino != _State.inode:
             return
         numbers = set(os.read(_State.reads, _CHUNK))
-        # The pipe has the time of its last byte; of several signals the earlier ones came before that.
+        # The pipe has the time of its last byte, which is not the time of the signals before the last one.
         at = os.fstat(_State.reads).st_mtime if len(numbers) == 1 else time.time()
         _State.at.update(dict.fromkeys(numbers, at))
-    except OSError:  # nothing has come, or the program has closed what it does not know
+    except OSError:  # nothing has come, or the program has closed our pipe
         pass
 
 
 def told() -> list[list[Any]]:
-    """Return number, time and the handler's [name, file, line] of each request that has come."""
+    """Return [number, time, handler] of each of _REQUESTS that has come; a handler is [name, file, line]."""
     import signal
 
     found = []
@@ -82,7 +82,7 @@ def told() -> list[list[Any]]:
 
 
 def _forked() -> None:
-    """Leave the parent's pipe alone in a forked child: what it gets is not its parent's."""
+    """Leave the parent's pipe alone in a forked child: the child's signals are not its parent's."""
     import signal
 
     try:

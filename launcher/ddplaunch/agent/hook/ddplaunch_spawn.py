@@ -1,7 +1,7 @@
-"""Finds out which process of multiprocessing this one is, and reports its exception.
+"""Finds out which of multiprocessing's children this process is, and reports its exception.
 
-mp.spawn's children have no rank in their environment. multiprocessing catches their exceptions, so that
-sys.excepthook does not get them.
+mp.spawn's children have no rank in their environment. multiprocessing catches their exceptions, so
+sys.excepthook never gets them.
 """
 
 # ruff: noqa: SIM105, SLF001 - runs in the user's program, and imports no more than it must
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 def started_this() -> bool:
-    """Whether multiprocessing has started this process, by another method than fork."""
+    """Whether multiprocessing has started this process by a method other than fork."""
     with open("/proc/self/cmdline", "rb") as file:
         line = file.read()
     return b"--multiprocessing-fork" in line or b"multiprocessing.forkserver" in line
 
 
 def _spawned() -> Optional[int]:
-    """Return its index among the children of its parent, from 0; None: multiprocessing did not start it."""
+    """Return our index among our parent's children, from 0; None if multiprocessing did not start us."""
     module: Any = sys.modules.get("multiprocessing.process")
     identity = getattr(module.current_process(), "_identity", ()) if module is not None else ()
     return identity[-1] - 1 if identity else None

@@ -1,7 +1,7 @@
 """Wraps functions of torch.distributed when the program imports it, to note calls as they begin.
 
-The wrapped functions run unchanged. Exceptions of the wrappers never reach the program, nor do their frames:
-`put_inside` leaves a function the object that it was, and `step_out` takes a wrapper out of a traceback.
+The wrapped functions run unchanged. Neither the wrappers' exceptions nor their frames reach the program: with
+`put_inside` a function stays the same object, and `step_out` removes a wrapper from a traceback.
 """
 
 # ruff: noqa: SIM105, SLF001 - runs in the user's program, and imports no more than it must
@@ -23,13 +23,13 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 _NO_FILE = "<ddplaunch>/%s.py"
-"""As a module's `__file__`: coverage goes by it, and measures what is a file. It is to measure the program.
-Our frames have their files nevertheless, for other tools.
+"""The `__file__` of our modules. coverage measures only modules whose `__file__` is a file, and we want it to
+measure the program alone. Our frames still have their files, for other tools.
 """
 
 
 def stay_unmeasured() -> None:
-    """Have coverage leave out the modules of the hook that are imported."""
+    """Make coverage leave out the modules of the hook that are already imported."""
     for name, module in list(sys.modules.items()):
         if name.startswith("ddplaunch_"):
             module.__file__ = _NO_FILE % name
@@ -39,7 +39,7 @@ _HIGH = (900, 200)  # descriptors: a program gets the numbers that it would get 
 
 
 def lifted(descriptor: int) -> int:
-    """Return a descriptor of the same with a high number, where there may be such a number."""
+    """Move a descriptor to a high number, if the limit of open files allows one. Returns the descriptor."""
     import fcntl
 
     for number in _HIGH:
@@ -53,7 +53,7 @@ def lifted(descriptor: int) -> int:
 
 
 def load(name: str) -> Any:
-    """Import a module of the hook later: its folder is no more in sys.path, so that no program finds it."""
+    """Import a module of the hook later. Our folder is no longer in sys.path, so that no program finds it."""
     from importlib.util import module_from_spec, spec_from_file_location
 
     if name not in sys.modules:
@@ -102,10 +102,10 @@ def when_imported(actions: dict[str, Action]) -> None:
 
 
 def put_inside(holder: Any, name: str, make: Callable[[Any, int], Any]) -> None:
-    """Have `make` wrap a function of torch. It gets the function, and how many frames up its caller is.
+    """Let `make` wrap a function of torch. It gets the function, and how many frames up its caller is.
 
-    Most of torch's functions are wrapped by torch's own decorators. There ours goes inside: the program sees
-    the function that torch made, pickles it and compiles it, and warnings name the line that torch means.
+    Most of torch's functions have torch's own decorators. Our wrapper goes inside these: the program still
+    sees, pickles and compiles the function that torch made, and warnings name the line that torch means.
     """
     function, cell, depth = getattr(holder, name), None, 1
     while True:
@@ -133,9 +133,9 @@ def _holds(cell: Any, value: Any) -> bool:
 
 
 def step_out(error: BaseException) -> None:
-    """Take the frame that handles the exception, a wrapper, out of its traceback; then it says `raise`.
+    """Remove the wrapper that handles the exception from its traceback. The wrapper then says `raise`.
 
-    Before Python 3.11 `raise` brings the frame back.
+    Before Python 3.11, `raise` puts the frame back.
     """
     trace = error.__traceback__
     if trace is not None:
@@ -143,7 +143,7 @@ def step_out(error: BaseException) -> None:
 
 
 def _leave_uncompiled(module: Any) -> None:
-    """Have torch.compile run our functions as they are: else it compiles them, for seconds, and warns."""
+    """Make torch.compile run our functions as they are; otherwise it compiles them for seconds and warns."""
     module.SKIP_DIRS.append(HERE + os.sep)
     module._recompile_re()
 
@@ -160,12 +160,12 @@ def record_calls() -> None:
 
 
 def ring_file() -> str:
-    """Return the file of this process's last calls, which exists once it has made one."""
+    """Return the path of the file with this process's last calls. It exists once there was a call."""
     return os.path.join(os.path.dirname(HERE), "rings", str(os.getpid()))
 
 
 def _after(loader: Any, action: Action) -> None:
-    """Run `action` after the loader's module. The loader stays, for linecache and inspect use it."""
+    """Run `action` after the loader has run its module. The loader stays: linecache and inspect use it."""
     execute = loader.exec_module
 
     def exec_module(module: ModuleType) -> None:

@@ -1,6 +1,6 @@
 """The first sitecustomize on PYTHONPATH: starts the hook, then runs the user's own sitecustomize.
 
-Every Python that the command starts runs this file: an old one must be able to read it, too.
+Every Python that the command starts runs this file, so even an old Python must be able to read it.
 """
 
 import os

@@ -66,9 +66,7 @@ class LaunchAttempts:
         return self._behind
 
     def note_attempt(self, node: int, count: int) -> bool:
-        """Note the count of attempts in a heartbeat. Returns whether the node has started new ranks since the
-        last one.
-        """
+        """Note a heartbeat's count of attempts. Returns whether the node has new ranks since the last one."""
         known = self._counts.setdefault(node, count if self._resumed else 0)
         self._counts[node] = max(known, count)
         return count > known

@@ -30,7 +30,7 @@ class Eviction:
 
     def __init__(self, record: JobRecord) -> None:
         self._record = record
-        self._stopping: dict[int, str] = {}  # node -> by what
+        self._stopping: dict[int, str] = {}  # node -> the signal or command that stops it
         self._since: Optional[float] = None
         self.noticed = False  # the others have a notice of it
 
@@ -67,17 +67,17 @@ class Eviction:
 
 
 _ANSWERS = 10.0
-"""Seconds for all nodes to say who got it: they wait for ranks that start just now."""
+"""Seconds for all nodes to report which ranks got it: nodes wait for ranks that are just starting."""
 _THEIRS = 0.75
-"""The part of the time before the end that is the ranks' own. The rest is for what ends the job."""
+"""The share of the time before the end that belongs to the ranks. The rest is for ending the job."""
 
 
 class RankSignal:
     """The job file's signal to the ranks, once per attempt: when it is due, who has it, how long they have.
 
-    The scheduler is asked for the end when the first node joins and once more when the signal is due. Under
-    Slurm that is `scontrol`, for which the whole hub waits, at most the two seconds of `platforms.slurm`: too
-    short for any node to count as silent, and rarer than a thread would be worth.
+    The scheduler is asked when the job will end, once when the first node joins and once when the signal is
+    due. Under Slurm the whole hub waits for `scontrol`, at most the two seconds of `platforms.slurm`: too
+    short for any node to count as silent, and too rare to be worth a thread.
     """
 
     def __init__(self, plan: JobPlan, record: JobRecord, sessions: NodeSessions) -> None:
@@ -89,18 +89,18 @@ class RankSignal:
         self._due: Optional[float] = None
         self._left = 0.0  # seconds from `_due` to the end
         self._sent_at: Optional[float] = None
-        self._before = ""  # what comes
+        self._before = ""  # what follows the signal; once that is sent, why it was sent
         self._answers: dict[int, Signalled] = {}
-        self._first: Optional[int] = None  # ranks that had it in the first sentence
+        self._first: Optional[int] = None  # how many ranks had it in the first sentence
         self._sentence = ""
 
     def expect_end(self, now: float) -> None:
-        """Note that the scheduler is about to end the job. Where it does not say when, that is now."""
+        """Note that the scheduler is about to end the job: now, unless it says when."""
         if not self._look(now) and self._signal is not None and self._sent_at is None:
             self._due, self._left, self._before = now, self._signal.before, "the end"
 
     def _look(self, now: float) -> bool:
-        """Ask the scheduler for the end, which may have changed. Returns False where it does not say."""
+        """Ask the scheduler when the job will end, as that may change. Returns False if it does not say."""
         if self._signal is None or self._sent_at is not None or (ends := self._platform.ends_in()) is None:
             return False
         self._due = now + max(0.0, ends.seconds - self._signal.before)
@@ -108,7 +108,7 @@ class RankSignal:
         return True
 
     def note_stopping(self, node: int, now: float) -> None:
-        """Note that a node is being stopped, and its ranks got the signal: so do those of all others."""
+        """Note that a node is being stopped and its ranks got the signal; all other ranks get it too."""
         if self._signal is not None and self._sent_at is None and self._platform.stops_single_nodes:
             self._send(now, f"{self._record.node_name(node)} is being stopped")
 
@@ -122,7 +122,7 @@ class RankSignal:
                 self._report()
 
     def note_joined(self, session: Session, now: float) -> None:
-        """Have a node that joins late, or again, send the signal that the others got."""
+        """Let a node that joins late, or again, send its ranks the signal that the others got."""
         if self._sent_at is not None:
             session.send(SignalRanks())
         elif not self._has_looked:
@@ -134,7 +134,7 @@ class RankSignal:
         self._answers[node] = answer
 
     def has_time_left(self, gone: Set[int], now: float) -> bool:
-        """Whether ranks may still be in their handlers: nothing but their own launch commands ends them."""
+        """Whether ranks may still be in their handlers: then only their own launch commands end them."""
         if (
             self._signal is None
             or self._sent_at is None
@@ -156,13 +156,13 @@ class RankSignal:
 
     def _send(self, now: float, why: str) -> None:
         self._sent_at, self._before = now, why
-        # The next attempt depends on it, also when this hub is killed.
+        # The next attempt depends on this file, even if this hub is killed.
         with contextlib.suppress(OSError), open(self._record.path(Files.SIGNALLED), "w") as file:
             file.write(f"{why}\n")
         self._sessions.send_to_all(SignalRanks())
 
     def _report(self) -> None:
-        """Report which ranks have the signal; again, when more have got it since."""
+        """Report which ranks have got the signal, and report again if more have got it since."""
         assert self._signal is not None
         sent = sum(each.sent for each in self._answers.values())
         deaf = sorted(rank for each in self._answers.values() for rank in each.deaf)
@@ -188,11 +188,11 @@ def farewell(code: int, verdicts: Sequence[Verdict]) -> End:
 
 
 BACK_TO_GATE = farewell(REGROUP, [])
-"""Answer to a supervisor of an earlier attempt that lost its connection and so did not get the end."""
+"""Answer to a supervisor of an earlier attempt that lost its connection and so missed the last message."""
 
 
 def exit_code(verdicts: Sequence[Verdict], finished: Mapping[int, int]) -> int:
-    """Return the job's exit code: the first verdict's, else that of the first node that failed, else 0."""
+    """Return the job's exit code: the first verdict's, otherwise the first failed node's, otherwise 0."""
     if verdicts and verdicts[0].code != "unknown":
         return catalogue.exit_code(verdicts[0])
     return next(filter(None, finished.values()), Exit.WORKER_FAILED)
@@ -201,8 +201,7 @@ def exit_code(verdicts: Sequence[Verdict], finished: Mapping[int, int]) -> int:
 FAREWELL = 45.0
 """Seconds for all nodes to end, including torchrun's own patience, before the hub goes without them."""
 UNWRITTEN = 1.0
-"""Seconds for the status of a node that has finished to reach the disk. After that the node leaves all the
-same."""
+"""Seconds for the status of a finished node to reach the disk. After that the node may leave anyway."""
 
 
 class Closing:
@@ -232,7 +231,7 @@ class Closing:
         """End a job whose nodes have all ended without a verdict. `gone`: some nodes were lost."""
         if codes == {Exit.OK} and not gone:
             if self._record.failed_attempts:
-                self._record.evidence = None  # it is kept with the attempt that failed
+                self._record.evidence = None  # kept with the attempt that failed
             self._record.set_verdicts([])
             self._record.add_event("end", "all ranks have finished")
         self.exit_code = max(codes, default=Exit.NODE_AT_FAULT)

@@ -49,9 +49,7 @@ SKEW = 1.0
 
 @dataclass
 class EvidenceRound:
-    """One request to all nodes. `wanted`: the nodes that got it; `clients`: sessions that wait for the
-    bundle.
-    """
+    """One request to all nodes. `wanted`: those that got it; `clients`: sessions waiting for the bundle."""
 
     id: int
     why: str
@@ -102,9 +100,7 @@ class EvidenceRounds:
             self.current.wanted.discard(node)
 
     def end_if_done(self, now: float) -> Optional[EvidenceRound]:
-        """End the current round and return it, if all have answered or its deadline has passed; None
-        otherwise.
-        """
+        """End and return the current round, if all have answered or its deadline has passed; else None."""
         done = self.current
         if done is None or not (done.wanted <= done.got.keys() or now >= done.deadline):
             return None
@@ -262,9 +258,7 @@ class EvidenceStore:
         return shared
 
     def _shared(self, rank: RankEvidence) -> RankEvidence:
-        """Return the evidence with one list of members per group that all ranks share, because it may be
-        long.
-        """
+        """Return the evidence with each group's list of members shared by all ranks: it may be long."""
         known = self._members
         groups = [
             replace(each, ranks=known.setdefault(tuple(each.ranks), each.ranks)) for each in rank.groups

@@ -400,9 +400,7 @@ class GateSession:
         self._send_verdict(self._audience)
 
     def _end_stopped(self) -> None:
-        """End a job that was stopped. There is a verdict only if a node had gone before that, which may be
-        the reason.
-        """
+        """End a job that was stopped; with a verdict only if a node had gone before, a possible reason."""
         lost = sorted(self._membership.vanished)
         self._end_with(self._record.verdicts or (self._judge(missing=lost) if lost else []), Exit.STOPPED)
 
@@ -507,9 +505,7 @@ def agree_on_settings(
 
 
 def _gloo_finds_address(check_ins: dict[int, CheckIn]) -> bool:
-    """Whether every node's own name has an address that it can bind. Unknown counts as yes: no variable is
-    set.
-    """
+    """Whether every node can bind an address of its own name. Unknown counts as yes: no variable is set."""
     return all(c.facts.get("names", {}).get("own_bindable", True) for c in check_ins.values())
 
 
@@ -543,9 +539,7 @@ class SmokeTest:
         self._deadline = 0.0
 
     def begin(self, now: float, view: GateView) -> Callable[[RendezvousSettings], SmokeBegin]:
-        """Start the test. Returns a function that turns a node's settings into the message that starts the
-        test there.
-        """
+        """Start the test. Returns a function from a node's settings to the message that starts it there."""
         self._backends = smoke_test.backends(view)
         self._deadline = now + SMOKE_IMPORT
         self._record.add_event(

@@ -261,9 +261,7 @@ def _own_places(place: ListenAddress) -> list[str]:
 
 
 class ControlHandler:
-    """Answers any client that knows the job's key: it tells the job's status, and takes the order to stop the
-    job.
-    """
+    """Answers any client that knows the job's key: it tells the job's status, and takes the order to stop."""
 
     takes = (AskStatus, Stop)
 
@@ -289,9 +287,7 @@ class ControlHandler:
 
 
 def _listen(record: JobRecord, attempt: int, key: bytes, place: ListenAddress) -> socket.socket:
-    """Return the hub's socket. Raises OSError when no port is free, or when a fixed port is held for too
-    long.
-    """
+    """Return the hub's socket. Raises OSError if no port is free, or a fixed port is held for too long."""
     if place.port is None:
         return ports.first_free(place.host, record.plan.job, attempt, key, "hub")
     begun, announced = time.monotonic(), False
@@ -371,9 +367,7 @@ def _raise_file_limit() -> int:
 
 
 def _too_few_files(record: JobRecord, files: int) -> None:
-    """Give the verdict on a hub that may open fewer files than there are nodes, before the first node
-    connects.
-    """
+    """Give the verdict on a hub that may open fewer files than there are nodes, before any connects."""
     nodes = record.plan.nodes
     sentence = f"the hub may open {files} files, and needs {nodes + _OWN_FILES} for {nodes} nodes"
     hint = platforms.named(record.plan.platform).hint("open-files", _OPEN_FILES)

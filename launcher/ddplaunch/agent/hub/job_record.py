@@ -336,9 +336,7 @@ class JobRecord:
         return phrases.node(node, self.plan.names)
 
     def _blame(self) -> None:
-        """Write the names of the nodes at fault, so that a scheduler can exclude them. Without names there is
-        no file.
-        """
+        """Write the names of the nodes at fault, if any, so that a scheduler can exclude them."""
         blamed = {
             node
             for verdict in self.verdicts

@@ -275,9 +275,7 @@ class SupervisorJoin:
         return past and self._record.agreed is not None
 
     def _patience(self) -> float:
-        """Return the seconds to wait. They are more while no supervisor has joined: the scheduler may still
-        start them.
-        """
+        """Return the seconds to wait: longer before any has joined, as the scheduler may still start them."""
         return GIVEN_UP if self._here else max(NONE_CAME, self._plan.gate.timeout)
 
     def _ranks_run(self) -> bool:

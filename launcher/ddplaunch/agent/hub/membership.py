@@ -4,10 +4,10 @@ A failure ends the job only when it is certain: it cannot pass, or its patience 
 earlier, SETTLE seconds after the last check-in. An elastic job needs only some of its nodes, and may go on
 without the others.
 
-A node that comes after the start waits at its gate. When the job has run for a while, and nothing is amiss,
-the hub ends the attempt in good order, with time for a checkpoint; all nodes go back to the gate, and the
-next attempt begins with the newcomers. What a newcomer can be blamed for before that, its own checks and what
-it has in common with the others, is judged first: the job must not stop for a node that cannot join.
+A node that comes after the start waits at its gate. Once the job has run for a while and nothing is wrong,
+the hub ends the attempt properly, with time for a checkpoint. All nodes go back to the gate, and the next
+attempt begins with the newcomers. A newcomer's own checks, and what must be the same on it and the others,
+are judged first: the job must not stop for a node that cannot join.
 """
 
 from __future__ import annotations
@@ -75,9 +75,7 @@ Held = dict[tuple[int, str], CheckResult]
 
 
 class CheckIns(NamedTuple):
-    """The state of the check-ins. If nothing is in verdicts, missing and passing, it is complete, and the
-    mesh is next.
-    """
+    """The check-ins. They are complete, and the mesh is next, if verdicts, missing and passing are empty."""
 
     verdicts: list[Verdict]  # certain: the job ends with them
     missing: list[int]
@@ -320,9 +318,7 @@ class Membership:
         return decide.judge(view, self._record.complain)
 
     def _passing(self, now: float, others: bool) -> Held:
-        """Return the failures that may still pass. `others`: other nodes are awaited, so waiting costs
-        nothing.
-        """
+        """Return the failures that may still pass. `others`: nodes are awaited, so waiting costs nothing."""
         if now > self.deadline:
             return {}
         return {
@@ -352,14 +348,15 @@ def _patience(report: UnreachedReport) -> float:
 ALL = "all nodes"
 LEFT_OUT = "the job goes on without it"
 WAITS = "waits until the job lets it in"
-"""Details of nodes that are not the job's, for people."""
+"""The detail, for people, of nodes that are not part of the job yet."""
 
 
 def dispensable(verdicts: Sequence[Verdict], record: JobRecord) -> set[int]:
-    """Return the nodes without which no verdict would be left; none where the job cannot do without them.
+    """Return the nodes without which no verdict would be left; none if the job cannot do without them.
 
-    A node that differs from node 0, or does not reach it, goes; node 0 has the hub and torchrun's store. Of
-    two nodes with a broken path between them the newcomer goes, if one is: the job ran without it.
+    A node that differs from node 0, or does not reach it, is left out; node 0 has the hub and torchrun's
+    store. Of two nodes with a broken path between them, a newcomer is left out, because the job ran without
+    it.
     """
     plan = record.plan
     blamed = {node for verdict in verdicts for node in verdict.nodes if node} & record.members
@@ -400,7 +397,7 @@ def too_late_answer(record: JobRecord, node: int) -> Judged:
 
 
 COMPANY = 5.0
-"""Seconds after a newcomer in which others may come, to be let in together."""
+"""Seconds to wait after a newcomer for others, so that all are let in together."""
 _REMIND_EVERY = 3.0
 """Seconds between two messages to a gate that waits."""
 
@@ -431,7 +428,7 @@ class Newcomers:
         self._calm: Optional[float] = None  # since when the job runs
 
     def make_wait(self, gates: GateSession, session: Session, check_in: CheckIn) -> bool:
-        """Take a gate that has to wait, and return True; False: it is one of those that `gates` awaits."""
+        """Take a gate that has to wait, and return True; return False if `gates` itself awaits it."""
         record, node, self._gates = self._record, check_in.node, gates
         if node not in record.nodes:
             return False
@@ -456,7 +453,7 @@ class Newcomers:
         return True
 
     def _turn_away_unfit(self, now: float) -> None:
-        """Turn away newcomers that could not join. A fault that may pass is given its time."""
+        """Turn away newcomers that could not join. A fault that may pass is given time to do so."""
         if self._gates is None or not self._gates.has_released:
             return
         for node in sorted(self._unjudged):
@@ -476,7 +473,7 @@ class Newcomers:
 
     async def lost(self, session: Session) -> None:
         self._back.discard(session)
-        if self._record.exit_code is None:  # else it is the hub that hangs up
+        if self._record.exit_code is None:  # otherwise the hub itself hangs up
             for node in [node for node, each in self._waiting.items() if each.session is session]:
                 self._turn_away(node)
 
@@ -504,14 +501,14 @@ class Newcomers:
         """Do nothing: the gates that wait end with the job."""
 
     def _is_time(self, now: float) -> bool:
-        """Whether the job has run for as long as it waits for nodes at its start, and no other node comes."""
+        """Whether the job has run for as long as a gate waits for nodes, and no other node is coming."""
         if self._calm is None or not self._waiting:
             return False
         ready = not any(_may_pass(each.check_in) for each in self._waiting.values())
         return ready and now - self._last >= COMPANY and now - self._calm >= self._record.plan.gate.timeout
 
     def _is_calm(self) -> bool:
-        """Whether all nodes are at work, and the hub has nothing to look into."""
+        """Whether all nodes are at work and the hub has nothing to judge."""
         run, record = self._run, self._record
         busy = (
             record.verdicts or run.rounds.current or run.ending or run.eviction.has_begun or run.liveness.lost

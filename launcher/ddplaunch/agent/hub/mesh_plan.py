@@ -14,7 +14,7 @@ _PACE = 1000
 """Nodes that try node 0's master port in one second. It answers one in 0.8 ms, and no probe waits 3 s for
 that."""
 _BLOCKS = 16
-"""Other blocks that each node tries, at the most."""
+"""The most other blocks that each node tries."""
 
 
 def block(nodes: int) -> int:

@@ -1,7 +1,7 @@
-"""The job's figures in Prometheus' text format, and the small server that hands them out.
+"""The job's metrics in Prometheus' text format, and the small server for them.
 
-`hub` starts it. It reads what the hub already knows: some twenty lines, whatever the number of nodes. It
-takes no orders, and must not pass on anything that a rank has written.
+`hub` starts the server. It reads what the hub already knows: some twenty lines, however many nodes there are.
+It takes no orders, and must not pass on anything that a rank has written.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _HELP = {
 
 
 def text(record: JobRecord, waits: list[float]) -> str:
-    """Return the figures. `waits`: for each living rank, the seconds since its last progress."""
+    """Return the metrics. `waits`: for each living rank, the seconds since its last progress."""
     steps = sorted(rank.step for rank in record.present_paces() if rank.step is not None)
     codes = Counter(verdict.code for verdict in record.verdicts)
     quantiles = {"0": steps[0], "0.5": statistics.median(steps), "1": steps[-1]} if steps else {}
@@ -66,7 +66,7 @@ def _escaped(value: str) -> str:
 
 
 class Exporter:
-    """Serves the figures on the port that the plan names, if it names one."""
+    """Serves the metrics on the port that the plan names, if it names one."""
 
     def __init__(self, record: JobRecord, waits: Callable[[], list[float]]) -> None:
         self._record, self._waits = record, waits
@@ -74,7 +74,7 @@ class Exporter:
         self._server: Optional[asyncio.AbstractServer] = None
 
     async def start(self) -> None:
-        """Listen until `close`. If the port is taken, only the figures are lost."""
+        """Listen until `close`. If the port is taken, only the metrics are lost."""
         plan = self._record.plan.metrics
         if plan is None:
             return

@@ -1,9 +1,9 @@
-"""Who is told what while the job runs, and at its end: its nodes by notices, people outside by messages.
+"""Tells nodes and people what happens in the job: nodes get notices, people outside get messages.
 
-A notice is a verdict on a job that still runs, sent to all nodes once. Webhooks, commands and the scheduler
-get messages, which never get in the job's way: each recipient has a thread of its own, which begins with
-its first message, and a short queue. What does not arrive is dropped, which the hub's log says once for
-each recipient. A URL is a secret: no text here has it.
+A notice is a verdict on a job that still runs; all nodes get it, once. Webhooks, commands and the scheduler
+get messages, which must never hold the job up: each recipient has its own thread, which starts with the first
+message, and a short queue. A message that does not arrive is dropped; the hub's log says so once for each
+recipient. A URL is a secret, so no text here contains it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SENTENCE = 1000
 _VERDICTS, _NUMBERS = 8, 64
 """Verdicts in a message, and nodes or ranks of each."""
 _SLACK = {ord("&"): "&amp;", ord("<"): "&lt;", ord(">"): "&gt;"}
-"""Slack would take text with these for a link or a mention."""
+"""Slack would read text with these characters as a link or a mention."""
 
 
 def compose(
@@ -93,10 +93,10 @@ def encode(message: dict[str, Any], form: str) -> bytes:
 
 
 ALIVE_EVERY = 2.0
-"""Seconds between two Alive messages to every supervisor: without them it detects stalls by itself."""
+"""Seconds between two Alive messages to every supervisor. Without them it detects stalls by itself."""
 
 STARTS = 300.0
-"""Seconds without any rank after which that alone is worth a notice; before, the log says that we wait."""
+"""Seconds without any rank after which that alone is worth a notice. Before, only the log mentions it."""
 
 
 class Notices:
@@ -123,8 +123,8 @@ class Notices:
     ) -> None:
         """Send a notice, unless one with the same codes and ranks was sent before or the job has ended.
 
-        `launching_for`: seconds for which no rank has been seen on any node. That alone is no reason for one.
-        `deadline_text`: when the job will be ended, as a fact of the first verdict.
+        `launching_for`: seconds for which no rank has been seen on any node, which alone is no reason for a
+        notice before STARTS. `deadline_text`: when the job will be ended, as a fact of the first verdict.
         """
         notice = [(verdict.code, verdict.ranks) for verdict in verdicts]
         if notice == [("unknown", [])] and 0 < launching_for < STARTS:
@@ -142,7 +142,7 @@ class Notices:
         for verdict in verdicts:
             self._record.add_event("notice", f"{verdict.code}: {verdict.sentence}")
         if all(verdict.code.startswith("slow") for verdict in verdicts):
-            return  # no alarm
+            return  # slowness is no alarm
         self._record.set_verdicts(verdicts, evidence)
         self._record.send_message(Occasion.NOTICE)
         self._sessions.send_to_all(Notice(verdicts, evidence.why))
@@ -152,7 +152,7 @@ class Notices:
         self._given.clear()
 
     def withdraw(self) -> bool:
-        """Clear the verdicts: the job is well again. Returns whether there were any."""
+        """Clear the verdicts, because the job moves again. Returns whether there were any."""
         known = self._record.verdicts
         self._given.clear()
         self._record.set_verdicts([])
@@ -162,14 +162,14 @@ class Notices:
 
 
 AT_END = 15.0
-"""Seconds for which messages may hold up the end of the job, all together."""
+"""Seconds for which all messages together may hold up the end of the job."""
 _PAUSES = (1.0, 2.0, 4.0, 8.0, None)
 """Seconds after each try."""
 _QUEUE = 16
 
 
 class Notifier:
-    """Sends messages to all recipients. `handle`: the job's, by which people find it."""
+    """Sends messages to all recipients. `handle`: the job's handle, by which people find it."""
 
     def __init__(self, record: JobRecord, handle: str, recipients: Sequence[NotifyPlan]) -> None:
         self._record, self._handle = record, handle
@@ -220,7 +220,7 @@ class _Recipient:
     def put(self, occasion: str, made: dict[str, Any]) -> None:
         if occasion not in self._plan.when:
             return
-        if self._thread is None:  # only now: threads do not survive the fork of the hub
+        if self._thread is None:  # not earlier, because threads do not survive the hub's fork
             self._thread = threading.Thread(target=self._run, daemon=True)
             self._thread.start()
         try:
@@ -252,7 +252,7 @@ class _Recipient:
             except UndeliveredError as error:
                 if pause is None or error.lasts:
                     return self._fail(str(error))
-            except Exception as error:  # the next message may arrive
+            except Exception as error:  # the next message may still arrive
                 return self._fail(type(error).__name__)
             self._closing.wait(pause)
         return None

@@ -84,9 +84,7 @@ def _sign(writer: int) -> None:
 
 
 def _attend(child: int, pipe: int) -> int:
-    """Return the child's wait status once it has ended. As PID 1 of a container, also reap all other
-    processes.
-    """
+    """Return the child's wait status once it has ended. As PID 1 of a container, also reap all others."""
     silent = 0
     while True:
         # Count rounds, not the clock: a parent that was frozen together with the hub has counted none.
@@ -134,9 +132,7 @@ _END = (signal.SIGTERM, signal.SIGINT)
 
 
 class StopSignals:
-    """Handles the signals that end this process: sets `given`, calls `on_signal`, and passes them on to
-    `child`.
-    """
+    """Handles the signals that end this process: sets `given`, calls `on_signal`, signals `child`."""
 
     def __init__(self) -> None:
         self.given = False
@@ -166,9 +162,7 @@ def reap_children() -> None:
 
 
 def idle(job: str, node: int) -> None:
-    """Do nothing until a signal comes. This runs on all nodes but the first, because all pods have one
-    template.
-    """
+    """Do nothing until a signal comes. For all nodes but the first, because all pods have one template."""
     reap_children()
     stop = StopSignals()
     print(f"the hub of {job} is on node 0; on node {node} it has nothing to do", flush=True)

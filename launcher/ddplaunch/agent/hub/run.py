@@ -395,9 +395,7 @@ class RunSession:
         return nodes
 
     def _settle(self, done: EvidenceRound, now: float) -> None:
-        """Act on a finished round of evidence, according to its reason. Deaths are judged later, at
-        `judge_at`.
-        """
+        """Act on a finished round of evidence, by its reason. Deaths are judged later, at `judge_at`."""
         evidence = self._gather_evidence(done.why, done)
         if done.why in ("still", "deadline") and not nothing_moves(evidence):
             self.stalls.stand_down(now, at_least=computing_for(evidence))

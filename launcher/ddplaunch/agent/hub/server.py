@@ -193,9 +193,7 @@ class Session:
             self.abort()
 
     def unconfirmed(self) -> float:
-        """Return the seconds since the client's kernel last acknowledged data; 0 if it has acknowledged
-        everything.
-        """
+        """Return the seconds since the client's kernel last acknowledged data; 0 if nothing is open."""
         info = self._writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
         unacked, last = (int.from_bytes(info[at : at + 4], sys.byteorder) for at in (_UNACKED, _LAST_ACK))
         return last / 1000 if unacked else 0.0
@@ -417,9 +415,7 @@ class Server:
         return False
 
     async def _guard(self, work: Awaitable[None], what: str) -> bool:
-        """Run `work` and return whether it went well. A bug in a handler must not end the hub and lose the
-        evidence.
-        """
+        """Run `work`; return whether it went well. A handler's bug must not end the hub and lose evidence."""
         try:
             await work
             return True

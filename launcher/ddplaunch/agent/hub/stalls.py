@@ -1,18 +1,18 @@
-"""When to collect evidence, by what the nodes report of their ranks. Pure: time is an argument.
+"""Decides when to collect evidence, from what nodes report about their ranks. Pure: time is an argument.
 
-Ranks do something, compute, or do nothing: `supervisor.progress` has the model. Here it becomes two clocks.
+Ranks do something, compute, or do nothing: `supervisor.rank_progress` has the model. Here two clocks use it.
 
-**The notice.** A rank's quiet is measured in seconds of patience. It is the time since it last did
-something or computed. A rank that computes and does nothing else is quiet as well, BUSY times slower, and
-START times slower before the first collective and while no rank waits for it. A rank that waits in a
-collective is quiet since it last did something, whatever CPU it uses (NCCL spins). So is all quiet slower
-while NCCL makes its first communicator on all ranks. The job is as quiet as its liveliest rank.
+**The notice.** How quiet a rank is, is measured in seconds of patience: the time since it last did something
+or computed. For a rank that only computes, this clock runs BUSY times slower, and START times slower before
+the first collective and while no rank waits for it. For a rank that waits in a collective, it is the time
+since the rank last did something, however much CPU it uses (NCCL spins). While NCCL makes its first
+communicator on all ranks, every clock runs START times slower. The job is as quiet as its liveliest rank.
 
-**The end.** `kill_after` is the time in which no rank has done anything, and a promise: while any rank waits,
-computing does not put it off. Where none waits it does, for a long computation looks the same as an
-endless one. Imports have IMPORTS seconds. Where it is not set, the job ends no sooner than torch itself would
-end the wait: after the longest timeout of the ranks' groups. And where no rank has a group, or computes while
-none waits, it is not ended: nothing of torch would end it either.
+**The end.** `kill_after` is the time in which no rank has done anything. It is a promise: while any rank
+waits, computing does not put the end off. If no rank waits it does, because a long computation looks the same
+as an endless one. Imports have IMPORTS seconds. If `kill_after` is not set, the job ends no sooner than torch
+itself would end the wait: after the longest timeout of the ranks' groups. If no rank has a group, or a rank
+computes while none waits, the job is not ended, because torch would not end it either.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from ddplaunch.agent.diagnosis.run.slow import BUSY, quiet_for
 from ddplaunch.agent.system import phrases
 
 START = 12.0
-"""How much longer a rank may use CPU without progress than lie still, before the first collective (imports,
-data, compilers) and while no rank waits for it. Later, and with others waiting, it is BUSY."""
+"""How many times longer than a still rank one may use CPU without progress, before the first collective
+(imports, data, compilers) and while no rank waits for it. Later, and with others waiting, it is BUSY."""
 LAUNCHES = 1.5
-"""How much longer than `kill_after` a launch command may take that other nodes' ranks wait for."""
+"""How many times `kill_after` a launch command may take while ranks on other nodes wait for it."""
 COMPUTED = 2.0
-"""Seconds after the last thing done from which on CPU time is a computation."""
+"""Seconds after a rank last did something from when on its CPU time counts as a computation."""
 IMPORTS = 30.0
-"""Seconds in which a rank may compute before it has a group: a library that is loaded shows nothing new."""
+"""Seconds for which a rank may compute before it has a group: loading a library shows nothing new."""
 TORCH_FIRST = 30.0
-"""Seconds after a group's timeout in which torch ends the wait by its own error."""
+"""Seconds after a group's timeout that torch has to end the wait with its own error."""
 LONG = 12.0
-"""Times the patience after which waiting ranks are looked at although others move. Where there are several
-worlds, whose ranks never wait for one another, it is the patience itself."""
+"""Multiple of the patience after which waiting ranks are looked at although others move. With several worlds,
+whose ranks never wait for one another, the patience itself is enough."""
 AGE = 2.0
-"""A beat's age counts as quiet up to so many seconds: a starved supervisor's silence is no hang."""
+"""A beat's age counts as quiet up to this many seconds, because a starved supervisor's silence is no hang."""
 FRESH = 3.0
 """Seconds without a beat after which a node counts as silent in `is_waiting_for_silent`."""
 SILENT = 30.0
@@ -52,7 +52,7 @@ Workers, which import torch as well, may take as long before their first collect
 QUIET = 3.0
 """Seconds of waiting after which the status mentions it."""
 AGAIN = 2.0
-"""After a pause that ended by itself, the patience becomes so many times its length."""
+"""After a pause that ended by itself, the patience becomes this many times the pause."""
 
 
 @dataclass
@@ -101,8 +101,8 @@ class StallDetector:
         While no rank has been seen on any node, it is collected every LAUNCH seconds.
 
         "still": nothing moves, for a notice. "deadline": nothing has moved for `kill_after`. "asked": some
-        ranks have waited for long while others move: slowness, or a fault that never ends. "apart": so they
-        have, and the others may be of another world.
+        ranks have waited long while others move: slowness, or a fault that never ends. "apart": the same, but
+        the others may belong to another world.
         """
         quiet = self.quiet_for(now)
         if quiet is None or self._killing or now < self._not_before:
@@ -126,9 +126,10 @@ class StallDetector:
     def is_moving_again(self, now: float) -> bool:
         """Whether the job has moved since the last notice; true once. Such a pause raises the patience.
 
-        It has when a rank has done something since, and a collective was completed or no rank waits any more
-        as it did then. CPU time alone calls no notice off, nor does a culprit that does something while the
-        others wait on. The start of the ranks raises no patience: it says nothing of pauses in the training.
+        It has moved if a rank has done something since, and either a collective was completed or no rank
+        still waits as it did then. CPU time alone does not withdraw a notice, nor does a culprit that does
+        something while the others wait on. The start of the ranks does not raise the patience: it says
+        nothing about pauses in the training.
         """
         if self._noticed is None:
             return False
@@ -145,7 +146,7 @@ class StallDetector:
         return True
 
     def _has_done_something(self, now: float, since: float, started: bool) -> bool:
-        """Whether a living rank has within `since` seconds; `started`: it is enough that one is there."""
+        """Whether a living rank has, within `since` seconds; `started`: it is enough that one exists."""
         return any(
             started or rank.stuck_for + now - last.at <= since
             for last in self._last.values()
@@ -154,7 +155,7 @@ class StallDetector:
         )
 
     def stand_down(self, now: float, at_least: float = 0.0) -> None:
-        """Start again after half the patience, and `at_least` seconds: the evidence shows no hang."""
+        """Start again after half the patience, at least `at_least` seconds: the evidence shows no hang."""
         self._noticed, self._killing = None, False
         self._not_before = now + max(self.patience / 2, at_least)
 
@@ -163,7 +164,7 @@ class StallDetector:
         self._changed = now
 
     def quiet_for(self, now: float) -> Optional[float]:
-        """Return seconds of patience used up; None while some node has sent no beat, or no rank lives."""
+        """Return the seconds of patience used up; None while some node has sent no beat, or no rank lives."""
         awaited = self._members - self._last.keys() - self._forgotten
         if self._first is None or (awaited and now - self._first < LAUNCH):
             return None
@@ -181,9 +182,9 @@ class StallDetector:
         return min(*quiets, now - self._changed) if quiets else None
 
     def kill_after(self) -> Optional[float]:
-        """Return the seconds in which no rank does anything after which the job is ended; None: it is not.
+        """Return the seconds without anything done after which the job is ended; None if it is not ended.
 
-        It follows from the ranks' present groups where it is not set.
+        If it is not set, it follows from the ranks' present groups.
         """
         if self._kill_after is None or not self._patient:
             return self._kill_after
@@ -195,7 +196,7 @@ class StallDetector:
         return max(self._kill_after, max(timeouts, default=0.0) + TORCH_FIRST)
 
     def deadline_text(self, now: float, wall: float) -> str:
-        """Return when the job is ended if nothing moves, and why then; `wall`: now, since the epoch."""
+        """Return when the job will be ended if nothing moves, and why then; `wall`: now, since the epoch."""
         kill_after = self.kill_after()
         if kill_after is None:
             return "the job is not ended for this: " + (
@@ -210,7 +211,7 @@ class StallDetector:
         return f"the job is ended at {at} if no rank does anything until then: after {why}"
 
     def stuck_for(self, now: float) -> float:
-        """Return seconds of `kill_after` used up. Defined only where `quiet_for` is not None."""
+        """Return the seconds of `kill_after` used up. Defined only if `quiet_for` is not None."""
         beats = [each for each in self._last.values() if now - each.at < SILENT]
         ranks = [rank for each in beats for rank in each.beat.ranks if rank.alive]
         waiting = any(rank.waits for rank in ranks)
@@ -235,7 +236,7 @@ class StallDetector:
         return min((0.0 if each.beat.ranks else now - each.launching_since for each in beats), default=0.0)
 
     def since_progress(self, now: float) -> list[float]:
-        """Return the seconds since its last progress of each living rank."""
+        """Return for each living rank the seconds since its last progress."""
         return [
             rank.stuck_for + now - last.at
             for last in self._last.values()
@@ -244,7 +245,7 @@ class StallDetector:
         ]
 
     def is_waiting_for_silent(self, now: float) -> bool:
-        """Whether the nodes that send beats have only waited, for `patience`: they wait for silent ones."""
+        """Whether the nodes that send beats have only waited for `patience`, and so wait for silent ones."""
         fresh = [each for each in self._last.values() if now - each.at < FRESH]
         quiets = [quiet for each in fresh for quiet in self._quiets(each, now, True)]
         waits = any(rank.alive and rank.waits for each in fresh for rank in each.beat.ranks)
@@ -269,12 +270,12 @@ class StallDetector:
         return kill_after is not None and self.stuck_for(now) >= kill_after
 
     def _worlds_are_several(self) -> bool:
-        """Whether two living ranks have one number: a script has started two launchers side by side."""
+        """Whether two living ranks have the same number: a script has started two launchers side by side."""
         living = [rank.rank for last in self._last.values() for rank in last.beat.ranks if rank.alive]
         return len(living) > len(set(living))
 
     def _makes_communicators(self) -> bool:
-        """Whether NCCL makes its first communicator on all living ranks: that may take minutes."""
+        """Whether NCCL is making its first communicator on all living ranks, which may take minutes."""
         beats = [last.beat for last in self._last.values()]
         living = [rank for beat in beats for rank in beat.ranks if rank.alive]
         return (

@@ -42,7 +42,7 @@ _HINTS: Mapping[str, str] = {
     "no-namespace": "ask the administrator for user namespaces there (`sysctl user.max_user_namespaces`)",
     "none-started": "see whether the scheduler answered all that time: `scontrol ping`, slurmctld's log",
     "missing": "`squeue` and `scontrol show node NAME` say whether the node is up and has started its task.",
-    "evicted": "Ask for more time (`slurm.time`), or have the job write checkpoints and go on from the last.",
+    "evicted": "Ask for more time (`slurm.time`), or have the job write checkpoints and resume.",
 }
 
 

@@ -236,9 +236,7 @@ class Collector:
         sources: dict[int, str],
         deadline: float,
     ) -> None:
-        """Add the stacks of ranks that have no hook or do not answer, and of loader workers that a rank waits
-        for.
-        """
+        """Add stacks of ranks whose hook is missing or silent, and of loader workers that ranks wait for."""
         over = [rank for rank in ranks if rank.line is not None and rank.line.ending]
         wanted = {rank.program: rank for rank in ranks if rank.program not in traces and rank not in over}
         kin = [

@@ -29,9 +29,7 @@ _PROGRAMS = ("python", "pypy")
 
 
 class Launchers:
-    """Holds launchers after a rank's bad end: torchrun by SIGSTOP, an MPI launcher through the rank's
-    keeper.
-    """
+    """Holds launchers after a rank's bad end: torchrun by SIGSTOP, MPI's through the rank's keeper."""
 
     def __init__(self) -> None:
         self.stopping = False  # we end the job ourselves, so no launcher is held

@@ -1,6 +1,4 @@
-"""Asks the ranks' hooks once a second, samples every rank right after that, and builds the hub's
-heartbeat.
-"""
+"""Asks the ranks' hooks once a second, then samples every rank and builds the heartbeat for the hub."""
 
 from __future__ import annotations
 
@@ -51,9 +49,7 @@ class Poller:
         self._has_sampled = True  # since it last asked
 
     def wait(self, descriptors: Iterable[Optional[int]], is_calm: bool) -> None:
-        """Wait until a descriptor is readable or there may be something to do. `is_calm`: nothing is
-        printed.
-        """
+        """Wait until a descriptor is readable or something may be due. `is_calm`: nothing is printed."""
         left = max(0.0, self._begun_at + BEAT - time.monotonic())
         wait_for(descriptors, min(_CALM, left) if is_calm and self._has_sampled else POLL)
 

@@ -81,9 +81,7 @@ class Hooks:
         self._selector.register(self._listener, selectors.EVENT_READ)
 
     def fileno(self) -> int:
-        """Return an epoll descriptor that is readable when there is a message, so that another selector can
-        wait for it.
-        """
+        """Return an epoll descriptor, readable when there is a message, for another selector to wait on."""
         return self._selector.fileno()
 
     def listen(self, timeout: float = 0.0) -> None:

@@ -92,9 +92,7 @@ class HubLink:
 
     @property
     def down_for(self) -> float:
-        """Return the seconds since the last message of a hub that is gone or silent; 0 while it is
-        sending.
-        """
+        """Return the seconds since the last message of a hub that is gone or silent; 0 if it sends."""
         silent = time.monotonic() - self._last_message
         return 0.0 if not self._hub or (self.is_up and silent < _SILENT) else silent
 
@@ -145,9 +143,7 @@ class HubLink:
             self._drop(error)
 
     def report(self, message: Message, about: Hashable = None) -> None:
-        """Send a message now and on every later connection. It replaces the last one of its kind and
-        `about`.
-        """
+        """Send a message now and on every later connection, in place of the last of its kind and `about`."""
         self._reports[type(message), about] = message
         self.send(message)
 

@@ -148,9 +148,7 @@ class LaunchContext:
 
     @property
     def has_source(self) -> bool:
-        """Whether the job's source is in the ranks' working folder. On a volume the ranks may run
-        without it.
-        """
+        """Whether the ranks' working folder has the job's source; ranks on a volume may run without it."""
         return not self.on_volume or os.path.exists(os.path.join(self.folder, Files.SOURCE))
 
     def workdir(self, plan: JobPlan) -> Optional[str]:

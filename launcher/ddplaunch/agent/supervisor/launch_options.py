@@ -40,9 +40,7 @@ def is_torchrun(words: list[str]) -> bool:
 
 
 def torchrun_options(command: Sequence[str]) -> Optional[dict[str, str]]:
-    """Return torchrun's options before the script, with `_` for `-` and "" for a switch; None if it is not
-    torchrun.
-    """
+    """Return torchrun's options before the script, `_` for `-`, "" for a switch; None: not torchrun."""
     words = _torchrun_words(command)
     return None if words is None else read_options(words, _SWITCHES, _full_name)
 

@@ -155,9 +155,7 @@ class MpiKeeper:
         return child.wait()
 
     def _end_rank(self, number: int) -> None:
-        """Pass a signal on to the rank: from MPI's launcher after another rank's end, or from the
-        scheduler.
-        """
+        """Pass a signal on to the rank: from MPI's launcher after another's end, or from the scheduler."""
         self._send({"signal": number})
         self._pass_on(number)
 

@@ -288,9 +288,7 @@ class RankLogs:
             self._place.streams.carry(_CARRIED, **message)
 
     def lose(self, reason: object) -> None:
-        """Log once that a rank cannot write its output. Its file has a line at each place where text is
-        missing.
-        """
+        """Log once that a rank cannot write its output. A line in its file marks each gap."""
         if not self._lossy:
             self._lossy = True
             why = printable(str(reason)[:_LONGEST_QUOTE])

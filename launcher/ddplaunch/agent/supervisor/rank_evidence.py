@@ -34,9 +34,7 @@ _OWN_END = 5.0
 def living_evidence(
     rank: Rank, answer: HookMessage, its_stacks: list[Stack], source: str, now: float
 ) -> RankEvidence:
-    """Return the evidence of a living rank at `now` (time.monotonic()). `answer`: what its hook answered to
-    `dump`.
-    """
+    """Return a living rank's evidence at `now` (time.monotonic()). `answer`: its hook's, to `dump`."""
     dumps: list[dict[str, Any]] = list(answer.get("recorders", {}).values())
     members = {name: ranks for name, (ranks, _) in answer.get("groups", {}).items()}
     descriptions = {name: text for name, (_, text) in answer.get("groups", {}).items()}

@@ -1,6 +1,6 @@
-"""The model of what moves and what does not: one rank's, inside a job and from outside. Pure.
+"""The model of what moves and what does not, for one rank. Pure.
 
-`Progress` says for how long a rank has done nothing, `Steps` how long a step of it takes.
+`Progress` says for how long a rank has done nothing, `Steps` how long its steps take.
 
 A rank **does** something when
 - it calls a collective or completes one, enters or leaves a process group, or passes from call to call of
@@ -151,9 +151,7 @@ class Progress:
 
     @property
     def stack_moves(self) -> Optional[bool]:
-        """Whether the main thread's stack changed within the window; None: there are fewer than two
-        stacks.
-        """
+        """Whether the main thread's stack changed within the window; None: fewer than two stacks."""
         return len({key for _, key in self._looks}) > 1 if len(self._looks) > 1 else None
 
     def note_call(self, at: float) -> None:
@@ -280,9 +278,7 @@ class Progress:
             self._did = sample.at
 
     def _note_place(self, sample: Sample) -> None:
-        """Note where the rank and its children are. A new place counts as something done, the first one does
-        not.
-        """
+        """Note where the rank and its children are. Any new place but the first counts as something done."""
         if sample.frames is None:
             return
         self._frames = sample.frames

@@ -93,9 +93,7 @@ def assign_roles(candidates: Iterable[Candidate]) -> RankRoles:
 
 
 def _outermost(candidate: Candidate, known: Mapping[int, Candidate]) -> Optional[int]:
-    """Return the topmost process, among the candidate and its ancestors, that has a rank's number in its
-    environment.
-    """
+    """Return the topmost of the candidate and its ancestors that has a rank's number in its environment."""
     last = candidate.pid if candidate.environment is not None else None
     for parent in candidate.parents:
         above = known.get(parent)
@@ -105,9 +103,7 @@ def _outermost(candidate: Candidate, known: Mapping[int, Candidate]) -> Optional
 
 
 def _one_rank(root: Candidate, inside: Sequence[Candidate]) -> Optional[Member]:
-    """Return the rank that `root` is; None if the calls of the processes `inside` show that it is a
-    launcher.
-    """
+    """Return the rank that `root` is; None if the calls of processes `inside` show that it is a launcher."""
     environment = root.environment
     assert environment is not None
     if any(each.by_torch for each in inside):
@@ -152,9 +148,7 @@ def _numbered(callers: Sequence[Candidate]) -> list[Member]:
 def _siblings(
     known: Mapping[int, Candidate], callers: Sequence[Candidate], members: Sequence[Member]
 ) -> list[Member]:
-    """Return ranks that have not called yet, from the calls of their siblings: one parent, numbered in
-    order.
-    """
+    """Return ranks that have not called yet, by the calls of siblings: one parent, numbered in order."""
     taken = {each.rank for each in members}
     more: list[Member] = []
     for parent in sorted({each.parents[0] for each in callers if each.parents}):
@@ -202,8 +196,8 @@ def _spawned_by_torch(
 # --- the signs
 
 _ASKED_OFTEN, _ASKED_SELDOM = 30, 10
-"""A process is asked this many times, every second, how it was started, and then as often every tenth second:
-multiprocessing knows it only after the imports of the main file, which may take a minute."""
+"""A process is asked how it was started once in each of its first 30 seconds, and then every tenth second:
+multiprocessing knows that only after the imports of the main file, which may take a minute."""
 
 
 class Candidates:
@@ -229,7 +223,7 @@ class Candidates:
     def note_connected(self, line: Line) -> None:
         """Add a process whose hook has connected, and those of its ancestors that have a rank's number."""
         if line.role != "rank":
-            return  # until it calls it is no candidate
+            return  # it is no candidate until it calls init_process_group
         own = numbers_of(line.pid, self.of_mpi)
         if own is None and line.rank is not None and line.local_rank is not None:
             own = Numbers(line.rank, line.local_rank, line.world_size)  # it has already ended
@@ -328,9 +322,7 @@ def find_numbered(roots: Iterable[int], known: Container[int], of_mpi: bool = Fa
 
 
 def numbers_of(pid: int, of_mpi: bool = False) -> Optional[Numbers]:
-    """Return RANK, LOCAL_RANK and WORLD_SIZE from a process's environment, otherwise an MPI launcher's
-    numbers.
-    """
+    """Return RANK, LOCAL_RANK and WORLD_SIZE from a process's environment, otherwise MPI's numbers."""
     return numbers_in(proc.environment(pid), of_mpi)
 
 

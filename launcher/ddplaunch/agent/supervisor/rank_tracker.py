@@ -1,6 +1,4 @@
-"""The launch command and its ranks, as they start and end. `supervisor` calls it in its loop; it ends
-nothing.
-"""
+"""The launch command and its ranks, as they start and end. `supervisor` calls it; it ends nothing."""
 
 from __future__ import annotations
 
@@ -83,9 +81,7 @@ class RankTracker:
         self.launch, self._launch_end = launch, [processes.open_pid(launch.pid)]
 
     def end_descriptors(self) -> list[Optional[int]]:
-        """Return descriptors that become readable when a rank or the launch command ends; None: before Linux
-        5.3.
-        """
+        """Return descriptors that turn readable when a rank or launch command ends; None before Linux 5.3."""
         return [*self._launch_end, *(rank.fileno() for rank in self.alive)]
 
     def discover(self) -> None:
@@ -138,9 +134,7 @@ class RankTracker:
             self._review()
 
     def _review(self, joined: int = 0) -> None:
-        """Update the ranks from the candidates. `joined`: a process that counts although it has already
-        ended.
-        """
+        """Update the ranks from the candidates. `joined`: a process that counts although it has ended."""
         seen = self.candidates.assign_roles()
         self._drop([rank for rank in self.ranks if rank.pid in seen.launchers])
         for member in seen.members:

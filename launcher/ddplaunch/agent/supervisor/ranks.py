@@ -123,9 +123,7 @@ class Rank:
 
     @property
     def timeout(self) -> Optional[float]:
-        """Return the seconds for which torch itself lets it wait; None: it has no group, and is not making
-        one.
-        """
+        """Return the seconds for which torch lets it wait; None: it neither has nor is making a group."""
         call = self.rendezvous
         if call is not None and not self.was_initialized:
             default = _NCCL_TIMEOUT if call.backend == "nccl" else _TIMEOUT

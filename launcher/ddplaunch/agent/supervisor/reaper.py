@@ -25,9 +25,7 @@ _UNKILLABLE = 10.0
 
 
 class SentSignal(NamedTuple):
-    """A signal that has reached the outer process. `who`: its sender, in words for people; empty: not
-    known.
-    """
+    """A signal that has reached the outer process. `who`: its sender, in words; empty: not known."""
 
     number: int
     who: str = ""
@@ -36,9 +34,7 @@ class SentSignal(NamedTuple):
 
 
 class Outer(NamedTuple):
-    """The outer process, as the inner one sees it. `pipe`: brings signals, and ends with the outer
-    process.
-    """
+    """The outer process, as the inner one sees it. `pipe` brings signals, and ends with the outer one."""
 
     pid: int
     pipe: int
@@ -123,9 +119,7 @@ def end_all(patience: float, reap: Callable[[], None]) -> str:
 
 
 def _attend(child: int, reader: SignalReader, pipe: Optional[int]) -> int:
-    """Return the child's wait status. Tell it about signals, and reap all other children, because orphans are
-    ours.
-    """
+    """Return the child's wait status. Tell it about signals, and reap all others: orphans become ours."""
     poll = select.poll()
     poll.register(reader.fileno(), select.POLLIN)
     pausing = False

@@ -25,9 +25,7 @@ RESOLVER_PATIENCE = 4.0
 
 
 class Lookups:
-    """Look-ups in the background. Ranks with the same address share one, because it scans /proc for 10 ms or
-    more.
-    """
+    """Look-ups in the background, one per address, because each scans /proc for 10 ms or more."""
 
     def __init__(self) -> None:
         self._done: queue.SimpleQueue[Rendezvous] = queue.SimpleQueue()

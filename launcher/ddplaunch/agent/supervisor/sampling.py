@@ -1,6 +1,4 @@
-"""Samples the resources of each rank and its children once a second. `heartbeats` calls it; it must stay
-cheap.
-"""
+"""Samples the resources of each rank and its children once a second, for `heartbeats`; must stay cheap."""
 
 from __future__ import annotations
 
@@ -118,9 +116,7 @@ class Sampler:
         )
 
     def look_at_sockets(self, ranks: Iterable[Rank], *, always: bool = False) -> None:
-        """Count the bytes through the suspicious ranks' sockets, with one request to the kernel for all of
-        them.
-        """
+        """Count the bytes through suspicious ranks' sockets, with one request to the kernel for all."""
         now = time.monotonic()
         suspects = [
             rank

@@ -91,9 +91,7 @@ class SignalRelay:
         return request if request.number == sent.number else None
 
     def asks_for_end(self, sent: SentSignal) -> bool:
-        """Whether the signal asks for the end. A launch command that expects SIGHUP only wants to know about
-        it.
-        """
+        """Whether the signal asks for the end. A launch command that handles SIGHUP only wants to know."""
         launch = self._tracker.launch
         if sent.number == signal.SIGHUP:
             return launch is None or not signals.is_caught(launch.pid, sent.number)
@@ -116,9 +114,7 @@ class SignalRelay:
         processes.send(self._place.group_of(launch.pid) if to_group else launch.pid, sent.number)
 
     def is_for_ranks(self, sent: SentSignal) -> bool:
-        """Whether the ranks have no copy of their own, as they have if it was sent to all processes of the
-        job.
-        """
+        """Whether the ranks have no copy of their own: it was not sent to all processes of the job."""
         return not self._has_come_to_all(sent.number)
 
     def forward(self, sent: SentSignal, started: float) -> None:
@@ -212,9 +208,7 @@ _SAME_SIGNAL = 2.0
 
 
 class RankSignal:
-    """Sends the plan's signal to the ranks. `report` gets the result, for the hub; `log` gets whatever is
-    odd.
-    """
+    """Sends the plan's signal to the ranks. `report` tells the hub the result; `log` gets what is odd."""
 
     def __init__(
         self,

@@ -359,9 +359,7 @@ class Supervisor:
         self.relay.do_what_is_due()
 
     def _end_requested(self, sent: reaper.SentSignal) -> None:
-        """Collect evidence, then pass on a signal that asks for the end. After a second Ctrl-C, end
-        everything ourselves.
-        """
+        """Collect evidence, then pass on a signal that asks for the end. A second Ctrl-C ends everything."""
         request = self.relay.request_of(sent)
         is_final = request is not None and request.final
         # The user's own command line has all the time that it would have without us.
@@ -400,9 +398,7 @@ class Supervisor:
         self._stop(Exit.STOPPED, ends.STOP_GRACE, sent)
 
     def _stop(self, code: int, grace: float, sent: Optional[reaper.SentSignal] = None) -> None:
-        """Send SIGTERM to the launch command, or pass on a signal. After `grace` seconds, send SIGKILL to
-        all.
-        """
+        """Send SIGTERM to the launch command, or pass on `sent`; after `grace` seconds, SIGKILL to all."""
         self._begin_stop(code, sent)
         self.pass_at = None
         self.kill_at = time.monotonic() + grace
@@ -469,9 +465,7 @@ class Supervisor:
         return "/"
 
     def _end_background(self) -> None:
-        """Say what the launch command has left running and what is ended now. Whatever ends by itself may do
-        so.
-        """
+        """Log what the launch command has left running, and what is ended now; the rest may end by itself."""
         if self.plan.keep_background or self.stop_code is not None or self.tracker.alive:
             return
         deadline = time.monotonic() + ends.LINGER
@@ -528,9 +522,7 @@ class Supervisor:
         self.tracker.reap()
 
     def _wait_for_verdict(self, code: int) -> int:
-        """Wait for the hub's verdict, or judge alone if there is no hub. Returns the exit code that
-        follows.
-        """
+        """Wait for the hub's verdict, or judge alone without a hub. Returns the exit code that follows."""
         evidence = self.collect_evidence(HASTE, quick=True)
         self.link.report(messages.Evidence(0, evidence))
         self._finish(code)

@@ -54,9 +54,7 @@ class WithoutHub:
         self._stalls = None
 
     def must_end(self, beat: Beat, hub_away: float) -> bool:
-        """Whether no rank here has moved for `kill_after` while there was no hub. `hub_away`: the seconds
-        without it.
-        """
+        """Whether no rank here moved for `kill_after` without a hub. `hub_away`: the seconds without it."""
         kill_after = self._plan.watchdog.kill_after
         if kill_after is None or hub_away < min(HUB_RETURNS, kill_after):
             self._stalls = None
@@ -84,9 +82,7 @@ class WithoutHub:
         return self._kept(Exit.HANG, verdicts, job)
 
     def judge_end(self, code: int, evidence: NodeEvidence) -> tuple[int, list[Verdict]]:
-        """Return the exit code and the verdicts for a failed launch command. It is `code` if no verdict sets
-        another.
-        """
+        """Return exit code and verdicts for a failed launch command; `code` itself if no verdict sets one."""
         from ddplaunch.agent.diagnosis.run import decide
 
         job = self._job("death", evidence)

@@ -75,7 +75,7 @@ def test_a_collective_that_is_left_out_in_a_round() -> None:
     assert ("collective-skipped", [2], [0, 1]) == (verdict.code, verdict.ranks, verdict.victims)
     assert (
         "rank 2 has left out all_reduce (train.py:14): at that place it called broadcast (train.py:16), and "
-        "is 1 call ahead of the others since"
+        "has been 1 call ahead of the others since"
     ) == verdict.sentence
     assert "all_reduce (train.py:14)" in verdict.hint
 
@@ -86,7 +86,8 @@ def test_a_call_from_a_line_that_the_others_do_not_come_to() -> None:
 
     assert ("collective-skipped", [0], [1, 2]) == (verdict.code, verdict.ranks, verdict.victims)
     assert (
-        "rank 0 has called reduce (train.py:18) once more than the others, and is 1 call behind them since"
+        "rank 0 has called reduce (train.py:18) once more than the others, "
+        "and has been 1 call behind them since"
     ) == verdict.sentence
 
 
@@ -168,7 +169,7 @@ def test_a_call_that_is_made_twice() -> None:
 
     assert ("collective-skipped", [1]) == (verdict.code, verdict.ranks)
     assert (
-        "rank 1 has called all_reduce (train.py:14) once more than the others, and is 1 call "
+        "rank 1 has called all_reduce (train.py:14) once more than the others, and has been 1 call "
         "behind them since" == verdict.sentence
     )
 

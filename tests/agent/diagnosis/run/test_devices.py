@@ -238,7 +238,7 @@ def test_a_gpu_that_has_not_come_to_what_the_others_have_started() -> None:
         verdict.victims,
     )
     assert (
-        "rank 1 has called all_reduce 17, but on the GPU it has not started, while that of the others has: "
+        "rank 1 has called all_reduce 17, but it has not started on the GPU, while that of the others has: "
         "what was queued before it does not end"
     ) == verdict.sentence
 

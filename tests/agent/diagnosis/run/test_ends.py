@@ -302,7 +302,7 @@ def test_a_node_that_fell_silent_is_no_hang_of_those_who_wait() -> None:
     assert verdict.sentence.startswith("node 1 (n2) stopped answering at ")
     assert (
         "node 1 (n2) was last heard 10 s ago, 34 collectives done by its ranks together; "
-        "not even its kernel confirms what is sent to it" == verdict.facts[0]
+        "not even its kernel acknowledges what is sent to it" == verdict.facts[0]
     )
 
 
@@ -547,7 +547,7 @@ def test_victims_without_a_known_cause() -> None:
 
     assert ("rank-failed", [], [], [0, 1]) == (verdict.code, verdict.nodes, verdict.ranks, verdict.victims)
     assert verdict.sentence.startswith("rank 1 was the first to fail")
-    assert "another rank is at fault, and none is known" in verdict.sentence
+    assert "another rank is at fault, and which one is not known" in verdict.sentence
 
 
 def test_an_end_that_was_not_seen_stands_beside_its_victims() -> None:

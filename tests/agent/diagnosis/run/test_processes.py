@@ -49,7 +49,7 @@ def test_others_have_the_cpus() -> None:
 
     assert "rank 3 is runnable and without a CPU for 84 % of the time (16 threads)" in verdict.sentence
     assert "node 1, not of this job: pid 4711 (./simulate --all) uses 7.8 CPUs" in verdict.facts
-    assert "Other processes have the CPUs of node 1" in verdict.hint
+    assert "Other processes use the CPUs of node 1" in verdict.hint
 
 
 @pytest.mark.parametrize(

@@ -200,7 +200,7 @@ def test_counters_alone_name_the_rank_and_not_the_place() -> None:
     verdict = only(job(*ranks))
 
     assert ("unknown", [0], [1, 2, 3]) == (verdict.code, verdict.ranks, verdict.victims)
-    assert verdict.sentence.startswith("rank 0 is behind the others, but where, no stack shows; missing: ")
+    assert verdict.sentence.startswith("rank 0 is behind the others, but no stack shows where; missing: ")
 
 
 def test_a_rank_of_another_group_is_not_to_blame() -> None:
@@ -420,7 +420,7 @@ def test_ranks_of_nodes_that_do_not_answer_are_not_called_unseen() -> None:
 
     assert only(nobody).sentence.startswith("no rank has been seen; missing: ")
     unheard = replace(nobody, evidence=[], silent=[0])
-    assert "no word of any rank has come; missing: node 0 did not answer" in only(unheard).sentence
+    assert "no rank has reported anything; missing: node 0 did not answer" in only(unheard).sentence
 
 
 def test_healthy_job_has_no_verdict() -> None:

@@ -21,7 +21,7 @@ from ddplaunch.agent.platforms.scheduler_log import Ended
 from ddplaunch.agent.system import phrases, subjects
 from ddplaunch.agent.text.saying import say
 
-_ASK_SCHEDULER = "ask the scheduler for it: is it pending, pulling its image, or down?"
+_ASK_SCHEDULER = "ask the scheduler about it: is it pending, pulling its image, or down?"
 
 
 def unreached_hub(view: GateView) -> Iterator[Verdict]:
@@ -101,7 +101,7 @@ _CONTAINER_HINTS = {
 }
 """Parts of a runtime's messages, and the platform's names of their hints."""
 _FACTS = 8
-_ASK = "ask the scheduler for that node: a prolog, its daemon or its disk may hang there"
+_ASK = "ask the scheduler about that node: a prolog, its daemon or its disk may hang there"
 
 
 def ended_early(

@@ -118,8 +118,8 @@ def _spelt(facts: dict[str, str], only: Any) -> str:
 
 
 _ALIKE = (
-    "set it for all nodes, by `env` in the job file, or for none: what sets it on single nodes is a file of "
-    "theirs, as ~/.bashrc, a module, a task prolog, the image's environment, /etc/nccl.conf"
+    "set it for all nodes, by `env` in the job file, or for none: on single nodes it may be set by "
+    "~/.bashrc, a module, a task prolog, the image's environment, or /etc/nccl.conf"
 )
 _OFF = ("", "0", "FALSE", "OFF", "NO", "N")
 
@@ -328,11 +328,11 @@ def _close(skews: dict[int, float], node: int) -> int:
 
 
 _ONE_KIND = (
-    "use nodes of one kind; a machine that has lost a GPU says so in `dmesg`; if the difference is meant, "
+    "use nodes of one kind; a machine that has lost a GPU says so in `dmesg`; if the difference is intended, "
     "`gate: {skip: [gpus]}`"
 )
 _ONE_NETWORK = (
-    "repair or leave out the nodes without, as `ibstat` there shows them; or do without on all: `env: "
+    "repair or leave out the nodes without RDMA (`ibstat` there), or do without it on all nodes: `env: "
     '{NCCL_IB_DISABLE: "1"}`'
 )
 _ONE_INDEX = (

@@ -38,10 +38,10 @@ _HINTS = {
     "host-unreachable": "`ip route get ADDRESS` on the first node; both must be in connected networks",
     "mtu-black-hole": MTU_HINT,
     "network-lossy": "`ip -s link` and `ethtool -S` on both nodes: errors and drops; a bad cable, a duplex "
-    "that does not match, or a link that is overrun",
+    "mismatch, or an overloaded link",
     "store-shared": "two jobs have one address and port: choose another `rendezvous.port`, or leave it out, "
     "and each job finds its own; if the address is not node 0's, name that: `rendezvous.address`",
-    "stranger-listens": "something stands between the nodes, a proxy or a service mesh, or the address is "
+    "stranger-listens": "something sits between the nodes, a proxy or a service mesh, or the address is "
     "another machine's; exclude the job's ports from it",
 }
 _UNDIRECTED = frozenset({"network-lossy", "mtu-black-hole", "host-unreachable"})

@@ -47,7 +47,7 @@ _HINTS = {
     "key": f'give all nodes the same {Env.KEY} or --key-file: `printf %s "${Env.KEY}" | sha256sum` on each '
     "compares them; if that is another job of yours, give one of the two another --name",
     "stale": "look for the name in DNS and /etc/hosts on that node",
-    "absent": "ask the scheduler for node 0",
+    "absent": "ask the scheduler about node 0",
     "gone": "node 0 went down, or its hub was killed; its log may say why",
 }
 _SHOWN = 7

@@ -19,7 +19,7 @@ from ddplaunch.agent.text.saying import Text, say, spelled
 _VARIABLES = {"NCCL": "NCCL_SOCKET_IFNAME", "Gloo": "GLOO_SOCKET_IFNAME"}
 _NONE_HINT = (
     "`ip -br address` on that node shows its interfaces: NCCL takes a name as the beginning of one unless it "
-    "stands behind `=`, Gloo takes whole names only; or leave it out, and the gate finds what works"
+    "follows a `=`, Gloo takes whole names only; or leave it out, and the gate finds what works"
 )
 
 

@@ -182,8 +182,8 @@ def _gloo_announces_loopback(check_in: CheckIn) -> bool:
 _SILENT = ("timeout", "stalled")
 _NAME_HINT = (
     "name node 0 by the address that answers, `rendezvous.address: {}`, or leave that out, and the gate "
-    "finds it; else take the other one from the name (DNS, /etc/hosts), or let its packets through: a "
-    "firewall has rules of its own for IPv6"
+    "finds it; otherwise remove the other one from the name (DNS, /etc/hosts), or let its packets through: a "
+    "firewall has separate rules for IPv6"
 )
 _NODE_HINT = "give all nodes an address of one family, in a network by which they reach each other"
 _FAMILY_HINT = "leave NCCL_SOCKET_FAMILY out, or route what it asks for; /etc/nccl.conf may set it, too"

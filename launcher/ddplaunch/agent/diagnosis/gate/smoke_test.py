@@ -28,7 +28,7 @@ _STAGES = {
 _STORE_CODES = {"timeout": "port-filtered", "refused": "port-rejected", "unreachable": "host-unreachable"}
 _MESH_HINT = "leave `mesh` out of `gate.skip`: it says which path it is; then "
 _FIREWALL = "open all TCP ports between the nodes: the ranks listen on ports that the kernel chooses"
-_BY_HAND = "`run/node-N/smoke-*.log` in the job's folder has what the ranks said"
+_BY_HAND = "`run/node-N/smoke-*.log` in the job's folder has the ranks' output"
 
 
 def backends(view: GateView) -> list[str]:
@@ -155,7 +155,7 @@ def _group(view: GateView, bad: Sequence[SmokeRank]) -> Iterator[Verdict]:
         peers = [node for node in view.check_ins if address in view.met_at(node)]
         way = say(way, " -> ", view.node(peers[0])) if peers else way
         sentence = say(
-            way, f": rank {rank.rank} connects to {address} in vain, on a port that the kernel chose"
+            way, f": rank {rank.rank} cannot connect to {address}, on a port that the kernel chose"
         )
         yield _verdict("port-filtered", sentence, peers or [rank.node], bad, _MESH_HINT + _FIREWALL)
 

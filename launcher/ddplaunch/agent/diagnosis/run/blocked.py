@@ -1,9 +1,8 @@
-"""Operations in which the ranks of a job that stands still are blocked, and the ranks they need to go on.
+"""The operations in which the ranks of a stalled job are blocked, and the ranks that they need to go on.
 
-A point-to-point operation is known from the hook's ring, a collective from torch's flight recorder. With NCCL
-the recorder has both: there a call returns at once, and the GPU waits. An edge
-is drawn only where both sides are known: a rank that is not blocked may still come, and who may have sent
-already is not waited for.
+Point-to-point operations are known from the hook's ring, collectives from torch's flight recorder. With NCCL
+the recorder has both: there a call returns at once, and the GPU waits. An edge is drawn only if both sides
+are known: a rank that is not blocked may still come, and no rank waits for one that may have sent already.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ from ddplaunch.agent.system import phrases, subjects
 from ddplaunch.agent.text.saying import Sayable, Text, joined, say, spelled
 
 _FOLLOWED = 16
-"""Ranks that a collective lacks, of which edges are drawn: a circle needs one of them."""
+"""The most missing ranks of a collective to which edges are drawn: a circle needs only one of them."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """Operation that holds `rank`, and the ranks that it waits for. `call`: of a point-to-point operation."""
+    """The operation that holds `rank`, and the ranks that it waits for. `call`: if it is point-to-point."""
 
     rank: int
     what: str  # 'recv from rank 1 (train.py:30)', 'barrier 9 (train.py:31)'
@@ -38,9 +37,9 @@ class Block:
 
 
 def find_blocks(view: JobView) -> dict[int, Block]:
-    """Return the blocked ranks; of those that wait where no record shows for whom, none."""
+    """Return the blocked ranks, without those for which no record shows whom they wait for."""
     found: dict[int, Block] = {}
-    lacking: dict[tuple[str, int], list[int]] = {}  # who has not called it; thousands may wait in the same
+    lacking: dict[tuple[str, int], list[int]] = {}  # the ranks it lacks; thousands may wait in one
     for rank in view.waiting:
         if is_held(view, rank):
             block = _message(view, rank) or _meeting(view, rank, lacking)
@@ -50,7 +49,7 @@ def find_blocks(view: JobView) -> dict[int, Block]:
 
 
 def is_held(view: JobView, rank: int) -> bool:
-    """Whether nothing of this rank goes on: it waits, and in no thread of its own code could it call more.
+    """Whether nothing in this rank goes on: it waits, and no thread of its own code could call more.
 
     A collective that was only begun does not hold a rank, whatever its counters say.
     """
@@ -87,7 +86,7 @@ def _message(view: JobView, rank: int) -> Optional[Block]:
 
 
 def queued(evidence: RankEvidence) -> Optional[Collective]:
-    """Return the send or receive of NCCL that has returned, but that all later calls wait for on the GPU."""
+    """Return the NCCL send or receive that has returned, but for which all later calls wait on the GPU."""
     undone = [entry for entry in evidence.collectives if not entry.done]
     first = min(undone, key=lambda entry: entry.at, default=None)
     return first if evidence.backend == "nccl" and first is not None and first.p2p else None
@@ -98,7 +97,7 @@ def in_order(
 ) -> Optional[tuple[list[Collective], list[Collective]]]:
     """Return this rank's recorded calls like `call`, up to that one, and what the peer has called for them.
 
-    NCCL matches them in their order. None: not all messages of both ranks are recorded.
+    NCCL matches them in order. None: not all messages of both ranks are recorded.
     """
     if call.peer is None or call.peer not in view.ranks:
         return None
@@ -110,13 +109,13 @@ def in_order(
 
 
 def _may_match_in_nccl(view: JobView, rank: int, call: Collective) -> bool:
-    """Whether the peer has begun as many of the other side, or not all are known."""
+    """Whether the peer has begun as many calls of the other kind, or not all of them are known."""
     pairs = in_order(view, rank, call)
     return pairs is None or len(pairs[0]) == len(pairs[1])
 
 
 def _may_match(view: JobView, rank: int, call: Collective) -> bool:
-    """Whether the peer has called what this operation needs: then something else keeps them apart."""
+    """Whether the peer has called what this operation needs: then something else blocks them."""
     assert call.peer is not None
     mine = [each for each in view.ranks[rank].calls if _pairs(each, way(call), call, call.peer)]
     peer = view.ranks[call.peer]
@@ -129,7 +128,7 @@ def _may_match(view: JobView, rank: int, call: Collective) -> bool:
 
 
 def serves(call: Collective, need: Collective, rank: int) -> bool:
-    """Whether `call` is the other side of what `rank` needs, as far as is known."""
+    """Whether `call`, as far as is known, is the counterpart that `rank` needs."""
     return _pairs(call, "send" if way(need) == "recv" else "recv", need, rank)
 
 
@@ -152,7 +151,7 @@ def from_the_first(view: JobView, rank: int, group: str) -> bool:
 
 
 def _is_whole(calls: list[Collective], group: str) -> bool:
-    """Whether these have the group's point-to-point operations from the first on, if there are any."""
+    """Whether these include all of the group's point-to-point operations since the first, if any."""
     numbers = [call.seq for call in calls if call.p2p and call.group == group]
     return numbers == list(range(1, len(numbers) + 1))
 
@@ -161,7 +160,7 @@ def _meeting(view: JobView, rank: int, known: dict[tuple[str, int], list[int]]) 
     """Return the block of a rank in a collective whose number its counters show."""
     location = view.locations[rank]
     unfinished = [each for each in view.ranks[rank].groups if each.enqueued > each.completed]
-    if len(unfinished) != 1:  # in which of them it is, its stack does not tell
+    if len(unfinished) != 1:  # its stack does not tell in which of them it is
         return None
     group, number = unfinished[0].name, unfinished[0].completed + 1
     lacking = known.get((group, number))
@@ -215,9 +214,9 @@ def find_circle(waits: Mapping[int, Sequence[int]]) -> list[int]:
 
     `waits`: rank -> the ranks without which it cannot go on. It begins with the smallest of its ranks.
 
-    A search in depth, with its path on a list: a chain of waits may be as long as the job has ranks, and a
-    function that calls itself would be out of stack. A rank from which no circle was found is passed by when
-    another leads to it, so each wait is looked at once.
+    A depth-first search that keeps its path in a list: a chain of waits may be as long as the job has ranks,
+    which is too long for recursion. A rank from which no circle was found is skipped when another rank leads
+    to it, so each wait is looked at once.
     """
     passed: set[int] = set()
     for first in sorted(waits):
@@ -241,17 +240,17 @@ def find_circle(waits: Mapping[int, Sequence[int]]) -> list[int]:
 
 # --- group-partial: a collective lacks ranks of its group that are blocked in another group
 #
-# Groups share ranks, and a rank is in one collective at a time. Where two groups' collectives are called in
-# different orders, or one of them by a part of its group, each waits for ranks that the other holds.
+# Groups share ranks, and a rank is in one collective at a time. If the collectives of two groups are called
+# in different orders, or one of them by only a part of its group, each waits for ranks that the other holds.
 
 
 _MAKES_GROUP = re.compile(r"new_(sub)?groups?|split_group")
 _SHOWN = 4
-"""Groups of a circle that a sentence has."""
+"""The most groups of a circle that a sentence names."""
 
 
 def groups_wait(view: JobView) -> Optional[Verdict]:
-    """Return the verdict on collectives of several groups each of which waits for ranks of the next."""
+    """Return the verdict on collectives of several groups, each of which waits for ranks of the next."""
     blocks = find_blocks(view)
     circle = [blocks[rank] for rank in find_circle({rank: each.awaits for rank, each in blocks.items()})]
     if not circle or any(block.call for block in circle):
@@ -297,7 +296,7 @@ def groups_wait(view: JobView) -> Optional[Verdict]:
 
 
 def _culprits(view: JobView, camps: list[list[Block]]) -> list[int]:
-    """Return the smaller camp of two with equal members; else all that one camp holds and another lacks."""
+    """Return the smaller of two camps with equal members; otherwise all that one holds and another lacks."""
     if len(camps) == 2 and len(camps[0]) != len(camps[1]):
         first, second = (view.members.get(camp[0].group) for camp in camps)
         if first == second and not view.unseen:
@@ -311,7 +310,7 @@ def _ranks(camp: list[Block]) -> list[int]:
 
 
 def new_group_partial(view: JobView) -> Optional[Verdict]:
-    """Return the verdict where some ranks are in `new_group`, which all ranks of the job must call."""
+    """Return the verdict if only some ranks are in `new_group`, which all ranks of the job must call."""
     inside = [rank for rank in view.waiting if _MAKES_GROUP.fullmatch(view.locations[rank].what)]
     lacking = [rank for rank in view.waiting if rank not in inside]
     if not inside or not lacking or view.waiting != view.alive or view.unseen:

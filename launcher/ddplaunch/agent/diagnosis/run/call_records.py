@@ -1,6 +1,6 @@
-"""Reads the calls that the hook's ring and torch's flight recorder have of a rank, also of one that is dead.
+"""Reads the calls of a rank, even a dead one, that the hook's ring and torch's flight recorder have.
 
-They are of collectives, of messages, and of init_process_group.
+They are calls of collectives, of sends and receives, and of init_process_group.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _ANY = ("0.0.0.0", "::")
 
 
 def last(rank: RankEvidence) -> list[str]:
-    """'rank 2 was in recv from rank 0 (train.py:13)', as a fact; none where no call is known."""
+    """'rank 2 was in recv from rank 0 (train.py:13)', as a fact; none if no call is known."""
     if not rank.calls:
         return []
     call = rank.calls[-1]
@@ -29,12 +29,12 @@ def last(rank: RankEvidence) -> list[str]:
 
 
 def waited_for(rank: RankEvidence) -> Optional[Collective]:
-    """Return the asynchronous call in whose `wait` the rank's main thread is; None: in none that is known."""
+    """Return the asynchronous call in whose `wait` the rank's main thread is; None if none is known."""
     return next((call for call in reversed(rank.calls) if call.state == "waiting"), None)
 
 
 def entered(rank: RankEvidence, site: Optional[Frame]) -> str:
-    """Return the collective that the line `site` called of a group itself, past torch's Python; '': none."""
+    """Return the collective that the line `site` called on a group itself, past torch's Python; '': none."""
     call = rank.calls[-1] if rank.calls else None
     if call is None or site is None or call.p2p or call.state != "entered" or not call.frames:
         return ""
@@ -89,7 +89,7 @@ class Call:
 
     @property
     def addresses(self) -> list[str]:
-        """Return the master's addresses, as the node of the call resolves its name."""
+        """Return the master's addresses as the call's node resolves its name."""
         address = self.made.address
         return self.made.resolved or ([address] if numeric(address) else [])
 
@@ -105,7 +105,7 @@ class Call:
         return self.made.method != "env" or any(self.changed(name) for name in (ADDRESS, PORT))
 
     def changed(self, name: str) -> Optional[Setting]:
-        """Return the program's own setting of this variable, if it is not what its launcher has set."""
+        """Return the program's own setting of this variable, if it differs from its launcher's."""
         for setting in self.made.settings:
             if self.made.method == "env" and setting.name == name and setting.value != setting.given:
                 return setting
@@ -125,5 +125,5 @@ class Call:
 
 
 def line(frame: Optional[Frame]) -> str:
-    """'train.py:9', or 'the script' where the line is not known."""
+    """'train.py:9', or 'the script' if the line is not known."""
     return f"{frame.file.rpartition('/')[2]}:{frame.line}" if frame is not None else "the script"

@@ -1,6 +1,6 @@
 """Finds why each rank ended: its own failure, or a peer that went away first. The rules in `ends` ask it.
 
-Precise times decide between ranks: those of exceptions and exits, already put on one clock by the hub.
+Precise times decide between ranks: those of exceptions and exits, which the hub has put on one clock.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from ddplaunch.agent.system import phrases
 TOGETHER = 2.0
 """Seconds within which equal ends of several ranks count as one event."""
 _ONE_LOOK = 0.5
-"""Seconds that one look of a busy supervisor may take: what it sees at once is dated rank by rank."""
+"""Seconds that one look of a busy supervisor may take: it dates what it sees at once rank by rank."""
 _KILL, _ABORT, _SEGV, _TERM = 9, 6, 11, 15
 _OOM_KILL = re.compile(r"Kill(?:ed)? process (\d+)")
-"""What Linux logs when it kills for memory, and for nothing else."""
+"""What Linux logs when it kills a process because memory ran out, and in no other case."""
 _SOURCE_LINE = re.compile(r"^(\[[^\] ]*\.(cc|cpp|h|cu):\d+\] |NCCL error in: \S+:\d+, )")
-"""What Gloo and c10d begin their messages with: the line of their own source."""
+"""Gloo and c10d begin their messages with this: the line of their own source."""
 _ADVICE = re.compile(r"\s*(Search for `cuda|CUDA kernel errors might be).*", re.DOTALL)
 """Advice that torch adds to the message of every CUDA error."""
 
@@ -34,7 +34,7 @@ class Cause:
     rank: int
     kind: str
     at: float
-    what: str  # equal for ranks that ended by the same thing
+    what: str  # the same for ranks that ended for the same reason
     raised: Optional[Raised] = None
     loader: Optional[int] = None  # pid of the DataLoader worker that was killed in its place
 
@@ -56,7 +56,7 @@ def first_ends(view: JobView, kind: str) -> list[Cause]:
 def causes_of(view: JobView) -> list[Cause]:
     """Return every end that is the rank's own, the first one first. An end without a known reason comes last.
 
-    With SIGKILL a launcher may have answered another rank's end, on a node whose clock is not quite ours.
+    A launcher may have sent SIGKILL because another rank ended, on a node whose clock differs a little.
     """
     found = [cause for number in view.ranks if (cause := _cause(view, number)) is not None]
     return sorted(
@@ -75,7 +75,7 @@ def _cause(view: JobView, number: int) -> Optional[Cause]:
     for raised in uncaught:
         worker = LOADER_KILLED.search(raised.message)
         if worker:
-            before = LOADER_KILLED.search(raised.cause)  # torch's own "from": it has the signal
+            before = LOADER_KILLED.search(raised.cause)  # torch raises it "from" an error that has the signal
             named = before[2] if before and before[1] == worker[1] else None
             return _loader_killed(view, number, raised, int(worker[1]), worker[2] or named or "")
         if not is_consequence(raised):
@@ -99,7 +99,7 @@ def _cause(view: JobView, number: int) -> Optional[Cause]:
 def _loader_killed(view: JobView, number: int, raised: Raised, worker: int, by: str) -> Cause:
     if by in ("", "Killed") and _killed_for_memory(view, number, worker):
         return Cause(number, "memory", raised.at, "memory", raised, worker)
-    if not by:  # it may have left by itself: torch does not say
+    if not by:  # it may have ended by itself: torch does not say
         return Cause(number, "exception", raised.at, same_failure(raised), raised)
     name = {"Killed": "SIGKILL", "Bus error": "SIGBUS", "Segmentation fault": "SIGSEGV", "Aborted": "SIGABRT"}
     return Cause(number, "signal", raised.at, name.get(by.strip(), by), raised, worker)
@@ -113,9 +113,10 @@ def _killed_for_memory(view: JobView, number: int, pid: int) -> bool:
 
 
 def _was_sent_away(view: JobView, number: int, at: float) -> bool:
-    """A launcher sends SIGTERM to its ranks once one has ended badly; one look may see both ends.
+    """Whether a launcher has ended the rank by SIGTERM, because another one had ended badly.
 
-    torchrun does so on its own node, mpirun on all nodes. That one may have ended before it was ever seen.
+    torchrun does so on its own node, mpirun on all nodes. One look may see both ends, and the rank that ended
+    first may never have been seen.
     """
     return bool(view.absent) or any(
         peer.rank != number
@@ -128,9 +129,9 @@ def _was_sent_away(view: JobView, number: int, at: float) -> bool:
 
 
 def _gave_up(rank: RankEvidence) -> bool:
-    """NCCL's watchdog and Gloo abort the process when a peer is gone: then the peer is to blame.
+    """Whether NCCL's watchdog or Gloo aborted the process because a peer is gone: then the peer is to blame.
 
-    A rank that has raised that its peer is gone may crash as well, in torch's threads while Python ends.
+    A rank that has raised an error about a gone peer may also crash, in torch's threads while Python ends.
     """
     return speaks_of_peer(rank.last_output) or any(
         is_consequence(raised) for raised in rank.raised if not raised.handled
@@ -138,13 +139,13 @@ def _gave_up(rank: RankEvidence) -> bool:
 
 
 def same_failure(raised: Raised) -> str:
-    """Return what is equal for the same failure of several ranks: numbers in the text may differ."""
+    """Return a text that is the same for the same failure on several ranks, although numbers may differ."""
     text = "".join(character for character in raised.message if not character.isdigit())
     return f"{raised.type}: {text[:120]}"
 
 
 def left_behind(view: JobView) -> dict[int, float]:
-    """Ranks that need a peer that is gone, with the time at which they noticed, or now."""
+    """Return the ranks that need a peer that is gone, each with the time at which it noticed, or now."""
     found = dict.fromkeys(view.waiting, view.evidence.at)
     for number, rank in view.ranks.items():
         noticed = [raised.at for raised in rank.raised if not raised.handled]
@@ -159,8 +160,9 @@ def left_behind(view: JobView) -> dict[int, float]:
 def before_timeouts(evidence: JobEvidence) -> Optional[JobEvidence]:
     """Return the evidence as it was before ranks timed out in a collective; None when none has.
 
-    Those who gave up stand where their exceptions were raised, those then sent away where they stood. Who
-    ended otherwise, or without a trace of where, stays dead: no rank waits for it.
+    Ranks that gave up are put back where they raised their exceptions, and ranks that were then ended where
+    they were. A rank that ended in another way, or without a trace of where, stays dead: no rank waits for
+    it.
     """
     ranks = [rank for node in evidence.evidence for rank in node.ranks]
     if not any(_timed_out(rank) for rank in ranks):
@@ -185,12 +187,12 @@ def _revived(rank: RankEvidence) -> RankEvidence:
 
 
 def words_of(raised: Raised) -> str:
-    """Return an exception's message without what torch puts around each."""
+    """Return an exception's message without what torch puts around every message."""
     return _ADVICE.sub("", _SOURCE_LINE.sub("", raised.message))
 
 
 def complaint(rank: RankEvidence) -> str:
-    """Return what the rank itself gave as the reason of its end."""
+    """Return the reason that the rank itself gave for its end."""
     for raised in reversed(rank.raised):
         if not raised.handled:
             return f"{raised.type.rpartition('.')[2]}: {phrases.clipped(words_of(raised), 120)}"
@@ -217,7 +219,7 @@ _PEER = re.compile(
     r"|Work ran for \d+ milliseconds before timing out"
 )
 _CARRIERS = frozenset(["RuntimeError", "DistError", "DistBackendError", "DistNetworkError", "DistStoreError"])
-"""Torch raises these for its own network. A ConnectionResetError, say, is of the user's own connections."""
+"""torch raises these for its own network. A ConnectionResetError, say, comes from the user's connections."""
 _SENT_AWAY = frozenset(["SignalException", "KeyboardInterrupt", "SystemExit"])
 
 _TIMEOUT = re.compile(
@@ -227,7 +229,7 @@ _TIMEOUT = re.compile(
 MISMATCH = re.compile(
     r"Is there a distributed collective mismatch in your code|Detected mismatch between collectives on ranks"
 )
-"""A rank's words when it, or TORCH_DISTRIBUTED_DEBUG=DETAIL, finds that its peer does something else."""
+"""What a rank prints when it, or TORCH_DISTRIBUTED_DEBUG=DETAIL, finds that its peer does something else."""
 LOADER_KILLED = re.compile(
     r"DataLoader worker \(pid\(?s?\)? *(\d+)[\d, ]*\) (?:is killed by signal: (\w+[ \w]*)|exited)"
 )
@@ -240,17 +242,17 @@ def last_words(rank: RankEvidence) -> list[str]:
 
 
 def is_consequence(raised: Raised) -> bool:
-    """Whether this exception only says that another rank is gone, late, or that the job is being stopped."""
+    """Whether this exception only says that another rank is gone or late, or that the job is stopped."""
     kind = raised.type.rpartition(".")[2]
     carries = kind in _CARRIERS or "::" in kind  # C++, as gloo::IoException
     return kind in _SENT_AWAY or (carries and speaks_of_peer(raised.message))
 
 
 def timed_out(text: str) -> bool:
-    """Whether these words of torch say that a peer lives, or lived, and did not come in time."""
+    """Whether torch's message says that a peer lives, or lived, and did not come in time."""
     return _TIMEOUT.search(text) is not None
 
 
 def speaks_of_peer(text: str) -> bool:
-    """Whether these words of torch blame a peer that is gone or never came."""
+    """Whether torch's message blames a peer that is gone or never came."""
     return _PEER.search(text) is not None and MISMATCH.search(text) is None

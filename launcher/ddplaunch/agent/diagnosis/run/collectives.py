@@ -1,7 +1,7 @@
 """collective-mismatch and collective-skipped: ranks called different collectives, or one left some out.
 
-Every group counts its collectives. What has the same number in the same group must be the same call on all
-its ranks: it is one operation. Where the counts are not recorded, a rank's own last words may still tell.
+Every group counts its collectives. Calls with the same number in the same group are one operation, so they
+must be the same on all its ranks. If the counts are not recorded, a rank's own last message may still tell.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FINGERPRINT = re.compile(
 )
 _DETAIL_NAMES = {"ALLREDUCE": "all_reduce", "ALLGATHER": "all_gather"}
 _ALIKE = frozenset(["all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor"])
-"""Collectives whose tensors must be alike on all ranks; in others the root's, or each rank's, may differ."""
+"""Collectives whose tensors must be alike on all ranks. In others the root's, or every rank's, may differ."""
 
 
 _MEETING = re.compile(
@@ -37,17 +37,17 @@ _MEETING = re.compile(
 )
 """Calls from which no rank returns before all ranks of the group have come."""
 _OF_A_ROOT = re.compile(r"(broadcast|scatter)(_object_list)?|gather(_object)?")
-"""Calls that no rank leaves before the root has come; once it has left, all have their part, or get it."""
+"""Calls that no rank leaves before the root has come. Once the root has left, all have or get their part."""
 
 Source = dict[int, list[Collective]]
-"""Rank -> what one kind of record has of it. Kinds number differently, and are never compared."""
+"""Rank -> its calls in one kind of record. Different kinds count differently, and are never compared."""
 
 
 @dataclass(frozen=True)
 class Mismatch:
     """The `camps` that disagree at collective `number` of `group`.
 
-    `number` 0: it is not known. `culprits` is the minority; all where the camps are of equal size; none where
+    `number` 0: it is not known. `culprits` is the minority: all ranks if the camps are equally large, none if
     a member whose call is not known would decide.
     """
 
@@ -75,7 +75,7 @@ class Mismatch:
 
 
 def collective_mismatch(view: JobView) -> Optional[Verdict]:
-    """Same group, same number, different calls."""
+    """Return the verdict on ranks that made different calls under the same number of the same group."""
     mismatch = find_mismatch(view)
     return None if mismatch is None else _mismatch_verdict(view, mismatch)
 
@@ -102,7 +102,7 @@ def _confidence(mismatch: Mismatch) -> float:
 
 
 def mismatch_in_words(view: JobView) -> Optional[Verdict]:
-    """Return the verdict where a rank reported another call of its peer, and no record shows more."""
+    """Return the verdict if a rank reported that its peer made another call, and no record shows more."""
     reports = {}
     for number, rank in view.ranks.items():
         for text in causes.last_words(rank):
@@ -137,7 +137,7 @@ def mismatch_in_words(view: JobView) -> Optional[Verdict]:
 
 
 def _fingerprinted(view: JobView, reports: dict[int, str]) -> Optional[Mismatch]:
-    """Return the mismatch that ranks report under TORCH_DISTRIBUTED_DEBUG=DETAIL, with another's call."""
+    """Return the mismatch that ranks report under TORCH_DISTRIBUTED_DEBUG=DETAIL, with the other's call."""
     calls: dict[int, Collective] = {}
     for text in reports.values():
         for rank, number, op, sizes, dtype in _FINGERPRINT.findall(text):
@@ -155,8 +155,8 @@ def _fingerprinted(view: JobView, reports: dict[int, str]) -> Optional[Mismatch]
 def _beside_torchs_own(view: JobView) -> Optional[Mismatch]:
     """Return the mismatch with a collective that torch makes by itself, as in DDP's backward or a DTensor.
 
-    The ring has none of these. Who stands in such a function, and has made all calls of the others but for
-    the one in which they are, has met it with torch's own.
+    The ring has none of these. A rank that is in such a function, and has made all calls of the others except
+    the one in which they are, has met that one with torch's own collective.
     """
     within: dict[int, Collective] = {}
     beside: dict[int, str] = {}
@@ -186,13 +186,13 @@ def _beside_torchs_own(view: JobView) -> Optional[Mismatch]:
 
 
 def _last_frames(rank: RankEvidence) -> list[Frame]:
-    """Return where its main thread has raised, else where it crashed or stands."""
+    """Return where its main thread raised, otherwise where it crashed or is now."""
     raised = [each.frames for each in rank.raised if not each.handled]
     return raised[-1] if raised else stacks.main(rank.stacks)
 
 
 def _is_in(rank: RankEvidence, call: Collective) -> bool:
-    """Whether it stands in this call, or has died of what the call has raised."""
+    """Whether it is in this call, or has died of an exception from the call."""
     died_of_it = call.state == "raised" and any(not each.handled for each in rank.raised)
     return call.state in ("entered", "waiting") or died_of_it
 
@@ -204,7 +204,7 @@ def _has_hook(rank: RankEvidence) -> bool:
 
 
 def _made(rank: RankEvidence) -> dict[str, int]:
-    """Return by group how many collectives the program has called there."""
+    """Return how many collectives the program has called, by group."""
     ends = {each.group: each.first + len(each.calls) - 1 for each in rank.sequences}
     return {**ends, **{call.group: call.seq for call in rank.calls if not call.p2p}}
 
@@ -212,8 +212,8 @@ def _made(rank: RankEvidence) -> dict[str, int]:
 def find_mismatch(view: JobView, failed_too: bool = False) -> Optional[Mismatch]:
     """Return the earliest collective that is not done everywhere and was called differently.
 
-    A collective that failed is recorded as done: with `failed_too`, the last one of each group is looked at,
-    and what the hook's ring has kept of ranks whose recorder died with them.
+    A collective that failed is recorded as done. With `failed_too`, the last one of each group counts as
+    well, and so does what the hook's ring has kept of ranks whose recorders died with them.
     """
     recorded = {number: rank.collectives for number, rank in view.ranks.items() if rank.collectives}
     called = {number: rank.calls for number, rank in view.ranks.items() if rank.calls}
@@ -226,11 +226,11 @@ def find_mismatch(view: JobView, failed_too: bool = False) -> Optional[Mismatch]
 
 
 def _by_stacks(view: JobView) -> Optional[Mismatch]:
-    """Return the mismatch that stacks alone show, of ranks whose calls nobody has counted.
+    """Return the mismatch that stacks alone show, of ranks whose calls are not counted.
 
-    All must be in calls of the default group that nobody leaves before all have come: then they are all at
-    the same call, or out of step. Ranks that wait for a root are out of step as well: the root stands in
-    another call, and without it no rank can leave. Where the root waits, other ranks may have left already.
+    All ranks must be in calls of the default group that no rank leaves before all have come: then they are
+    all at the same call, or out of step. Ranks that wait for a root are out of step as well: the root is in
+    another call, and no rank can leave without it. If the root waits, other ranks may have left already.
     """
     if view.waiting != view.world or view.stuck_for < view.evidence.notice_after:
         return None
@@ -271,7 +271,7 @@ def _differing(view: JobView, source: Source, failed_too: bool) -> Optional[Mism
             members = view.members.get(group, view.world)
             unseen = [rank for rank in view.unseen if rank in members]
             silent = [rank for rank in view.alive if rank in members and rank not in source]
-            both = [] if unseen or silent else sorted(calls)  # the call of one of those would decide
+            both = [] if unseen or silent else sorted(calls)  # the missing call would decide
             culprits = _minority(camps, len(unseen)) or _newcomers(camps, calls, source) or both
             reports = _labelled(view, calls, sorted(camps, key=lambda ranks: ranks[0] not in culprits))
             return Mismatch(group, number, reports, culprits)
@@ -299,17 +299,18 @@ def _camps(calls: dict[int, Collective]) -> list[list[int]]:
 
 
 def _minority(camps: list[list[int]], unseen: int = 0) -> list[int]:
-    """Return the ranks outside the largest group of equal calls; none where unseen ranks could change it."""
+    """Return the ranks outside the largest group of equal calls; none if unseen ranks could change that."""
     if len(camps[0]) <= len(camps[1]) + unseen:
         return []
     return sorted(rank for ranks in camps[1:] for rank in ranks)
 
 
 def _newcomers(camps: list[list[int]], calls: dict[int, Collective], source: Source) -> list[int]:
-    """Return the ranks that changed the shape, where groups of equal size differ in shape alone.
+    """Return the ranks that changed the shape, if camps of equal size differ in shape alone.
 
-    The line must have sent one and the same shape on all ranks before: DDP, and a loop over parameters, send
-    each parameter once, each of its own shape. There the models may differ, and nobody has changed anything.
+    Before, the line must have sent one shape only, the same on all ranks. DDP, or a loop over parameters,
+    sends each parameter once, each with its own shape: there the models may differ, and no rank has changed
+    anything.
     """
     if len({plain(call.op) for call in calls.values()}) > 1:
         return []
@@ -354,32 +355,34 @@ def _contrast(mismatch: Mismatch) -> Text:
     return listed(parts) if mismatch.tie else joined(", ", parts)
 
 
-# --- collective-skipped: a rank passed by a collective, and is out of step since
+# --- collective-skipped: a rank skipped a collective, and has been out of step since
 #
-# The hook's ring has the user's line of each call. The calls of all ranks of a group are laid side by side by
-# their numbers, and looked at from the oldest that is known of all: where the lines part for the first time,
-# and stay apart, the ranks have parted, however far back that is. What they stand in now is only what came of
-# it. Ranks whose lines differ at one number need not be wrong: a root may have a line of its own.
+# The hook's ring has the user's line of each call. The calls of all ranks of a group are compared number by
+# number, from the oldest that is known of all. Where the lines differ for the first time, and go on to
+# differ, the ranks went apart, however long ago that is. The calls in which they are now are only a
+# consequence. Ranks whose lines differ at a single number need not be wrong: a root may have a line of its
+# own.
 #
-# Out of step is a rank whose calls are those of the others, but for some that it left out, made twice or made
-# in between; or one that has left a loop in which the others still are.
+# A rank is out of step if its calls are those of the others, except for some that it left out, made twice or
+# made in between; or if it has left a loop in which the others still are.
 #
-# Each other rank's calls from there on are laid over the majority's, shifted by a few either way: a shift
-# at which all lines agree says how many calls were left out, or made twice. Comparing numbers alone would
-# call a rank that is one ahead wrong at every call after it. A shift needs several calls that agree, since
-# in a loop with one call any shift fits; where the others are stuck, and there are no later calls to
-# compare, their rounds before tell what would come next.
+# From that call on, each other rank's calls are compared with the majority's, shifted by a few either way. A
+# shift at which all lines agree says how many calls were left out, or made twice. Comparing numbers alone
+# would call a rank that is one ahead wrong at every later call. A shift needs several calls that agree,
+# because any shift fits a loop with one call. If the others are stuck, and there are no later calls to
+# compare, their earlier rounds show what would come next.
 
 
 _FARTHEST = 3
-"""Collectives that a rank may be ahead of the others, or behind."""
+"""How many collectives a rank may be ahead of the others, or behind them."""
 _ROOTED = re.compile(r"(broadcast|scatter|gather|reduce)(_object_list|_object)?")
 """Calls that one rank may make from a line of its own, as the root."""
 _LONG = 4
-"""Calls that must agree where it is not known when the rank came out of step."""
+"""Calls that must agree if it is not known when the rank got out of step."""
 _UNEVEN = (
-    "The ranks do not get the same number of rounds. Give each as many batches: DistributedSampler with "
-    "drop_last=True; or wrap the loop in torch.distributed.algorithms.join.Join, or let all agree to stop."
+    "The ranks do not run the same number of rounds. Give each rank as many batches as the others "
+    "(DistributedSampler with drop_last=True), wrap the loop in torch.distributed.algorithms.join.Join, or "
+    "let all ranks agree when to stop."
 )
 
 Line = tuple[str, str, int]
@@ -397,19 +400,19 @@ class _History(NamedTuple):
 
 @dataclass(frozen=True)
 class _Step:
-    """A rank out of step since call `number`: by `ahead` calls left out, or made once more if negative."""
+    """A rank out of step since call `number`: it left out `ahead` calls, or repeated them if negative."""
 
     number: int
     ahead: int
     since: bool  # it was in step before
     left_out: Optional[Collective] = None
     now: Optional[Collective] = None
-    own_line: bool = False  # the others did not come to the line of `now`
-    certain: bool = True  # else `now` may be the call that the others made there from another line
+    own_line: bool = False  # the others did not reach the line of `now`
+    certain: bool = True  # otherwise `now` may be the call that the others made there from another line
 
 
 def collective_skipped(view: JobView) -> Optional[Verdict]:
-    """Return the verdict on ranks whose calls are the others', but for some left out, or made twice."""
+    """Return the verdict on ranks whose calls are the others', except for some left out or made twice."""
     groups = sorted({call.group for rank in view.ranks.values() for call in rank.calls})
     for group in groups:
         histories = _histories(view, group)
@@ -440,7 +443,7 @@ def _out_of_step(view: JobView, group: str, histories: Sequence[_History]) -> di
             for each in (each for camp in camps.values() if camp is not most for each in camp):
                 step = _step(each.calls, normal, number, number > first)
                 found.update(dict.fromkeys(each.ranks, step) if step is not None else {})
-        # Where they are together again, a root, or a branch, has a line of its own for the same call.
+        # If they agree again after it, a root, or a branch, has a line of its own for the same call.
         if found or len({_line(its[number + 1]) for its in calls if number + 1 in its}) != 1:
             return found
     return {}
@@ -453,8 +456,8 @@ def _size(camp: Sequence[_History]) -> int:
 def _step(mine: Calls, normal: Calls, number: int, since: bool) -> Optional[_Step]:
     """Return how these calls differ from the others', from `number` on; None: not by a shift.
 
-    Where the calls after `number` are equal, that one has only a line of its own. A single call that agrees
-    counts where the two at `number` are of different operations: they cannot be meant for one another.
+    If the calls after `number` are equal, that call only has a line of its own. A single call that agrees is
+    enough if the two at `number` are different operations, which cannot be meant for one another.
     """
     after = [each for each in mine if each > number and each in normal]
     if after and all(_line(mine[each]) == _line(normal[each]) for each in after):
@@ -468,7 +471,7 @@ def _step(mine: Calls, normal: Calls, number: int, since: bool) -> Optional[_Ste
             if _agreed(mine, normal, number, shift) >= enough:
                 left = normal.get(number) if since and shift > 0 else None
                 return _Step(number, shift, since, left, own)
-        # Calls of its own in between, from a line that the others do not come to: from then on it is behind.
+        # Its own calls in between, from a line that the others do not reach: from then on it is behind.
         if since and not as_root and _agreed(mine, normal, number + ahead, -ahead) >= 2:
             return _Step(number, -ahead, since, None, own, own_line=True, certain=apart)
     return _in_rounds(mine, normal, number) if since else None
@@ -485,8 +488,8 @@ def _agreed(mine: Calls, normal: Calls, number: int, shift: int) -> int:
 def _in_rounds(mine: Calls, normal: Calls, number: int) -> Optional[_Step]:
     """Return the step of a rank at a call that the others, in every round before, have made a little later.
 
-    They are stuck at `number`, so their next calls follow from the rounds: at least two equal ones. The same
-    operation from another line may be meant for it.
+    The others are stuck at `number`, so their next calls follow from their rounds, at least two equal ones.
+    The same operation from another line may be meant for it.
     """
     if max(mine) > number or max(normal) > number or mine[number].op == normal[number].op:
         return None
@@ -512,13 +515,13 @@ def _skip_verdict(
     ranks = sorted(found)
     step = found[ranks[0]]
     has, they = phrases.one_or(ranks, "has", "have"), phrases.one_or(ranks, "it", "they")
-    is_, count = phrases.one_or(ranks, "is", "are"), phrases.count(abs(step.ahead), "call")
+    count = phrases.count(abs(step.ahead), "call")
     if step.left_out is not None and step.now is not None:
         more = f" and {step.ahead - 1} more" if step.ahead > 1 else ""
         sentence = say(
             subjects.ranks(ranks),
             f" {has} left out {_described(step.left_out)}{more}: at that place {they} called "
-            f"{_described(step.now)}, and {is_} {count} ahead of the others since",
+            f"{_described(step.now)}, and {has} been {count} ahead of the others since",
         )
         hint = (
             f"Look for a branch, a `continue` or a `return` around {_described(step.left_out)} that depends "
@@ -527,7 +530,7 @@ def _skip_verdict(
     elif step.since and step.now is not None:
         sentence = say(
             subjects.ranks(ranks),
-            f" {has} called {_described(step.now)} once more than the others, and {is_} {count} "
+            f" {has} called {_described(step.now)} once more than the others, and {has} been {count} "
             "behind them since",
         )
         hint = f"Look for a repetition around {_described(step.now)} that depends on the rank or on its data."
@@ -539,7 +542,7 @@ def _skip_verdict(
     else:
         sentence = say(
             subjects.ranks(ranks),
-            f" {is_} {count} out of step with the others since an earlier round: "
+            f" {has} been {count} out of step with the others since an earlier round: "
             f"{phrases.one_or(ranks, 'its', 'their')} calls are those that the others make {count} "
             f"{'later' if step.ahead > 0 else 'earlier'}",
         )
@@ -565,9 +568,9 @@ def _skip_verdict(
 
 
 def _histories(view: JobView, group: str) -> list[_History]:
-    """Return the calls of the group, once for all ranks that have made the same; of thousands most have.
+    """Return the calls of the group, once for all ranks that made the same ones, as most of thousands do.
 
-    They are known as far back as the ring's sequence goes; where there is none, of the last calls alone.
+    They are known as far back as the ring's sequence goes; without one, only the last calls are known.
     """
     found: dict[object, _History] = {}
     nothing = CallSequence(group, 0, [], [])
@@ -597,7 +600,7 @@ def _histories(view: JobView, group: str) -> list[_History]:
 
 
 def _members(view: JobView, group: str) -> list[int]:
-    """Return the ranks of the group of which there is evidence."""
+    """Return the ranks of the group for which there is evidence."""
     return [rank for rank in view.members.get(group, view.world) if rank in view.ranks]
 
 
@@ -619,9 +622,9 @@ def _described(call: Collective) -> str:
 
 
 def loop_left(view: JobView) -> Optional[Verdict]:
-    """Return the verdict on ranks that came out of a loop while the others call its collectives.
+    """Return the verdict on ranks that have left a loop while the others call its collectives.
 
-    A loop around both, in any function on the way, would leave open who is a round ahead.
+    If a loop in any function on the way were around both, it would be open which rank is a round ahead.
     """
     mismatch = find_mismatch(view)
     if mismatch is None or view.unseen:
@@ -654,8 +657,8 @@ def loop_left(view: JobView) -> Optional[Verdict]:
 def _parted_earlier(histories: Sequence[_History]) -> bool:
     """Whether lines differ before the ranks' last calls, and the next ones do too.
 
-    Then the calls have parted there, and whoever seems to be out of the loop may be one call ahead since. At
-    one call alone a root may have a line of its own.
+    Then the ranks went apart there, and a rank that seems to be out of the loop may have been one call ahead
+    since. At a single call, a root may have a line of its own.
     """
     calls = [each.calls for each in histories if _lined(each.calls)]
     if not calls:

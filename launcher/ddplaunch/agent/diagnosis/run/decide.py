@@ -38,7 +38,7 @@ ALARM = 0.7
 """Share of the patience for which every rank must have been quiet, by the evidence itself, for an alarm."""
 
 Rule = Callable[[JobView], Optional[Verdict]]
-"""What it has found; None where the evidence does not carry its verdict. A rule changes nothing."""
+"""Returns what it has found; None if the evidence does not support its verdict. A rule changes nothing."""
 StragglerRule = Callable[[JobView], Optional[Found]]
 
 
@@ -51,7 +51,7 @@ def always(view: JobView) -> Optional[JobView]:
 
 
 def before_they_met(view: JobView) -> Optional[JobView]:
-    """Ranks are in init_process_group, and who ended badly had called it: what follows may be due to that."""
+    """Ranks are in init_process_group, and those that ended badly had called it, maybe because of it."""
     waits = {call.rank for call in view.open_init_calls}
     for number, rank in view.ranks.items():
         if rank.exit is not None and _is_bad_end(view, number) and number not in waits:
@@ -60,7 +60,7 @@ def before_they_met(view: JobView) -> Optional[JobView]:
 
 
 def something_is_wrong(view: JobView) -> Optional[JobView]:
-    """It hangs, or a rank has died, or no rank that lives has got any further for the job's patience."""
+    """The job hangs, a rank has died, or no living rank has got any further for the job's patience."""
     stuck = view.stuck_for >= view.evidence.notice_after
     return view if stuck or _hangs(view) or _has_died(view) else None
 
@@ -117,7 +117,7 @@ class FirstOf(NamedTuple):
 
 
 class AllOf(NamedTuple):
-    """In situation `when` every rule speaks of its own stragglers, but for those that one before explains."""
+    """In situation `when` every rule speaks of its stragglers, except those that an earlier one explains."""
 
     when: Callable[[JobView], Optional[JobView]]
     rules: tuple[StragglerRule, ...]
@@ -127,36 +127,36 @@ MEETING: tuple[Rule, ...] = (
     # What torch itself refuses, and a name without an address, are exact, whatever else is wrong.
     rendezvous.nccl_without_gpu,
     rendezvous.unresolved,
-    # Where an address leads: to the node itself before to another one, for 127.0.0.1 is on every list.
+    # Where an address leads. The node itself comes before another node, because 127.0.0.1 is on every list.
     rendezvous.loopback,
     rendezvous.other_node,
     # Before the port: of two that are rank 0, one finds it held by the other.
     rendezvous.rank_twice,
     rendezvous.port_held,
     rendezvous.no_store,
-    # They reach one place, and disagree there: sizes before places, which are compared by their sizes.
+    # They reach one place, and disagree there. Sizes come before places, because places are compared by size.
     rendezvous.sizes_differ,
     rendezvous.places_differ,
     rendezvous.backends_differ,
-    # Only where all else is right: the store works, with the addresses of processes that are gone.
+    # Only if all else is right: the store works, with the addresses of processes that are gone.
     rendezvous.file_of_an_earlier_run,
 )
-"""What calls of init_process_group prove by themselves, however long ranks have waited."""
+"""What calls of init_process_group prove by themselves, however long the ranks have waited."""
 
 STRAGGLERS: tuple[StragglerRule, ...] = (
-    # The cause exactly, as the kernel or Python tells it, before the place where the rank was found.
-    # Before locks: a rank that has no CPU may stand anywhere, also in a function that takes a lock.
+    # The exact cause, as the kernel or Python reports it, before the place where the rank was found.
+    # Before locks: a rank that gets no CPU may be anywhere, also in a function that takes a lock.
     processes.cpu_starved,
-    # Who waits for what another rank may give is nobody to blame, and named by no rule below.
+    # A rank that waits for what another rank may give is not to blame, and no rule below names it.
     locks.queued,
     locks.late_for_a_lock,
     locks.waits_for_a_lock,
-    # After file locks: a lock on a file of NFS is waited for in functions of NFS.
+    # After file locks: a rank waits for a lock on an NFS file in functions of NFS.
     processes.io_stuck,
-    # Before `lock_deadlock`: who cannot get the GIL may stand at a lock; the lock is not what it waits for.
+    # Before `lock_deadlock`: a rank that cannot get the GIL may be at a lock for which it does not wait.
     locks.gil_held,
     locks.lock_deadlock,
-    # Ranks without a stack, by their sockets and sleeps; the rules below would only know that it has none.
+    # Ranks without a stack, by their sockets and sleeps; the rules below would only know that they have none.
     unseen.not_connected,
     unseen.asleep,
     unseen.in_no_collective,
@@ -168,20 +168,20 @@ STRAGGLERS: tuple[StragglerRule, ...] = (
 )
 
 TABLE: tuple[Union[FirstOf, AllOf], ...] = (
-    # Ranks that cannot meet time out, or wait: both are told better by what their calls say.
+    # Ranks that cannot meet time out, or wait. Their calls explain both better.
     FirstOf(before_they_met, MEETING),
     FirstOf(
         always,
-        # The end of a rank, or of a node, explains all that comes after it.
+        # The end of a rank, or of a node, explains everything after it.
         (
-            # Before all ends of ranks: what they report once their peers' node is gone follows from that.
+            # Before all ends of ranks: what ranks report once their peers' node is gone follows from that.
             ends.network_lost,
-            # A rank died over a message or a call that does not fit its peer's, and said so in its own words:
-            # before the exits, which would call that a failed rank.
+            # A rank died of a message or a call that does not fit its peer's, and reported it itself. Before
+            # the exits, which would call that a failed rank.
             messages.message_too_large,
             collectives.mismatch_in_words,
             mpi.mpi_unmatched_in_words,
-            # Before the launch command and the ranks, whose ends look like failures of their own.
+            # Before the launch command and the ranks, whose ends would look like their own failures.
             ends.stopped_from_outside,
             ends.launch_failed,
             # SIGKILL for memory and SIGBUS are signals too: the exact one comes before `rank_killed`.
@@ -197,9 +197,9 @@ TABLE: tuple[Union[FirstOf, AllOf], ...] = (
         something_is_wrong,
         # Ranks out of step never meet again, whatever else moves.
         (
-            # A raised or caught exception is why a rank is out of step: the cause before the effect.
+            # A raised or caught exception is why a rank is out of step. The cause comes before the effect.
             held.exception_held,
-            # So is a second process in a rank's place, which may stand anywhere.
+            # So is a second process in a rank's place, which may be anywhere.
             rendezvous.joined_again,
             stragglers.exception_swallowed,
             # Which call was left out tells more than which two differ.
@@ -210,13 +210,14 @@ TABLE: tuple[Union[FirstOf, AllOf], ...] = (
     ),
     FirstOf(
         hanging,
-        # Nothing moves: what no rank in its own code, or in its data loader, is to blame for.
+        # Nothing moves, and no rank in its own code or in its data loader is to blame.
         (
-            # A rank that cannot run may stand anywhere; where it stands says nothing.
+            # A rank that cannot run may be anywhere; its place says nothing.
             processes.rank_stopped,
-            # A rank that is gone explains why MPI's calls and collectives of the others lack it.
+            # A rank that is gone explains why the others' MPI calls and collectives lack it.
             mpi.mpi_rank_lost,
-            # These abstain unless all ranks are in MPI. A circle is certain; of others one side may be right.
+            # These abstain unless all ranks are in MPI. A circle is certain; in other cases one side may be
+            # right.
             mpi.mpi_deadlock,
             mpi.mpi_partial_collective,
             mpi.mpi_unmatched,
@@ -229,14 +230,14 @@ TABLE: tuple[Union[FirstOf, AllOf], ...] = (
             # A receive that can never be filled is why ranks wait in a circle.
             messages.message_differs_in_nccl,
             messages.message_deadlock,
-            # Last: it rests on that all ranks agree, and so on nothing above having spoken.
+            # Last: it assumes that all ranks agree, and so that no rule above has found anything.
             devices.gpu_stuck,
         ),
     ),
     AllOf(hanging, STRAGGLERS),
     FirstOf(
         all_in_init,
-        # No rank holds the others up: the calls explain it, now that nothing has moved for so long.
+        # No rank holds the others up. The calls explain it, now that nothing has moved for so long.
         (
             rendezvous.too_few,
             rendezvous.nobodys_address,
@@ -247,15 +248,15 @@ TABLE: tuple[Union[FirstOf, AllOf], ...] = (
         ),
     ),
     FirstOf(hanging, (unseen.unknown,)),
-    # Ranks died, none of them by a fault of its own: one is gone that the others needed, or
+    # Ranks died, none of them by its own fault: one that the others needed is gone, or
     FirstOf(died, (mpi.mpi_rank_lost, messages.async_not_waited, ends.rank_exited_early)),
     # they gave up waiting for one that never came.
     AllOf(died_of_timeouts, STRAGGLERS),
     FirstOf(died, (ends.victims_alone, unseen.unknown)),
-    # Parameters that are being sent are no rank's slowness; of ranks without stacks little is sure.
+    # Parameters that are being sent are no rank's slowness; little is sure about ranks without stacks.
     FirstOf(asked_while_it_moves, (slow.slow_broadcast, slow.slow, unseen.runs_on)),
 )
-"""From top to bottom: the first part that finds something has the verdict, and what is below it is not asked.
+"""From top to bottom: the first part that finds something gives the verdict, and later parts are not asked.
 
 Deaths come before waits, waits before slowness; `unknown` when something is wrong and no rule knows it.
 """
@@ -265,7 +266,7 @@ Deaths come before waits, waits before slowness; `unknown` when something is wro
 
 
 def judge(evidence: JobEvidence, complain: Complain = None) -> list[Verdict]:
-    """Return what is wrong, what must be fixed first standing first; empty when nothing is.
+    """Return what is wrong, in the order in which it must be fixed; empty if nothing is.
 
     `complain` gets the failure of a rule, and then there is no verdict: see `rule_runner`. A job that has
     died ends all the same.
@@ -319,9 +320,10 @@ def _never_meet(evidence: JobEvidence) -> list[Verdict]:
 
 
 def is_odd_start(evidence: JobEvidence) -> bool:
-    """Whether calls of init_process_group are of a kind that no launcher makes: all nodes are worth a look.
+    """Whether any call of init_process_group is of a kind that no launcher makes, so that all nodes are
+    asked.
 
-    A job that leaves all to its launcher has none, and no node is asked.
+    A job that leaves everything to its launcher has none, and no node is asked.
     """
     waits = JobView(evidence).open_init_calls
     ranks = [call.rank for call in waits]
@@ -333,9 +335,9 @@ def is_odd_start(evidence: JobEvidence) -> bool:
 
 
 def nothing_moves(evidence: JobEvidence) -> bool:
-    """Whether fresh evidence bears out that nothing moves. Some of the patience passes while it is taken.
+    """Whether fresh evidence confirms that nothing moves. Some of the patience passes while it is taken.
 
-    At the deadline a rank that burns CPU without anything new has had its time, and so has a GPU.
+    At the deadline, a rank that uses CPU without doing anything new has had its time, and so has a GPU.
     """
     busy = 1.0 if evidence.why == "deadline" else slow.BUSY
     patience = ALARM * evidence.notice_after
@@ -344,7 +346,7 @@ def nothing_moves(evidence: JobEvidence) -> bool:
 
 
 def computing_for(evidence: JobEvidence) -> float:
-    """Return the seconds for which GPUs that may compute are not called stuck yet; 0: there are none."""
+    """Return the seconds for which GPUs that may compute are not yet called stuck; 0 if there are none."""
     return _computing_for(situations(evidence))
 
 
@@ -367,10 +369,10 @@ Place = tuple[str, Optional[int], str]
 
 
 def split(evidence: JobEvidence) -> list[JobEvidence]:
-    """Return the evidence of each world; the evidence itself where there is but one.
+    """Return the evidence of each world; the evidence itself if there is only one.
 
-    Only process groups that exist prove that worlds are several: ranks that were led to different places and
-    wait there are one world that cannot meet.
+    Only existing process groups prove that there are several worlds: ranks that were sent to different places
+    and wait there are one world that cannot meet.
     """
     everything = [(node, rank) for node in evidence.evidence for rank in node.ranks]
     made = {
@@ -406,7 +408,7 @@ def situations(evidence: JobEvidence) -> list[JobView]:
 
 
 def with_unseen(view: JobView, verdicts: Sequence[Verdict]) -> list[Verdict]:
-    """Return the verdicts, each of which says how many ranks of the world were seen, where some were not."""
+    """Return the verdicts. If some ranks of the world were not seen, each says how many were."""
     if not view.unseen or not view.ranks:
         return list(verdicts)
     verb = phrases.one_or(view.unseen, "runs", "run")
@@ -428,5 +430,5 @@ def _meeting_place(rank: RankEvidence) -> Optional[Place]:
 def _world_of(
     node: NodeEvidence, rank: RankEvidence, launched: dict[tuple[int, int], Optional[Place]]
 ) -> Optional[Place]:
-    """Return where it meets its peers; before its call, where its siblings of one parent meet."""
+    """Return where it meets its peers; before its call, where siblings with the same parent meet."""
     return _meeting_place(rank) or launched.get((node.node, rank.launcher))

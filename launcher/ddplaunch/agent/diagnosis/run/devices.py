@@ -1,7 +1,7 @@
 """Rules about GPUs: ranks that share one, and a collective that all ranks have begun and none finishes.
 
-NCCL before 2.30 names the ranks that it finds on one GPU, each of them by itself; later versions refuse on
-all ranks and name none.
+NCCL before 2.30 names the ranks that it finds on one GPU, and each of them reports it by itself; later
+versions refuse on all ranks and name none.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ _ONE_EACH = (
 )
 _LOOK_BELOW = (
     "The ranks agree, so look below torch: `dmesg | grep -i xid` and `nvidia-smi -q` on each node, and the "
-    "fabric (NVLink, InfiniBand). NCCL_DEBUG=INFO in the next run shows which way NCCL takes; "
-    "TORCH_NCCL_ENABLE_TIMING=1 lets torch tell what has started on the GPU."
+    "fabric (NVLink, InfiniBand). NCCL_DEBUG=INFO in the next run shows which path NCCL takes; "
+    "TORCH_NCCL_ENABLE_TIMING=1 makes torch record what has started on the GPU."
 )
 _MEND_GPU = (
     "`nvidia-smi -q` there shows the GPU's state. Leave the node out, and have the GPU reset or replaced."
 )
 _END_BEFORE = (
     "The usual reason is a kernel of your own (CUDA, Triton) that never ends. CUDA_LAUNCH_BLOCKING=1 in the "
-    "next run stops that rank in the line that starts it."
+    "next run stops that rank at the line that starts it."
 )
 _NOTES = frozenset([63, 64, 92, 154])
-"""Xids that only announce: rows remapped, a rate of errors, what is recommended to recover."""
+"""Xids that only inform: rows remapped, a rate of errors, what is recommended for recovery."""
 _FOLLOWS = "caused by previous Xid"
 _AROUND = 60.0
-"""Seconds before progress stopped within which an event of a GPU belongs to it."""
+"""Seconds before progress stopped within which a GPU's event counts as related."""
 
 
 def device_shared(view: JobView) -> Optional[Verdict]:
@@ -75,7 +75,7 @@ def device_shared(view: JobView) -> Optional[Verdict]:
 
 
 def _words(view: JobView, cause: Cause) -> str:
-    """Return NCCL's words about a shared GPU in the rank's exception or last lines; empty without."""
+    """Return NCCL's message about a shared GPU from the rank's exception or last lines; empty if none."""
     rank = view.ranks[cause.rank]
     text = "\n".join([cause.raised.message if cause.raised else "", *rank.last_lines])
     twice = _TWICE.search(text)
@@ -83,7 +83,7 @@ def _words(view: JobView, cause: Cause) -> str:
 
 
 def _bound_alike(view: JobView, ranks: Iterable[int]) -> list[int]:
-    """Return the ranks that share node and bound GPU with another."""
+    """Return the ranks whose node and bound GPU are also another rank's."""
     places: dict[tuple[int, str], list[int]] = {}
     for rank in ranks:
         if view.ranks[rank].device:
@@ -92,7 +92,7 @@ def _bound_alike(view: JobView, ranks: Iterable[int]) -> list[int]:
 
 
 def gpu_stuck(view: JobView) -> Optional[Verdict]:
-    """Return the verdict on a job whose ranks have all begun the same collective of NCCL, without an end."""
+    """Return the verdict if all ranks have begun the same NCCL collective, and none finishes it."""
     begun = _all_begun(view)
     if not begun:
         return None
@@ -129,7 +129,7 @@ def gpu_stuck(view: JobView) -> Optional[Verdict]:
 
 
 def may_compute(view: JobView) -> bool:
-    """Whether all ranks have called one collective of NCCL: GPUs may still compute what comes before it."""
+    """Whether all ranks have called one NCCL collective: the GPUs may still compute what comes before it."""
     begun = _all_begun(view)
     return (
         bool(begun) and all(entry.state == "scheduled" for entry in begun.values()) and not _at_the_stop(view)
@@ -137,19 +137,19 @@ def may_compute(view: JobView) -> bool:
 
 
 def _all_begun(view: JobView) -> dict[int, Collective]:
-    """Return the collective of NCCL that all ranks have called, and none has done; empty: there is none."""
+    """Return the NCCL collective that all ranks have called and none has done; empty: there is none."""
     if view.absent or view.unseen or len(view.alive) < 2 or view.alive != view.world:
         return {}
     if nccl_ras.differ(view):
-        return {}  # torch has noted a call that NCCL has not launched
+        return {}  # torch has recorded a call that NCCL has not launched
     begun = {rank: entry for rank in view.alive if (entry := _begun(view, rank)) is not None}
     return begun if len(begun) == len(view.alive) and _complete(view, begun) else {}
 
 
 def _behind(view: JobView, begun: dict[int, Collective], behind: list[int]) -> Verdict:
-    """Return the verdict on ranks whose GPUs have not come to the collective that the others' have started.
+    """Return the verdict on ranks whose GPUs have not reached the collective that the others' have started.
 
-    torch knows what has started with TORCH_NCCL_ENABLE_TIMING alone.
+    torch knows what has started only with TORCH_NCCL_ENABLE_TIMING.
     """
     who, has = subjects.ranks(behind), phrases.one_or(behind, "has", "have")
     what = _names({rank: begun[rank] for rank in behind})
@@ -157,7 +157,7 @@ def _behind(view: JobView, begun: dict[int, Collective], behind: list[int]) -> V
         code="gpu-stuck",
         sentence=say(
             who,
-            f" {has} called {what}, but on the GPU it has not started, while that of the others has: what "
+            f" {has} called {what}, but it has not started on the GPU, while that of the others has: what "
             "was queued before it does not end",
         ),
         ranks=behind,
@@ -175,14 +175,14 @@ def _names(begun: dict[int, Collective]) -> str:
 
 
 def _begun(view: JobView, number: int) -> Optional[Collective]:
-    """Return the one collective of NCCL in which this rank is, of the one group in which it has any open."""
+    """Return the one NCCL collective in which this rank is, in the only group in which it has any open."""
     rank = view.ranks[number]
     if "nccl" not in rank.backend or number not in view.waiting:
         return None
     open_groups = [group for group in rank.groups if group.enqueued > group.completed]
     waits_for_peer = any(entry.p2p and not entry.done for entry in rank.collectives)
     if len(open_groups) != 1 or waits_for_peer:
-        return None  # what is queued in another order on another rank may wait for itself
+        return None  # calls that are queued in another order on another rank may block one another
     group = open_groups[0]
     for entry in rank.collectives:
         if (entry.group, entry.seq) == (group.name, group.completed + 1) and not entry.done:
@@ -201,7 +201,7 @@ def _complete(view: JobView, begun: dict[int, Collective]) -> bool:
 
 
 def _at_the_stop(view: JobView) -> list[tuple[int, Xid]]:
-    """Return the events of GPUs, with their nodes, shortly before progress stopped or since; causes first."""
+    """Return GPU events, with their nodes, from shortly before progress stopped or since; causes first."""
     stopped = view.evidence.at - view.stuck_for
     found = [
         (number, xid)
@@ -214,7 +214,7 @@ def _at_the_stop(view: JobView) -> list[tuple[int, Xid]]:
 
 
 def gpu_facts(view: JobView, nodes: Iterable[int]) -> list[Fact]:
-    """Return what the kernel and nvidia-smi say of these nodes' GPUs, the newest lines."""
+    """Return the newest lines of the kernel and nvidia-smi about these nodes' GPUs."""
     facts = []
     for number in nodes:
         node, place = view.nodes[number], f"xids, gpus of node {number} in bundle.json"

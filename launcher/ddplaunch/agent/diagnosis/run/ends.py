@@ -37,9 +37,9 @@ from ddplaunch.agent.diagnosis.run.view import IN_EXIT, JobView
 from ddplaunch.agent.system import phrases, subjects
 from ddplaunch.agent.text.saying import Sayable, Text, joined, say, spelled
 
-_CHECKPOINTS = "Have the job write checkpoints, and go on from the last."
+_CHECKPOINTS = "Have the job write checkpoints, and resume from the last one."
 _SOMEBODY = (
-    "Somebody sent it: a person, the scheduler, or a memory killer outside the job's own cgroup. Look into "
+    "Somebody sent it: a person, the scheduler, or a memory killer outside the job's own cgroup. Look at "
     "the node's kernel log (dmesg) and the scheduler's log at that time."
 )
 _CRASH = (
@@ -49,26 +49,26 @@ _CRASH = (
 _CRASHES = ("SIGSEGV", "SIGILL", "SIGFPE", "SIGABRT", "SIGBUS")
 _TERMINATE = "terminate called without an active exception"
 _GOODBYE = (
-    "A thread still ran while the process ended, most often one of torch's own: call "
+    "A thread was still running when the process ended, most often one of torch's: call "
     "torch.distributed.destroy_process_group() as the program's last act."
 )
 _LATE = (
-    "A GPU's error is raised late, by any line that asks for a result. CUDA_LAUNCH_BLOCKING=1 in the next "
-    "run raises it in the line that causes it; look there"
+    "A GPU's error is raised late, at any line that needs a result. CUDA_LAUNCH_BLOCKING=1 in the next run "
+    "raises it at the line that causes it; look there"
 )
 _TRACEBACK = "Traceback (most recent call last):"
 _QUOTED = 10
 """Last lines of a rank or a command that a verdict quotes."""
 _HELD = re.compile(r"Killed process (\d+) .*anon-rss:(\d+)kB")
-"""Linux, mm/oom_kill.c: who was killed, and the resident memory of its own that it held."""
+"""Linux, mm/oom_kill.c: the process that was killed, and its own resident memory."""
 _MEMORY = (
-    "Give the node more memory, or use less of it: smaller batches, fewer DataLoader workers, nothing kept "
-    "across steps (losses kept as tensors keep their graphs)."
+    "Give the node more memory, or use less: smaller batches, fewer DataLoader workers, no tensors kept "
+    "across steps (a loss that is kept as a tensor keeps its whole graph)."
 )
 
 
 def rank_killed_memory(view: JobView) -> Optional[Verdict]:
-    """SIGKILL, and the kernel counted or logged a kill for memory on that node."""
+    """Return the verdict on SIGKILL where the kernel counted or logged an out-of-memory kill on the node."""
     causes = first_ends(view, "memory")
     if not causes:
         return None
@@ -118,14 +118,14 @@ def rank_killed(view: JobView) -> Optional[Verdict]:
 def rank_failed(view: JobView) -> Optional[Verdict]:
     """Return the verdict on the first exception, or exit code, that is not another rank's fault.
 
-    A script may exit so because a peer went away: without an exception, all peers must have been seen.
+    A script may exit because a peer went away, so without an exception all peers must have been seen.
     """
     causes = first_ends(view, "exception") or ([] if view.unseen else first_ends(view, "code"))
     return _failure(view, [*causes, *_not_ended(view, causes[0])]) if causes else None
 
 
 def _not_ended(view: JobView, first: Cause) -> list[Cause]:
-    """Return the ranks that have raised the same, and still run what comes before their end."""
+    """Return the ranks that have raised the same exception, and are still on the way to their end."""
     return [
         replace(first, rank=number)
         for number in view.alive
@@ -135,7 +135,7 @@ def _not_ended(view: JobView, first: Cause) -> list[Cause]:
 
 
 def rank_exited_early(view: JobView) -> Optional[Verdict]:
-    """Exit code 0 while others wait, or have since failed because their peer was gone.
+    """Return the verdict on exit code 0 while others wait, or have since failed because their peer was gone.
 
     Or a rank is about to end: its Python shuts down, or its process group is destroyed. On a busy machine,
     torch's own end takes many seconds, in which no stack can be had, and the rank looks starved.
@@ -155,7 +155,7 @@ def rank_exited_early(view: JobView) -> Optional[Verdict]:
     gone = gone or leaving
     if not gone:
         return None
-    # Once one has failed for want of a peer, the job ends for all who were not done.
+    # Once one rank has failed because its peer is gone, the job ends for all that were not done.
     victims = sorted(lost) if lost.keys() <= {*view.waiting} else view.victims_of(gone)
     waiting = view.groups_of_ranks([rank for rank in victims if rank in view.waiting])
     tail = f"in {next(iter(waiting))}" if len(waiting) == 1 else "in their collectives"
@@ -223,7 +223,7 @@ def launch_failed(view: JobView) -> Optional[Verdict]:
     assert node.launch_exit is not None
     how = phrases.exited(node.launch_exit)
     when = "while its workers ran" if node.ranks else "before it started a worker"
-    said = [line for line in node.launch_output if line.strip(" -=*")]  # mpirun frames its words by rules
+    said = [line for line in node.launch_output if line.strip(" -=*")]  # mpirun frames its messages
     return Verdict.of(
         code="launch-failed",
         sentence=say(
@@ -236,13 +236,13 @@ def launch_failed(view: JobView) -> Optional[Verdict]:
         victims=view.victims_of([]),
         confidence=sure.LAUNCHER_ENDED,
         facts=_quoted(f"{view.node(number)}'s launch command", said),
-        hint="`ddplaunch logs` shows all that it said, as does "
+        hint="`ddplaunch logs` shows all of its output, as does "
         f"{Files.NODE.format(node=number)}/{Files.LAUNCH_LOG} in the job's folder",
     )
 
 
 def victims_alone(view: JobView) -> Optional[Verdict]:
-    """Ranks failed, each by another's fault, and no rank's own failure was seen: no rank is blamed."""
+    """Return a verdict that blames no rank: each failed by another's fault, and the first was not seen."""
     failed = [
         (rank.exit.at, number)
         for number, rank in view.ranks.items()
@@ -256,8 +256,8 @@ def victims_alone(view: JobView) -> Optional[Verdict]:
         view,
         "rank-failed",
         [Cause(first, "exception", at, reason)],
-        f"rank {first} was the first to fail ({reason}), but by what it says another rank is at fault, "
-        "and none is known",
+        f"rank {first} was the first to fail ({reason}), but by its own words another rank is at fault, "
+        "and which one is not known",
         [f"rank {number} ended, and its exit code was not seen" for number in _unseen_ends(view)],
         "Read the logs of the other ranks and nodes just before this time; the evidence here does not name "
         "the cause.",
@@ -267,7 +267,7 @@ def victims_alone(view: JobView) -> Optional[Verdict]:
 
 
 def _unseen_ends(view: JobView) -> list[int]:
-    """Return the ranks that ended without an exception, and of whose end no exit code was seen."""
+    """Return the ranks that ended without an exception and whose exit codes were not seen."""
     ended = {number: rank for number, rank in view.ranks.items() if rank.exit is not None and not rank.raised}
     return [
         n for n, rank in ended.items() if rank.exit and rank.exit.code is None and rank.exit.signal is None
@@ -288,7 +288,7 @@ def _failure(view: JobView, causes: list[Cause]) -> Verdict:
             causes,
             sentence,
             last_lines(view, first),
-            "See what it ran last; `ddplaunch logs` shows all that it wrote.",
+            "See what it ran last; `ddplaunch logs` shows everything that it wrote.",
             sure.EXIT_CODE_ALONE,
         )
     raised = first.raised
@@ -373,7 +373,7 @@ def killed_whom(causes: list[Cause]) -> Text:
 
 
 def crash(view: JobView, number: int) -> list[Fact]:
-    """'rank 1 crashed in main (train.py:50) > step (train.py:40)', as a fact; none where nobody knows."""
+    """'rank 1 crashed in main (train.py:50) > step (train.py:40)', as a fact; none if that is not known."""
     rank = view.ranks[number]
     if rank.stack_source != "crash":
         return []
@@ -390,13 +390,13 @@ def _crashed_in(rank: RankEvidence) -> list[Frame]:
 
 
 def _crashed_at(view: JobView, cause: Cause) -> str:
-    """' (train.py:40)', the user's line; empty for a loader's worker, and where nobody knows it."""
+    """' (train.py:40)', the user's line; empty for a loader's worker, or if it is not known."""
     rank = view.ranks[cause.rank]
     return "" if cause.loader is not None else phrases.at(stacks.user_frame(_crashed_in(rank)))
 
 
 def _memory(view: JobView, cause: Cause) -> str:
-    """'limit 16.0 GiB, it held 15.2 GiB'. What the group uses after the kill says nothing any more."""
+    """'limit 16.0 GiB, it held 15.2 GiB'. What the cgroup uses after the kill means nothing."""
     node = view.nodes[view.node_of[cause.rank]]
     pid = cause.loader or view.ranks[cause.rank].pid
     parts = [] if node.memory_limit is None else [f"limit {phrases.size(node.memory_limit)}"]
@@ -421,26 +421,26 @@ def shared_memory(view: JobView, number: int) -> list[Fact]:
     return [Fact(f"{view.node(node.node)}: /dev/shm holds {held}{more}", source)]
 
 
-# --- SIGBUS: a mapped page with no memory or file behind it, often as /dev/shm ran full
+# --- SIGBUS: a mapped page with no memory or file behind it, often because /dev/shm was full
 
 
 _FULL = 0.95
-"""Share of /dev/shm from which on it counts as full: the page that did not fit is not in it."""
+"""Share of /dev/shm above which it counts as full, because the page that did not fit is not in it."""
 _SMALL = 1 << 30
-"""Bytes. A smaller /dev/shm may run full and be empty again between two looks."""
+"""Bytes. A smaller /dev/shm may fill up and be empty again between two looks."""
 _ENLARGE = (
-    "Make /dev/shm larger: `resources.shm` in the job file, --shm-size with Docker. Or need less of it: "
+    "Make /dev/shm larger: `resources.shm` in the job file, --shm-size with Docker. Or use less of it: "
     "fewer DataLoader workers, a smaller prefetch_factor."
 )
 _CUT = (
-    "A page of a mapped file could not be had: the file was cut or written over in place while it was "
-    "mapped, or its storage failed (dmesg). Write to another file and rename it over the old one, and "
-    "let no job change a file that another has mapped (mmap=True, numpy.memmap, safetensors)."
+    "A page of a mapped file could not be read: the file was truncated or overwritten in place while it was "
+    "mapped, or its storage failed (dmesg). Write to another file and rename it over the old one, and let "
+    "no job change a file that another has mapped (mmap=True, numpy.memmap, safetensors)."
 )
 
 
 def rank_killed_bus(view: JobView) -> Optional[Verdict]:
-    """SIGBUS of a rank or of its DataLoader's worker, with what /dev/shm held."""
+    """Return the verdict on SIGBUS of a rank or its DataLoader worker, with what /dev/shm held."""
     causes = first_ends(view, "signal")
     if not causes or causes[0].what != "SIGBUS":
         return None
@@ -488,7 +488,7 @@ _HINT = (
 
 
 def stopped_from_outside(view: JobView) -> Optional[Verdict]:
-    """A signal that asks for an end reached a launch command or ranks, and nothing had gone wrong before."""
+    """Return the verdict if a signal to end reached a launch command or ranks before anything failed."""
     found = _launches(view) or _ranks(view)
     if found is None:
         return None
@@ -512,7 +512,7 @@ class _Found(NamedTuple):
     sentence: Text
     nodes: list[int]
     at: float
-    is_outside: bool  # certainly: one rank alone may have sent the signal to itself
+    is_outside: bool  # for certain: a single rank may have sent the signal to itself
 
 
 def _launches(view: JobView) -> Optional[_Found]:
@@ -541,9 +541,9 @@ def _stop_of(node: NodeEvidence) -> str:
 
 
 def _ranks(view: JobView) -> Optional[_Found]:
-    """Return the signal of the ranks that ended first, where their launcher had no reason to send it.
+    """Return the signal of the ranks that ended first, if their launcher had no reason to send it.
 
-    Those that it then sent away may have been seen to end at the same moment.
+    Ranks that the launcher ended after that may have been seen to end at the same moment.
     """
     causes = [cause for cause in first_ends(view, "signal") if cause.what in _STOPS]
     ends = [node.launch_exit for node in view.nodes.values() if node.launch_exit is not None]
@@ -562,7 +562,7 @@ def _ranks(view: JobView) -> Optional[_Found]:
 def node_evicted(
     evidence: JobEvidence, why: str, missing: Optional[list[int]] = None, evicted: Sequence[int] = ()
 ) -> Verdict:
-    """Return the verdict on a job that is ended although nothing is wrong: how far it was.
+    """Return the verdict on a job that is ended although nothing is wrong, with how far it had got.
 
     `missing`: nodes that had not come, while the job is still at the gate; None later. `evicted`: the nodes
     that got a signal to stop while the others did not; `why`: by what.
@@ -572,7 +572,7 @@ def node_evicted(
         waited = say(", waiting for ", view.named(missing)) if missing else ""
         how_far = say("the nodes were at the gate", waited)
     elif not view.ranks:
-        how_far = say("no rank was there yet")
+        how_far = say("no rank had started yet")
     else:
         how_far = joined("; ", (text for text, _ in view.counted())) or say(
             subjects.ranks(view.ranks), " had called no collective"
@@ -580,10 +580,10 @@ def node_evicted(
     if evicted:
         whom = view.named(evicted)
         were = phrases.one_or(evicted, "was", "were")
-        what = say(whom, f" {were} told to stop by {why}, the others were not")
+        what = say(whom, f" {were} told to stop by {why}, and the others were not")
     else:
         what = say(f"the job is being ended from outside: {why}")
-    # Also those that were ended already by the loss of a peer, but none that was done.
+    # Including ranks that have already ended because they lost a peer, but none that was done.
     victims = [
         number
         for number, rank in view.ranks.items()
@@ -605,7 +605,7 @@ def node_evicted(
 
 
 def network_lost(view: JobView) -> Optional[Verdict]:
-    """Nodes that answer no more, unless a rank had ended by a fault of its own before they fell silent."""
+    """Return the verdict on nodes that no longer answer, unless a rank had failed by itself before that."""
     lost = view.evidence.lost
     if not lost or any(cause.at < min(each.at for each in lost) - TOGETHER for cause in causes_of(view)):
         return None
@@ -629,12 +629,12 @@ def network_lost(view: JobView) -> Optional[Verdict]:
 
 
 _GONE = (
-    "See whether the node is up and its network works (power, cable, switch port), and whether the "
-    "scheduler, a person or the kernel, for memory, has ended its part of the job."
+    "Check whether the node is up and its network works (power, cable, switch port), and whether the "
+    "scheduler, a person or the kernel (out of memory) has ended its part of the job."
 )
 _FROZEN = (
-    "See whether the machine, its container or the job's cgroup is paused or suspended, or whether it swaps; "
-    "when it goes on, so does the job."
+    "Check whether the machine, its container or the job's cgroup is paused or suspended, or whether it "
+    "swaps; once it runs again, so does the job."
 )
 
 
@@ -646,9 +646,9 @@ def _what(lost: list[Lost]) -> str:
     at = _clock(lost[0].at)
     if _frozen(lost):
         has, its = ("have", "their") if len(lost) > 1 else ("has", "its")
-        kernels, confirm = ("kernels", "confirm") if len(lost) > 1 else ("kernel", "confirms")
+        kernels, acknowledge = ("kernels", "acknowledge") if len(lost) > 1 else ("kernel", "acknowledges")
         return (
-            f"{has} said nothing since {at}, but {its} {kernels} still {confirm} what is sent there: "
+            f"{has} said nothing since {at}, but {its} {kernels} still {acknowledge} what is sent there: "
             f"{its} processes are frozen or starved"
         )
     if all(each.closed for each in lost):
@@ -660,9 +660,9 @@ def _last_word(view: JobView, lost: Lost) -> str:
     if lost.closed:
         how = "its connection was closed"
     elif lost.frozen:
-        how = "its kernel still confirms what is sent to it"
+        how = "its kernel still acknowledges what is sent to it"
     else:
-        how = "not even its kernel confirms what is sent to it"
+        how = "not even its kernel acknowledges what is sent to it"
     done = f", {lost.completed} collectives done by its ranks together" if lost.completed else ""
     span = phrases.span(max(view.evidence.at - lost.at, 0.0))
     return f"{view.node(lost.node)} was last heard {span} ago{done}; {how}"

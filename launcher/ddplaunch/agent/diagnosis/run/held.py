@@ -1,7 +1,8 @@
-"""rank-failed of ranks that live: they have raised, and what runs before they may end does not come back.
+"""rank-failed for living ranks: they have raised, but what runs before they may end does not return.
 
-A `finally`, an `except` that raises again, or the end of a `with`: it flushes, joins a thread, or calls a
-collective to which no rank comes any more. The exception is the cause, wherever the ranks stand since.
+That is a `finally`, an `except` that raises again, or the end of a `with`: it flushes, joins a thread, or
+calls a collective to which no other rank comes any more. The exception is the cause, wherever the ranks are
+now.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from ddplaunch.agent.system import phrases, subjects
 from ddplaunch.agent.text.saying import Text, joined, say
 
 _STILL = 0.7
-"""Share of the patience for which a rank must have done nothing: else it may be about to end."""
+"""Share of the patience for which a rank must have done nothing; otherwise it may be about to end."""
 
 
 class Held(NamedTuple):
-    """What a rank has raised, and the line that runs since, in a part of this kind (`Handler.kind`)."""
+    """What a rank has raised, and the line that has run since, in a handler of this kind (`Handler.kind`)."""
 
     raised: Raised
     kind: str
@@ -31,7 +32,7 @@ class Held(NamedTuple):
 
 
 def exception_held(view: JobView) -> Optional[Verdict]:
-    """Return the verdict on ranks that have raised, and since stand in what runs before they may end."""
+    """Return the verdict on ranks that have raised, and are still in what runs before they may end."""
     patience = _STILL * view.evidence.notice_after
     still = [rank for rank in view.alive if view.ranks[rank].stuck_for >= patience]
     found = {rank: its for rank in still if (its := _held(view, rank)) is not None}
@@ -71,7 +72,7 @@ def _raised(view: JobView, ranks: list[int], raised: Raised) -> Text:
 
 
 def _held(view: JobView, number: int) -> Optional[Held]:
-    """Return the first exception that is held back; None where a peer that is gone has led to one."""
+    """Return the first exception that is held back; None if it came from a peer that is gone."""
     rank = view.ranks[number]
     if any(map(is_consequence, rank.in_flight)):
         return None
@@ -85,7 +86,7 @@ def _held(view: JobView, number: int) -> Optional[Held]:
 
 
 def _came_from(raised: Raised, line: Frame, handler: Handler) -> bool:
-    """Whether it was raised in what this handler guards, in the function where the handler runs."""
+    """Whether it was raised in the code that this handler guards, in the handler's own function."""
     where = (line.name, line.file)
     return any(
         (each.name, each.file) == where and _is_within(each, handler.guarded) for each in raised.frames

@@ -1,7 +1,7 @@
 """Rules about a rank that waits for a lock: its threads for each other, for the GIL, or for a lock on a file.
 
-Two looks at the kernel's account of a thread prove it: one that asks for the GIL wakes up every few
-milliseconds, and one that waits without a timeout for a futex of its process alone waits for its siblings.
+Two looks at the kernel's account of a thread prove it: a thread that asks for the GIL wakes up every few
+milliseconds, and one that waits without a timeout on a futex private to its process waits for its siblings.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from ddplaunch.agent.system import phrases, subjects
 from ddplaunch.agent.text.saying import Sayable, Text, joined, say
 
 _PATIENCE = 0.7
-"""Share of the patience for which it must have been so: some of it passes while evidence is taken."""
+"""Share of the patience for which this must have lasted, because some passes while evidence is taken."""
 _RELEASE = (
     "While native code holds the GIL, no thread of the process runs Python, and no signal is handled. "
     "Release it around the call{} (Py_BEGIN_ALLOW_THREADS, `with nogil`, gil_scoped_release, ctypes.CDLL "
-    "instead of PyDLL), or see why the call does not return."
+    "instead of PyDLL), or find out why the call does not return."
 )
 _ORDER = (
-    "Take locks in one order in all threads, and hold none while you wait for another thread; "
+    "Take locks in the same order in all threads, and hold none while you wait for another thread; "
     "acquire(timeout=…), join(timeout=…) and get(timeout=…) turn this into an error."
 )
 _FORKED = (
@@ -35,7 +35,7 @@ _FORKED = (
     "DataLoader's workers, make a new lock in worker_init_fn, or have the workers spawned: "
     "DataLoader(multiprocessing_context='spawn')."
 )
-_RELEASED = "Release the lock on every path (`with lock:`); one that its own thread takes twice is an RLock."
+_RELEASED = "Release the lock on every path (`with lock:`); one that a thread takes twice must be an RLock."
 
 _LOCK = re.compile(r"with [\w.\[\]'\"]+( as \w+)?:|(\w+ = |if (not )?|return )?[\w.\[\]'\"]*\.?acquire\(")
 """Statements that take a lock."""
@@ -44,7 +44,7 @@ _FUTURES = re.compile(r"(^|/)concurrent/futures/(_base|thread)\.py$")
 _HELPERS = re.compile(
     r"(^|/)(torch/utils/data/_utils/pin_memory|multiprocessing/(queues|resource_sharer)|tqdm/_monitor)\.py$"
 )
-"""Whose threads hold no lock of the program."""
+"""Libraries whose threads hold no lock of the program."""
 
 
 class _Wait(NamedTuple):
@@ -57,7 +57,7 @@ _ON_EVENT, _IDLE = "waits for a queue or an event", "waits for work"
 
 
 def gil_held(view: JobView) -> Optional[Found]:
-    """Return the verdict on stragglers in which native code of one thread holds the GIL."""
+    """Return the verdict on stragglers in which one thread's native code holds the GIL."""
     found = {rank: held for rank in _open(view) if (held := _holder(view, view.ranks[rank]))}
     if not found:
         return None
@@ -85,19 +85,19 @@ def gil_held(view: JobView) -> Optional[Found]:
 
 
 def _holder(view: JobView, rank: RankEvidence) -> Optional[Stack]:
-    """Return the thread that holds the GIL; None where that is not proven."""
+    """Return the thread that holds the GIL; None if that is not proven."""
     if rank.gil_wait < _PATIENCE * view.evidence.notice_after:
         return None
     able = [stack for stack in rank.stacks if stack.frames]
     if rank.stack_source == "py-spy":
         able = [stack for stack in able if stack.owns_gil]
-    else:  # faulthandler does not say which it is: not one that waits for a lock
+    else:  # faulthandler does not say which one; it is none that waits for a lock
         able = [stack for stack in able if _kind(view, rank, stack) is None]
     return able[0] if len(able) == 1 else None
 
 
 def lock_deadlock(view: JobView) -> Optional[Found]:
-    """Return the verdict on stragglers, or loader workers of theirs, all of whose threads wait for locks."""
+    """Return the verdict on stragglers, or their loader workers, all of whose threads wait for locks."""
     parts, ranks, hints = [], [], []
     facts: list[AnyFact] = []
     for number in _open(view):
@@ -132,9 +132,9 @@ def lock_deadlock(view: JobView) -> Optional[Found]:
 def _deadlock(view: JobView, rank: RankEvidence, threads: Sequence[Stack]) -> Optional[list[_Wait]]:
     """Return what each thread of a process waits for, the main one first; None: one of them may go on.
 
-    Waits of native code are for native threads, which are not seen. A callback of theirs may set an event or
-    a future; so of these alone, without a lock or a thread that is joined, nothing is concluded. A rank whose
-    collective is pending is no straggler, and never comes here.
+    Native code waits for native threads, which are not seen. A callback of these may set an event or a
+    future, so waits for events and futures alone, without a lock or a thread that is joined, prove nothing. A
+    rank whose collective is pending is no straggler, and never comes here.
     """
     # Native threads of NCCL use CPU all the time.
     still = rank.stuck_for if rank.backend == "nccl" else rank.still_for
@@ -217,10 +217,10 @@ def _found_threads(
     return Found(verdict, ranks)
 
 
-# --- locks on files: who holds one is the first cause
+# --- locks on files: the holder of a lock is the first cause
 #
-# The codes are those of a rank in its own code, or late to init_process_group: only the cause is exact. Of
-# who waits while another works, and may hold the lock, see `JobView.queued`.
+# The codes are those of a rank in its own code, or late to init_process_group: only the cause is more exact.
+# `JobView.queued` has the ranks that wait while another one works and may hold the lock.
 
 
 _DEADLOCK = (
@@ -231,20 +231,20 @@ _WORKS = (
     "The others need what rank {holder} does under the lock: do it before the job, keep it short, or let "
     "them wait in a barrier after it, with a timeout of the process group that is long enough."
 )
-_FOREIGN = "See what {whom} does on {node} (`lslocks -p {pid}`); it may be left over from an earlier job."
+_FOREIGN = "See what {whom} is doing on {node} (`lslocks -p {pid}`); it may be left over from an earlier job."
 _LEFT = "A build that was killed leaves its lock behind. If no build runs on any node, {do}."
 _SOMEBODY = "`lslocks` on {node} shows who holds the lock; it may be a process of another node or container."
 
 
 @dataclass(frozen=True)
 class _Lock:
-    """A lock on a file, the ranks that wait for it, and the rank that holds it, where one does."""
+    """A lock on a file, the ranks that wait for it, and the rank that holds it, if one does."""
 
     wait: Wait
     ranks: list[int]
     place: str  # where they wait
     holder: Optional[int]
-    others: list[int]  # all that wait for a lock of a rank at work: this one, or another
+    others: list[int]  # all that wait for a lock, this one or another, that a working rank holds
 
     @property
     def queue(self) -> Text:
@@ -261,7 +261,7 @@ class _Cause(NamedTuple):
 
 
 def queued(view: JobView) -> Optional[Found]:
-    """Ranks that wait for what another, which works, may give. Nobody was seen to hold it: none is blamed."""
+    """Ranks that wait for what a working rank may give. No rank was seen to hold it, so none is blamed."""
     return Found(None, view.queued)
 
 
@@ -286,7 +286,7 @@ def _found_lock(view: JobView, ranks: list[int], code: str) -> Optional[Found]:
     elif lock.others:
         cause = _held_at_work(view, lock, lock.holder)
     else:
-        return None  # it waits for a lock, too: perhaps for one that it holds itself
+        return None  # it waits for a lock too, perhaps one that it holds itself
     late = cause.ranks if lock.others else lock.ranks
     missed = [rank for rank in late if rank in view.late]
     never = say(subjects.ranks(missed), " never reached init_process_group; ") if missed else ""
@@ -307,12 +307,12 @@ def _found_lock(view: JobView, ranks: list[int], code: str) -> Optional[Found]:
         confidence_in(view, lock.ranks),
     )
     victims = {*found.victims, *lock.ranks, *lock.others} - {*cause.ranks}
-    queue = [*lock.ranks, *lock.others] if lock.others else []  # of whom the holder alone is to blame
+    queue = [*lock.ranks, *lock.others] if lock.others else []  # for whose wait the holder alone is to blame
     return Found(replace(found, victims=sorted(victims)), [*cause.ranks, *queue])
 
 
 def _wanted_lock(view: JobView, ranks: list[int]) -> Optional[_Lock]:
-    """Return the lock for which the first of these ranks waits; one that a rank at work holds comes first."""
+    """Return the lock for which the first of these ranks waits, preferring one that a working rank holds."""
     waits = {rank: wait for rank in ranks if (wait := file_lock_wait(view.ranks[rank])) is not None}
     if not waits:
         return None
@@ -330,7 +330,7 @@ def _wanted_lock(view: JobView, ranks: list[int]) -> Optional[_Lock]:
 
 
 def _held_by_no_rank(view: JobView, lock: _Lock) -> _Cause:
-    """Another process holds the lock, or no holder was seen: who waits for it is named."""
+    """Another process holds the lock, or no holder was seen: name the ranks that wait for it."""
     first, holder = lock.ranks[0], lock.wait.holder
     node = view.node(view.node_of[first])
     if holder > 0:
@@ -349,7 +349,7 @@ def _held_by_no_rank(view: JobView, lock: _Lock) -> _Cause:
 
 
 def _held_in_a_collective(view: JobView, lock: _Lock, holder: int) -> _Cause:
-    """The holder waits for those who wait for its lock: neither can go on."""
+    """The holder waits for the ranks that wait for its lock: neither can go on."""
     place = view.locations[holder]
     waits = say(f"rank {holder} holds it and waits for ", subjects.ranks(lock.ranks), f" in {place}")
     hint = _DEADLOCK.format(holder=holder, place=place)
@@ -357,7 +357,7 @@ def _held_in_a_collective(view: JobView, lock: _Lock, holder: int) -> _Cause:
 
 
 def _held_at_work(view: JobView, lock: _Lock, holder: int) -> _Cause:
-    """The holder works under the lock: the others come after it."""
+    """The holder works while it has the lock: the others come after it."""
     verb = phrases.one_or(lock.ranks, "waits", "wait")
     holds = f"rank {holder} is in {view.locations[holder]} and holds the lock on {lock.wait.file}"
     queue = say("for which ", subjects.ranks(lock.ranks), f" {verb} in {lock.place}")
@@ -367,7 +367,7 @@ def _held_at_work(view: JobView, lock: _Lock, holder: int) -> _Cause:
 
 
 def _rank_of(view: JobView, number: int, pid: int) -> Optional[int]:
-    """Return the rank that is this process, or whose loader's worker is, on the machine of rank `number`."""
+    """Return the rank on rank `number`'s machine that is this process, or whose loader worker it is."""
     machine = view.nodes[view.node_of[number]].machine
     for other, rank in view.ranks.items():
         here = view.node_of[other] == view.node_of[number] or (

@@ -1,7 +1,7 @@
-"""Rules on sends, receives and operations that nobody waited for.
+"""Rules on sends and receives, and on operations that the program never waited for.
 
-p2p-deadlock: ranks wait in a circle for one another's messages, or for a message that is never sent. Sends
-of Gloo wait for their receive as receives wait for their send. A circle of ranks that are all blocked
+p2p-deadlock: ranks wait in a circle for one another's messages, or for a message that is never sent. Gloo's
+sends wait for their receives, just as receives wait for their sends. A circle of ranks that are all blocked
 cannot open: each of them would have to go on first.
 """
 
@@ -65,7 +65,7 @@ def message_deadlock(view: JobView) -> Optional[Verdict]:
 
 
 def _from_the_earliest(circle: list[Block]) -> list[Block]:
-    """Return the circle from the rank that was blocked first, where all times are known."""
+    """Return the circle, beginning with the rank that was blocked first if all times are known."""
     if not circle or not all(block.at for block in circle):
         return circle
     first = min(range(len(circle)), key=lambda place: circle[place].at)
@@ -73,7 +73,7 @@ def _from_the_earliest(circle: list[Block]) -> list[Block]:
 
 
 def _tags(circle: list[Block]) -> str:
-    """Return how the tags of a send and a receive of two ranks differ; empty where they do not."""
+    """Return how the tags of a send and a receive of two ranks differ; empty if they do not."""
     calls = {block.rank: block.call for block in circle if block.call is not None}
     for rank, call in calls.items():
         other = calls.get(call.peer if call.peer is not None else -1)
@@ -91,10 +91,10 @@ def _tags(circle: list[Block]) -> str:
 
 
 def _left_out(view: JobView, circle: list[Block]) -> dict[int, Collective]:
-    """Return ranks that have come to where they are without an operation that the one before them waits for.
+    """Return ranks that got to where they are without an operation that the rank before them waits for.
 
-    Rounds are what a rank calls from one call of the line in which it is blocked to the next. In all rounds
-    but the last it has called the operation equally often; the dict has its call of the round before.
+    A round is what a rank calls between two calls of the line in which it is blocked. In all rounds but the
+    last it has called the operation equally often; the dict has its call of the round before.
     """
     found = {}
     for waits, block in zip(circle, [*circle[1:], circle[0]]):
@@ -109,7 +109,7 @@ def _left_out(view: JobView, circle: list[Block]) -> dict[int, Collective]:
                 rounds.append([])
             elif blocked.serves(call, need, waits.rank):
                 rounds[-1].append(call)
-        # Calls before the first round are cut off, and the round that now begins has none yet.
+        # Calls before the first round are cut off, and the round that begins now has no calls yet.
         *before, last = rounds[1:-1] or [[]]
         counts = {len(each) for each in before}
         if len(before) >= 2 and len(counts) == 1 and len(last) < max(counts):
@@ -143,7 +143,7 @@ def _hint(circle: list[Block], differs: bool, missing: dict[int, Collective]) ->
     peer = _call(block).peer
     other = "send to" if blocked.way(_call(block)) == "recv" else "recv from"
     return (
-        f"{block.what} needs a {other} rank {block.rank} on rank {peer}, which goes past it or comes to it "
+        f"{block.what} needs a {other} rank {block.rank} on rank {peer}, which skips it or comes to it "
         f"too late. Every send needs its receive in the same order on both sides: look for a branch around "
         f"{places} that one of them takes alone."
     )
@@ -157,8 +157,8 @@ def _call(block: Block) -> Collective:
 # --- p2p-deadlock: a message that is larger than its receive, in shape or in dtype
 #
 # Gloo compares bytes (gloo/transport/tcp/pair.cc: "op.preamble.length <= op.nbytes. 32 vs 16"), and ends the
-# receiver's process. A message that is smaller than its receive passes without a word. NCCL compares nothing:
-# the receive waits for ever (its documentation wants equal counts and dtypes on both sides).
+# receiver's process. A message that is smaller than its receive passes silently. NCCL compares nothing: the
+# receive waits for ever (NCCL's documentation demands equal counts and dtypes on both sides).
 
 
 _TOO_LARGE = re.compile(r"preamble\.length <= \w+\.nbytes\. (\d+) vs (\d+)")
@@ -175,13 +175,13 @@ _NAMED = {
     "long": 8,
     "double": 8,
 }
-"""Bytes of dtypes as the flight recorder names them, without a number."""
+"""Bytes of the dtypes whose names, in the flight recorder, have no number."""
 _Pair = tuple[Collective, Collective]
 """A send and its receive."""
 
 
 def message_too_large(view: JobView) -> Optional[Verdict]:
-    """Return the verdict where the ring has one receive and one send of just the bytes that Gloo reports."""
+    """Return the verdict if the ring has one receive and one send of exactly the bytes that Gloo reports."""
     for number, rank in view.ranks.items():
         found = _TOO_LARGE.search("\n".join(causes.last_words(rank)))
         if found is None:
@@ -193,7 +193,7 @@ def message_too_large(view: JobView) -> Optional[Verdict]:
 
 
 def message_differs_in_nccl(view: JobView) -> Optional[Verdict]:
-    """Return the verdict on a receive of NCCL that is not done, and has another size than its send."""
+    """Return the verdict on an NCCL receive that is not done, and whose size is not that of its send."""
     for number, rank in view.ranks.items():
         need = blocked.queued(rank)
         if need is None or blocked.way(need) != "recv":
@@ -220,7 +220,7 @@ def _pair(view: JobView, rank: RankEvidence, sent: int, wanted: int) -> Optional
 
 
 def _bytes(call: Collective) -> int:
-    """Return the bytes of a call's tensors; 0 where its shape or its dtype is not known."""
+    """Return the bytes of a call's tensors; 0 if its shape or its dtype is not known."""
     if len(call.dtypes) != 1:
         return 0
     dtype = call.dtypes[0]
@@ -249,7 +249,7 @@ def _size_verdict(view: JobView, receiver: int, send: Collective, receive: Colle
             f"rank {receiver}: {receiving}, {wanted}, {_bytes(receive)} bytes",
         ],
         hint="A receive needs the shape and the dtype of its send, and takes the messages of one rank in "
-        f"their order: compare {sending} and {receiving}.",
+        f"order: compare {sending} and {receiving}.",
     )
 
 
@@ -260,12 +260,12 @@ def _tensor(call: Collective) -> str:
 
 # --- async-not-waited: a rank began an operation, never waited for it, and ended too early
 #
-# Python frees the work, and the process its connections, as soon as the program is over. The hook's ring
-# shows whether `wait` was called, and which operation of a peer lacked this one.
+# As soon as the program is over, Python frees the work and the process closes its connections. The hook's
+# ring shows whether `wait` was called, and which operation of a peer lacked this one.
 
 
 def async_not_waited(view: JobView) -> Optional[Verdict]:
-    """Return the verdict on a rank that ended well, with an operation open in which a peer needs it."""
+    """Return the verdict on a rank that ended well with an operation still open that a peer needs."""
     for peer in left_behind(view):
         calls = view.ranks[peer].calls
         if not calls or calls[-1].state not in ("entered", "waiting", "raised"):

@@ -1,6 +1,6 @@
 """Rules about MPI: collectives that lack ranks, sends and receives that do not match.
 
-MPI's calls are not counted. What decides is where every rank stands at one moment, with the arguments of its
+MPI's calls are not counted. What decides is where every rank is at one moment, with the arguments of its
 call: ranks that all wait in MPI, each for something that no other is about to do, wait for ever.
 """
 
@@ -32,18 +32,18 @@ _TRUNCATED = "MPI_ERR_TRUNCATE"
 
 _ALL_OR_NONE = (
     "Every rank of a communicator must call its collectives, in the same order. Take the call out of the "
-    "branch on the rank, or make a communicator of those who take part: comm.Split(color=...)."
+    "branch on the rank, or make a communicator of the ranks that take part: comm.Split(color=...)."
 )
 _PAIR_THEM = (
-    "Each send needs a receive on the named rank with the same tag, in the same communicator, and the other "
-    "way round. Where two ranks both send first, use Sendrecv, or Isend and Irecv with Waitall."
+    "Each send needs a receive on the named rank with the same tag, in the same communicator, and vice "
+    "versa. If two ranks both send first, use Sendrecv, or Isend and Irecv with Waitall."
 )
 _LONGER = "The receive buffer must hold the whole message: compare count and type on both sides."
 
 
 @dataclass(frozen=True)
 class _Meeting:
-    """A collective on one communicator: who is in it, and who should be."""
+    """A collective on one communicator: the ranks in it, and those that should be."""
 
     name: str
     communicator: str
@@ -58,7 +58,7 @@ class _Meeting:
 
 @dataclass(frozen=True)
 class _Chain:
-    """Ranks that wait each for the next one; `closed`: and the last for the first."""
+    """Ranks that each wait for the next one; `closed`: and the last one for the first."""
 
     ranks: list[int]
     why: str
@@ -66,7 +66,7 @@ class _Chain:
 
 
 def mpi_partial_collective(view: JobView) -> Optional[Verdict]:
-    """Rules mpi-partial-collective: some ranks of a communicator are in a collective, others are not."""
+    """Return the verdict if some ranks of a communicator are in a collective and others are not."""
     meetings = [
         each for each in _meetings(view) if each.lacks and not {*each.lacks}.intersection(view.unseen)
     ]
@@ -83,7 +83,7 @@ def mpi_partial_collective(view: JobView) -> Optional[Verdict]:
         if other.members == meeting.members and len(other.present) == len(meeting.present)
     ]
     culprits = [rank for rank in meeting.lacks if rank not in messaging]
-    if rivals:  # as many here as there: no rank is known to be wrong
+    if rivals:  # equally many ranks: none is known to be wrong
         culprits = sorted({*culprits, *meeting.present})
     location = view.locations[meeting.present[0]]
     on = f" on {meeting.communicator}" if meeting.communicator else ""
@@ -115,7 +115,7 @@ def mpi_partial_collective(view: JobView) -> Optional[Verdict]:
 
 
 def mpi_deadlock(view: JobView) -> Optional[Verdict]:
-    """Ranks wait for one another's messages in a circle, or two of them disagree about one message."""
+    """Return the verdict if ranks wait for messages in a circle, or two disagree about one message."""
     if not _all_settled(view):
         return None
     peers = {rank: _waits_for(view, rank)[0] for rank in view.waiting}
@@ -124,9 +124,9 @@ def mpi_deadlock(view: JobView) -> Optional[Verdict]:
 
 
 def mpi_unmatched(view: JobView) -> Optional[Verdict]:
-    """Ranks wait for a message, or for theirs to be taken, and their peer is at something else.
+    """Return the verdict on ranks that wait to receive, or to be received, while their peer does otherwise.
 
-    Which side is wrong is open: the one may have left out a message, or the other waits for one too many.
+    Which side is wrong is open: one may have left out a message, or the other may wait for one too many.
     """
     chains = _chains(view)
     if not chains:
@@ -152,7 +152,7 @@ def _unmatched(view: JobView, chain: _Chain) -> Verdict:
 
 
 def mpi_unmatched_in_words(view: JobView) -> Optional[Verdict]:
-    """MPI itself has found that a message is longer than what waits for it."""
+    """Return the verdict if MPI itself has found that a message is longer than its receive."""
     for number, rank in view.ranks.items():
         for raised in rank.raised:
             if raised.handled or _TRUNCATED not in raised.message or "MPI" not in raised.type:
@@ -174,7 +174,7 @@ def mpi_unmatched_in_words(view: JobView) -> Optional[Verdict]:
 
 
 def _call(view: JobView, rank: int) -> Optional[MpiCall]:
-    """Return the MPI function in which a living rank stands; of one without arguments, its name alone."""
+    """Return the MPI function in which a living rank is; its name alone if its arguments are not known."""
     location = view.locations[rank]
     if location.kind != IN_MPI:
         return None
@@ -183,7 +183,7 @@ def _call(view: JobView, rank: int) -> Optional[MpiCall]:
 
 
 def _meetings(view: JobView) -> list[_Meeting]:
-    """Return every collective in which a rank stands; the one with the most ranks first."""
+    """Return every collective in which a rank is; the one with the most ranks first."""
     found: dict[tuple[str, tuple[int, ...]], list[tuple[int, MpiCall]]] = {}
     for rank in view.alive:
         call = _call(view, rank)
@@ -204,12 +204,12 @@ def _meetings(view: JobView) -> list[_Meeting]:
 
 
 def _all_settled(view: JobView) -> bool:
-    """Whether no living rank is anywhere from where it might still come."""
+    """Whether every living rank is at a place from which it will not come."""
     return all(view.locations[rank].kind == IN_MPI for rank in view.alive)
 
 
 def _chains(view: JobView) -> list[_Chain]:
-    """Return, from every rank that waits for a message, the chain of those it waits for."""
+    """Return, for every rank that waits for a message, the chain of ranks that it waits for."""
     if not _all_settled(view):
         return []
     found = [_follow(view, first) for first in view.waiting]
@@ -244,7 +244,7 @@ def _is_message(call: Optional[MpiCall]) -> bool:
 
 
 def _waits_for(view: JobView, rank: int) -> tuple[Optional[int], str]:
-    """Return the rank that this one waits for, and why it will not come; (None, "") if unknown."""
+    """Return the rank that this one waits for, and why that will not come; (None, "") if unknown."""
     call = _call(view, rank)
     if call is None or not _is_message(call):
         return None, ""
@@ -320,7 +320,7 @@ def _stands(view: JobView, group: list[int]) -> str:
 
 
 def where_in_mpi(view: JobView, ranks: list[int]) -> list[Fact]:
-    """Return facts on where these ranks wait, those at the same call together."""
+    """Return facts on where these ranks wait, one for all at the same call."""
     groups = view.groups_of_ranks([rank for rank in ranks if view.locations[rank].kind != ENDED])
     return view.standing(groups)[:6]
 
@@ -331,7 +331,7 @@ def _gone(view: JobView) -> list[str]:
 
 
 def others_wait(view: JobView, in_mpi: list[int]) -> str:
-    """Return ', the others wait in MPI_Recv' for the end of a sentence; empty where no rank waits."""
+    """Return ', the others wait in MPI_Recv' for the end of a sentence; empty if no rank waits."""
     groups = view.groups_of_ranks(in_mpi)
     if not groups:
         return ""
@@ -351,7 +351,7 @@ _STAY = "A rank must not leave before the others are done with it: let all ranks
 
 
 def mpi_rank_lost(view: JobView) -> Optional[Verdict]:
-    """Others wait in MPI for a rank that is gone without failing, or that has not come to MPI_Init."""
+    """Return the verdict on a rank that left without failing, or never came to MPI_Init; others wait."""
     in_mpi = [rank for rank in view.alive if view.locations[rank].kind == IN_MPI]
     starting = [rank for rank in in_mpi if view.locations[rank].what == "MPI_Init"]
     late = [rank for rank in view.alive if rank not in in_mpi and not view.ranks[rank].mpi]
@@ -366,7 +366,7 @@ def mpi_rank_lost(view: JobView) -> Optional[Verdict]:
         and not rank.exit.by_us
         and rank.exit.code == 0
         and number not in lost
-        # A rank whose program came to its end is done: what it missed shows in the calls of the others.
+        # A rank whose program has ended is done: what it missed shows in the calls of the others.
         and rank.mpi != "ending"
     ]
     if not gone or not lost or not any(rank.mpi for rank in view.ranks.values()):

@@ -1,7 +1,7 @@
 """Reads what NCCL's RAS says about a hang: how many operations of each kind each rank has launched. Pure.
 
-It decides only about ranks whose counters torch does not show. Whom RAS lists may be those ahead
-(nccl#1911), "OK" only means equal counts (nccl#1730), and who does not answer NCCL may have done its part.
+It decides only about ranks whose counters torch does not show. The ranks that RAS lists may be those ahead
+(nccl#1911), "OK" only means equal counts (nccl#1730), and a rank that does not answer may have done its part.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Place = tuple[str, int]
 def behind(nodes: Sequence[NodeEvidence]) -> dict[int, bool]:
     """Return by rank whether it has launched fewer operations than others of its communicators.
 
-    Left out is who is ahead in one and behind in another, and whom NCCL does not name.
+    Ranks that are ahead in one and behind in another are left out, and so are ranks that NCCL does not name.
     """
     ranks = _ranks(nodes)
     most: set[int] = set()
@@ -39,7 +39,7 @@ def behind(nodes: Sequence[NodeEvidence]) -> dict[int, bool]:
 
 
 def with_facts(view: JobView, verdicts: Sequence[Verdict]) -> list[Verdict]:
-    """Return the verdicts with NCCL's word, where there is any."""
+    """Return the verdicts with what NCCL says, if it says anything."""
     word = facts(view)
     return [each.with_facts(word) for each in verdicts]
 
@@ -53,7 +53,7 @@ def facts(view: JobView) -> list[Fact]:
 
 
 def doubted(view: JobView, verdict: Verdict) -> Verdict:
-    """Return a verdict on ranks for which others wait, less sure where NCCL has them as far as any other."""
+    """Return a verdict on ranks for which others wait, less sure if NCCL has seen them get as far as any."""
     ahead = [rank for rank in verdict.ranks if view.launched.get(rank) is False]
     if not ahead:
         return verdict
@@ -76,7 +76,7 @@ def _place(rank: RasRank) -> Place:
 
 
 def _ranks(nodes: Iterable[NodeEvidence]) -> dict[Place, int]:
-    """Return ranks by address and pid, those that share both with another left out."""
+    """Return ranks by address and pid, without those that share both with another rank."""
     found: dict[Place, set[int]] = {}
     for node in nodes:
         for rank in node.ranks:
@@ -107,7 +107,7 @@ def _launched(same: RasCount, ranks: dict[Place, int]) -> str:
 
 
 def _who(its: Sequence[RasRank], ranks: dict[Place, int]) -> str:
-    """Return 'ranks 2 and 3'; 'its rank 0', by the communicator's numbers, where not all are found."""
+    """Return 'ranks 2 and 3'; 'its rank 0', by the communicator's numbers, if not all are found."""
     known = [ranks[place] for place in map(_place, its) if place in ranks]
     if len(set(known)) == len(its):
         return phrases.ranks(known)

@@ -1,4 +1,4 @@
-"""The pace of ranks that move: how long a step takes, and the shares of time in which a rank was where."""
+"""The pace of ranks that move: how long a step takes, and where a rank spent which share of its time."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from ddplaunch.agent.contract import JobPace, RankEvidence, RankPace, Stand
 from ddplaunch.agent.system import phrases
 
 _ENOUGH = 10
-"""Looks, one a second, from which on shares mean something."""
+"""The fewest looks, one a second, at which shares mean something."""
 _WORKS, _WAITS = 0.25, 0.5
-"""Shares of time in collectives up to which a rank does not wait, and from which on it does."""
+"""Shares of time in collectives: up to the first a rank does not wait, from the second on it does."""
 _STEPS = 8
 _FIRST = 8
 IN_COLLECTIVES, FOR_DATA = "collective", "loader"
@@ -25,7 +25,7 @@ def step(rank: RankEvidence) -> Optional[float]:
 
 
 def steady(times: Sequence[float]) -> bool:
-    """Whether these may be steps: several collectives of one kind in a step are now near, now far."""
+    """Whether these may be steps: the times between several collectives of one kind in a step vary."""
     if len(times) < 2:
         return True
     middle, tenths = statistics.median(times), statistics.quantiles(times, n=10, method="inclusive")
@@ -33,7 +33,7 @@ def steady(times: Sequence[float]) -> bool:
 
 
 def seconds_observed(rank: RankEvidence) -> int:
-    """Return for how many seconds shares are known; 0 where these are too few."""
+    """Return for how many seconds shares are known; 0 if these are too few."""
     number = sum(stand.seconds for stand in rank.stands)
     return number if number >= _ENOUGH else 0
 
@@ -44,7 +44,7 @@ def share(rank: RankEvidence, kind: str) -> float:
 
 
 def last_to_come(ranks: Sequence[RankEvidence]) -> Optional[RankEvidence]:
-    """Return the one rank that hardly waits in collectives while all others do; None: none does so."""
+    """Return the one rank that hardly waits in collectives while all others do; None if there is none."""
     if len(ranks) < 2 or not all(seconds_observed(rank) for rank in ranks):
         return None
     first, *others = sorted(ranks, key=lambda rank: share(rank, IN_COLLECTIVES))

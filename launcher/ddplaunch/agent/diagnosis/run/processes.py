@@ -1,8 +1,8 @@
-"""Rules on a rank whose process does not run, as the kernel tells it: without a CPU, stuck, or stopped.
+"""Rules on a rank whose process does not run, according to the kernel: without a CPU, stuck, or stopped.
 
-cpu-starved: its cgroup's quota is used up, or others have the CPUs. A rank that loops for ever on a full
-machine looks alike: so the rule wants a rank that has had less CPU since its last progress than a few of
-its usual steps take.
+cpu-starved: its cgroup's quota is used up, or other processes use the CPUs. A rank that loops for ever on a
+full machine looks the same, so the rule demands that the rank has had less CPU since its last progress than a
+few of its usual steps take.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from ddplaunch.agent.system import phrases, subjects
 from ddplaunch.agent.text.saying import say
 
 _LESS = 3.0
-"""A starved process has waited for a CPU so many times as long as it has had one."""
+"""A starved process has waited for a CPU at least this many times as long as it has had one."""
 _STEPS = 3.0
-"""Usual steps whose time on a CPU a starved rank has not had yet."""
+"""A starved rank has had less CPU time than this many of its usual steps take."""
 _MUCH = 0.1
-"""CPUs from which on a child process is named."""
+"""CPUs above which a child process is named."""
 _QUOTA = (
     "The cgroup of {who} may use {limit:g} CPUs, and {threads} threads share them. Ask for more "
     "(`resources.cpus`), or start fewer threads: OMP_NUM_THREADS, torch.set_num_threads(), num_workers."
 )
 _CROWD = (
-    "Other processes have the CPUs of {node}: end what does not belong there, ask for a node of your own, or "
-    "let ranks times threads (OMP_NUM_THREADS, num_workers) be no more than its CPUs."
+    "Other processes use the CPUs of {node}: end those that do not belong there, ask for a node of your own, "
+    "or start no more threads in all ranks together (OMP_NUM_THREADS, num_workers) than it has CPUs."
 )
 
 
 def cpu_starved(view: JobView) -> Optional[Found]:
-    """Stragglers, or the loader's workers that they wait for, that are runnable and do not run."""
+    """Return the verdict on stragglers, or their loader workers, that are runnable but do not run."""
     return _not_running(
         view, "cpu-starved", _starving, _starved_part, _crowd, _starved_hint, sure.STARVED_MOST
     )
@@ -58,9 +58,9 @@ def _not_running(
     hint: Callable[[JobView, int, Process], str],
     most: float,
 ) -> Optional[Found]:
-    """Return the verdict on the stragglers of each of which `find` returns a process that does not run.
+    """Return the verdict on the stragglers for which `find` returns a process that does not run.
 
-    `part`, `facts` and `hint` say it of these; `most` is the confidence where counters and stacks agree.
+    `part`, `facts` and `hint` describe these; `most` is the confidence if counters and stacks agree.
     """
     open_ranks = [rank for rank in view.stragglers if rank not in view.explained]
     found = {rank: its for rank in open_ranks if (its := find(view, rank)) is not None}
@@ -101,7 +101,7 @@ def _starves(process: Process) -> bool:
 
 
 def _crowd(view: JobView, found: dict[int, Process]) -> list[str]:
-    """Return who has the first rank's CPUs, unless a quota is used up: other programs, also its own."""
+    """Return what uses the first rank's CPUs, unless its quota is used up: programs, even its own."""
     number = min(found)
     if _is_throttled(found[number]):
         return []
@@ -136,8 +136,8 @@ def _starved_hint(view: JobView, number: int, process: Process) -> str:
 
 # --- io-stuck: storage does not answer, and a rank sleeps in the kernel for it
 #
-# A process that waits for a disk or a file server sleeps in state D, in functions of its file system. One
-# that has not woken up once over the window is not slow, it is stuck. FUSE sleeps in state S until a signal
+# A process that waits for a disk or a file server sleeps in state D, in functions of its file system. If it
+# has not woken up once within the window, it is not slow but stuck. FUSE sleeps in state S until a signal
 # comes.
 
 
@@ -148,7 +148,7 @@ _STORAGE = re.compile(
 )
 """Functions of file systems, of the page cache, and of block devices; the last is a frozen file system's."""
 _OTHER = re.compile(r"mem_cgroup|reclaim|shrink_|swap|vfork|coredump")
-"""Beside them, it waits for memory or for a child."""
+"""With one of these, it waits for memory or for a child."""
 _FUSE_ANSWER = "request_wait_answer"
 _NO_STORAGE = frozenset(
     [
@@ -167,10 +167,10 @@ _NO_STORAGE = frozenset(
 )
 _LOCAL = frozenset(["ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "overlay", "zfs", "vfat"])
 _RESTS = 0.02, 0.5
-"""Cores used and wake-ups a second below which a process has not run in between."""
+"""Cores used, and wake-ups a second, below which a process counts as not having run."""
 _SERVER = (
     "{where} does not answer: try `timeout 5 stat {mount}` on {node}, and look at its server, its network "
-    "and, of FUSE, its daemon there. NFS mounted with soft,timeo=… turns a read into an error."
+    "and, with FUSE, its daemon there. NFS mounted with soft,timeo=… turns a read into an error."
 )
 _DISK = (
     "{where} does not answer: look at `dmesg` on {node} for errors of its disk, and whether it is frozen "
@@ -180,7 +180,7 @@ _UNKNOWN = "Look at `cat /proc/{pid}/stack` and at the mounts of {node}: one of 
 
 
 def io_stuck(view: JobView) -> Optional[Found]:
-    """Ranks, or what they wait for: their loader's workers, or a program that they have started."""
+    """Return the verdict on ranks, or their loader workers or programs, that wait for storage."""
     return _not_running(view, "io-stuck", _stuck, _storage_part, _storage_facts, _storage_hint, 1.0)
 
 
@@ -193,7 +193,7 @@ def _storage_facts(_: JobView, found: dict[int, Process]) -> list[str]:
 
 
 def _stuck(view: JobView, number: int) -> Optional[Process]:
-    """Return the process that waits for storage: the rank's own, or one for which the rank waits."""
+    """Return the process that waits for storage: the rank itself, or one for which the rank waits."""
     rank = view.ranks[number]
     process = rank.process
     if process is None or how_stopped(process):
@@ -271,8 +271,8 @@ _FREEZER = "in a frozen cgroup"
 _FROZEN = ("__refrigerator", "do_freezer_trap")
 """Where the kernel keeps a frozen process, by cgroup v1 and v2."""
 _HINTS = {
-    _SIGNAL: "A person, a job-control shell or the scheduler stops processes so. "
-    "`kill -CONT {pid}` on {node} lets it go on.",
+    _SIGNAL: "A person, a job-control shell or the scheduler stops processes like this. "
+    "`kill -CONT {pid}` on {node} lets it continue.",
     _DEBUGGER: "Let the debugger continue or detach: `grep TracerPid /proc/{pid}/status` on {node} names it.",
     _FREEZER: "A container runtime or a scheduler has frozen it: `cat /proc/{pid}/cgroup` on {node} names "
     "the group; unpause the container, or resume the job.",
@@ -280,7 +280,7 @@ _HINTS = {
 
 
 def rank_stopped(view: JobView) -> Optional[Verdict]:
-    """Living ranks that cannot run, wherever they stand, while nothing moves."""
+    """Return the verdict on living ranks that cannot run, wherever they are, while nothing moves."""
     found = {rank: how for rank in view.alive if (how := how_stopped(view.ranks[rank].process))}
     if not found:
         return None
@@ -308,7 +308,7 @@ def rank_stopped(view: JobView) -> Optional[Verdict]:
 
 
 def how_stopped(process: Optional[Process]) -> str:
-    """'by a signal (SIGSTOP or SIGTSTP)'; empty when it may run."""
+    """'by a signal (SIGSTOP or SIGTSTP)'; empty if it may run."""
     if process is None or process.cpu_share >= 0.1:
         return ""
     if process.state == "T":

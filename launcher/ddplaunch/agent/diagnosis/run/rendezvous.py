@@ -1,7 +1,7 @@
-"""Rules about ranks that can never meet, by their calls of init_process_group, before these time out.
+"""Rules about ranks that can never meet, by their calls of init_process_group, before the calls time out.
 
-A call that has returned is right, whatever it was made with. So is one that leads to the same place as all
-the others, where a store can answer: a script may choose its own rendezvous, as long as it works.
+A call that has returned is right, whatever its arguments. So is a call that leads to the same place as all
+the others, if a store can answer there: a script may choose its own rendezvous, as long as it works.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ DELETE_BOTH = (
 )
 _IN_USE = re.compile(r"EADDRINUSE|address already in use", re.IGNORECASE)
 _NO_GPU = re.compile(r"ProcessGroupNCCL is only supported with GPUs|nccl2 requires at least one CUDA device")
-"""What torch says to NCCL without a GPU, up to 2.14 and since."""
+"""What torch says about NCCL without a GPU, up to version 2.14 and since."""
 _PRIVATE = ("/tmp/", "/var/tmp/", "/dev/shm/")  # noqa: S108 - compared only
 
 
 def nccl_without_gpu(view: JobView) -> Optional[Verdict]:
-    """torch refuses NCCL where it sees no GPU."""
+    """Return the verdict if torch refuses NCCL because it sees no GPU."""
     refused = [
         call
         for call in view.open_init_calls
@@ -52,7 +52,7 @@ def nccl_without_gpu(view: JobView) -> Optional[Verdict]:
 
 
 def unresolved(view: JobView) -> Optional[Verdict]:
-    """Return the verdict where the master's name has no address; one by the launcher may still appear."""
+    """Return the verdict if the master's name has no address; the launcher's name may still appear."""
     waiting = view.open_init_calls
     lost = [
         call
@@ -76,7 +76,7 @@ def unresolved(view: JobView) -> Optional[Verdict]:
 
 
 def loopback(view: JobView) -> Optional[Verdict]:
-    """Ranks on several machines, and an address that leads each machine to itself."""
+    """Return the verdict on ranks on several machines with an address that leads each to itself."""
     waiting = view.open_init_calls
     here = [call for call in waiting if call.loops_back]
     homes = by_machine(view, here)
@@ -105,7 +105,7 @@ def loopback(view: JobView) -> Optional[Verdict]:
 
 
 def other_node(view: JobView) -> Optional[Verdict]:
-    """Return the verdict where the address is another node's than the one that opens the store."""
+    """Return the verdict if the address belongs to another node than the one that opens the store."""
     store = home_of_store(view)
     astray = [
         call
@@ -132,7 +132,7 @@ def other_node(view: JobView) -> Optional[Verdict]:
 
 
 def port_held(view: JobView) -> Optional[Verdict]:
-    """Return the verdict where rank 0 cannot open its store, or all ranks reach one of another job."""
+    """Return the verdict if rank 0 cannot open its store, or all ranks reach another job's store."""
     waiting = view.open_init_calls
     for call in waiting:
         if not call.by_network or (call.rank != 0 and not call.made.agent_store):
@@ -154,13 +154,13 @@ def port_held(view: JobView) -> Optional[Verdict]:
                 node,
                 f" {held}" + ("; torchrun opens no store of this job's there" if shared else ""),
             ),
-            _DELETE.format(PORT) if call.is_chosen else "Choose another port, or end who holds this one.",
+            _DELETE.format(PORT) if call.is_chosen else "Choose another port, or end what holds this one.",
         )
     return None
 
 
 def no_store(view: JobView) -> Optional[Verdict]:
-    """torchrun keeps the job's store, and the script sends its ranks elsewhere."""
+    """Return the verdict if torchrun keeps the job's store, and the script sends its ranks elsewhere."""
     astray = [
         call for call in view.open_init_calls if call.made.agent_store and call.changed(PORT) is not None
     ]
@@ -179,7 +179,7 @@ def no_store(view: JobView) -> Optional[Verdict]:
 
 
 def nobodys_address(view: JobView) -> Optional[Verdict]:
-    """Rules a MASTER_ADDR that no node of the job has, and that no load balancer leads to the right one."""
+    """Return the verdict on a MASTER_ADDR that no node has and no load balancer leads to the right one."""
     astray = [call for call in view.open_init_calls if leads_to(view, call) == ""]
     if not astray:
         return None
@@ -188,14 +188,14 @@ def nobodys_address(view: JobView) -> Optional[Verdict]:
         view,
         "master-is-not-node-zero",
         astray,
-        f"{first.choice(ADDRESS)}, which is no address of this job's nodes{proved(view)}",
+        f"{first.choice(ADDRESS)}, which is not an address of this job's nodes{proved(view)}",
         _DELETE.format(ADDRESS) if first.is_chosen else "Set MASTER_ADDR to an address of rank 0's node.",
         sure.LIKELY,
     )
 
 
 def files_of_each_machine(view: JobView) -> Optional[Verdict]:
-    """A file on a path that is each machine's own."""
+    """Return the verdict on a file at a path that is local to each machine."""
     waiting = view.open_init_calls
     first = waiting[0]
     private = first.made.file.startswith(_PRIVATE)
@@ -212,9 +212,9 @@ def files_of_each_machine(view: JobView) -> Optional[Verdict]:
 
 
 def file_of_an_earlier_run(view: JobView) -> Optional[Verdict]:
-    """Every rank found keys in the file, and so did the first one, before any rank of this job had written.
+    """Return the verdict if even the first rank found keys in the file, before any rank of this job wrote.
 
-    The store still works, with the addresses of processes that are gone; a call in time is left alone.
+    The store still works, with the addresses of processes that are gone. A call that returns is left alone.
     """
     waiting = view.open_init_calls
     made = view.init_calls
@@ -227,14 +227,14 @@ def file_of_an_earlier_run(view: JobView) -> Optional[Verdict]:
         "store-shared",
         waiting,
         f"{waiting[0].choice(ADDRESS)}: the file held the keys of an earlier run when the first rank came",
-        "Give each run a file of its own, or delete it before; or leave init_method out, for the launcher "
-        "has prepared a rendezvous.",
+        "Give each run its own file, or delete the file before each run; or leave init_method out, because "
+        "the launcher has prepared a rendezvous.",
         sure.LIKELY,
     )
 
 
 def otherwise_than_proved(view: JobView) -> Optional[Verdict]:
-    """The script has chosen an address or a port that the gate has not tried."""
+    """Return the verdict if the script has chosen an address or a port that the gate has not tried."""
     waiting = view.open_init_calls
     chosen = [call for call in waiting if call.is_chosen and call.by_network]
     proved = view.evidence.master_addr
@@ -256,10 +256,10 @@ def otherwise_than_proved(view: JobView) -> Optional[Verdict]:
 
 
 def rank_twice(view: JobView) -> Optional[Verdict]:
-    """Two living processes that meet claim one rank."""
+    """Return the verdict if two living processes that meet claim the same rank."""
     for group in by_place(view, view.open_init_calls).values():
         if group[0].made.file and len(by_machine(view, group)) > 1:
-            continue  # of one path on two machines there may be two files
+            continue  # one path may be two files on two machines
         claims: dict[int, list[Call]] = {}
         for call in group:
             claims.setdefault(call.rank, []).append(call)
@@ -287,9 +287,9 @@ def rank_twice(view: JobView) -> Optional[Verdict]:
 
 
 def joined_again(view: JobView) -> Optional[Verdict]:
-    """Return the verdict where a program that a rank has started joins the job in the rank's place.
+    """Return the verdict if a program that a rank has started joins the job in the rank's place.
 
-    It has inherited the rank's environment, and overwrites in the store what the peers look up of the rank.
+    It has inherited the rank's environment, and overwrites what the peers look up about it in the store.
     """
     twice = [
         (call, inner)
@@ -297,7 +297,7 @@ def joined_again(view: JobView) -> Optional[Verdict]:
         for inner in view.init_calls
         if _has_started(call, inner) and (call.rank, call.endpoint) == (inner.rank, inner.endpoint)
     ]
-    if not twice or len(twice) == twice[0][0].world_size:  # programs of all ranks may be a world of their own
+    if not twice or len(twice) == twice[0][0].world_size:  # such programs of all ranks may be their own world
         return None
     call, inner = twice[0]
     frames = stacks.main(call.process.stacks)
@@ -319,7 +319,7 @@ def joined_again(view: JobView) -> Optional[Verdict]:
 
 
 def _has_started(call: Call, inner: Call) -> bool:
-    """Whether the process of the one has its group, and has started the process of the other."""
+    """Whether the one call's process has its group, and has started the other call's process."""
     process = call.process
     below = {child.pid for child in process.children}
     is_below = inner.process.launcher == process.pid or inner.process.pid in below
@@ -328,7 +328,7 @@ def _has_started(call: Call, inner: Call) -> bool:
 
 
 def sizes_differ(view: JobView) -> Optional[Verdict]:
-    """Ranks that meet, each waiting for another number of them."""
+    """Return the verdict on ranks that meet but wait for different numbers of ranks."""
     for group in by_place(view, view.open_init_calls).values():
         counts = Counter(call.world_size for call in group if call.world_size is not None)
         if len(counts) < 2:
@@ -354,7 +354,7 @@ def sizes_differ(view: JobView) -> Optional[Verdict]:
 
 
 def places_differ(view: JobView) -> Optional[Verdict]:
-    """Ranks of one world that go to different addresses or ports."""
+    """Return the verdict on ranks of one world that go to different addresses or ports."""
     groups = by_place(view, view.open_init_calls)
     if len(groups) < 2 or overlap(groups.values()):
         return None
@@ -379,7 +379,7 @@ def places_differ(view: JobView) -> Optional[Verdict]:
 
 
 def backends_differ(view: JobView) -> Optional[Verdict]:
-    """Ranks that meet, and ask for different backends."""
+    """Return the verdict on ranks that meet but ask for different backends."""
     for group in by_place(view, view.open_init_calls).values():
         counts = Counter(call.made.backend for call in group if call.made.backend)
         if not any(a.isdisjoint(b) for a, b in combinations(map(_kinds, counts), 2)):
@@ -408,9 +408,9 @@ def _kinds(backend: str) -> set[str]:
 
 
 def too_few(view: JobView) -> Optional[Verdict]:
-    """Return the verdict on a job whose ranks have all called, and wait for more than there are.
+    """Return the verdict on a job whose ranks have all called, and wait for more ranks than there are.
 
-    How many there are is known of a job file; else what the launcher has told every rank in WORLD_SIZE.
+    Their number is in the job file, or else in the WORLD_SIZE that the launcher gave to every rank.
     """
     waiting = view.open_init_calls
     seen = {call.rank for call in waiting}
@@ -431,7 +431,7 @@ def too_few(view: JobView) -> Optional[Verdict]:
 
 
 def other_script(view: JobView) -> Optional[Verdict]:
-    """Rules one node that runs another file than the others."""
+    """Return the verdict on one node that runs another file than the others."""
     waiting = view.open_init_calls
     counts = Counter(call.made.script for call in waiting if call.made.script)
     right = usual(counts, None)
@@ -455,7 +455,7 @@ def other_script(view: JobView) -> Optional[Verdict]:
 
 # --- where calls lead, and on what they agree
 #
-# Two calls lead to the same place when their connections end on the same machine and port, by whatever name.
+# Two calls lead to the same place if their connections end on the same machine and port, under any name.
 
 
 _T = TypeVar("_T")
@@ -465,7 +465,7 @@ Place = tuple[str, Optional[int]]
 
 
 def place(view: JobView, call: Call) -> Optional[Place]:
-    """Return where the call leads; None where that is not known."""
+    """Return where the call leads; None if that is not known."""
     if call.made.file:
         return f"file {call.made.file}", None
     machine = leads_to(view, call)
@@ -475,7 +475,7 @@ def place(view: JobView, call: Call) -> Optional[Place]:
 
 
 def leads_to(view: JobView, call: Call) -> Optional[str]:
-    """Return the machine on which the call's connections end; "": none of the job's; None: not known."""
+    """Return the machine where the call's connections end; "": none of the job's; None: not known."""
     if not call.by_network or not call.addresses:
         return None
     if call.loops_back:
@@ -493,7 +493,7 @@ def machines(view: JobView) -> set[str]:
 
 
 def could_be_a_job_of_its_own(view: JobView, group: list[Call]) -> bool:
-    """Whether these calls, with the processes beside them that wait nowhere else, may make a whole world."""
+    """Whether these calls, with processes beside them that wait nowhere else, may be a whole world."""
     homes = {view.nodes[call.node].machine for call in group}
     elsewhere = {(call.node, call.process.pid) for call in view.open_init_calls if call not in group}
     beside = [
@@ -549,7 +549,7 @@ def proved(view: JobView) -> str:
 
 
 def usual(counts: Mapping[_T, int], wanted: Optional[_T]) -> Optional[_T]:
-    """`wanted` where a call has it, else what most have; None when two are as frequent."""
+    """Return `wanted` if a call has it, otherwise what most have; None if two are equally frequent."""
     if wanted in counts:
         return wanted
     ordered = sorted(counts, key=lambda value: -counts[value])
@@ -573,7 +573,7 @@ def home_of_store(view: JobView) -> Optional[str]:
 
 
 def by_machine(view: JobView, group: Sequence[Call]) -> dict[str, list[Call]]:
-    """Calls by the machine on which they are made."""
+    """Return the calls by the machine on which they were made."""
     found: dict[str, list[Call]] = {}
     for call in group:
         found.setdefault(view.nodes[call.node].machine, []).append(call)
@@ -581,7 +581,7 @@ def by_machine(view: JobView, group: Sequence[Call]) -> dict[str, list[Call]]:
 
 
 def by_place(view: JobView, group: Sequence[Call]) -> dict[Place, list[Call]]:
-    """Calls that lead to places that are known."""
+    """Return the calls whose places are known, by place."""
     found: dict[Place, list[Call]] = {}
     for call in group:
         where = place(view, call)
@@ -591,7 +591,7 @@ def by_place(view: JobView, group: Sequence[Call]) -> dict[Place, list[Call]]:
 
 
 def overlap(groups: Iterable[Sequence[Call]]) -> bool:
-    """Whether two of the groups claim one rank: then each may be a job of its own."""
+    """Whether two of the groups claim the same rank: then each may be its own job."""
     seen: set[int] = set()
     for group in groups:
         ranks = {call.rank for call in group}
@@ -602,7 +602,7 @@ def overlap(groups: Iterable[Sequence[Call]]) -> bool:
 
 
 def at_one_time(same: list[Call]) -> list[Call]:
-    """Return the calls without processes that had ended before another called: a restart replaced them."""
+    """Return the calls, except of processes that ended before another called: a restart replaced them."""
     return [
         call
         for call in same

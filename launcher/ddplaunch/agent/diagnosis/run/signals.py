@@ -1,6 +1,6 @@
-"""Signals that ranks have got and handle themselves, as a scheduler sends them before it ends a job.
+"""Signals that ranks have got and handle themselves, such as a scheduler's before it ends a job.
 
-A handler sets a flag, and each rank sees the flag in a step of its own: who sees it first leaves its loop.
+A handler sets a flag, and each rank sees the flag in a different step: the first to see it leaves its loop.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LEAVE_TOGETHER = (
 
 
 def left_for(view: JobView, ranks: Sequence[int]) -> Optional[str]:
-    """Return 'SIGTERM (stop, train.py:16)', which all these ranks got before the call in which they wait."""
+    """Return 'SIGTERM (stop, train.py:16)', if all these ranks got it before the call in which they wait."""
     found = [_before_call(view, rank) for rank in ranks]
     names = {phrases.signal_name(each.number) for each in found if each is not None}
     if None in found or len(names) != 1 or found[0] is None:

@@ -18,30 +18,30 @@ _MORE_CPUS = (
 )
 
 BUSY = 4.0
-"""How much longer a rank may burn CPU without anything new than lie still."""
+"""How many times longer than a still rank one may use CPU without anything new."""
 
 
 def quiet_for(stuck_for: float, still_for: float, waits: bool, busy: float = BUSY) -> float:
-    """Seconds of patience that a rank has used up: since real progress when it waits, else since it moved.
+    """Return the seconds of patience used up by a rank: since progress if it waits, else since it moved.
 
-    A rank that waits may burn a core in its library's loop, so CPU proves nothing of it. One in its own code
-    that burns CPU may compute, and gets `busy` times the patience without any progress; without a limit a
-    rank that loops for ever would never count as hanging.
+    A rank that waits may use a whole core in its library's loop, so its CPU time proves nothing. A rank in
+    its own code that uses CPU may be computing, and gets `busy` times the patience without progress; without
+    a limit, a rank that loops for ever would never count as hanging.
     """
     return stuck_for if waits else max(still_for, stuck_for / busy)
 
 
 def nothing_moves(view: JobView, patience: float, busy: float = BUSY) -> bool:
-    """Whether every living rank has been quiet for so long; ranks that have all ended do not hang."""
+    """Whether every living rank has been quiet for this long; ranks that have all ended do not hang."""
     if view.ranks and not view.alive:
         return False
     return all(_quiet(view, rank, busy) >= patience for rank in view.alive)
 
 
 def slow(view: JobView) -> Optional[Verdict]:
-    """Rules slow: the job moves on, and takes long for each step because of a rank for which the others wait.
+    """Return the verdict on a job that moves, but slowly because of a rank for which the others wait.
 
-    Where no rank holds the others up, a long step is what this job takes, and nothing is wrong.
+    If no rank holds the others up, long steps are normal for this job, and nothing is wrong.
     """
     patience = view.evidence.notice_after
     movers = [rank for rank in view.alive if rank not in view.waiting and _quiet(view, rank) < patience]
@@ -95,12 +95,12 @@ def _quiet(view: JobView, number: int, busy: float = BUSY) -> float:
 
 
 def _stays(view: JobView, number: int) -> bool:
-    """Whether a waiting rank has been in its call for more than a moment, as all looks at it show."""
+    """Whether all looks at a waiting rank show that it has been in its call for more than a moment."""
     return not view.ranks[number].stack_moves
 
 
 def _step(times: list[float]) -> float:
-    """Return the longest of the last times between collectives: a step may have many."""
+    """Return the longest of the last times between collectives, because a step may have many."""
     return max(times[-8:], default=0.0)
 
 
@@ -132,18 +132,18 @@ def _advice(view: JobView, slowest: list[int]) -> str:
 
 # --- slow-broadcast: a model's parameters go from rank 0 to all ranks, slowly
 #
-# A byte that one rank sends another receives, so the sockets of all ranks together move each byte of the
-# model twice for every rank but rank 0, whatever way it takes.
+# Each byte that one rank sends is received by another, so the sockets of all ranks together move each byte of
+# the model twice for every rank but rank 0, whatever path it takes.
 
 
 _CALLS = ("_sync_module_states", "_sync_params_and_buffers")
 _HINT = (
     "Wait, or give the ranks a faster path: the interface in NCCL_SOCKET_IFNAME or GLOO_SOCKET_IFNAME, and "
-    "what limits the link. Where every rank loads the same weights, DistributedDataParallel(init_sync=False) "
+    "what limits the link. If every rank loads the same weights, DistributedDataParallel(init_sync=False) "
     "sends nothing."
 )
 _AGREE = 1.5
-"""How far the bytes so far may be from the rate times the time since the begin: else other traffic counts."""
+"""How far the bytes so far may differ from rate times duration. Beyond that, other traffic is in them."""
 
 
 class _Progress(NamedTuple):
@@ -153,7 +153,7 @@ class _Progress(NamedTuple):
 
 
 def slow_broadcast(view: JobView) -> Optional[Verdict]:
-    """Return the verdict on ranks that all wait in a broadcast of parameters, while bytes move."""
+    """Return the verdict on ranks that all wait in a broadcast of parameters while bytes move."""
     ranks = [rank for rank in view.alive if _sender(view.ranks[rank])]
     if not ranks or len(ranks) < 2 or ranks != view.alive or view.absent or view.unseen:
         return None
@@ -185,7 +185,7 @@ def slow_broadcast(view: JobView) -> Optional[Verdict]:
 
 
 def _sender(rank: RankEvidence) -> str:
-    """Return 'DDP' or 'FSDP', in whose construction it broadcasts the model's state; empty: in none."""
+    """Return 'DDP' or 'FSDP' if it is constructing that and broadcasts the model's state; empty if not."""
     frames = stacks.main(rank.stacks)
     inside = [
         place
@@ -199,7 +199,7 @@ def _sender(rank: RankEvidence) -> str:
 
 
 def _progress(view: JobView, ranks: list[int]) -> Optional[_Progress]:
-    """Return how fast and how far the model is; None where bytes may take another way than TCP sockets."""
+    """Return how fast and how far the model is; None if bytes may move other than through TCP sockets."""
     evidence = [view.ranks[rank] for rank in ranks]
     processes = [rank.process for rank in evidence if rank.process is not None]
     size = evidence[0].broadcasting
@@ -219,7 +219,7 @@ def _progress(view: JobView, ranks: list[int]) -> Optional[_Progress]:
 
 
 def _began(rank: RankEvidence) -> float:
-    """Return when the first of the broadcasts began that this rank now makes; 0: it is not known."""
+    """Return when the first of this rank's present broadcasts began; 0 if that is not known."""
     began = 0.0
     for entry in reversed(rank.collectives):
         if plain(entry.op) != "broadcast" or entry.frames != rank.collectives[-1].frames:

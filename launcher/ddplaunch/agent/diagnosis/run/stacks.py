@@ -1,7 +1,7 @@
 """Reads a Python stack: which frame is the user's, and in which torch function the rank is.
 
-Stacks come from three sources (hook, py-spy, faulthandler), which write files differently: they may be
-shortened to what an import would find. In evidence that was kept names may be qualified.
+Stacks come from three sources (hook, py-spy, faulthandler), which write file names differently: these may be
+shortened to what an import would find. In kept evidence, function names may be qualified.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Optional
 from ddplaunch.agent.contract import Files, Frame, Stack
 
 _TORCH = re.compile(r"(^|/)(torch|torchgen|functorch)/|(^|/)ddplaunch_(ring|rendezvous|work)\.py$")
-"""Torch, and what the hook puts around its functions."""
+"""torch, and the hook's wrappers around its functions."""
 _THIRD_PARTY = re.compile(r"(^|/)((site|dist)-packages|mpi4py)/")
 _STANDARD = re.compile(
     r"/lib(64)?/python\d[^/]*/(?!site-packages/|dist-packages/)|/python\d+\.zip/|^<|"
@@ -46,7 +46,7 @@ _COLLECTIVE = re.compile(
 _POLLS = re.compile(
     r"(^|/)(filelock(/\w+)?\.py:(_poll_until_acquired|acquire)|torch/utils/file_baton\.py:wait)$"
 )
-"""Functions that try to get a lock on a file, and sleep, again and again."""
+"""Functions that try again and again to get a lock on a file, and sleep in between."""
 _TRIES = re.compile(r"(^|/)filelock/|^<|(generic|posix)path\.py$")
 
 _INIT = frozenset({"init_process_group", "init_device_mesh"})
@@ -57,7 +57,7 @@ _PLAIN = {
 
 
 def main(stacks: Iterable[Stack]) -> list[Frame]:
-    """Frames of the main thread, innermost first; empty when there are none."""
+    """Return the frames of the main thread, innermost first; empty if there are none."""
     for stack in stacks:
         if stack.main:
             return stack.frames
@@ -80,29 +80,29 @@ def users(frames: Sequence[Frame]) -> list[Frame]:
 
 
 def in_torch(frames: Sequence[Frame]) -> bool:
-    """Whether any of the frames is torch's, or the hook's around it."""
+    """Whether any of the frames belongs to torch, or to the hook's wrappers around it."""
     return any(_TORCH.search(frame.file) for frame in frames)
 
 
 def is_own(frames: Sequence[Frame]) -> bool:
-    """Whether the user's own code is in it, not only that of packages."""
+    """Whether the user's own code is in the stack, and not only code of packages."""
     return any(not _THIRD_PARTY.search(frame.file) for frame in users(frames))
 
 
 def sleeps_in_python(frames: Sequence[Frame]) -> bool:
-    """Whether Python's own library lets this thread wait, and the user's code has called it, not torch."""
+    """Whether this thread waits in Python's own library, and the user's code has called that, not torch."""
     callers = [frame for frame in frames if not _SLEEPS.search(frame.file)]
     return len(callers) < len(frames) and frames[0] not in callers and users(callers[:1]) != []
 
 
 def waits_for_process(frames: Sequence[Frame]) -> bool:
-    """Whether the user's code has called what waits for a process that it has started, or for its words."""
+    """Whether the user's code waits for a process that it has started, or for that process's output."""
     inner = list(takewhile(lambda frame: _STANDARD.search(frame.file), frames))
     return any(_PROCESSES.search(frame.file) for frame in inner)
 
 
 def collective(frames: Sequence[Frame]) -> Optional[str]:
-    """Return the collective in which this stack stands, by the name the user called it; None: in none."""
+    """Return the collective in which this stack is, by the name that the user called; None: in none."""
     found = None
     for frame in frames:
         if _DISTRIBUTED.search(frame.file) and _COLLECTIVE.fullmatch(_name(frame)):
@@ -113,17 +113,17 @@ def collective(frames: Sequence[Frame]) -> Optional[str]:
 
 
 def shared(file: str) -> str:
-    """Return the file as all nodes have it: some may have the job's source in /tmp, others in its folder."""
+    """Return the file's name as all nodes have it: the job's source may be in /tmp or the job's folder."""
     return _COPY.sub(f"/{Files.WORK}/", file)
 
 
 def in_backward(frames: Sequence[Frame]) -> bool:
-    """Whether it stands in torch's engine, which makes DDP's collectives without a frame of Python."""
+    """Whether it is in torch's autograd engine, which calls DDP's collectives without a Python frame."""
     return bool(frames and _BACKWARD.search(frames[0].file))
 
 
 def torchs_own(frames: Sequence[Frame]) -> Optional[str]:
-    """Return the function in which torch makes a collective by itself, as the user called it; None: none.
+    """Return the function, as the user called it, in which torch itself calls a collective; None: none.
 
     'backward' of DDP, 'get_model_state_dict' of FSDP, 'full_tensor' of a DTensor.
     """
@@ -141,17 +141,17 @@ def torchs_own(frames: Sequence[Frame]) -> Optional[str]:
 
 
 def in_init(frames: Sequence[Frame]) -> bool:
-    """Whether it stands in init_process_group, and so waits for ranks that have not called it."""
+    """Whether it is in init_process_group, and so waits for ranks that have not called it."""
     return any(_name(frame) in _INIT and "distributed" in frame.file for frame in frames)
 
 
 def mpi_function(frames: Sequence[Frame]) -> Optional[str]:
-    """Return the function of mpi4py in which this stack stands, as the program writes it; None: in none."""
+    """Return the mpi4py function in which this stack is, as the program writes it; None: in none."""
     return _name(frames[0]) if frames and _MPI4PY.search(frames[0].file) else None
 
 
 def in_loader(frames: Sequence[Frame]) -> bool:
-    """Whether it waits in a DataLoader's iterator for a batch, or makes one there itself."""
+    """Whether it waits for a batch in a DataLoader's iterator, or makes one there itself."""
     return any(
         _LOADER.search(frame.file) and _name(frame) in ("__next__", "_next_data", "__iter__")
         for frame in frames
@@ -169,7 +169,7 @@ def loader_caller(frames: Sequence[Frame]) -> Optional[Frame]:
 
 
 def polls(frames: Sequence[Frame]) -> Optional[Frame]:
-    """Return the frame in which it waits for a lock on a file by trying; None: it does not, by its stack."""
+    """Return the frame in which it polls for a lock on a file; None if its stack shows no such frame."""
     for frame in frames:
         if _POLLS.search(f"{frame.file}:{_name(frame)}"):
             return frame

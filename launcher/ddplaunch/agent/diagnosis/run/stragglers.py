@@ -1,6 +1,6 @@
-"""Rules about a living rank that the others wait for: late, at its data, or in its own code.
+"""Rules about living ranks that the others wait for: late, at their data, or in their own code.
 
-Each holder belongs to one rule; each rule speaks of all its holders at once.
+Each such rank belongs to one rule; each rule speaks of all its ranks at once.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from ddplaunch.agent.system import phrases, subjects
 from ddplaunch.agent.text.saying import Sayable, joined, say
 
 STARVED = 0.5
-"""Share of the time in which a process was runnable without a CPU, from which on a verdict mentions it."""
+"""Share of the time for which a process was runnable without a CPU, above which a verdict mentions it."""
 RECENT = 30.0
-"""Seconds before the stop within which a caught exception counts as its reason."""
+"""Seconds before progress stopped within which a caught exception counts as the reason."""
 
 CALL_FIRST = (
-    "What comes before init_process_group must end on every rank. Call it first and load data afterwards, or "
-    "prepare the data before the job starts."
+    "What comes before init_process_group must finish on every rank. Call it first and load data afterwards, "
+    "or prepare the data before the job starts."
 )
 _SKIP_TOGETHER = (
     "A rank that skips a step skips its collectives, and the others wait for ever. Let the exception end the "
@@ -34,8 +34,8 @@ _SEE_THE_LOADER = (
     "DataLoader(timeout=…) turns this into an exception."
 )
 _LOST_CHILD = (
-    "Find out what ended process {pid}: `dmesg` on {node} names it if that was for memory. A queue or a pipe "
-    "of multiprocessing does not notice it: give `get` and `recv` a timeout and look at the process's "
+    "Find out what ended process {pid}: `dmesg` on {node} names it if it ran out of memory. Queues and pipes "
+    "of multiprocessing do not notice the end: give `get` and `recv` a timeout and check the process's "
     "`exitcode`, or use concurrent.futures, which raises BrokenProcessPool."
 )
 KEEP_SHORT = (
@@ -45,7 +45,7 @@ KEEP_SHORT = (
 
 
 def rank_late_to_init(view: JobView) -> Optional[Found]:
-    """Rules rank-late-to-init: some ranks are in init_process_group, others have not called it."""
+    """Return the verdict if some ranks are in init_process_group and others have not called it."""
     late = [rank for rank in view.late if rank not in view.explained]
     absent = view.absent if view.in_init else []
     if not late and not absent:
@@ -136,7 +136,7 @@ def rank_in_user_code(view: JobView) -> Optional[Found]:
     site = view.locations[ranks[0]].site
     lost = [(rank, child) for rank in ranks for child in _lost_children(view.ranks[rank])]
     ends = [f"rank {rank}'s child process {child.pid} {_end(child)}, and " for rank, child in lost[:1]]
-    hint = f"Nobody can go on before {phrases.place(site) if site else 'it'} returns. {KEEP_SHORT}"
+    hint = f"No rank can go on until {phrases.place(site) if site else 'it'} returns. {KEEP_SHORT}"
     verdict = verdict_on(
         view,
         "rank-in-user-code",
@@ -175,7 +175,7 @@ def _of_children(view: JobView, lost: list[tuple[int, Process]]) -> list[str]:
 
 
 def swallowed(view: JobView) -> dict[int, Raised]:
-    """Ranks out of step with an exception of their own that they caught, and that exception."""
+    """Return the ranks that are out of step after an exception of their own that they caught, with it."""
     found: dict[int, Raised] = {}
     mismatch = collectives.find_mismatch(view)
     if mismatch is not None:
@@ -189,14 +189,14 @@ def swallowed(view: JobView) -> dict[int, Raised]:
     for rank in view.stragglers:
         raised = view.own_exception(rank)
         if file_lock_wait(view.ranks[rank]) is not None:
-            continue  # a try for the lock may raise
+            continue  # an attempt to get the lock may raise
         if raised is not None and rank not in view.late and _is_recent(view, rank, raised):
             found[rank] = raised
     return found
 
 
 def _is_recent(view: JobView, rank: int, raised: Raised) -> bool:
-    """Whether it was caught shortly before the stop; else it has nothing to do with it."""
+    """Whether it was caught shortly before progress stopped; otherwise it is not the reason."""
     node = view.nodes[view.node_of[rank]]
     stopped = node.at - view.stuck_for
     return raised.at >= stopped - RECENT
@@ -236,7 +236,7 @@ def verdict_on(
 
 
 def confidence_in(view: JobView, ranks: list[int]) -> float:
-    """Counters and stacks agree, or stacks alone tell; less when no rank waits for them."""
+    """Return the confidence: counters and stacks agree, or stacks alone; less if no rank waits for them."""
     if not view.waiting:
         return sure.NOBODY_WAITS
     return sure.BEHIND_BY_COUNT if all(view.behind(rank) for rank in ranks) else sure.BY_STACK_ALONE
@@ -269,7 +269,7 @@ def waiting_facts(view: JobView, victims: list[int]) -> list[Fact]:
 
 
 def holder_facts(view: JobView, ranks: list[int]) -> list[Fact]:
-    """Per holder: its whole stack in one line, what its process does, how far its counters are."""
+    """Return for each rank its whole stack in one line, what its process does, and its counters."""
     facts: list[Fact] = []
     for number in ranks[:4]:
         rank = view.ranks[number]
@@ -289,7 +289,7 @@ def holder_facts(view: JobView, ranks: list[int]) -> list[Fact]:
 
 def _stacks_of(view: JobView, ranks: list[int]) -> list[Fact]:
     chains = ((rank, stacks.chain(stacks.main(view.ranks[rank].stacks))) for rank in ranks)
-    return [view.of_rank(f"rank {rank}: {chain or 'no stack could be had'}", rank) for rank, chain in chains]
+    return [view.of_rank(f"rank {rank}: {chain or 'no stack could be read'}", rank) for rank, chain in chains]
 
 
 def doing(process: Process) -> str:
@@ -309,9 +309,9 @@ def doing(process: Process) -> str:
 
 
 def starved(process: Optional[Process]) -> str:
-    """'throttled 92 % (limit 2 CPUs, 64 threads)', 'without a CPU for 84 % of the time'; "" when it has one.
+    """'throttled 92 % (limit 2 CPUs, 64 threads)', 'without a CPU for 84 % of the time'; "" if it has one.
 
-    Where the quota cuts most periods, it is the quota that keeps the process from its CPU.
+    If the quota cuts most periods, the quota is what keeps the process from its CPU.
     """
     if process is None or process.delayed < STARVED or process.state != "R":
         return ""
@@ -334,7 +334,7 @@ def _worker(child: Process) -> str:
 
 
 def _loader_state(rank: RankEvidence) -> str:
-    """Return what the loader's workers do, in half a sentence; empty when there are none."""
+    """Return what the loader's workers do, in half a sentence; empty if there are none."""
     workers = _workers(rank)
     frames = stacks.main(rank.stacks)
     if not workers:

@@ -1,4 +1,4 @@
-"""Rules about ranks of which no stack could be read, by what else is seen of them; and `unknown`."""
+"""Rules about ranks whose stacks could not be read, by what else is seen of them; and `unknown`."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _LOOK_BELOW = (
     "All called the same collective: look at the network between the nodes, and at the GPUs (dmesg, Xid)."
 )
 _NO_COMMUNICATOR = (
-    "NCCL has not made its first communicator: for that the ranks connect to one another, on ports of NCCL's "
-    "choosing. NCCL_DEBUG=INFO in the next run shows by which interface (NCCL_SOCKET_IFNAME); with "
+    "NCCL has not made its first communicator. For that the ranks connect to one another, on ports that NCCL "
+    "chooses. NCCL_DEBUG=INFO in the next run shows over which interface (NCCL_SOCKET_IFNAME); with "
     "`gate: {smoke_test: true}` the gate tries it before the job starts."
 )
-_SEE_MORE = "The bundle holds all that was seen; where py-spy may trace (ptrace), more can be."
+_SEE_MORE = "The bundle has all that was seen; if py-spy may trace (ptrace), more can be seen."
 
 
 def not_connected(view: JobView) -> Optional[Found]:
@@ -46,14 +46,14 @@ def not_connected(view: JobView) -> Optional[Found]:
             subjects.ranks(late),
             f" {has} no connection to the job's store, unlike ",
             subjects.ranks(there),
-            ": init_process_group was not called, or with another address",
+            ": init_process_group was not called, or called with another address",
         ),
         CALL_FIRST,
     )
 
 
 def in_no_collective(view: JobView) -> Optional[Found]:
-    """Return the verdict on ranks in whose process Gloo does nothing, while it waits in all others."""
+    """Return the verdict on ranks in whose processes Gloo does nothing, while it waits in all others."""
     own, there = _postures(view, Posture.OWN), _postures(view, Posture.COLLECTIVE)
     are = phrases.one_or(own, "is", "are")
     return _found(
@@ -63,7 +63,7 @@ def in_no_collective(view: JobView) -> Optional[Found]:
         there,
         say(
             subjects.ranks(own),
-            f" {are} in no collective of Gloo, unlike ",
+            f" {are} in no Gloo collective, unlike ",
             subjects.ranks(there),
             "; no stack shows the line",
         ),
@@ -74,8 +74,8 @@ def in_no_collective(view: JobView) -> Optional[Found]:
 def sent_nothing(view: JobView) -> Optional[Found]:
     """Return the verdict on a rank that has run since it last sent something, before all others did.
 
-    Each of those has come to a collective of the one group: its main thread has not run since it sent
-    something, and a thread of Gloo has. Times that are close to one another say nothing.
+    Each of the others has come to a collective of the only group: its main thread has not run since it sent
+    something, and one of Gloo's threads has. Times that are close to one another prove nothing.
     """
     acts = {rank: its for rank in view.alive if (its := view.ranks[rank].last_acts) is not None}
     if len(view.nodes) > 1 or any(view.ranks[rank].stacks for rank in acts):
@@ -84,7 +84,7 @@ def sent_nothing(view: JobView) -> Optional[Found]:
     others = {rank: its for rank, its in acts.items() if rank not in ran_on}
     if len(ran_on) != 1 or not all(map(_has_come, others.values())):
         return None
-    waits = view.ranks[ran_on[0]].posture == Posture.COLLECTIVE  # for one that it has begun before
+    waits = view.ranks[ran_on[0]].posture == Posture.COLLECTIVE  # for a collective that it has begun before
     if waits or ran_on[0] in view.explained or _postures(view, Posture.OWN) not in ([], ran_on):
         return None
     silent = acts[ran_on[0]].sent
@@ -99,7 +99,7 @@ def sent_nothing(view: JobView) -> Optional[Found]:
             subjects.ranks(ran_on),
             f" has sent nothing to another rank for {phrases.span(silent)}, and has run since; ",
             subjects.ranks(others),
-            " sent something later, as a rank does that comes to a collective; no stack shows the line",
+            " sent something later, as ranks do when they come to a collective; no stack shows the line",
         ),
         _LET_TRACE,
     )
@@ -112,9 +112,8 @@ def _has_come(its: LastActs) -> bool:
 def asleep(view: JobView) -> Optional[Found]:
     """Return the verdict on ranks that sleep for something of their own.
 
-    A rank that waits in a collective sleeps for a futex. One that has slept for seconds in a call of the
-    system that no collective makes is in its own code, and one that polls is in its data loader if it has
-    one.
+    A rank that waits in a collective sleeps on a futex. A rank that has slept for seconds in a system call
+    that no collective makes is in its own code, and one that polls is in its data loader if it has one.
     """
     processes = {
         rank: its
@@ -153,7 +152,7 @@ def _has_loaders(rank: RankEvidence) -> bool:
 
 
 def runs_on(view: JobView) -> Optional[Verdict]:
-    """Return the verdict on ranks that run outside of collectives while the others have waited for long."""
+    """Return the verdict on ranks that run outside collectives while the others have waited long."""
     found = in_no_collective(view) or sent_nothing(view)
     verdict = None if found is None else found.verdict
     patience = view.evidence.notice_after
@@ -173,9 +172,9 @@ def _postures(view: JobView, posture: str) -> list[int]:
 def _found(
     view: JobView, code: str, ranks: list[int], victims: list[int], sentence: Sayable, hint: str
 ) -> Optional[Found]:
-    """Return the verdict; None where these are not all ranks, or one at fault may wait for another of them.
+    """Return the verdict; None if these are not all ranks, or if one at fault may wait for another of them.
 
-    Those sleep in different places.
+    In that case they sleep in different places.
     """
     if not ranks or not victims or sorted([*ranks, *victims]) != view.world:
         return None
@@ -189,7 +188,7 @@ def _found(
 
 
 def unknown(view: JobView) -> Verdict:
-    """Return the verdict that the evidence does not decide: where all ranks stand, and what is missing."""
+    """Return the verdict that the evidence does not decide: where all ranks are, and what is missing."""
     locations = view.groups_of_ranks(view.alive)
     missing = [say(view.node(node), " did not answer") for node in unexplained(view.evidence)]
     lacks = {say(view.node(node.node), f": {text}") for node in view.nodes.values() for text in node.missing}
@@ -200,11 +199,11 @@ def unknown(view: JobView) -> Verdict:
         if rank.alive and not rank.stacks
     ]
     if view.absent or view.unseen:
-        missing.append(say("any word of ", subjects.ranks([*view.absent, *view.unseen])))
+        missing.append(say("any report from ", subjects.ranks([*view.absent, *view.unseen])))
     hidden = [rank for rank in view.stragglers if view.waiting and view.behind(rank)]
     if hidden:
         verb = phrases.one_or(hidden, "is", "are")
-        where = say(subjects.ranks(hidden), f" {verb} behind the others, but where, no stack shows")
+        where = say(subjects.ranks(hidden), f" {verb} behind the others, but no stack shows where")
     elif len(locations) == 1 and view.waiting:
         verb = phrases.one_or(view.alive, "waits", "wait")
         where = say(_all(view), f" {verb} in {next(iter(locations))} and nothing moves")
@@ -214,9 +213,9 @@ def unknown(view: JobView) -> Verdict:
         )
         where = say("nothing moves: ", joined("; ", groups))
     elif view.ranks:
-        where = say(subjects.ranks(view.ranks), " ended, and none by a fault of its own that is known")
+        where = say(subjects.ranks(view.ranks), " ended, and none of them is known to have failed by itself")
     else:
-        where = say("no word of any rank has come" if view.evidence.silent else "no rank has been seen")
+        where = say("no rank has reported anything" if view.evidence.silent else "no rank has been seen")
     return view.verdict(
         code="unknown",
         sentence=say(where, "; missing: ", joined(", ", missing) or "kernel log, network and GPU state"),
@@ -234,7 +233,7 @@ def unknown(view: JobView) -> Verdict:
 
 
 def unexplained(evidence: JobEvidence) -> list[int]:
-    """Return the silent nodes for whose silence nothing in the evidence is a reason."""
+    """Return the silent nodes whose silence nothing in the evidence explains."""
     explained = [each.node for each in evidence.evidence if each.missing and not each.ranks]
     return [node for node in evidence.silent if node not in explained]
 
@@ -262,7 +261,7 @@ def _oddities(view: JobView) -> list[str]:
 
 
 def _all_seen(view: JobView) -> bool:
-    """Whether every rank of the job was looked at; a rank that was not may have called something else."""
+    """Whether every rank of the job was looked at. A rank that was not may have called something else."""
     return not view.evidence.silent and view.alive == view.world
 
 

@@ -1,8 +1,8 @@
 """The evidence of a job, prepared for all rules: where each rank is, which ranks wait, and for whom.
 
-A rank *waits* when it stands in a collective, in init_process_group or in a function of MPI. It *holds* the
-others up when it lives, waits nowhere, and is behind: it has called fewer collectives of the blocked group
-than those who wait in it. Counters decide where they are known, stacks where they are not.
+A rank *waits* if it is in a collective, in init_process_group or in a function of MPI. It *holds* the others
+up if it lives, waits nowhere, and is behind: it has called fewer collectives of the blocked group than the
+ranks that wait in it. Counters decide if they are known, otherwise stacks.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _NATIVE_WAIT = re.compile(r"\.(wait|item|tolist|cpu|numpy|synchronize|(monitored
 
 
 class Found(NamedTuple):
-    """What a rule on stragglers has found. `explains`: of whom no rule after it speaks."""
+    """What a rule on stragglers has found. `explains`: the ranks that no later rule speaks of."""
 
     verdict: Optional[Verdict]
     explains: Collection[int]
 
 
 class JobView:
-    """Answers to what rules ask. Each is computed once, and the order of nodes does not matter."""
+    """Answers the rules' questions. Each answer is computed once; the order of nodes does not matter."""
 
     def __init__(self, evidence: JobEvidence) -> None:
         self.evidence = evidence
@@ -78,7 +78,7 @@ class JobView:
 
     @cached_property
     def world_size(self) -> Optional[int]:
-        """Return what the ranks' own groups and calls say; else what was laid out. None: neither is known."""
+        """Return what the ranks' own groups and calls say, otherwise what was planned; None: not known."""
         sizes = [rank.world_size for rank in self.ranks.values() if rank.world_size]
         return max(sizes) if sizes else self.evidence.world_size
 
@@ -93,9 +93,9 @@ class JobView:
 
     @cached_property
     def absent(self) -> list[int]:
-        """Ranks that were laid out on nodes that have answered, and of which no process was found.
+        """Return the ranks that were planned on nodes that have answered, but whose processes were not found.
 
-        Where the script makes a larger world than was laid out, the others may run where no supervisor looks.
+        If the script makes a larger world than was planned, the others may run where no supervisor looks.
         """
         laid_out = self.evidence.world_size is not None and self.world_size == self.evidence.world_size
         if not laid_out or self.evidence.silent or len(self.nodes) < self.evidence.nodes:
@@ -104,7 +104,7 @@ class JobView:
 
     @cached_property
     def unseen(self) -> list[int]:
-        """Ranks of the world of which nothing is known: nothing may be concluded about them, or from them."""
+        """Return the ranks of which nothing is known: nothing may be concluded about them, or from them."""
         return [rank for rank in self.world if rank not in self.ranks and rank not in self.absent]
 
     @cached_property
@@ -121,7 +121,7 @@ class JobView:
 
     @cached_property
     def waiting(self) -> list[int]:
-        """Return the ranks that wait for others: none when all are in MPI_Finalize."""
+        """Return the ranks that wait for others; none if all are in MPI_Finalize."""
         if all(self.locations[rank].what == IN_FINALIZE for rank in self.alive):
             return []
         return [
@@ -158,7 +158,7 @@ class JobView:
 
     @cached_property
     def open_init_calls(self) -> list[Call]:
-        """Return the calls that have not returned. What a silent node reported may be long past."""
+        """Return the calls that have not returned. What a silent node reported may be long over."""
         return [call for call in self.init_calls if call.waits and call.node not in self.evidence.silent]
 
     @cached_property
@@ -174,7 +174,7 @@ class JobView:
 
     @cached_property
     def members(self) -> dict[str, list[int]]:
-        """Return the ranks of each group, where they are known."""
+        """Return the ranks of each group, if they are known."""
         return {
             group.name: group.ranks for rank in self.ranks.values() for group in rank.groups if group.ranks
         }
@@ -192,9 +192,9 @@ class JobView:
 
     @cached_property
     def queued(self) -> list[int]:
-        """Return stragglers that wait for what another, which does not, may give: a lock on a file, a key.
+        """Return stragglers that wait for something, such as a file lock or a key, that another may provide.
 
-        Nobody was seen to hold the lock: they may not be blamed.
+        The other one does not wait. No rank was seen to hold the lock, so these must not be blamed.
         """
         waits = {rank: file_lock_wait(self.ranks[rank]) for rank in self.stragglers}
         known = [rank for rank, wait in waits.items() if wait or self.locations[rank].awaits]
@@ -202,7 +202,7 @@ class JobView:
         return unseen if len(known) < len(waits) else []
 
     def may_wait_unseen(self, rank: int) -> bool:
-        """Whether it stands where only counters show a collective, and its hook has not given them."""
+        """Whether it is where only counters would show a collective, and its hook has not given any."""
         its = self.ranks[rank]
         if rank in self.launched or its.posture == Posture.OWN:
             return False
@@ -211,11 +211,11 @@ class JobView:
         return not its.groups and its.initialized is not False and stacks.in_backward(stacks.main(its.stacks))
 
     def is_uncounted(self, rank: int) -> bool:
-        """Whether it has no hook that answers: none of its calls is known."""
+        """Whether it has no hook that answers, so that none of its calls is known."""
         return has_no_hook(self.ranks[rank]) and not self.ranks[rank].groups
 
     def _may_be_native_wait(self, rank: int) -> bool:
-        """Whether the user's line waits in native code: for work begun before, or for the GPU."""
+        """Whether the user's line may wait in native code, for earlier work or for the GPU."""
         inner, site = stacks.main(self.ranks[rank].stacks)[:1], self.locations[rank].site
         calls = stacks.users(inner)  # native code, without torch's Python
         if site is None:
@@ -230,9 +230,9 @@ class JobView:
 
     @cached_property
     def late(self) -> list[int]:
-        """Living ranks that have not called init_process_group while others wait there for them.
+        """Return the living ranks that have not called init_process_group while others wait there for them.
 
-        No rank passes init_process_group before all have called it: one in a collective proves it.
+        No rank leaves init_process_group before all have called it: one in a collective proves that all did.
         """
         if not self.in_init or len(self.in_init) < len(self.waiting):
             return []
@@ -240,7 +240,7 @@ class JobView:
 
     @cached_property
     def stuck_for(self) -> float:
-        """Seconds since the last progress of those who live."""
+        """Return the seconds since the last progress of the living ranks."""
         return min((max(self.ranks[rank].stuck_for, 0.0) for rank in self.waiting or self.alive), default=0.0)
 
     def behind(self, rank: int) -> Optional[bool]:
@@ -259,13 +259,14 @@ class JobView:
 
     @cached_property
     def launched(self) -> dict[int, bool]:
-        """Return by rank whether it has launched less than others, by NCCL's count, where NCCL was asked."""
+        """Return by rank whether it has launched less than others, by NCCL's count, if NCCL was asked."""
         return nccl_ras.behind(self.evidence.evidence)
 
     def has_called_less(self, rank: int, others: Iterable[int]) -> bool:
-        """Whether any of them has called more collectives than this rank, or that is not known.
+        """Whether any of the others has called more collectives than this rank, or that is not known.
 
-        Who was seen a moment too early, still in a collective that this rank has passed, proves nothing.
+        A rank that was seen a moment too early, still in a collective that this rank has left, proves
+        nothing.
         """
         mine = {group.name: group for group in self.ranks[rank].groups}
         answers = [
@@ -279,7 +280,7 @@ class JobView:
     def own_exception(self, rank: int) -> Optional[Raised]:
         """Return the latest exception that this rank caught and its peers did not.
 
-        None where no peer can say what it caught: an import that fails and is caught does so in every rank.
+        None if no peer's exceptions are known: an import that fails and is caught does so in every rank.
         """
         peers = [other for number, other in self.ranks.items() if number != rank]
         if not any(other.stack_source == "hook" for other in peers):
@@ -296,14 +297,14 @@ class JobView:
         return None
 
     def groups_of_ranks(self, numbers: list[int]) -> dict[str, list[int]]:
-        """Return the ranks by where they stand: 'all_reduce 17 (train.py:92)' -> [0, 1, 2]."""
+        """Return the ranks by where they are: 'all_reduce 17 (train.py:92)' -> [0, 1, 2]."""
         found: dict[str, list[int]] = {}
         for rank in numbers:
             found.setdefault(str(self.locations[rank]), []).append(rank)
         return found
 
     def places(self, numbers: list[int]) -> list[Text]:
-        """'ranks 0-2 are in all_reduce 17 (train.py:92)', for each place where some of these ranks stand."""
+        """'ranks 0-2 are in all_reduce 17 (train.py:92)', for each place where some of these ranks are."""
         return [
             say(subjects.ranks(group), f" {phrases.one_or(group, 'is', 'are')} in {location}")
             for location, group in self.groups_of_ranks(numbers).items()
@@ -322,13 +323,13 @@ class JobView:
         ]
 
     def of_stacks(self, text: str, ranks: list[int]) -> Fact:
-        """Return a fact that the stacks of these ranks show; without a source where they have none."""
+        """Return a fact that the stacks of these ranks show; without a source if they have none."""
         kinds = sorted({self.ranks[rank].stack_source for rank in ranks} - {""})
         by = f"stacks by {' and '.join(kinds)}"
         return self.fact(text, by, ranks, "stacks") if kinds else Fact(text)
 
     def of_rank(self, text: str, rank: int) -> Fact:
-        """Return a fact that a rank's stack and /proc show; without a source where it has no stack."""
+        """Return a fact that a rank's stack and /proc show; without a source if it has no stack."""
         its = self.ranks[rank]
         by = f"the stack by {its.stack_source}{' and /proc' if its.process is not None else ''}"
         return self.fact(text, by, [rank], "ranks") if its.stack_source else Fact(text)
@@ -339,11 +340,11 @@ class JobView:
         return Fact(text, Source(collector, some("rank", ranks), place))
 
     def line_of(self, rank: int, frame: Frame) -> str:
-        """Return the text of a line at which a thread of this rank stands; "" where it is not known."""
+        """Return the text of a line at which a thread of this rank is; "" if it is not known."""
         return self.nodes[self.node_of[rank]].lines.get(f"{frame.file}:{frame.line}", "")
 
     def line_shown(self, rank: int, frame: Optional[Frame]) -> list[Fact]:
-        """Return ['train.py:31: `dist.barrier()`'], empty where the line is not known."""
+        """Return ['train.py:31: `dist.barrier()`'], empty if the line is not known."""
         text = "" if frame is None else self.line_of(rank, frame)
         if frame is None or not text:
             return []
@@ -351,7 +352,7 @@ class JobView:
         return [self.fact(shown, "the program's source", [rank], "lines")]
 
     def last_call(self, rank: int) -> list[Fact]:
-        """'rank 2 was in recv from rank 0 (train.py:13)'; empty where no call is known."""
+        """'rank 2 was in recv from rank 0 (train.py:13)'; empty if no call is known."""
         texts = call_records.last(self.ranks[rank])
         return [self.fact(text, "the hook's ring", [rank], "calls") for text in texts]
 
@@ -381,7 +382,7 @@ class JobView:
         ]
 
     def victims_of(self, culprits: list[int]) -> list[int]:
-        """Return all other ranks, but for those that were done."""
+        """Return all other ranks, except those that were done."""
         return [
             number
             for number, rank in self.ranks.items()
@@ -416,9 +417,9 @@ def _last_calls(rank: RankEvidence) -> dict[str, int]:
 
 
 def _counted(rank: RankEvidence, group: Group) -> Group:
-    """Return the group with a count that its records bear out: Gloo's own may lag behind them.
+    """Return the group with a count that agrees with its records: Gloo's own count may lag behind them.
 
-    A call of NCCL that makes a communicator first is in the hook's ring alone.
+    An NCCL call that first makes a communicator is only in the hook's ring.
     """
     done = {
         entry.seq for entry in rank.collectives if entry.group == group.name and entry.done and not entry.p2p
@@ -431,14 +432,14 @@ def _counted(rank: RankEvidence, group: Group) -> Group:
 
 
 def _is_entering(rank: RankEvidence, group: str) -> bool:
-    """Whether its main thread is in a collective of this group that has not come back."""
+    """Whether its main thread is in a collective of this group that has not returned."""
     last = rank.calls[-1] if rank.calls else None
     inside = last is not None and last.state == "entered" and last.group == group and not last.p2p
     return inside and bool(stacks.collective(stacks.main(rank.stacks)))
 
 
 def _called(rank: RankEvidence) -> int:
-    """Collectives of its busiest group."""
+    """Return the number of collectives called in its busiest group."""
     return max((group.enqueued for group in rank.groups), default=0)
 
 
@@ -458,7 +459,7 @@ def _without_numbers(message: str) -> str:
     return "".join(character for character in message if not character.isdigit())
 
 
-# --- where a rank stands: in a collective, in its loader, at its exit, or in its own code
+# --- where a rank is: in a collective, in its loader, at its exit, or in its own code
 
 
 IN_COLLECTIVE = "collective"
@@ -468,13 +469,13 @@ IN_MPI = "mpi"
 IN_FINALIZE = "MPI_Finalize"
 IN_EXIT = "exit"
 _INITS = dict.fromkeys(["Init", "Init_thread"], "MPI_Init")
-"""Mostly called by the import of mpi4py, where no user reads its name."""
+"""Mostly called when mpi4py is imported, where no user reads its name."""
 BACKWARD = "backward"
 """Stands for DDP's collective of gradients, which has no frame of its own."""
 SLEEP = re.compile(
     r"hrtimer_nanosleep|(anon_)?pipe_read|wait_for_partner|do_wait|\w*sys_pause|do_sigtimedwait"
 )
-"""Where the kernel lets a process sleep that wants to, reads a pipe, or waits for a child or a signal."""
+"""Where the kernel keeps a process that wants to sleep, reads a pipe, or waits for a child or a signal."""
 _LOCKS = re.compile(r"^\s*with\b|\.acquire\(")
 _AWAITED = {
     "a key in the store": re.compile(r"(?i)store\.(wait|(multi_)?get)\("),
@@ -484,14 +485,14 @@ _AWAITED = {
 _LOOKS = 20.0
 """Wake-ups a second: TORCH_NCCL_BLOCKING_WAIT sleeps a millisecond between two looks at its collective."""
 _ASLEEP = 5.0
-"""Seconds without a movement after which backward waits for other ranks, where no call is counted."""
+"""Seconds without movement after which backward counts as waiting, if its calls are not counted."""
 ELSEWHERE = "elsewhere"
 ENDED = "ended"
 
 
 @dataclass(frozen=True)
 class Location:
-    """Position of a rank. `site` is the user's line, `number` the collective's, where they are known."""
+    """Position of a rank. `site` is the user's line, `number` the collective's, if they are known."""
 
     kind: str
     what: str = ""  # the collective's name as the user called it, or MPI's function
@@ -518,9 +519,9 @@ class Location:
 
 
 def locate(rank: RankEvidence, line: str = "") -> Location:
-    """Return where the rank stands, by its stack and by what it has called and not finished.
+    """Return where the rank is, by its stack and by what it has called and not finished.
 
-    `line`: the text of its main thread's innermost line, where it is known.
+    `line`: the text of its main thread's innermost line, if it is known.
     """
     if not rank.alive:
         return Location(ENDED, site=stacks.user_frame(rank.raised[-1].frames) if rank.raised else None)
@@ -555,12 +556,12 @@ def has_no_hook(rank: RankEvidence) -> bool:
 
 
 def _awaited(line: str) -> str:
-    """'a file', where the line waits for one that another rank provides; "" where it waits for nothing."""
+    """'a file', if the line waits for one that another rank provides; "" if it waits for nothing."""
     return next((what for what, calls in _AWAITED.items() if calls.search(line)), "")
 
 
 def _waits_by_itself(rank: RankEvidence, frames: Sequence[Frame], line: str) -> bool:
-    """Whether the main thread waits for no GPU, whatever the rank has begun there.
+    """Whether the main thread does not wait for a GPU, whatever the rank has begun there.
 
     It sleeps, reads, or waits for a lock, a file or a key.
     """
@@ -574,7 +575,7 @@ def _waits_by_itself(rank: RankEvidence, frames: Sequence[Frame], line: str) -> 
 
 
 def _pending(rank: RankEvidence) -> Optional[tuple[str, Optional[int], str]]:
-    """Group, number and name of the first collective this rank called that is not done."""
+    """Return group, number and name of the first collective that this rank called and that is not done."""
     for group in sorted(rank.groups, key=lambda group: group.name):
         if group.enqueued > group.completed:
             first = group.completed + 1
@@ -590,20 +591,20 @@ def plain(op: str) -> str:
     return op.rpartition(":")[2]
 
 
-# --- for which lock on a file a rank waits: in the kernel, or in a function that tries again and again
+# --- the lock on a file for which a rank waits: in the kernel, or in a function that polls
 
 
 def file_lock_wait(rank: RankEvidence) -> Optional[Wait]:
-    """Return its wait, without a file or a holder where none was seen; None: it waits for no such lock."""
+    """Return its wait, without a file or a holder if none was seen; None: it waits for no such lock."""
     wait = rank.process.waits_for if rank.process is not None else None
     if wait is not None and wait.holder and wait.file:
         return wait
     if stacks.polls(stacks.main(rank.stacks)) is None or (wait is not None and wait.functions):
-        return None  # or for storage, when it looks at the file
+        return None  # or it waits for storage, when it looks at the file
     return wait or Wait()
 
 
 def file_lock(rank: RankEvidence) -> str:
-    """'the lock on /data/cache.lock'; "" where it waits for none."""
+    """'the lock on /data/cache.lock'; "" if it waits for none."""
     wait = file_lock_wait(rank)
     return "" if wait is None else f"the lock on {wait.file or 'a file'}"
