@@ -72,7 +72,7 @@ docs: $(READY)  ## the generated parts of docs/
 	python scripts/generate-docs
 
 site: $(READYSITE)  ## docs/ as a site in build/site, in which every link is checked
-	@rm -rf build/site
+	@rm -rf build/site build/site-doctrees
 	@.venv-site/bin/sphinx-build --builder html --fail-on-warning --keep-going --quiet \
 	    --doctree-dir build/site-doctrees docs build/site
 	@.venv-site/bin/python scripts/check-site build/site
