@@ -5,10 +5,11 @@ SHELL := /bin/bash
 VENV := .venv
 READY := $(VENV)/.ready
 READY39 := .venv39/.ready
+READYSITE := .venv-site/.ready
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-quick test-kubernetes test-all faults corpus chaos fuzz lint format bench docs chart lock clean
+.PHONY: help demo test test-quick test-kubernetes test-all faults corpus chaos fuzz lint format bench docs site site-serve chart lock clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17
@@ -70,6 +71,15 @@ bench: $(READY)  ## the ratios of benchmarks/
 docs: $(READY)  ## the generated parts of docs/
 	python scripts/generate-docs
 
+site: $(READYSITE)  ## docs/ as a site in build/site, in which every link is checked
+	@rm -rf build/site build/site-doctrees
+	@.venv-site/bin/sphinx-build --builder html --fail-on-warning --keep-going --quiet \
+	    --doctree-dir build/site-doctrees docs build/site
+	@.venv-site/bin/python scripts/check-site build/site
+
+site-serve: site  ## the site on http://127.0.0.1:PORT (8000), until Ctrl-C
+	@.venv-site/bin/python -m http.server --bind 127.0.0.1 --directory build/site $(or $(PORT),8000)
+
 chart: $(READY)  ## the Helm chart with the agent in it, as build/charts/*.tgz
 	@python scripts/package-chart
 
@@ -78,7 +88,7 @@ lock: $(READY)  ## resolve pyproject.toml and requirements/*.in; the SBOM of the
 	@$(MAKE) --silent $(READY) && scripts/generate-sbom
 
 clean:  ## remove whatever was made here
-	rm -rf $(VENV) .venv39 build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .venv39 .venv-site build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 
 $(READY): requirements/dev.txt requirements/uv.txt pyproject.toml
 	@scripts/make-venv $(VENV) "$$(scripts/find-python)" requirements/dev.txt requirements/uv.txt
@@ -92,3 +102,7 @@ $(READY39): requirements/agent39.txt $(READY)
 	elif [ "$(CI)" = true ]; then \
 	    exit 1; \
 	fi
+
+$(READYSITE): requirements/site.txt requirements/uv.txt
+	@scripts/make-venv .venv-site "$$(scripts/find-python)" requirements/site.txt
+	@touch $@

@@ -68,9 +68,20 @@ def test_the_lock_covers_the_project(python: str) -> None:
     assert [] == uncovered(project_requirements(), lock, python)
 
 
-@pytest.mark.parametrize(("name", "python"), [("uv", "3.11"), ("agent39", "3.9"), ("nccl", "3.11")])
+@pytest.mark.parametrize(
+    ("name", "python"),
+    [
+        ("uv", "3.11"),
+        ("agent39", "3.9"),
+        ("nccl", "3.11"),
+        ("site", "3.11"),
+        ("site", "3.12"),
+        ("site", "3.13"),
+        ("site", "3.14"),
+    ],
+)
 def test_the_small_locks_cover_their_sources(name: str, python: str) -> None:
-    """uv's own lock, that of Python 3.9 and NCCL's are as fresh as what they were made from."""
+    """uv's own lock, that of Python 3.9, NCCL's and the site's are as fresh as what they were made from."""
     lock = (REQUIREMENTS / f"{name}.txt").read_text("utf-8")
 
     assert [] == uncovered(lines(f"{name}.in"), lock, python)
