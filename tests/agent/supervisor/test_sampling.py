@@ -283,6 +283,21 @@ def test_who_asks_again_and_again_transfers_nothing(size: int, pause: float, mov
     assert moves == ((sample.sent_itself or 0) >= 64 * 1024)
 
 
+@pytest.mark.parametrize(("notice_after", "is_looked_at"), [(3.0, True), (10.0, False)])
+def test_sockets_are_looked_at_twice_before_a_notice_may_come(
+    notice_after: float, is_looked_at: bool
+) -> None:
+    """A second after the last deed, where the notice comes three seconds after it."""
+    rank, sampler = Rank(0, 0, os.getpid()), Sampler(notice_after)
+    rank.progress.note_deed(time.monotonic() - 1.2)
+    rank.progress.take(sampler.sample(rank, {}))
+    sampler.look_at_sockets([rank])
+    sample = sampler.sample(rank, {})
+    rank.close()
+
+    assert is_looked_at == (sample.sent is not None)
+
+
 _MONITOR = """
 import threading, time
 def draws():

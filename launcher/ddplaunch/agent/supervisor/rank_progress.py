@@ -133,7 +133,10 @@ class Progress:
         return now if self._last is None else min(now, self._last.at + _AWAY)
 
     def is_suspicious(self, now: float) -> bool:
-        return self._looked_until(now) - self._did_itself >= SUSPICION
+        return self.has_done_nothing_for(SUSPICION, now)
+
+    def has_done_nothing_for(self, seconds: float, now: float) -> bool:
+        return self._looked_until(now) - self._did_itself >= seconds
 
     def is_only_transferring(self, now: float) -> bool:
         """Whether it has only transferred for as long as makes other ranks suspicious."""

@@ -8,11 +8,11 @@ from collections import deque
 from collections.abc import Container, Iterable
 from typing import Any, NamedTuple, Optional
 
-from ddplaunch.agent.contract import Frame, Process
+from ddplaunch.agent.contract import Frame, Process, WatchdogPlan
 from ddplaunch.agent.diagnosis.run import stacks as reading
 from ddplaunch.agent.evidence import cgroup, flight, ring, stacks
 from ddplaunch.agent.supervisor.hooks import Line
-from ddplaunch.agent.supervisor.rank_progress import Sample
+from ddplaunch.agent.supervisor.rank_progress import SUSPICION, Sample
 from ddplaunch.agent.supervisor.ranks import Rank
 from ddplaunch.agent.system import ports, proc
 
@@ -62,7 +62,10 @@ class _Queue(NamedTuple):
 class Sampler:
     """Keeps the last samples of every process, so that evidence has rates without waiting for them."""
 
-    def __init__(self) -> None:
+    def __init__(self, notice_after: float = WatchdogPlan.notice_after) -> None:
+        # Only two looks at the sockets show a transfer, and a notice must not come before the second one.
+        self._sockets_after = min(SUSPICION, notice_after / 3)
+        self._sockets_every = min(_SOCKETS_EVERY, notice_after / 5)
         self._moments: dict[int, deque[_Moment]] = {}
         self._sent: dict[int, deque[_Sent]] = {}  # by pid of the rank
         self._traffic: dict[int, ports.Traffic] = {}  # by inode, at the last look
@@ -122,11 +125,11 @@ class Sampler:
             rank
             for rank in ranks
             if always
-            or rank.progress.is_suspicious(now)
+            or rank.progress.has_done_nothing_for(self._sockets_after, now)
             or (rank.initialized and rank.progress.is_only_transferring(now))
         ]
         self._sent = {rank.program: self._sent.get(rank.program, deque(maxlen=_KEPT)) for rank in suspects}
-        if not suspects or self.sockets_missing or now - self._sockets_at < _SOCKETS_EVERY:
+        if not suspects or self.sockets_missing or now - self._sockets_at < self._sockets_every:
             return
         self._sockets_at = now
         try:
