@@ -12,7 +12,7 @@ from tests.architecture.conftest import ROOT
 
 def check(site: Path) -> tuple[int, str]:
     """Its exit code, and whatever it says."""
-    words = [sys.executable, ROOT / "scripts" / "check-site", site]
+    words: list[str | Path] = [sys.executable, ROOT / "scripts" / "check-site", site]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout + done.stderr
 
