@@ -54,6 +54,7 @@ def added(cluster: Cluster, namespace: str, pod: str) -> dict[str, Any]:
     return {each["name"]: each["state"] for each in found}
 
 
+@pytest.mark.whole
 def test_a_rank_of_another_user_without_python(
     cluster: Cluster, as_user: As, namespace: str, tmp_path: Path
 ) -> None:

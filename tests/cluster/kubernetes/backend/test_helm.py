@@ -34,6 +34,7 @@ def _here(cluster: Cluster, cli: Cli, namespace: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("here")
+@pytest.mark.whole
 def test_a_job_of_helm_is_listed_and_cancelled(
     cluster: Cluster, cli: Cli, write: Write, namespace: str, chart: Path, tmp_path: Path
 ) -> None:
