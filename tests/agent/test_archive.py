@@ -53,7 +53,7 @@ PARCEL = {
 def _parcel(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The packages of PARCEL, as if they lay in /some/agent.pyz."""
     for name, value in vars(archive.Module).items():
-        if name in ("archive", "sources"):
+        if name in ("archive", "compiled", "sources"):
             monkeypatch.setattr(archive.Module, name, value)  # as it was, after the test
     archive.read("/some/agent.pyz", lzma.compress(json.dumps(PARCEL).encode()))
     monkeypatch.setattr(sys, "meta_path", [archive.Module, *sys.meta_path])
@@ -70,6 +70,14 @@ def test_packages_and_their_modules_are_imported_from_the_archive() -> None:
     assert "/some/agent.pyz/parcel/inner/__init__.py" == inner.__file__
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("parcel.absent")
+
+
+@pytest.mark.usefixtures("parcel")
+def test_without_a_folder_for_it_nothing_compiled_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a shared file system each look would be a question to its server."""
+    monkeypatch.setattr(archive.Module, "_kept", lambda *_: pytest.fail("it was looked for"))
+
+    assert "ü" == importlib.import_module("parcel.inner").VALUE
 
 
 @pytest.mark.usefixtures("parcel")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from contextlib import suppress
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import spec_from_file_location
 from typing import Any, Optional
@@ -30,6 +31,7 @@ class Module(SourceFileLoader):
     """Loads one module. `sys.meta_path` holds the class, which finds them."""
 
     archive = ""
+    compiled = ""  # the folder COMPILED, if there is one
     sources: dict[str, bytes] = {}  # noqa: RUF012 - by their paths below the archive's
 
     @classmethod
@@ -46,7 +48,7 @@ class Module(SourceFileLoader):
 
         Raises OSError.
         """
-        if path.endswith(".pyc"):
+        if self.compiled and path.endswith(".pyc"):
             with open(self._kept(path), "rb") as file:
                 return file.read()
         try:
@@ -55,24 +57,31 @@ class Module(SourceFileLoader):
             raise OSError(f"{path} is not in {self.archive}") from None
 
     def path_stats(self, path: str) -> dict[str, int]:
-        """Return what tells whether a compiled file is of this source: its sum in place of a time."""
+        """Return what tells whether a compiled file is of this source: its sum in place of a time.
+
+        Raises OSError if none are kept, and then Python neither looks for one nor makes one: a thousand nodes
+        would ask a shared file system for hundreds of files that are not there.
+        """
+        if not self.compiled:
+            raise OSError(f"there is no folder for what is compiled of {self.archive}")
         source = self.get_data(path)
         return {"mtime": crc32(source), "size": len(source)}
 
     def set_data(self, path: str, data: Any, *, _mode: int = 0o666) -> None:
-        """Keep a compiled file, if there is a folder for them. Python calls this."""
+        """Keep a compiled file. Python calls this."""
         kept = self._kept(path)
         draft = f"{kept}.{os.getpid()}"
         try:
             with open(draft, "wb") as file:
                 file.write(data)
             os.replace(draft, kept)
-        except OSError:
-            return  # there is no folder, or it is full: the next process compiles anew
+        except OSError:  # the disk is full, say: the next process compiles anew
+            with suppress(OSError):
+                os.unlink(draft)
 
     def _kept(self, path: str) -> str:
         name = os.path.relpath(path, self.archive).replace(f"__pycache__{os.sep}", "").replace(os.sep, ".")
-        return os.path.join(os.path.dirname(self.archive), COMPILED, name)
+        return os.path.join(self.compiled, name)
 
 
 def read(archive: str, member: bytes) -> None:
@@ -86,6 +95,8 @@ def read(archive: str, member: bytes) -> None:
     else:
         text = decompress(member)
     Module.archive = archive
+    compiled = os.path.join(os.path.dirname(archive), COMPILED)
+    Module.compiled = compiled if os.path.isdir(compiled) else ""
     Module.sources = {
         os.path.join(archive, name): source.encode() for name, source in json.loads(text).items()
     }
