@@ -101,7 +101,7 @@ def _starves(process: Process) -> bool:
 
 
 def _crowd(view: JobView, found: dict[int, Process]) -> list[str]:
-    """Return what uses the first rank's CPUs, unless its quota is used up: programs, even its own."""
+    """Return facts on the programs that use the first rank's CPUs; none if its quota is used up."""
     number = min(found)
     if _is_throttled(found[number]):
         return []
