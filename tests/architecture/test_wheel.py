@@ -44,8 +44,11 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     )
     tracked = {name.removeprefix("launcher/") for name in listed.stdout.split() if (ROOT / name).exists()}
 
-    members = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    installed = {name for name in names if ".data/data/" in name}
+    members = names - installed
 
+    assert {"share/man/man1/ddplaunch.1"} == {name.partition(".data/data/")[2] for name in installed}
     assert set() == tracked - members
     assert {"ddplaunch/render/agent.pyz"} == members - tracked
     assert {"ddplaunch"} == {name.split("/")[0] for name in members}
