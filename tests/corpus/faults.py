@@ -127,7 +127,7 @@ FAULTS = [
     Fault("async_send", "async-not-waited", (1,), (0,), nproc=3, on_clusters=True),
     Fault("async_batch", "async-not-waited", (1,), (0,), whole=True),
     Fault("exception_swallowed", "exception-swallowed", (2,), (0, 1), nproc=3, on_clusters=True),
-    Fault("hang_after_restart", "rank-in-user-code", (1,), (0, 2), nproc=3, restarts=1),
+    Fault("hang_after_restart", "rank-in-user-code", (1,), (0, 2), nproc=3, restarts=1, whole=True),
     Fault("exception_retried", "exception-swallowed", (1,), (0,), whole=True),
     Fault("mpi_partial_collective", "mpi-partial-collective", (2, 3), (0, 1), nodes=2, mpi=True, whole=True),
     Fault("mpi_other_collective", "mpi-partial-collective", (2,), (0, 1), nproc=3, mpi=True, whole=True),
@@ -154,7 +154,7 @@ HEALTHY = [
     Healthy("evaluation", whole=True),
     Healthy("start"),
     Healthy("async", nproc=3, whole=True),
-    Healthy("mpi", nodes=2, mpi=True),
+    Healthy("mpi", nodes=2, mpi=True, whole=True),
     Healthy("mpi_uneven", nproc=3, mpi=True, whole=True),
 ]
 

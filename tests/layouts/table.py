@@ -448,10 +448,5 @@ LAYOUTS: tuple[Layout, ...] = (
         wrote={"log.jsonl": "".join(f"{n}\n" for n in range(100)).encode()},
     ),
 )
-EVERY_DAY = (
-    "a package",
-    "a module of a package",
-    "a link to the last checkpoint",
-    "its configuration kept with the time it had",
-)
+EVERY_DAY = ("a package", "a link to the last checkpoint")
 """Those that `make test` runs: each by another way of a file."""

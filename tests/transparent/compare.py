@@ -35,6 +35,7 @@ GONE = 3.0 * BUSY
 """Seconds in which processes may end that were told to when the command ended."""
 JOB = "apiVersion: ddplaunch/v1\nname: table\n"
 KEY = "a secret of thirty-two characters"
+UNENDED = "did not end in"
 OURS = re.compile(
     rb"\d\d:\d\d:\d\d |ddplaunch: |\[\d+/(?:ddplaunch|launch)\] "
     rb"|  (?:ok|\?|FAIL|-) {2,}\w+ {2,}| {20,}hint: "  # the table of the gate, which nodes that join print
@@ -93,9 +94,7 @@ def submitted(row: Row, folder: Path) -> Outcome:
 
 def differences(row: Row, one: Outcome, other: Outcome) -> list[str]:
     """Return a line for each thing in which the outcomes differ, of those that the row compares."""
-    found = []
-    if one.codes != other.codes:
-        found.append(f"exit code: {one.codes} and {other.codes}")
+    found = _exit_codes(one, other)
     ended = other.may_end and bool(one.stderr) and not one.stderr.endswith(b"\n")
     one = replace(one, stderr=one.stderr + b"\n" * ended)
     for name in ("stdout", "stderr"):
@@ -114,6 +113,13 @@ def differences(row: Row, one: Outcome, other: Outcome) -> list[str]:
     if "moves" in row.compares and one.moves != other.moves:
         found.append(f"output came little by little: {one.moves} and {other.moves}")
     return found
+
+
+def _exit_codes(one: Outcome, other: Outcome) -> list[str]:
+    if one.codes != other.codes:
+        return [f"exit code: {one.codes} and {other.codes}"]
+    unended = [code for code in one.codes if isinstance(code, str) and code.startswith(UNENDED)]
+    return [f"exit code: the command has none on either side, it {each}" for each in unended[:1]]
 
 
 def report(row: Row, folder: Path) -> str:
@@ -261,7 +267,7 @@ class _Side:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-            return f"did not end in {self.row.seconds:.0f} s"
+            return f"{UNENDED} {self.row.seconds:.0f} s"
         return 128 - code if code < 0 else code  # what a shell says of it
 
     def _part_stderr(self, data: bytes) -> None:

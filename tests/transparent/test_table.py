@@ -46,6 +46,12 @@ def test_the_variables_that_the_table_names_are_all_there(tmp_path: Path) -> Non
     assert plain.isdisjoint(ADDED)
 
 
+def test_a_command_that_ends_on_neither_side_is_no_equal(tmp_path: Path) -> None:
+    row = Row("endless", "sleep 60", seconds=1)
+
+    assert "on either side, it did not end in 1 s" in compare.report(row, tmp_path)
+
+
 def test_whatever_differs_is_found(tmp_path: Path) -> None:
     one = Row("one", "sh -c 'echo a; echo b >&2; echo c > file'")
     left = "sleep 60 >/dev/null 2>&1 & : > /dev/shm/left-$TRANSPARENT_MARK"

@@ -133,7 +133,7 @@ def debugger() -> None:
     sys.settrace(stops)
     train()
     sys.settrace(None)
-    line.close()
+    line.shutdown(socket.SHUT_RDWR)  # `reader` keeps it open
     client.join()
 
 
