@@ -141,16 +141,6 @@ def test_a_job_file_is_loaded_with_other_values(state: Path, tmp_path: Path) -> 
         assert "hunter2" not in str(refused.value)
 
 
-def test_validate_notes_what_looks_like_a_mistake(state: Path, tmp_path: Path) -> None:
-    """A good file has no problems."""
-    (tmp_path / "job.yaml").write_text(f"{JOB}env: {{HF_TOKEN: abc}}\n")
-
-    found = api.validate(Path("job.yaml"))
-
-    assert ((), True) == (found.problems, found.notes[0].startswith("env.HF_TOKEN: this looks like a secret"))
-    assert 1 == len(found.notes)
-
-
 def test_what_a_target_cannot_do_names_the_job_file(state: Path, tmp_path: Path) -> None:
     """Or the job, when it was built in Python."""
     (tmp_path / "job.yaml").write_text(JOB)

@@ -59,11 +59,8 @@ def loaded(code: str, folder: Path, names: Iterable[str]) -> list[str]:
         ("status local://none/1", ("pydantic",)),
         ("status slurm://7", ("pydantic",)),
         ("list", ("pydantic",)),
-        ("logs local://none/1", ("pydantic",)),
-        ("cancel local://none/1", ("pydantic",)),
         ("explain port-ephemeral", ("pydantic",)),
         ("diagnose nowhere.json", ("pydantic",)),
-        ("run --help", ("pydantic",)),
         ("run torchrun --nnodes two train.py", ("pydantic",)),
     ],
 )

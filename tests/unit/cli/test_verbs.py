@@ -99,14 +99,6 @@ def test_a_dry_run_shows_what_render_shows(call: Call, job_file: Path) -> None:
     assert "no jobs yet" in call("list").err
 
 
-def test_explain_has_a_page_for_every_code(call: Call) -> None:
-    """Each page opens with its code and tells how to fix it."""
-    pages = {code: call("explain", code) for code in CATALOGUE}
-
-    assert [] == [code for code, page in pages.items() if page.code or not page.out.startswith(f"# {code}\n")]
-    assert [] == [code for code, page in pages.items() if "\n## How to fix it\n" not in page.out]
-
-
 def test_explain_alone_lists_all_codes(call: Call) -> None:
     """One line each."""
     answer = call("explain")
@@ -268,16 +260,6 @@ def test_diagnose_reads_what_an_ended_job_left(call: Call, folders: Path, tmp_pa
     assert "rank 1 raised ValueError" in (tmp_path / "report.html").read_text()
 
 
-def test_diagnose_of_a_healthy_job_is_empty(call: Call, folders: Path) -> None:
-    """No verdict is invented."""
-    assert [] == json.loads(call("diagnose", "local://digits/1", "--json").out)["verdicts"]
-
-
-def test_diagnose_of_a_lost_job_says_what_is_known(call: Call, folders: Path) -> None:
-    """Nobody is left with an empty page."""
-    assert "no verdict: the job was lost" in call("diagnose", "local://digits/4").out
-
-
 @pytest.mark.parametrize("page", ["none/report.html", ".", "", "state"])
 def test_a_page_that_cannot_be_written_is_an_error(call: Call, folders: Path, page: str) -> None:
     """The path is named, and nothing is left of the attempt."""
@@ -295,14 +277,6 @@ def test_doctor_finds_out_whether_its_page_can_be_written_before_anything_else(c
     assert (2, "") == (answer.code, answer.out)
     assert answer.err.startswith("error: none/report.html cannot be written: ")
     assert "an existing folder" in answer.err
-
-
-def test_doctor_needs_an_image_for_pods(call: Call) -> None:
-    """Which a job file names, or a profile."""
-    answer = call("doctor", "--nodes", "2", "--to", "kubernetes")
-
-    assert (2, "") == (answer.code, answer.out)
-    assert "`ddplaunch doctor job.yaml --to kubernetes`" in answer.err
 
 
 @pytest.mark.parametrize("verb", ["doctor", "render", "submit"])

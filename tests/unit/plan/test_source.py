@@ -10,14 +10,6 @@ from ddplaunch.plan import source
 from ddplaunch.plan.source import SourceFile
 
 
-def test_a_file_keeps_its_path(tmp_path: Path) -> None:
-    """It lies where its imports, and the command, have it beside the job file."""
-    (tmp_path / "src").mkdir()
-    (tmp_path / "src" / "train.py").write_text("x = 1\n")
-
-    assert {"src/train.py": SourceFile(b"x = 1\n")} == source.read(("src/train.py",), tmp_path).files
-
-
 def test_a_folder_keeps_its_name_its_scripts_and_its_empty_folders(tmp_path: Path) -> None:
     """`from models.net import build` works there as it does here."""
     (tmp_path / "models" / "lib").mkdir(parents=True)

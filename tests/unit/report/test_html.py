@@ -80,14 +80,6 @@ def test_a_job_without_a_bundle_has_a_page_too() -> None:
     assert "<h2>Ranks</h2>" not in page
 
 
-def test_it_follows_the_readers_light_and_dark(diagnosis: Diagnosis) -> None:
-    """Both schemes are there."""
-    page = html.page(diagnosis)
-
-    assert "color-scheme: light dark" in page
-    assert "prefers-color-scheme: dark" in page
-
-
 def test_the_gate_of_hundreds_of_nodes_is_a_short_table() -> None:
     """One row for each check and result; what every node found is behind a word, to be opened."""
     checks = [CheckResult(name, "pass", "fine") for name in ("names", "port", "shm", "clock")]

@@ -210,18 +210,6 @@ def test_many_places_are_counted() -> None:
     assert "and 2 more places" == verdict.places(build.job(*ranks))[-1]
 
 
-def test_silent_nodes_are_named(diagnosis: Diagnosis) -> None:
-    """A reader knows whose evidence is missing."""
-    assert diagnosis.bundle is not None
-    assert diagnosis.evidence is not None
-    evidence = dataclasses.replace(diagnosis.evidence, silent=[1])
-    text = verdict.about_text(
-        dataclasses.replace(diagnosis, bundle=dataclasses.replace(diagnosis.bundle, evidence=evidence))
-    )
-
-    assert "  silent      node 1 gave no evidence in time" in text.splitlines()
-
-
 def test_a_job_that_waits_says_why_and_what_to_do() -> None:
     """That is no verdict, but what somebody who asks wants to know."""
     job = given.job(State.PENDING, detail="it is held", hint="`scontrol release 7` lets it go")

@@ -91,7 +91,6 @@ def test_pods_that_do_not_run_get_none(cluster: type[Cluster]) -> None:
     ("state", "why"),
     [
         (waits("ImagePullBackOff", "no such\nimage"), "does not start: ImagePullBackOff: no such image"),
-        (waits("InvalidImageName"), "does not start: InvalidImageName"),
         ({"terminated": {"reason": "Error", "message": ""}}, f"of the image {IMAGE} has ended: Error"),
         (
             {"terminated": {"reason": "StartError", "message": 'exec: "python3": executable file not found'}},

@@ -36,7 +36,6 @@ def _write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
         (0, f"sbatch: {DOWN}", False, False),
         (1, DOWN, True, True),
         (1, "Unable to contact slurm controller (receive failure)", False, True),
-        (1, "Unable to contact slurm controller (send failure)", False, True),
         (1, "slurm_load_jobs error: Socket timed out on send/recv operation", False, True),
         (1, f"sbatch: error: Socket timed out on send/recv operation\n{DOWN}", False, True),
         (1, "Slurm temporarily unable to accept job, sleeping and retrying", False, True),

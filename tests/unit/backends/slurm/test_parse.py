@@ -143,14 +143,6 @@ PLAIN_TIMES = {"submit_time": 1700000000, "start_time": 1700000010, "end_time": 
 VERSIONS: dict[str, dict[str, Any]] = {
     # One word for the state, bare numbers, a wait status; a time limit in minutes or null.
     "21.08": {"job_state": "FAILED", "exit_code": 5120, "node_count": 2, "time_limit": 60, **PLAIN_TIMES},
-    "22.05": {
-        "job_state": "FAILED",
-        "exit_code": 5120,
-        "node_count": 2,
-        "time_limit": 60,
-        "state_description": "",
-        **PLAIN_TIMES,
-    },
     # Numbers become objects, but for times; the exit code is still a wait status.
     "23.02": {
         "job_state": "FAILED",

@@ -17,16 +17,6 @@ def drawn(ranks: list[RankEvidence], verdict: Verdict | None) -> Picture | None:
     return waits.picture(stuck.view(stuck.bundle(ranks)), verdict)
 
 
-def test_a_circle_looks_like_one() -> None:
-    """Each rank has an arrow to the next, and the last to the first."""
-    picture = drawn(stuck.circle(), None)
-
-    assert picture is not None
-    assert 3 == picture.svg.count('class="way circle"')
-    assert "0 → 1 → 2 → 0" in read(picture.svg).text
-    assert "recv from rank 1 (train.py:20)" in read(picture.svg).text
-
-
 def test_of_a_large_circle_some_are_drawn() -> None:
     """How many more there are is said."""
     picture = drawn(stuck.circle(40), None)
