@@ -160,31 +160,6 @@ def queued(cluster: Cluster) -> set[str]:
 
 
 @pytest.mark.whole
-def test_a_sweep_is_told_apart_in_the_list(cluster: Cluster, files: Path) -> None:
-    """Three jobs, each with its own value; the exit code is that of the one that failed."""
-    with (files / "job.yaml").open("a") as job:
-        job.write("sweep: {env.VALUE: [0.1, no, 010], 'command[1]': [0]}\n")
-    done = ddplaunch(
-        cluster, files, *["submit", "job.yaml", "--to", "slurm", "--wait", "--set", "env.X=y"], check=False
-    )
-    handles = done.stdout.split()
-    listed = ddplaunch(cluster, files, "list", "--to", "slurm").stdout.splitlines()
-    printed = [ddplaunch(cluster, files, "logs", handle).stdout for handle in handles]
-
-    assert (0, 3) == (done.returncode, len(set(handles)))
-    assert "ddplaunch: 3 of 3 jobs succeeded" in done.stderr
-    assert ["[0/0] value 0.1", "[0/0] value no", "[0/0] value 010"] == [
-        line for text in printed for line in text.splitlines() if "value" in line
-    ]
-    assert ["HANDLE", "NAME", "SWEEP"] == listed[0].split()[:3]
-    rows = {line.split()[0]: line.split()[1:4] for line in listed[1:]}
-    assert {
-        handle: [f"first-{index}", f"env.VALUE={value}", "command[1]=0"]
-        for index, (handle, value) in enumerate(zip(handles, ("0.1", "no", "010"), strict=True))
-    } == rows
-
-
-@pytest.mark.whole
 def test_a_sweep_is_submitted_whole_or_not_at_all(cluster: Cluster, files: Path) -> None:
     """When the cluster refuses one, those before it are cancelled, and named."""
     with (files / "job.yaml").open("a") as job:
