@@ -16,7 +16,6 @@ from ddplaunch.errors import (
 
 
 def test_a_message_without_a_hint_ends_there() -> None:
-    """No empty hint is shown."""
     assert "error: no job is called digits" == str(NotFoundError("no job is called digits"))
 
 

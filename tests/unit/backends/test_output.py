@@ -24,7 +24,6 @@ def _folder(tmp_path: Path) -> Path:
 
 
 def read(folder: Path, wanted: Selection = EVERYTHING) -> list[str]:
-    """What is there now."""
     return list(backend.lines_of(folder, wanted, follow=False, alive=lambda: False))
 
 
@@ -116,7 +115,6 @@ def test_lines_are_put_together_from_any_pieces(pieces: list[bytes], chunk: int)
 
 
 def test_last_words_are_the_last_lines_that_say_anything(tmp_path: Path) -> None:
-    """Blank lines are no words."""
     (tmp_path / "log").write_text("one\ntwo\n\n \nthree\n\n")
 
     assert ["two", "three"] == last_lines(tmp_path / "log", 2)

@@ -30,13 +30,11 @@ def test_help_lists_every_verb_and_exit_code(call: Call) -> None:
 
 
 def test_without_a_command_the_overview_is_an_error(call: Call) -> None:
-    """A script that forgot the command does not go on."""
     assert 2 == call().code
 
 
 @pytest.mark.parametrize("words", [["--version"], ["-V"]])
 def test_the_version_is_the_packages(call: Call, words: list[str]) -> None:
-    """One line on stdout."""
     assert (0, f"ddplaunch {__version__}\n", "") == call(*words)
 
 

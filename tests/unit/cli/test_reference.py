@@ -70,7 +70,6 @@ def test_nothing_is_left_out(generate: ModuleType) -> None:
 
 
 def test_a_comment_in_a_block_of_code_is_no_heading(generate: ModuleType) -> None:
-    """Only headings go one level down."""
     page = "# code\n\n```\n# a comment\n```\n## How"
 
     assert "## code\n\n```\n# a comment\n```\n### How" == generate.one_level_down(page)

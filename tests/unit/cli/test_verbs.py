@@ -94,13 +94,11 @@ def test_a_target_that_is_not_there_is_refused(call: Call, job_file: Path, verb:
 
 
 def test_a_dry_run_shows_what_render_shows(call: Call, job_file: Path) -> None:
-    """And submits nothing."""
     assert call("render", "job.yaml").out == call("submit", "job.yaml", "--dry-run").out
     assert "no jobs yet" in call("list").err
 
 
 def test_explain_alone_lists_all_codes(call: Call) -> None:
-    """One line each."""
     answer = call("explain")
 
     assert sorted(CATALOGUE) == [line.split()[0] for line in answer.out.splitlines()]
@@ -228,7 +226,6 @@ def test_ranks_that_printed_nothing_are_told_from_a_silent_job(
 
 
 def test_cancel_of_an_ended_job_is_no_error(call: Call, folders: Path) -> None:
-    """And changes nothing."""
     answer = call("cancel", "local://digits/1", "--json")
 
     assert (0, "succeeded") == (answer.code, json.loads(answer.out)["state"])
@@ -290,7 +287,6 @@ def test_what_a_target_cannot_do_is_told_with_the_files_name(call: Call, job_fil
 
 @pytest.mark.parametrize("words", [["run"], ["run", "--"]])
 def test_run_needs_a_command(call: Call, words: list[str]) -> None:
-    """The hint shows one."""
     answer = call(*words)
 
     assert (2, "") == (answer.code, answer.out)
@@ -376,7 +372,6 @@ def test_each_picture_becomes_a_file(call: Call, bundle: str) -> None:
 
 
 def test_a_folder_that_cannot_be_made_is_an_error(call: Call, bundle: str) -> None:
-    """Its path is named."""
     answer = call("diagnose", bundle, "--svg", "none/pictures")
 
     assert (2, "") == (answer.code, answer.out)
@@ -384,6 +379,5 @@ def test_a_folder_that_cannot_be_made_is_an_error(call: Call, bundle: str) -> No
 
 
 def test_markdown_is_printed_in_place_of_text(call: Call, bundle: str) -> None:
-    """And not beside JSON."""
     assert call("diagnose", bundle, "--markdown").out.startswith("**ddplaunch:** `at collective 2 rank 3")
     assert 2 == call("diagnose", bundle, "--markdown", "--json").code

@@ -139,7 +139,6 @@ def test_what_slurm_cannot_do_is_refused(more: dict[str, object], paths: list[st
     "good", ["afterok:1", "afterany:1:2_3:4_*", "after:1+10,singleton", "afterok:1?afternotok:2"]
 )
 def test_a_dependency_is_slurms_word(good: str) -> None:
-    """As it stands, in one place."""
     made = spec(slurm=Slurm(dependency=good))
 
     assert good == options(made)["--dependency"]
@@ -179,7 +178,6 @@ def test_slurms_own_container_is_a_bundle_with_mounts_of_its_own(
 
 
 def test_slurms_own_container_takes_no_volume() -> None:
-    """The bundle's config.json has it, or it is not there."""
     volume = Volume(name="data", mount_path="/data", host_path="/data")
     (found,) = slurm.problems(spec(slurm=Slurm(container=BUNDLE), volumes=(volume,)))
 

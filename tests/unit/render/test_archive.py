@@ -270,7 +270,6 @@ def test_too_much_source_names_the_largest_file() -> None:
 
 
 def test_source_of_exactly_the_limit_travels() -> None:
-    """The limit itself is allowed."""
     files = {"train.py": SourceFile(b"x")}
     size = len(source_archive(files))
 

@@ -274,7 +274,6 @@ def test_no_privilege_is_asked_for_unless_the_job_file_does() -> None:
 
 
 def test_a_checkup_starts_no_training() -> None:
-    """The gate is the same; the trainer ends at once, well."""
     plain, gate_only = containers(manifest()), containers(manifest(gate_only=True))
 
     assert plain["gate"] == gate_only["gate"]
@@ -283,7 +282,6 @@ def test_a_checkup_starts_no_training() -> None:
 
 
 def test_a_path_with_a_dollar_is_no_variable() -> None:
-    """Kubernetes would replace it."""
     assert {"$$(HOME)/python"} == {
         each["command"][0] for each in containers(manifest(python="$(HOME)/python")).values()
     }

@@ -43,8 +43,6 @@ def test_the_script_passes_shellcheck(case: str) -> None:
 
 
 def test_source_travels_only_when_there_is_some() -> None:
-    """A job without `source` carries no archive."""
-
     def rendered(case: str) -> Rendered:
         return render(plan.make(load(GOLDEN / case / "job.yaml"), "local", GOLDEN / case))
 

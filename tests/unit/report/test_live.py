@@ -145,7 +145,6 @@ def said(*moments: tuple[float, Job]) -> list[str]:
 
 
 def test_a_change_of_place_is_one_line() -> None:
-    """Nothing is said as long as nothing changes."""
     running = given.job(State.RUNNING, status=given.status())
     moments = [(1.0 + n / 10, waiting()) for n in range(10)] + [(6.0 + n, running) for n in range(100)]
 
@@ -169,7 +168,6 @@ def test_what_would_end_the_job_is_told_while_it_waits() -> None:
 
 
 def test_a_waiting_job_is_recalled_ever_more_seldom() -> None:
-    """In five minutes of waiting, six reminders."""
     lines = said(*((float(second), waiting()) for second in range(1, 301)))
 
     assert [0, 5, 15, 35, 75, 155] == [_seconds(line) for line in lines]
@@ -235,7 +233,6 @@ def test_numbers_alone_are_no_news() -> None:
 
 
 def test_a_retry_is_a_change() -> None:
-    """The same phase of the next attempt gets its own line."""
     assert 2 == len(said((1.0, waiting()), (1.1, waiting(attempt=1))))
 
 
@@ -243,7 +240,6 @@ class Terminal(io.StringIO):
     """A stream that claims to be a terminal."""
 
     def isatty(self) -> bool:
-        """It is one."""
         return True
 
 
@@ -275,7 +271,6 @@ def test_a_terminal_shows_every_group_of_nodes(terminal: Terminal) -> None:
 
 
 def test_many_groups_leave_room_for_the_log(terminal: Terminal) -> None:
-    """The picture stays small on a small terminal."""
     nodes = [NodeStatus(n, "", Phase.GATE, AT, f"detail {n}") for n in range(40)]
     picture = live.Picture(terminal)
     picture.show(waiting(nodes=nodes))
@@ -299,7 +294,6 @@ def test_a_terminal_that_cannot_move_its_cursor_gets_lines(
 
 
 def test_a_file_gets_lines() -> None:
-    """Escapes do not land in a log."""
     assert live.Lines is type(live.view(io.StringIO()))
 
 

@@ -37,7 +37,6 @@ def test_a_sentence_without_subjects_is_one_piece() -> None:
 
 
 def test_several_culprits_are_set_off_together() -> None:
-    """As the sentence has them."""
     text = say(subjects.ranks([1, 3]), " are in evaluate")
     verdict = dataclasses.replace(given.VERDICT, text=text, ranks=[1, 3])
 

@@ -90,7 +90,6 @@ def test_several_verdicts_keep_their_order(diagnosis: Diagnosis) -> None:
 
 
 def test_colour_changes_no_word(diagnosis: Diagnosis) -> None:
-    """What is painted reads the same with the escapes taken out."""
     import re
 
     painted = verdict.diagnosis_text(diagnosis, Paint(on=True))
@@ -205,7 +204,6 @@ def test_a_job_without_a_verdict_shows_where_its_ranks_were() -> None:
 
 
 def test_many_places_are_counted() -> None:
-    """A thousand ranks may be in a thousand places."""
     ranks = [build.rank(number, build.in_collective(line=number)) for number in range(10)]
     assert "and 2 more places" == verdict.places(build.job(*ranks))[-1]
 

@@ -94,7 +94,6 @@ def test_an_anchor_may_be_given_anew() -> None:
 
 
 def test_an_anchored_key_is_known() -> None:
-    """Keys may carry anchors too."""
     assert {"a": "a"} == _data("&k a: *k")
 
 
@@ -147,7 +146,6 @@ def test_a_billion_laughs_end_early() -> None:
 
 
 def test_many_plain_values_are_refused_too() -> None:
-    """The limit does not need aliases."""
     (problem,) = _problems("[" + "x," * (document.MAX_NODES + 1) + "]")
 
     assert "more than" in problem

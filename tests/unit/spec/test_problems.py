@@ -43,14 +43,12 @@ def test_a_flood_of_problems_is_cut() -> None:
 
 
 def test_a_job_file_cannot_command_the_terminal() -> None:
-    """Escapes and line ends are shown, not obeyed."""
     text = str(Problem(file="a\nb", line=1, path="\x1b[31m", found="\r\x07", wanted="ä", hint="\x1b"))
 
     assert "a\\nb:1:0: \\x1b[31m: found \\r\\x07, wanted ä\n  hint: \\x1b" == text
 
 
 def test_a_long_text_is_cut() -> None:
-    """One value does not fill the screen."""
     assert len(str(Problem(file="f", found="x" * 10_000, wanted="y"))) < 1100
 
 

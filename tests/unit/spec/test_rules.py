@@ -233,7 +233,6 @@ def test_every_rule_is_asked() -> None:
 
 
 def test_the_split_command_is_proposed() -> None:
-    """The hint can be pasted."""
     with pytest.raises(SpecError) as caught:
         load.parse((HEAD + 'command: ["train.py --epochs 3"]').encode(), "job.yaml")
 

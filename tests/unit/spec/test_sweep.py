@@ -86,14 +86,12 @@ def test_all_problems_of_all_jobs_are_told_once() -> None:
     ],
 )
 def test_what_is_no_sweep_is_refused(sweep: str, words: tuple[str, ...], said: str) -> None:
-    """With what is wanted."""
     (problem,) = problems(sweep, *words)
 
     assert said in problem
 
 
 def test_a_name_without_room_for_a_number_is_told_once() -> None:
-    """At the name."""
     (problem,) = problems("{env.A: [1, 2, 3]}", f"name={'x' * 50}")
 
     assert f'name: found "{"x" * 50}-0", wanted at most 50' in problem

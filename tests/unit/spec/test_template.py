@@ -105,12 +105,10 @@ def test_a_job_is_named_after_something(text: str, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["on", "no", "null", "y"])
 def test_a_name_is_a_text(name: str) -> None:
-    """Also one that YAML has another meaning for."""
     assert name == load.parse(template.text(name, ["train.py"]).encode(), "job.yaml").name
 
 
 def test_without_a_command_validate_says_what_to_fill_in() -> None:
-    """And nothing else is wrong."""
     with pytest.raises(SpecError) as raised:
         load.parse(template.text("digits").encode(), "job.yaml")
 
@@ -136,7 +134,6 @@ def test_an_existing_file_is_never_written_over(tmp_path: Path) -> None:
 
 
 def test_a_place_that_cannot_be_written_is_said(tmp_path: Path) -> None:
-    """With the system's reason."""
     with pytest.raises(UsageError, match="cannot be written: No such file or directory"):
         template.create(tmp_path / "nowhere" / "job.yaml", "")
 

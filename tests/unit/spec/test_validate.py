@@ -147,7 +147,6 @@ def test_a_switch_may_be_yes_or_no() -> None:
 
 
 def test_one_source_needs_no_brackets() -> None:
-    """One path is a list of one."""
     spec = load.parse((HEAD + "source: src").encode(), "job.yaml")
 
     assert ("src",) == spec.source

@@ -66,7 +66,6 @@ def test_a_kind_that_is_not_known_is_refused_with_those_that_are() -> None:
     "path", ["team/job/llm/0", "team/../llm", "team?app=llm", "team?selector=", "te am/job/x", "team/job.x/l"]
 )
 def test_what_names_no_pods_is_refused(path: str) -> None:
-    """Nothing of it goes into a request."""
     with pytest.raises(UsageError):
         parse(path)
 
@@ -109,7 +108,6 @@ def _cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[C
 
 
 def found(path: str) -> list[str]:
-    """The names of the pods."""
     return [objects.name(each) for each in foreign_pods.find(Api(), parse(path))]
 
 
@@ -136,7 +134,6 @@ def test_pods_by_the_label_of_their_owner(cluster: type[Cluster], path: str, sel
 
 
 def test_pods_of_a_stateful_set_are_found_by_its_selector(cluster: type[Cluster]) -> None:
-    """By the selector that stands in it."""
     expressions = [
         {"key": "tier", "operator": "In", "values": ["a", "b"]},
         {"key": "old", "operator": "DoesNotExist"},
@@ -158,7 +155,6 @@ def test_a_stateful_set_without_a_selector(cluster: type[Cluster]) -> None:
 
 
 def test_a_pod_is_found_by_its_name(cluster: type[Cluster]) -> None:
-    """Itself."""
     cluster.objects["/api/v1/namespaces/team/pods/llm-0"] = pod("llm-0")
 
     assert ["llm-0"] == found("team/pod/llm-0")
@@ -199,7 +195,6 @@ def test_pods_that_may_not_be_listed(cluster: type[Cluster]) -> None:
 
 
 def test_a_selector_that_is_none(cluster: type[Cluster]) -> None:
-    """The server's word on it, and how one looks."""
     with pytest.raises(UsageError, match=r"does not read the selector 'a in \(\('.*unable to parse"):
         found("team?selector=a in ((")
 
@@ -278,7 +273,6 @@ def test_a_pod_that_is_being_deleted() -> None:
     ],
 )
 def test_pods_of_a_real_cluster(name: str, text: str) -> None:
-    """As it has described them."""
     first = json.loads((RECORDED / f"{name}.json").read_text())["pods"][0]
     found = obstacle(first, "trainer")
 

@@ -207,7 +207,6 @@ def test_a_list_of_nodes_that_cannot_be_read_names_none() -> None:
     ],
 )
 def test_a_script_that_gave_up_is_explained_by_its_last_word(tmp_path: Path, text: str, said: str) -> None:
-    """Its last word, or Slurm's of why it never was."""
     output = tmp_path / "job-7.out"
     output.write_text(text)
 

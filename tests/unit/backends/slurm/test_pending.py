@@ -88,7 +88,6 @@ def why(reason: str, facts: PartitionFacts = ALONE, **changes: Any) -> Why:
     ],
 )
 def test_each_reason_of_slurm_is_a_sentence(reason: str, text: str) -> None:
-    """Each has a sentence; one that no version has yet is passed on as it is."""
     found, hint, _ = why(reason)
 
     assert found.startswith(text)

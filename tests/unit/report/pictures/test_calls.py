@@ -88,7 +88,6 @@ def test_ranks_in_mpi_part_where_they_stand() -> None:
 
 
 def test_a_send_and_its_receive_stand_side_by_side_with_their_tags() -> None:
-    """Both are named by the verdict."""
     ranks = [in_mpi(0, "Send", 9, dest=1, sendtag=7), in_mpi(1, "Recv", 14, source=0, recvtag=8)]
     found = parting(ranks, "mpi-unmatched", 0, 1)
 

@@ -18,7 +18,6 @@ def drawn(ranks: list[RankEvidence], verdict: Verdict | None) -> Picture | None:
 
 
 def test_of_a_large_circle_some_are_drawn() -> None:
-    """How many more there are is said."""
     picture = drawn(stuck.circle(40), None)
 
     assert picture is not None
@@ -52,7 +51,6 @@ def test_an_arrow_that_only_the_verdict_draws_is_dashed() -> None:
 
 
 def test_where_nobody_waits_there_is_no_picture() -> None:
-    """All have ended."""
     ranks = [dataclasses.replace(each, alive=False, exit=Exited(0.0, code=1)) for each in stuck.mismatch()]
 
     assert None is drawn(ranks, stuck.verdict("rank-failed", 3))
