@@ -7,12 +7,7 @@ import pkgutil
 
 import ddplaunch
 from ddplaunch import errors
-from ddplaunch.errors import (
-    DdplaunchError,
-    ExitCode,
-    NotFoundError,
-    UsageError,
-)
+from ddplaunch.errors import DdplaunchError, ExitCode, NotFoundError, UsageError
 
 
 def test_a_message_without_a_hint_ends_there() -> None:

@@ -219,10 +219,7 @@ def test_a_process_is_named_by_its_number(text: str, pid: int | None) -> None:
 @pytest.mark.parametrize(
     ("command", "name"),
     [
-        (
-            "/venv/bin/python -m torch.distributed.run src/train.py --key s3cret",
-            "python train.py",
-        ),
+        ("/venv/bin/python -m torch.distributed.run src/train.py --key s3cret", "python train.py"),
         ("mpirun -n 4 ./solve", "mpirun"),
         ("", ""),
     ],

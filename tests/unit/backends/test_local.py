@@ -67,10 +67,7 @@ def test_a_host_that_has_ended_is_no_zombie(backend: LocalBackend, job: Make) ->
     eventually(lambda: not Path(f"/proc/{pid}").exists())
 
 
-@pytest.mark.parametrize(
-    ("code", "state"),
-    [(0, State.SUCCEEDED), (40, State.FAILED), (60, State.LOST)],
-)
+@pytest.mark.parametrize(("code", "state"), [(0, State.SUCCEEDED), (40, State.FAILED), (60, State.LOST)])
 def test_the_agents_exit_code_is_the_jobs_state(
     backend: LocalBackend, job: Make, code: int, state: State
 ) -> None:

@@ -10,15 +10,7 @@ import pytest
 from tests.unit.cli.conftest import Call
 from tests.unit.cli.ended_jobs import ended
 
-from ddplaunch.agent.contract import (
-    Exit,
-    JobStatus,
-    LaunchAttempt,
-    NodeStatus,
-    Verdict,
-    bundle_file,
-    codec,
-)
+from ddplaunch.agent.contract import Exit, JobStatus, LaunchAttempt, NodeStatus, Verdict, bundle_file, codec
 
 LOST = Verdict.of("network-lost", "node 1 does not answer", "run", nodes=[1])
 

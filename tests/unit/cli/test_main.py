@@ -63,11 +63,7 @@ def test_every_verb_explains_itself(verb: str) -> None:
             "argument -r/--rank: '1-': wanted numbers such as 0 or 0,2-3",
             "`ddplaunch logs --help` shows the usage",
         ),
-        (
-            ["submit", "--wai", "job.yaml"],
-            "unrecognized arguments: --wai",
-            "did you mean --wait?",
-        ),
+        (["submit", "--wai", "job.yaml"], "unrecognized arguments: --wai", "did you mean --wait?"),
         (
             ["submit", "job.yaml", "--zebra=1", "--wait"],
             "unrecognized arguments: --zebra=1",
@@ -83,11 +79,7 @@ def test_every_verb_explains_itself(verb: str) -> None:
             "argument -r/--rank: '0-100000000000': wanted numbers such as 0 or 0,2-3",
             "`ddplaunch logs --help` shows the usage",
         ),
-        (
-            ["status", "ssh://digits"],
-            "there is no target 'ssh'",
-            "one of local, slurm, kubernetes",
-        ),
+        (["status", "ssh://digits"], "there is no target 'ssh'", "one of local, slurm, kubernetes"),
         (
             ["run", "--name", "../x", "--", "true"],
             "argument --name: '../x': wanted lower-case letters, digits and -, a letter first",

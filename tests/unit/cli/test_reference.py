@@ -44,10 +44,7 @@ def test_the_pages_are_up_to_date(
 
 
 def test_a_stale_page_is_found_and_written(
-    generate: ModuleType,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
+    generate: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     """The check fails as long as one byte differs, and changes nothing."""
     monkeypatch.setattr(generate, "REFERENCE", tmp_path / "reference")

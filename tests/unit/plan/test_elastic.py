@@ -61,10 +61,7 @@ def test_an_older_kubernetes_takes_no_range(version: str | None, fine: bool) -> 
 
 @pytest.mark.parametrize(
     ("target", "more", "path"),
-    [
-        ("slurm", {}, "newcomers"),
-        ("kubernetes", {"kubernetes": Kubernetes(jobset=True)}, "newcomers"),
-    ],
+    [("slurm", {}, "newcomers"), ("kubernetes", {"kubernetes": Kubernetes(jobset=True)}, "newcomers")],
 )
 def test_newcomers_are_refused_where_they_cannot_join(
     target: str, more: dict[str, object], path: str

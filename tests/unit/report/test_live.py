@@ -118,11 +118,7 @@ def test_a_record_of_an_older_agent_is_shown_as_it_is() -> None:
 
 @pytest.mark.parametrize(
     ("why", "text"),
-    [
-        ("deadline", "it hung, and was ended"),
-        ("death", "a worker failed"),
-        ("", "its ranks could not go on"),
-    ],
+    [("deadline", "it hung, and was ended"), ("death", "a worker failed"), ("", "its ranks could not go on")],
 )
 def test_a_job_whose_ranks_do_not_match_may_hang_or_crash(why: str, text: str) -> None:
     """Both end with the same exit code; a record of an older agent does not say which it was."""
@@ -202,10 +198,7 @@ def test_nodes_whose_ranks_are_to_start_are_not_called_waiting() -> None:
 
 def test_the_last_nodes_of_a_job_that_ends() -> None:
     """Who is there no more is not counted, and has ended; nothing is said twice, a hint neither."""
-    nodes = [
-        NodeStatus(0, "", Phase.ENDED, AT, exit_code=0),
-        NodeStatus(1, "", Phase.RUNNING, AT, "silent"),
-    ]
+    nodes = [NodeStatus(0, "", Phase.ENDED, AT, exit_code=0), NodeStatus(1, "", Phase.RUNNING, AT, "silent")]
     running = given.job(State.RUNNING, status=given.status(since=AT, nodes=nodes))
     told = dataclasses.replace(running, detail="node 1 (pod b): silent", hint="wait")
     status = given.status(phase=Phase.ENDED, since=AT + 12, nodes=nodes, exit_code=40)

@@ -99,11 +99,7 @@ def _paths(text: str) -> list[str]:
             "command[0]",
             "{launch: none, command: [accelerate, launch, train.py]}",
         ),
-        (
-            "{launch: none, command: [-m, train]}",
-            "command[0]",
-            "{launch: none, command: [python, -m, a]}",
-        ),
+        ("{launch: none, command: [-m, train]}", "command[0]", "{launch: none, command: [python, -m, a]}"),
         ("{launch: none, command: [srun, a]}", "command[0]", "{launch: none, command: [./train.py]}"),
         ("secrets: {A: {env: A, file: b}}", "secrets.A", "secrets: {A: {file: b}}"),
         ("metrics: {port: 40000}", "metrics.port", "metrics: {port: 9400}"),

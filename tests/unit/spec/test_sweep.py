@@ -63,10 +63,9 @@ def test_a_file_without_sweep_is_one_job_of_its_own_name(sweep: str) -> None:
 
 def test_all_problems_of_all_jobs_are_told_once() -> None:
     """At the value's place in the file."""
-    assert [
-        f'job.yaml:5:33: nodes: found "x", {NODES}',
-        "job.yaml:5:45: nodez: unknown key",
-    ] == problems("{env.LR: [1], nodes: [2, x], nodez: [1, 2]}")
+    assert [f'job.yaml:5:33: nodes: found "x", {NODES}', "job.yaml:5:45: nodez: unknown key"] == problems(
+        "{env.LR: [1], nodes: [2, x], nodez: [1, 2]}"
+    )
 
 
 @pytest.mark.parametrize(

@@ -75,14 +75,7 @@ def test_a_bare_number_is_no_slurm_time(text: object) -> None:
 
 @pytest.mark.parametrize(
     ("text", "count"),
-    [
-        ("16Gi", 16 * 2**30),
-        ("500M", 500_000_000),
-        ("1.5Gi", 3 * 2**29),
-        ("8k", 8000),
-        ("7", 7),
-        (7, 7),
-    ],
+    [("16Gi", 16 * 2**30), ("500M", 500_000_000), ("1.5Gi", 3 * 2**29), ("8k", 8000), ("7", 7), (7, 7)],
 )
 def test_quantities_are_bytes(text: object, count: int) -> None:
     """Kubernetes' suffixes mean what they mean there."""

@@ -124,10 +124,7 @@ def test_a_value_that_does_not_fit_has_a_hint(line: str, hint: str) -> None:
         ('python: "a\\nb"', 'python: found "a\\nb", wanted text on one line'),
         ('python: "a\\n"', 'python: found "a\\n", wanted text on one line'),
         ('env: {A: "a\\0b"}', "env.A: found a NUL character, wanted text without it"),
-        (
-            "image: " + "x y" * 40,
-            f'image: found "{("x y" * 40)[:59]}…", wanted one word, without blanks',
-        ),
+        ("image: " + "x y" * 40, f'image: found "{("x y" * 40)[:59]}…", wanted one word, without blanks'),
         ('slurm: {comment: "a\\nb"}', 'slurm.comment: found "a\\nb", wanted text on one line'),
     ],
 )

@@ -98,19 +98,9 @@ def test_each_reason_of_slurm_is_a_sentence(reason: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("reason", "facts", "changes", "text"),
     [
-        (
-            "Resources",
-            LAB,
-            {},
-            f"{FREE}; 1 of 4 is idle, 1 down, 1 drained",
-        ),
+        ("Resources", LAB, {}, f"{FREE}; 1 of 4 is idle, 1 down, 1 drained"),
         ("Resources", ALONE, {"nodes": 1, "partition": ""}, "it waits for 1 node to become free"),
-        (
-            "ReqNodeNotAvail",
-            LAB,
-            {},
-            f"nodes that it needs are down, drained or reserved: {BAD}",
-        ),
+        ("ReqNodeNotAvail", LAB, {}, f"nodes that it needs are down, drained or reserved: {BAD}"),
         ("PartitionNodeLimit", LAB, {"nodes": 5}, "it asks for 5 nodes, and partition gpu has 4"),
         (
             "PartitionNodeLimit",
