@@ -157,21 +157,3 @@ def queued(cluster: Cluster) -> set[str]:
     return {
         f"slurm://{each}" for each in cluster.login(["squeue", "--noheader", "--format=%A"]).stdout.split()
     }
-
-
-@pytest.mark.whole
-def test_a_sweep_is_submitted_whole_or_not_at_all(cluster: Cluster, files: Path) -> None:
-    """When the cluster refuses one, those before it are cancelled, and named."""
-    with (files / "job.yaml").open("a") as job:
-        job.write(f"sweep: {{slurm.partition: [all, all, none-such], 'command[2]': [{files}/never]}}\n")
-
-    done = ddplaunch(cluster, files, "submit", "job.yaml", "--to", "slurm", check=False)
-
-    first, second = done.stdout.split()
-    assert ["cancelled", "cancelled"] == [
-        status(cluster, files, handle)["state"] for handle in (first, second)
-    ]
-    assert (106, True) == (done.returncode, "there is no partition none-such" in done.stderr)
-    assert f"first-2 was not, so those before it are cancelled: {first}, {second}\n" in done.stderr
-    left = cluster.login(["squeue", "--noheader", "--format=%A"]).stdout.split()
-    assert [] == left
