@@ -31,10 +31,8 @@ job = functools.partial(SlurmJob, 7)
     [
         (job("COMPLETED", exit_code=0), None, False, State.SUCCEEDED, 0, ""),
         (job("COMPLETED", exit_code=0), 0, False, State.SUCCEEDED, 0, ""),
-        (job("COMPLETING", exit_code=0), 0, False, State.SUCCEEDED, 0, ""),
         (job("COMPLETING", exit_code=20), 20, False, State.FAILED, 20, ""),
         (job("COMPLETING", exit_code=60), 60, True, State.CANCELLED, 60, "by `ddplaunch cancel`"),
-        (job("FAILED", exit_code=20), 20, False, State.FAILED, 20, ""),
         (job("FAILED", exit_code=40), None, False, State.FAILED, 40, ""),
         (
             job("FAILED", exit_code=0, signal=9),
@@ -74,7 +72,6 @@ job = functools.partial(SlurmJob, 7)
             "Slurm ended it at its time limit of 01:30:00",
         ),
         (job("TIMEOUT"), 50, False, State.FAILED, 50, "Slurm ended it at its time limit"),
-        (job("TIMEOUT"), 60, False, State.LOST, 60, "Slurm ended it at its time limit"),
         (job("PREEMPTED"), None, False, State.LOST, 60, "Slurm preempted it for a job of higher priority"),
         (job("NODE_FAIL"), None, False, State.LOST, None, "a node of it failed"),
         (job("NODE_FAIL"), 40, False, State.FAILED, 40, "a node of it failed"),
