@@ -12,7 +12,6 @@ import pytest
 
 from ddplaunch.agent.job_file import kubernetes
 from ddplaunch.plan import plan
-from ddplaunch.plan.kubernetes import KubernetesPlan
 from ddplaunch.plan.plan import Plan
 from ddplaunch.spec.load import parse
 from ddplaunch.spec.problems import SpecError
@@ -317,14 +316,6 @@ def test_the_gate_has_more_time_and_a_known_port(changes: dict[str, Any], timeou
     gate = made(**changes).job.gate
 
     assert (timeout, port) == (gate.timeout, gate.port)
-
-
-def test_a_secret_becomes_a_variable_of_the_container() -> None:
-    """The plan says only under which name it is found there."""
-    found = made(secrets={"TOKEN": SECRET})
-
-    secrets = found.settings(KubernetesPlan).secrets
-    assert ({"TOKEN": {"env": "TOKEN"}}, ["TOKEN"]) == (found.job.secrets, list(secrets))
 
 
 SCHEMAS = Path(kubernetes_validate.__file__).parent / "kubernetes-json-schema"

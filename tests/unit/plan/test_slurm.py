@@ -78,12 +78,6 @@ def test_a_notice_becomes_the_comment(more: dict[str, Any], expected: list[Notif
     assert expected == plan.make(spec(**more), "slurm", Path()).job.notify
 
 
-def test_retries_decide_about_requeue() -> None:
-    """Without retries Slurm shall not hide a node's failure behind a second start."""
-    assert "--no-requeue" in options(spec())
-    assert "--requeue" in options(spec(retries=1))
-
-
 def test_a_volume_is_a_mount_of_the_container() -> None:
     """The container's own mounts come first."""
     container = Container(runtime="pyxis", image="torch", mounts=("/a:/b",))

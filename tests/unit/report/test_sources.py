@@ -46,7 +46,3 @@ def test_what_could_not_be_seen_is_named() -> None:
         "Of rank 1 no stack could be taken.",
         "Of rank 1 no calls of torch.distributed are recorded.",
     ] == found
-
-
-def test_without_a_bundle_nothing_was_seen() -> None:
-    assert ["The job has left no bundle."] == sources.unseen(Scene(Diagnosis(given.job(), None, [])))
