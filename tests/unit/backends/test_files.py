@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.backends.bundles import BUNDLE as FROM_HUB
+from tests.unit.backends.bundles import block
 
 from ddplaunch.agent.contract import (
     Bundle,
@@ -62,11 +64,6 @@ def _with(obj: Any, **changes: Any) -> str:
 def test_what_cannot_be_is_refused(text: str, found: str) -> None:
     with pytest.raises(ContractError, match=found):
         files.load(JobStatus, text)
-
-
-def test_what_a_job_writes_is_believed() -> None:
-    assert STATUS == files.load(JobStatus, _with(STATUS))
-    assert BUNDLE == files.bundle(_with(BUNDLE))
 
 
 def test_a_sparse_file_is_not_read(tmp_path: Path) -> None:
@@ -192,3 +189,12 @@ def test_deep_json_of_pods_and_gates_is_no_answer(text: str) -> None:
     assert None is node_status.parse_message(text)
     with pytest.raises(parse.NonsenseError):
         parse.squeue_json(text)
+
+
+def test_a_printed_bundle_is_read() -> None:
+    """From among other lines; the last whole one counts, of an end that was cut off nothing does."""
+    lines = ["12:00 x", *block(BUNDLE), "y", *block(FROM_HUB), "z", *block(BUNDLE)[:-1]]
+
+    assert FROM_HUB == files.printed_bundle(lines)
+    assert None is files.printed_bundle([Marks.BUNDLE, "no base64!", Marks.BUNDLE_END])
+    assert None is files.printed_bundle([])

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -43,22 +41,6 @@ def test_a_good_file_is_read_whatever_wrote_it(data: bytes) -> None:
     spec = load.parse(data, "job.yaml")
 
     assert ("job", ("train.py", "3")) == (spec.name, spec.command)
-
-
-def test_a_job_file_is_read_from_its_path(tmp_path: Path) -> None:
-    path = tmp_path / "job.yaml"
-    path.write_bytes(GOOD)
-
-    assert load.load(path) == load.load(str(path))
-
-
-def test_a_dash_is_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And problems call it by a name of its own."""
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"nodes: [")))
-    with pytest.raises(SpecError) as caught:
-        load.load("-")
-
-    assert load.STDIN == caught.value.problems[0].file
 
 
 def test_a_large_file_is_refused_unread(tmp_path: Path) -> None:

@@ -94,9 +94,3 @@ def test_a_name_without_room_for_a_number_is_told_once() -> None:
     (problem,) = problems("{env.A: [1, 2, 3]}", f"name={'x' * 50}")
 
     assert f'name: found "{"x" * 50}-0", wanted at most 50' in problem
-
-
-def test_who_wants_one_job_gets_no_sweep() -> None:
-    """`load` refuses it: nobody takes the file's own values for those of all jobs."""
-    with pytest.raises(SpecError, match="found a sweep of 2 jobs, wanted a file with one job"):
-        load.parse(f"{JOB}sweep: {{env.A: [1, 2]}}\n".encode(), "job.yaml")
