@@ -229,23 +229,16 @@ def test_a_retry_is_a_change() -> None:
     assert 2 == len(said((1.0, waiting()), (1.1, waiting(attempt=1))))
 
 
-class Terminal(io.StringIO):
-    """A stream that claims to be a terminal."""
-
-    def isatty(self) -> bool:
-        return True
-
-
 @pytest.fixture(name="terminal")
-def _terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+def _terminal(monkeypatch: pytest.MonkeyPatch) -> given.Terminal:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "100")
     for name in ("NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
-    return Terminal()
+    return given.Terminal()
 
 
-def test_a_terminal_shows_every_group_of_nodes(terminal: Terminal) -> None:
+def test_a_terminal_shows_every_group_of_nodes(terminal: given.Terminal) -> None:
     """Who is missing, and for how long, stands at the foot; the ranks' lines scroll by unbroken."""
     long = "[0/0] " + "x" * 300 + " [bold]not markup[/bold]"
     with live.Picture(terminal, clock=lambda: AT + 12) as view:
@@ -263,7 +256,7 @@ def test_a_terminal_shows_every_group_of_nodes(terminal: Terminal) -> None:
     assert "starting" in text
 
 
-def test_many_groups_leave_room_for_the_log(terminal: Terminal) -> None:
+def test_many_groups_leave_room_for_the_log(terminal: given.Terminal) -> None:
     nodes = [NodeStatus(n, "", Phase.GATE, AT, f"detail {n}") for n in range(40)]
     picture = live.Picture(terminal)
     picture.show(waiting(nodes=nodes))
@@ -283,7 +276,7 @@ def test_a_terminal_that_cannot_move_its_cursor_gets_lines(
     else:
         monkeypatch.setenv("TERM", term)
 
-    assert kind is type(live.view(Terminal()))
+    assert kind is type(live.view(given.Terminal()))
 
 
 def test_a_file_gets_lines() -> None:
