@@ -41,39 +41,17 @@ OVERLAYS: list[Any] = [
     {"spec": {"dnsConfig": {"options": [{"name": "ndots", "value": "2"}]}, "hostname": None}},
     {"metadata": {"labels": {"a": "b"}, "annotations": {"karpenter.sh/do-not-disrupt": None}}},
     {"spec": {"containers": [{"name": "trainer", "env": [{"name": "A", "value": "1"}], "tty": True}]}},
-    {
-        "spec": {
-            "initContainers": [
-                {"name": "fetch", "image": "busybox"},
-                {"name": "hub", "stdin": True},
-            ]
-        }
-    },
+    {"spec": {"initContainers": [{"name": "fetch", "image": "busybox"}, {"name": "hub", "stdin": True}]}},
     {"spec": {"volumes": [{"name": "shm", "$retainKeys": ["name", "hostPath"], "hostPath": {"path": "/x"}}]}},
     {
         "spec": {
-            "volumes": [
-                {"name": "more", "emptyDir": {}},
-                {"name": "shm", "emptyDir": {"sizeLimit": "1Gi"}},
-            ]
+            "volumes": [{"name": "more", "emptyDir": {}}, {"name": "shm", "emptyDir": {"sizeLimit": "1Gi"}}]
         }
     },
     {"spec": {"securityContext": {"$patch": "replace", "runAsUser": 7}, "priority": 5}},
-    {
-        "spec": {
-            "tolerations": [{"key": "x", "operator": "Exists"}],
-            "topologySpreadConstraints": [],
-        }
-    },
+    {"spec": {"tolerations": [{"key": "x", "operator": "Exists"}], "topologySpreadConstraints": []}},
     {"spec": {"topologySpreadConstraints": [{"topologyKey": "kubernetes.io/hostname", "$patch": "delete"}]}},
-    {
-        "spec": {
-            "containers": [
-                {"name": "side", "image": "x"},
-                {"name": "trainer", "workingDir": "/x"},
-            ]
-        }
-    },
+    {"spec": {"containers": [{"name": "side", "image": "x"}, {"name": "trainer", "workingDir": "/x"}]}},
     {"spec": {"containers": [{"name": "trainer", "lifecycle": {"preStop": {"exec": {"command": ["a"]}}}}]}},
     {"spec": {"dnsPolicy": "None", "terminationGracePeriodSeconds": 600}},
     {"spec": {"affinity": {"nodeAffinity": {"x": [{"$patch": "delete"}, {"a": None, "b": [1, None]}]}}}},

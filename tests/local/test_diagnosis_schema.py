@@ -8,7 +8,6 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-import pytest
 from jsonschema import Draft202012Validator
 from tests.local.conftest import TRAIN, Desk
 
@@ -48,12 +47,3 @@ def test_the_schema_describes_every_key_of_a_failed_jobs_diagnosis(desk: Desk) -
         assert 2 == len(problems(renamed))
         assert ["$.exit_code"] == [each.split(":")[0] for each in problems(data | {"exit_code": "40"})]
         assert ["$.schema"] == [each.split(":")[0] for each in problems(data | {"schema": "v2"})]
-
-
-@pytest.mark.whole
-def test_the_schema_describes_the_diagnosis_of_a_healthy_job(desk: Desk) -> None:
-    desk.call("run", "--", *TORCHRUN)
-    data = json.loads(desk.call("diagnose", "local://run", "--json").stdout)
-
-    assert [] == data["verdicts"]
-    assert [] == problems(data)

@@ -133,16 +133,6 @@ def test_ctrl_c_before_the_handle_does_not_hide_it_nor_how_to_end_the_job(desk: 
     desk.gone()
 
 
-def test_a_job_survives_the_sigkill_of_its_launcher(desk: Desk) -> None:
-    with desk.start("submit", desk.job("--steps", "100"), "--wait") as waiting:
-        assert waiting.stdout is not None
-        handle = waiting.stdout.readline().strip()
-        os.killpg(waiting.pid, signal.SIGKILL)
-
-    assert 0 == desk.call("status", handle, "--watch").returncode
-    desk.gone()
-
-
 def test_a_hang_is_explained_while_it_lasts_and_after(desk: Desk) -> None:
     path = desk.job("--hang-at", "1", more="watchdog: {notice_after: 4s, kill_after: 25s}\n")
     with desk.start("submit", path, "--wait") as waiting:

@@ -148,12 +148,3 @@ def test_ctrl_c_ends_the_following_of_logs_and_not_the_job(desk: Desk) -> None:
 
     assert (130, "\n", 101) == (follower.returncode, err, stated.returncode)
     assert 0 == desk.call("cancel", handle).returncode
-
-
-@pytest.mark.whole
-def test_no_color_and_no_terminal_mean_no_escapes(desk: Desk) -> None:
-    waited = desk.call("submit", desk.job("--raise-at", "0"), "--wait")
-
-    assert 100 == waited.returncode
-    assert "\x1b" not in waited.stderr
-    assert "ddplaunch: failed after" in waited.stderr

@@ -7,23 +7,10 @@ import pkgutil
 
 import ddplaunch
 from ddplaunch import errors
-from ddplaunch.errors import (
-    DdplaunchError,
-    ExitCode,
-    NotFoundError,
-    UsageError,
-)
-
-
-def test_the_message_has_a_hint_of_its_own() -> None:
-    """What is wrong and what to do stand apart, with an empty line between."""
-    error = UsageError("nodes is 0, wanted at least 1", "leave it out for one node")
-
-    assert "error: nodes is 0, wanted at least 1\n\nhint: leave it out for one node" == str(error)
+from ddplaunch.errors import DdplaunchError, ExitCode, NotFoundError, UsageError
 
 
 def test_a_message_without_a_hint_ends_there() -> None:
-    """No empty hint is shown."""
     assert "error: no job is called digits" == str(NotFoundError("no job is called digits"))
 
 

@@ -59,16 +59,12 @@ def loaded(code: str, folder: Path, names: Iterable[str]) -> list[str]:
         ("status local://none/1", ("pydantic",)),
         ("status slurm://7", ("pydantic",)),
         ("list", ("pydantic",)),
-        ("logs local://none/1", ("pydantic",)),
-        ("cancel local://none/1", ("pydantic",)),
         ("explain port-ephemeral", ("pydantic",)),
         ("diagnose nowhere.json", ("pydantic",)),
-        ("run --help", ("pydantic",)),
         ("run torchrun --nnodes two train.py", ("pydantic",)),
     ],
 )
 def test_a_command_loads_only_what_it_needs(words: str, without: tuple[str, ...], tmp_path: Path) -> None:
-    """What is called often is quick."""
     (tmp_path / "job.yaml").write_text(JOB)
     code = f"from ddplaunch.cli.main import main; main({shlex.split(words)})"
 
@@ -95,7 +91,6 @@ def test_a_program_pays_for_what_it_uses(code: str, found: list[str], tmp_path: 
 
 
 def test_a_good_job_is_read_without_what_only_errors_need(tmp_path: Path) -> None:
-    """`render` has no time for them."""
     rare = ("jsonschema", "difflib", "ddplaunch.spec.messages", "ddplaunch.spec.schema")
     code = f"import ddplaunch.spec.load as x; x.parse(b'{JOB}', '')"
 

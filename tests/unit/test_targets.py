@@ -42,17 +42,8 @@ def test_every_part_of_a_target_is_there(name: str) -> None:
     assert {True} == {callable(target.load(part)) for part in parts if part}
 
 
-def test_an_unknown_target_is_refused_with_those_there_are() -> None:
-    """The hint names all."""
-    with pytest.raises(UsageError, match="there is no target 'sge'") as refused:
-        targets.find("sge")
-
-    assert "one of local, slurm, kubernetes" == refused.value.hint
-
-
 @pytest.mark.parametrize("name", ["", "Slurm", "my-queue", "a/b"])
 def test_a_name_that_no_handle_can_begin_with_is_refused(name: str) -> None:
-    """`NAME://…` has to be read again."""
     with pytest.raises(ValueError, match="cannot name a target"):
         targets.Target(name, "", "", "", "", "")
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.cluster.kubernetes.cluster import Cluster
@@ -13,7 +11,6 @@ from tests.cluster.kubernetes.gates import (
     CLEAR,
     GATE,
     MENDED,
-    PLAIN,
     Start,
     comes,
     containers,
@@ -24,7 +21,7 @@ from tests.cluster.kubernetes.gates import (
     told,
     trained,
 )
-from tests.cluster.kubernetes.jobs import STEPS, Documents, Job, unplaced, with_torch
+from tests.cluster.kubernetes.jobs import Documents, unplaced, with_torch
 
 from ddplaunch.agent.contract import Exit
 
@@ -173,20 +170,3 @@ def test_a_pod_that_a_quota_keeps_away(cluster: Cluster, start: Start, namespace
 
 
 # --- and how it looks from outside
-
-
-@pytest.mark.whole
-def test_under_pod_security_restricted_the_gate_speaks_as_anybody(cluster: Cluster, tmp_path: Path) -> None:
-    """Where Pod Security `restricted` is enforced the job runs, as a user that the image does not know."""
-    with cluster.namespace(**{"pod-security.kubernetes.io/enforce": "restricted"}) as namespace:
-        keys: dict[str, Any] = {
-            **PLAIN,
-            "gate": {**PLAIN["gate"], "skip": []},
-            "kubernetes": {"restricted": True, "run_as_user": 54321},
-        }
-        job = Job.submit(cluster, namespace, tmp_path, STEPS, **keys)
-
-        code, _, found = told(job, 0)  # there are no volumes of the machine, and so no torch
-        assert ("image-lacks", [0, 1]) == (code, faulty(found))
-        assert "PodFailurePolicy" == job.ended()
-        assert ("image-lacks", [0, 1]) == (job.verdict.code, faulty(job.verdict))

@@ -104,23 +104,6 @@ def test_a_hosts_file_that_leads_every_pod_to_itself(start: Start, namespace: st
     passes(start(**CLEAR))
 
 
-@pytest.mark.whole
-@pytest.mark.fault("ip-family-mixed")
-def test_a_hosts_file_that_knows_an_ipv6_address_alone(start: Start, namespace: str) -> None:
-    """Pods have IPv4 addresses, and node 0 has one besides."""
-    name = f"job-0.job.{namespace}.svc.cluster.local"
-
-    def alias(documents: Documents) -> None:
-        pod(documents)["hostAliases"] = [{"ip": "fd00:99::10", "hostnames": [name]}]
-
-    code, nodes, found = told(start(alias, gate=gate(timeout="90s")), 1)
-    assert ("ip-family-mixed", [1]) == (code, nodes)
-    assert found.sentence.startswith(f"node 1 (job-1) has no address of IPv6, and the hub is at {name}:")
-    assert "they need addresses of one family, IPv4 or IPv6" in found.hint
-
-    passes(start(**CLEAR))
-
-
 # --- a name that was used before
 
 

@@ -45,25 +45,6 @@ def test_packets_between_pods_are_dropped(faults: Faults, start: Start) -> None:
 
 
 @pytest.mark.whole
-@pytest.mark.fault("port-filtered")
-def test_the_master_port_is_dropped(faults: Faults, start: Start) -> None:
-    """All but one port is open: the node on which it is, and a port that answers."""
-    for machine in faults.cluster.workers:
-        faults.nft(machine, f"tcp dport {MASTER} drop")
-    job = start()
-
-    code, nodes, found = told(job, 0)
-    assert ("port-filtered", [0]) == (code, nodes)
-    assert "port 29500: no answer in" in found.sentence
-    assert "answers: a firewall drops this port" in found.sentence
-    assert "PodFailurePolicy" == job.ended()
-    assert ("port-filtered", [0]) == (job.verdict.code, job.verdict.nodes)
-
-    faults.clear()
-    passes(start(**CLEAR))
-
-
-@pytest.mark.whole
 @pytest.mark.fault("port-refused")
 def test_a_hub_that_does_not_come_up(start: Start) -> None:
     """Its container runs and nobody listens there. All nodes wait for it, and say so when waiting is over."""

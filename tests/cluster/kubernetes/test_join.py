@@ -42,10 +42,10 @@ class IndexedJob:
         )
         self._create("secret", "generic", "train", "--from-literal=key=a secret of thirty-two characters")
 
-    def start(self, *options: str, arguments: tuple[str, ...] = ()) -> None:
-        """`options`: of `run`. `arguments`: of the script."""
+    def start(self, *arguments: str) -> None:
+        """`arguments`: of the script."""
         documents = documented.documents()
-        spec = self._pod(documents, *options)
+        spec = self._pod(documents)
         spec["containers"][0]["command"] += arguments
         self._cluster.apply(*documents, namespace=self._namespace)
 
@@ -102,7 +102,7 @@ def _job(cluster: Cluster, namespace: str, tmp_path: Path) -> IndexedJob:
 @pytest.mark.fault("key-differs")
 def test_pods_find_one_another(job: IndexedJob, cluster: Cluster, namespace: str) -> None:
     """Rank and names are Kubernetes', the key the Secret's; a pod with another key is not let in."""
-    job.start(arguments=("0",))
+    job.start("0")
     job.start_stranger()
     status = ended(cluster, namespace, "stranger")
     said = " ".join(job.log("stranger").split())
@@ -112,17 +112,3 @@ def test_pods_find_one_another(job: IndexedJob, cluster: Cluster, namespace: str
     assert re.search(r"key-differs: the hub at train-0\.train:\d+ .* does not know the key of node 1", said)
     for code, log in job.ends().values():
         assert (0, 2) == (code, log.count("trained with 4")), log
-
-
-@pytest.mark.whole
-def test_one_verdict_is_read_in_every_pod(job: IndexedJob) -> None:
-    """Rank 3 sleeps in the second pod: both pods name it, in the same words, and end as a hang."""
-    job.start("--notice-after=4", "--kill-after=8", arguments=("3",))
-    found = job.ends()
-
-    assert {"train-0", "train-1"} == set(found)
-    for code, log in found.values():
-        assert Exit.HANG == code, log
-        verdict = " ".join(log.rpartition("ddplaunch verdict")[2].replace("ddplaunch]", "").split())
-        assert "rank-in-user-code: rank 3 is in the script (train.py:6)" in verdict
-        assert "ranks 0-2 wait in all_reduce 4" in verdict

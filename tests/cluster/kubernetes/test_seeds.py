@@ -35,7 +35,6 @@ def test_the_fault_of_a_seed_is_told(seed: Seed, cluster: Cluster, namespace: st
 def test_a_seed_without_its_fault_ends_well(
     seed: Seed, cluster: Cluster, namespace: str, tmp_path: Path
 ) -> None:
-    """Without its fault it ends well."""
     keys = seeds.keys(seed, fault=False)
     job = Job.submit(cluster, namespace, tmp_path, seeds.program(seed), **keys)
 

@@ -41,17 +41,6 @@ def test_an_unknown_name_and_a_dropped_port(cluster: Cluster, start: Start) -> N
 
 
 @pytest.mark.whole
-@pytest.mark.fault("mtu-black-hole")
-@pytest.mark.fault("port-filtered")
-def test_large_packets_vanish_and_a_port_is_dropped(cluster: Cluster, start: Start) -> None:
-    """Two ways between nodes, each with its own fault."""
-    cluster.nft("n1", f"ip saddr 10.99.0.13 tcp dport {MASTER} drop")
-    cluster.nft("n3", "ip saddr 10.99.0.12 meta length > 1000 drop")
-
-    assert [("mtu-black-hole", [1, 2]), ("port-filtered", [0])] == told(start())
-
-
-@pytest.mark.whole
 @pytest.mark.fault("node-missing")
 def test_a_missing_node_hides_a_dropped_port(
     cluster: Cluster, start: Start, task_prolog: Callable[[str], None], work: Path

@@ -21,7 +21,7 @@ from tests.cluster.slurm.containers import (
 from tests.cluster.slurm.containers import _image as _image
 from tests.cluster.slurm.containers import _installed as _installed
 from tests.cluster.slurm.containers import _runtime as _runtime
-from tests.cluster.slurm.gate_jobs import FIXED, MASTER, flush, notes, verdict
+from tests.cluster.slurm.gate_jobs import notes, verdict
 from tests.cluster.slurm.jobs import Job
 from tests.cluster.training import TRAIN
 
@@ -70,20 +70,6 @@ def test_an_ordinary_user_with_an_image_that_is_a_file(cluster: Cluster, work: P
     assert [] == notes(job)
     assert 3 == (job.folder / "run/gate.log").read_text().count("Converting SIF file to temporary sandbox")
     job.leaves_nothing()
-
-
-@pytest.mark.whole
-@pytest.mark.fault("port-filtered")
-def test_the_gate_inside_finds_a_dropped_port(cluster: Cluster, work: Path, image: Path) -> None:
-    """The same verdict as without a container; when the port is open, the same job passes."""
-    cluster.nft("n1", f"tcp dport {MASTER} drop")
-    job = Job.submit(cluster, work, "", GATE_ONLY, **keys(image, nodes=3, **FIXED))
-
-    code, nodes, found = verdict(job)
-    assert ("port-filtered", [0]) == (code, nodes)
-    assert "(n1, 10.99.0.11) port 29500: no answer in 4 s while port" in found.sentence
-    flush(cluster, "n1")
-    assert [] == notes(Job.submit(cluster, work, "", GATE_ONLY, **keys(image, nodes=3, **FIXED)))
 
 
 @pytest.mark.whole

@@ -212,31 +212,6 @@ def test_a_daemon_that_dies_ends_nothing(cluster: Cluster, work: Path) -> None:
     job.leaves_nothing()
 
 
-@pytest.mark.whole
-def test_a_controller_that_is_restarted_ends_nothing(cluster: Cluster, work: Path) -> None:
-    """The job goes on meanwhile."""
-    job = Job.submit(cluster, work, STEPS, command=["program.py", "30"])
-    job.up()
-    cluster.restart_controller()
-
-    assert ("COMPLETED", "0:0") == (job.ended(), job.exit_code)
-    job.leaves_nothing()
-
-
-@pytest.mark.whole
-def test_a_requeued_job_starts_anew(cluster: Cluster, work: Path) -> None:
-    """By hand, or preempted: a new attempt with a key, a hub and a folder of its own."""
-    job = Job.submit(cluster, work, STEPS, command=["program.py", "40"], retries=1)
-    job.up()
-    cluster.login(["scontrol", "requeue", str(job.number)])
-    job.comes_back()
-
-    assert ("COMPLETED", "0:0") == (job.ended(), job.exit_code)
-    assert [60, 0] == [job.bundle("run-0").exit_code, job.bundle().exit_code]
-    assert [0, 1] == [job.bundle("run-0").attempt, job.bundle().attempt]
-    job.leaves_nothing()
-
-
 def test_a_preempted_job_says_what_it_was_doing(cluster: Cluster, work: Path) -> None:
     """Its ranks are told once and may end by themselves; the state is Slurm's."""
     cluster.configure(

@@ -29,17 +29,6 @@ def written(rank: int) -> bytes:
     return bytes(range(256)) * 400 * (rank + 1)
 
 
-def test_what_ranks_write_lies_in_the_jobs_folder(cluster: Cluster, work: Path) -> None:
-    """Both nodes see it: there the source lies, and there the ranks stand."""
-    job = Job.submit(cluster, work, WRITES, command=["program.py", "3"])
-
-    assert job.ended() == "COMPLETED", job.output
-    found = {path.name: path.read_bytes() for path in (job.folder / "work" / "out").iterdir()}
-    assert {"model 0.pt": written(0), "model 1.pt": written(1)} == found
-    assert not (job.folder / "outputs").exists()
-    job.leaves_nothing()
-
-
 def test_without_source_ranks_stand_beside_the_job_file(cluster: Cluster, work: Path) -> None:
     """As they do under sbatch; the job file may lie elsewhere than where you submit it."""
     job = Job.submit(cluster, work, WRITES, command=["program.py", "3"], source=[])

@@ -148,7 +148,6 @@ def test_an_agent_that_is_missing_is_named(script: Script) -> None:
     ],
 )
 def test_what_else_it_cannot_work_with_is_named(script: Script, before: str, code: int, said: str) -> None:
-    """Likewise."""
     found, output = script.run(SHOW, before=before)
 
     assert (f"ExitCode={code}:0", True) == (found, said in output), output

@@ -34,7 +34,6 @@ def test_the_fault_of_a_seed_is_told(seed: Seed, cluster: Cluster, work: Path) -
 
 @pytest.mark.parametrize("seed", PROGRAMS)
 def test_a_seed_without_its_fault_ends_well(seed: Seed, cluster: Cluster, work: Path) -> None:
-    """Without its fault it ends well."""
     job = Job.submit(cluster, work, seeds.program(seed), **seeds.keys(seed, fault=False))
 
     assert "COMPLETED" == job.ended(180), job.output

@@ -110,7 +110,6 @@ def test_a_daemon_that_dies_after_the_gate(cluster: Cluster, start: Start, task_
 def test_a_node_that_ends_before_it_comes_to_the_gate(
     start: Start, task_prolog: TaskProlog, spoil: str, said: str
 ) -> None:
-    """Nobody waits for the gate's deadline."""
     task_prolog(f"{AT_THE_GATE}{spoil}")
     job = start()
 

@@ -63,16 +63,9 @@ def test_a_plan_has_its_target_already() -> None:
     assert [] == api.jobs()
 
 
-def test_order_is_refused_where_jobs_do_not_wait() -> None:
-    """By the sentences that the command prints."""
-    job = api.load_all("job.yaml")[0]
-
-    with pytest.raises(api.UsageError, match="--after: a job on this machine starts at once"):
-        api.submit(job, after=["local://digits/1"])
-    with pytest.raises(api.UsageError, match="--after: local://digits/1 is not a job on slurm"):
-        api.plan(job, to="slurm", after=[api.Handle("local", "digits/1")])
+def test_a_job_after_one_that_nobody_knows_is_refused() -> None:
     with pytest.raises(api.NotFoundError, match="no job called '7' has been submitted from here"):
-        api.submit_all([job], "slurm", after=["7"])
+        api.submit_all([api.load_all("job.yaml")[0]], "slurm", after=["7"])
 
 
 def test_a_check_up_takes_a_job_or_a_number_of_nodes() -> None:

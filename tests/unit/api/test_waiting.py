@@ -48,7 +48,6 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_following_yields_lines_states_and_the_diagnosis_last(folder: Path) -> None:
-    """Each by its type."""
     seen = list(api.follow("local://digits/2"))
 
     assert ["[0/0] a", "[0/1] b", "[1/2] c"] == [each for each in seen if isinstance(each, str)]

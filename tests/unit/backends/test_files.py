@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.backends.bundles import BUNDLE as FROM_HUB
+from tests.unit.backends.bundles import block
 
 from ddplaunch.agent.contract import (
     Bundle,
@@ -60,19 +62,11 @@ def _with(obj: Any, **changes: Any) -> str:
     ],
 )
 def test_what_cannot_be_is_refused(text: str, found: str) -> None:
-    """In a sentence, whatever the reader would have done with it."""
     with pytest.raises(ContractError, match=found):
         files.load(JobStatus, text)
 
 
-def test_what_a_job_writes_is_believed() -> None:
-    """A status and a bundle come back as they were."""
-    assert STATUS == files.load(JobStatus, _with(STATUS))
-    assert BUNDLE == files.bundle(_with(BUNDLE))
-
-
 def test_a_sparse_file_is_not_read(tmp_path: Path) -> None:
-    """Its size is bounded before it is parsed."""
     with (tmp_path / "status.json").open("wb") as file:
         file.truncate(40 << 30)
 
@@ -146,7 +140,6 @@ def test_a_flat_bundle_costs_little(text: Callable[[], str], tmp_path: Path) -> 
 
 
 def test_the_evidence_of_four_thousand_ranks_is_read() -> None:
-    """The bounds are far from what a large job leaves behind."""
     stacks = [Stack("MainThread", True, [Frame(f"step_{depth}", "train.py", 10) for depth in range(12)])]
     ranks = [RankEvidence(rank, 0, 100, True, stacks=stacks) for rank in range(8)]
     nodes = [NodeEvidence(node, f"n{node}", 1.0, "running", ranks) for node in range(512)]
@@ -181,7 +174,6 @@ def test_what_is_no_file_is_as_good_as_none(make: Callable[[Path], None], tmp_pa
 
 
 def test_a_line_without_end_is_shown_in_pieces(tmp_path: Path) -> None:
-    """It does not gather in memory."""
     (tmp_path / "output.log").write_bytes(b"x" * (5 << 20))
 
     shown = list(lines.GrowingFile(tmp_path / "output.log").present())
@@ -197,3 +189,12 @@ def test_deep_json_of_pods_and_gates_is_no_answer(text: str) -> None:
     assert None is node_status.parse_message(text)
     with pytest.raises(parse.NonsenseError):
         parse.squeue_json(text)
+
+
+def test_a_printed_bundle_is_read() -> None:
+    """From among other lines; the last whole one counts, of an end that was cut off nothing does."""
+    lines = ["12:00 x", *block(BUNDLE), "y", *block(FROM_HUB), "z", *block(BUNDLE)[:-1]]
+
+    assert FROM_HUB == files.printed_bundle(lines)
+    assert None is files.printed_bundle([Marks.BUNDLE, "no base64!", Marks.BUNDLE_END])
+    assert None is files.printed_bundle([])

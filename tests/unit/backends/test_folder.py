@@ -37,7 +37,6 @@ def test_that_of_another_user_is_refused(state: Path) -> None:
 
 
 def test_one_that_cannot_be_made_is_no_error_yet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A command that only reads goes on."""
     monkeypatch.setenv("XDG_STATE_HOME", "/proc/there-is-none")
 
     assert Path("/proc/there-is-none/ddplaunch") == state_folder()
@@ -45,7 +44,6 @@ def test_one_that_cannot_be_made_is_no_error_yet(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("name", ["state", "state/ddplaunch"])
 def test_a_file_in_its_place_is_refused(state: Path, tmp_path: Path, name: str) -> None:
-    """The sentence names the file, and the variable that leads elsewhere."""
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text("a file")
 

@@ -83,7 +83,6 @@ def test_py_spy_comes_with_it(machine: tuple[str, Path], spy: PySpy, before: str
 
 
 def test_the_launchers_own_py_spy_runs_there(machine: tuple[str, Path]) -> None:
-    """That of these tests."""
     spy = foreign_jobs.packed_py_spy()
 
     out = ran(machine, foreign_jobs.AGENT_WITH_PY_SPY, *spy.words, str(len(AGENT)), stdin=spy.packed + AGENT)
@@ -93,7 +92,6 @@ def test_the_launchers_own_py_spy_runs_there(machine: tuple[str, Path]) -> None:
 
 
 def test_a_machine_of_another_kind_wants_none(machine: tuple[str, Path], spy: PySpy) -> None:
-    """It could not run it."""
     other = spy._replace(machine="riscv64")
 
     out = ran(machine, foreign_jobs.AGENT_WITH_PY_SPY, *other.words, str(len(AGENT)), stdin=AGENT)
@@ -182,7 +180,6 @@ def test_no_rank_dies_for_it(machine: tuple[str, Path]) -> None:
 
 
 def test_a_python_that_is_too_old() -> None:
-    """The agent is not even read."""
     old = "import sys; sys.version_info = (3, 8, 1)\n"
 
     done = subprocess.run(
@@ -222,10 +219,7 @@ def test_a_process_is_named_by_its_number(text: str, pid: int | None) -> None:
 @pytest.mark.parametrize(
     ("command", "name"),
     [
-        (
-            "/venv/bin/python -m torch.distributed.run src/train.py --key s3cret",
-            "python train.py",
-        ),
+        ("/venv/bin/python -m torch.distributed.run src/train.py --key s3cret", "python train.py"),
         ("mpirun -n 4 ./solve", "mpirun"),
         ("", ""),
     ],
@@ -273,7 +267,6 @@ def test_all_processes_of_a_container() -> None:
 
 
 def test_a_process_that_is_gone() -> None:
-    """The message says how to find another."""
     with pytest.raises(NotFoundError, match="no process 4194305 on this machine") as raised:
         api.diagnose("pid:4194305")
 
@@ -281,7 +274,6 @@ def test_a_process_that_is_gone() -> None:
 
 
 def test_a_process_without_ranks() -> None:
-    """Such as the one that asks."""
     with subprocess.Popen(["sleep", "100"]) as process:
         try:
             with pytest.raises(UsageError, match=rf"process {process.pid} \(sleep\) has started no rank"):
@@ -293,7 +285,6 @@ def test_a_process_without_ranks() -> None:
 @pytest.mark.parametrize("more", [{"attempt": 0}, {"again": True}])
 @pytest.mark.parametrize("name", ["pid:1", "kubernetes://team/job/llm"])
 def test_a_job_of_others_has_no_attempts(name: str, more: dict[str, object]) -> None:
-    """And there is no bundle yet that could be judged again."""
     with pytest.raises(UsageError, match="did not start has no attempts"):
         api.diagnose(name, **more)  # type: ignore[arg-type]
 
@@ -315,7 +306,6 @@ def test_a_rank_alone_accuses_nobody(rank: int, tmp_path: Path) -> None:
 
 
 def test_what_would_show_more_is_named() -> None:
-    """Where no stack could be had, how to get one."""
     ranks = [RankEvidence(number, number, 10, True, stuck_for=60, still_for=60) for number in (0, 1)]
     node = NodeEvidence(
         0, "n1", 0.0, Phase.RUNNING, ranks, missing=["stacks of ranks 0-1: py-spy: not found"]
@@ -352,7 +342,6 @@ def test_calls_that_were_counted_need_no_hint(groups: list[Group], hinted: bool)
     ],
 )
 def test_what_would_show_more_in_pods(ranks: int, beside: bool, hint: str) -> None:
-    """A debug container, where there was none."""
     seen = [RankEvidence(number, number, 10, True, stuck_for=60, still_for=60) for number in range(ranks)]
     bundle = foreign_jobs.bundle("llm", 0.0, [NodeEvidence(0, "llm-0", 0.0, Phase.RUNNING, seen)])
     job = Job(Handle("kubernetes", "team/job/llm"), State.RUNNING, 0.0, "llm")
@@ -375,7 +364,6 @@ def test_calls_that_are_counted_nowhere(file: str, hint: str) -> None:
 
 
 def test_ranks_that_move() -> None:
-    """How many were seen is said where there is no verdict."""
     ranks = [RankEvidence(number, number, 10, True) for number in (0, 1)]
     bundle = foreign_jobs.bundle("train.py", 0.0, [NodeEvidence(0, "n1", 0.0, Phase.RUNNING, ranks)])
     job = foreign_jobs.explained(Job(Handle("pid", "7"), State.RUNNING, 0.0, "train.py"), bundle)

@@ -49,7 +49,6 @@ def test_what_the_scheduler_says_comes_first() -> None:
     ids=["it lives", "it has ended", "the job has ended", "it was never there"],
 )
 def test_else_nothing_is_said(job: Job) -> None:
-    """A hub that lives writes now and then, and one that has ended does not."""
     assert job is with_silence(job, SILENT_AFTER_HERE, NOW)
 
 

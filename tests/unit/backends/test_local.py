@@ -67,10 +67,7 @@ def test_a_host_that_has_ended_is_no_zombie(backend: LocalBackend, job: Make) ->
     eventually(lambda: not Path(f"/proc/{pid}").exists())
 
 
-@pytest.mark.parametrize(
-    ("code", "state"),
-    [(0, State.SUCCEEDED), (40, State.FAILED), (60, State.LOST)],
-)
+@pytest.mark.parametrize(("code", "state"), [(0, State.SUCCEEDED), (40, State.FAILED), (60, State.LOST)])
 def test_the_agents_exit_code_is_the_jobs_state(
     backend: LocalBackend, job: Make, code: int, state: State
 ) -> None:
@@ -158,7 +155,6 @@ def test_a_process_that_is_stopped_is_killed_with_its_host(
 
 
 def test_cancel_leaves_a_job_that_has_ended(backend: LocalBackend, job: Make) -> None:
-    """A success stays one."""
     handle = backend.submit(job("", ended=0))
     eventually(lambda: backend.job(handle).state.ended)
 
@@ -214,7 +210,6 @@ def test_without_a_shell_no_job_starts(
 
 
 def test_a_state_folder_that_cannot_be_written_is_an_error(job: Make, tmp_path: Path) -> None:
-    """The message names the path."""
     (tmp_path / "state").write_text("a file where the folder should be")
 
     with pytest.raises(ClusterError, match=r"the job's folder cannot be written: .*state"):
@@ -342,7 +337,6 @@ def test_following_ends_with_the_job(backend: LocalBackend, job: Make) -> None:
 def test_a_followed_job_that_prints_nothing_still_gives_the_caller_his_turn(
     backend: LocalBackend, job: Make
 ) -> None:
-    """An empty line comes while nothing else does."""
     handle = backend.submit(job(f'{RUNNING}\nuntil [ -e "$here/go" ]; do sleep 0.1; done', ended=0))
 
     assert "" == next(backend.logs(handle, EVERYTHING, follow=True))

@@ -24,7 +24,6 @@ def _folder(tmp_path: Path) -> Path:
 
 
 def read(folder: Path, wanted: Selection = EVERYTHING) -> list[str]:
-    """What is there now."""
     return list(backend.lines_of(folder, wanted, follow=False, alive=lambda: False))
 
 
@@ -53,24 +52,12 @@ def test_a_remark_on_the_whole_output_is_always_shown(folder: Path) -> None:
     assert ["[1/3] c", "[ddplaunch] some is gone"] == read(folder, Selection(ranks=frozenset({3})))
 
 
-def test_a_job_without_output_shows_nothing(tmp_path: Path) -> None:
-    """A file that is not there yet is no error."""
-    assert [] == read(tmp_path)
-
-
 def test_a_last_line_without_its_newline_is_shown(folder: Path) -> None:
     """A rank that is killed in the middle of a line loses none of it."""
     with (folder / "run" / "output.log").open("a") as file:
         file.write("[0/0] half")
 
     assert [*LINES, "[0/0] half"] == read(folder)
-
-
-def test_bytes_that_are_no_text_are_shown_as_such(folder: Path) -> None:
-    """Broken UTF-8 does not end the output."""
-    (folder / "run" / "output.log").write_bytes(b"[0/0] \xff\xfe\n[0/1] fine\n")
-
-    assert ["[0/0] ��", "[0/1] fine"] == read(folder)
 
 
 def test_earlier_attempts_come_first(folder: Path) -> None:
@@ -128,7 +115,6 @@ def test_lines_are_put_together_from_any_pieces(pieces: list[bytes], chunk: int)
 
 
 def test_last_words_are_the_last_lines_that_say_anything(tmp_path: Path) -> None:
-    """Blank lines are no words."""
     (tmp_path / "log").write_text("one\ntwo\n\n \nthree\n\n")
 
     assert ["two", "three"] == last_lines(tmp_path / "log", 2)

@@ -74,7 +74,6 @@ def test_without_its_mark_all_files_are_outputs(tmp_path: Path) -> None:
 
 
 def test_what_a_node_wrote_apart_is_named_with_the_node(tmp_path: Path) -> None:
-    """It was brought when the job ended."""
     folder = job(tmp_path / "job")
     (folder / "outputs" / "node-1").mkdir(parents=True)
     (folder / "outputs" / "node-1" / "x").write_bytes(b"1")
@@ -111,7 +110,6 @@ def test_beside_the_job_file_it_is_what_was_written_since(tmp_path: Path) -> Non
 def test_a_folder_of_more_files_than_are_looked_at_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may be a home with millions."""
     folder = job(tmp_path / "job")
     monkeypatch.setattr(outputs, "_MOST", 3)
     for number in range(5):

@@ -10,15 +10,7 @@ import pytest
 from tests.unit.cli.conftest import Call
 from tests.unit.cli.ended_jobs import ended
 
-from ddplaunch.agent.contract import (
-    Exit,
-    JobStatus,
-    LaunchAttempt,
-    NodeStatus,
-    Verdict,
-    bundle_file,
-    codec,
-)
+from ddplaunch.agent.contract import Exit, JobStatus, LaunchAttempt, NodeStatus, Verdict, bundle_file, codec
 
 LOST = Verdict.of("network-lost", "node 1 does not answer", "run", nodes=[1])
 
@@ -82,7 +74,6 @@ def test_an_earlier_attempt_is_diagnosed_by_its_own_evidence(call: Call, folder:
 def test_an_attempt_that_is_not_kept_is_an_error(
     call: Call, folder: Path, words: tuple[str, ...], error: str
 ) -> None:
-    """With what there is instead."""
     answer = call("diagnose", *words)
 
     assert 2 == answer.code
@@ -142,7 +133,6 @@ def test_an_attempt_within_a_launch_command_is_diagnosed(call: Call, restarted: 
 def test_an_attempt_within_a_launch_command_that_has_not_failed_is_an_error(
     call: Call, restarted: Path
 ) -> None:
-    """Nothing is kept of it; those that are kept are named."""
     answer = call("diagnose", "local://digits/1", "--attempt", "0.1")
 
     assert 2 == answer.code

@@ -65,6 +65,8 @@ def test_the_options_mean_keys(call: Call) -> None:
 
     assert ("train", 2, 8, 8) == (job.name, job.nodes, job.nproc_per_node, job.resources.gpus)
     assert (("train.py", "--n", "3"), (), 5400.0) == (job.command, job.source, job.slurm.time)
+    call("submit", "--to", "local", *shlex.split("--time 1h --save b.yaml --dry-run"), "--", "train.py")
+    assert 3600.0 == api.load("b.yaml").local.time
 
 
 def test_to_pods_travels_what_the_script_needs(call: Call) -> None:
@@ -93,7 +95,7 @@ def test_a_sweep_is_written_as_one(call: Call) -> None:
         ("submit job.yaml -- train.py", "both a job file, job.yaml, and a command after --"),
         ("submit job.yaml --nodes 2", "--nodes is for a job without a file, and job.yaml is one"),
         ("submit job.yaml --save x.yaml", "--save: job.yaml is a job file already"),
-        ("submit --to local -- nosuch.py", "command: there is no nosuch.py in "),
+        ("submit --to local --save x.yaml -- nosuch.py", "command: there is no nosuch.py in "),
         (
             "submit --to local --save /x/job.yaml -- train.py",
             "--save: /x/job.yaml would lie in another folder",
@@ -114,18 +116,3 @@ def test_what_cannot_be_meant_is_refused(call: Call, folder: Path, words: str, e
     assert error in answer.err
     assert "hint: " in answer.err or ", wanted " in answer.err
     assert not (folder / "x.yaml").exists()
-
-
-def test_a_limit_on_this_machine(call: Call) -> None:
-    """It is a key of the job file, as everywhere."""
-    options = ["--to", "local", "--time", "1h", "--dry-run", "--save", "x.yaml"]
-    answer = call("submit", *options, "--", "train.py")
-
-    assert 0 == answer.code, answer.err
-    assert 3600.0 == api.load("x.yaml").local.time
-
-
-def test_a_command_that_is_refused_leaves_no_file(call: Call, folder: Path) -> None:
-    """The next try must not find one."""
-    assert 2 == call(*["submit", "--to", "local", "--save", "a.yaml", "--", "nosuch.py"]).code
-    assert not (folder / "a.yaml").exists()

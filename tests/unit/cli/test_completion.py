@@ -78,7 +78,6 @@ def test_what_begins_with_two_dashes_is_completed(call: Call) -> None:
 
 
 def test_a_shell_must_be_named(call: Call) -> None:
-    """And must be one that is known."""
     assert (2, 2) == (call("completion").code, call("completion", "tcsh").code)
 
 

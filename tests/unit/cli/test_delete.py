@@ -52,11 +52,7 @@ def test_what_would_go_is_shown_and_without_a_terminal_nothing_goes(call: Call) 
     assert f"    {folder}" == second
     assert third.startswith("    5 files, 3.")
     assert "    of these the ranks wrote 1 file, 2.9 KiB" == fourth
-    assert [
-        "error: nothing was deleted",
-        "",
-        "hint: there is no terminal to ask on; use --yes",
-    ] == rest
+    assert ["error: nothing was deleted", "", "hint: there is no terminal to ask on; use --yes"] == rest
     assert folder.is_dir()
 
 

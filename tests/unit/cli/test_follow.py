@@ -60,10 +60,7 @@ def test_a_node_speaks_when_the_one_that_spoke_is_gone(frames: Frames) -> None:
     other = verdict_text.block([Verdict.of("rank-failed", "rank 1 raised ValueError", "run")], final=False)
     lines = shown(frames, [*said("0/ddplaunch", NOTICE), *said("1/ddplaunch", other)])
 
-    assert [
-        TOLD,
-        f"ddplaunch: the job goes on: rank-failed: rank 1 raised ValueError; {MORE}",
-    ] == lines
+    assert [TOLD, f"ddplaunch: the job goes on: rank-failed: rank 1 raised ValueError; {MORE}"] == lines
 
 
 def test_other_lines_pass(frames: Frames) -> None:

@@ -68,7 +68,6 @@ def test_the_last_job_is_that_of_all_targets(call: Call, monkeypatch: pytest.Mon
 
 
 def test_a_number_is_that_of_a_job_of_slurm(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As sbatch and squeue show it."""
     monkeypatch.setenv("PATH", os.devnull)
 
     assert call("status", "slurm://77") == call("status", "77")
@@ -103,7 +102,6 @@ def test_what_changes_something_does_not_choose_between_targets(call: Call) -> N
 
 
 def test_a_name_in_a_namespace_is_a_job_of_kubernetes(call: Call) -> None:
-    """As kubectl would have it."""
     ClusterRecords(state_folder()).begin(ClusterJob("https://one:6443", "lab", "both", "u", 25.0))
 
     assert call("status", "kubernetes://lab/both") == call("status", "lab/both")
@@ -118,7 +116,6 @@ def test_a_name_in_a_namespace_is_a_job_of_kubernetes(call: Call) -> None:
     ],
 )
 def test_an_unknown_name_is_not_found(call: Call, name: str, hint: str) -> None:
-    """With what may have been meant."""
     answer = call("status", name)
 
     assert (102, "") == (answer.code, answer.out)
@@ -142,7 +139,6 @@ def test_cancel_never_guesses(call: Call) -> None:
 def test_nobody_has_a_last_job_before_the_first(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
-    """The next step is named."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "fresh"))
     answer = call(verb)
 

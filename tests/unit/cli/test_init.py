@@ -43,7 +43,6 @@ def test_without_a_script_the_command_waits_to_be_filled_in(call: Call, tmp_path
 
 
 def test_a_job_is_called_after_its_folder(call: Call, tmp_path: Path) -> None:
-    """Two jobs in two folders have two names."""
     (tmp_path / "My Digits").mkdir()
     (tmp_path / "42").mkdir()
     for path in ("My Digits/job.yaml", "42/eval.yaml", "42/job.yaml"):

@@ -41,7 +41,6 @@ def test_git_applies_the_diff(call: Call, tmp_path: Path, name: str, monkeypatch
 
 
 def test_a_dash_is_standard_input(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Errors call it by a name."""
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO((GOLDEN / "job.yaml").read_bytes())))
     assert (GOLDEN / "job.injected.yaml").read_text() == call("inject", "-", *IMAGE).out
 
@@ -64,7 +63,6 @@ def test_a_dash_is_standard_input(call: Call, monkeypatch: pytest.MonkeyPatch) -
 def test_what_is_no_file_of_text_is_refused(
     call: Call, tmp_path: Path, content: bytes | None, message: str
 ) -> None:
-    """Nothing is printed then."""
     if content is not None:
         (tmp_path / "file").write_bytes(content)
 

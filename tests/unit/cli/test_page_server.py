@@ -31,7 +31,6 @@ class Reply(NamedTuple):
 
 
 def get(view: WebView, path: str, method: str = "GET") -> Reply:
-    """Ask the server for a path."""
     port = int(view.url.split(":")[2].split("/")[0])
     connection = http.client.HTTPConnection(HOST, port, timeout=BUSY * 10)
     connection.request(method, path)
@@ -115,7 +114,6 @@ def test_the_page_loads_and_runs_nothing_else(view: WebView) -> None:
 
 
 def test_what_a_job_says_is_text() -> None:
-    """A rank may print anything."""
     evil = given.job(State.PENDING, detail="<script>alert(1)</script>\x1b[31m", hint='"><img onerror=x>')
     shown = board.make_board(evil, given.AT)
 
@@ -135,7 +133,6 @@ def test_only_reading_is_possible(view: WebView) -> None:
 
 
 def test_before_anything_is_known_there_is_a_reply(view: WebView) -> None:
-    """The address is printed first."""
     assert 503 == get(view, path(view)).status
 
 
@@ -171,7 +168,6 @@ def test_a_page_that_nobody_reads_delays_nothing() -> None:
 
 
 def test_a_port_that_is_taken_is_an_error_with_advice() -> None:
-    """Before anything is waited for."""
     with socket.create_server((HOST, 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(UsageError, match=f"port {port} of {HOST} cannot be had: Address already in use"):

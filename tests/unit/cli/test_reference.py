@@ -44,10 +44,7 @@ def test_the_pages_are_up_to_date(
 
 
 def test_a_stale_page_is_found_and_written(
-    generate: ModuleType,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
+    generate: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     """The check fails as long as one byte differs, and changes nothing."""
     monkeypatch.setattr(generate, "REFERENCE", tmp_path / "reference")
@@ -70,7 +67,6 @@ def test_nothing_is_left_out(generate: ModuleType) -> None:
 
 
 def test_a_comment_in_a_block_of_code_is_no_heading(generate: ModuleType) -> None:
-    """Only headings go one level down."""
     page = "# code\n\n```\n# a comment\n```\n## How"
 
     assert "## code\n\n```\n# a comment\n```\n### How" == generate.one_level_down(page)

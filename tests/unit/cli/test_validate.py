@@ -94,7 +94,6 @@ REFUSED = {
 
 @pytest.mark.parametrize("what", REFUSED)
 def test_validate_refuses_what_submit_does(call: Call, tmp_path: Path, what: str) -> None:
-    """With the same error, and without a cluster."""
     text, error = REFUSED[what]
     for name, content in {
         "train.py": "",

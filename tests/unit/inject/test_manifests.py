@@ -44,7 +44,6 @@ def test_the_injected_manifest_is_the_golden_one(case: str) -> None:
 
 @pytest.mark.parametrize("case", MANIFESTS)
 def test_removal_gives_back_the_same_bytes(case: str) -> None:
-    """Of every kind and style."""
     text = (GOLDEN / f"{case}.injected.yaml").read_text()
 
     assert (GOLDEN / f"{case}.yaml").read_text() == change.remove(text, "train.yaml").text
@@ -52,7 +51,6 @@ def test_removal_gives_back_the_same_bytes(case: str) -> None:
 
 @pytest.mark.parametrize("case", MANIFESTS)
 def test_a_second_time_is_refused(case: str) -> None:
-    """A job has one gate."""
     said = refused((GOLDEN / f"{case}.injected.yaml").read_text())
 
     assert "found a part of ddplaunch, wanted a manifest without it | `ddplaunch inject --remove`" in said
@@ -161,7 +159,6 @@ REFUSED = [
 
 @pytest.mark.parametrize(("case", "old", "new", "message"), REFUSED)
 def test_what_is_not_understood_is_refused(case: str, old: str, new: str, message: str) -> None:
-    """With the place, and what was wanted there."""
     said = refused(changed((GOLDEN / f"{case}.yaml").read_text(), old, new))
 
     assert message in said

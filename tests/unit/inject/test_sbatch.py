@@ -44,7 +44,6 @@ def test_removal_gives_back_the_same_bytes() -> None:
 
 
 def test_a_second_time_is_refused() -> None:
-    """A step has one gate."""
     assert "train.sbatch:12: found ddplaunch's agent, wanted a script without it" in refused(injected(SCRIPT))
 
 
@@ -90,12 +89,10 @@ def test_srun_is_found_where_the_shell_finds_it(line: str) -> None:
     ],
 )
 def test_what_is_not_understood_is_refused(line: str, message: str) -> None:
-    """With the line, and what was wanted."""
     assert message in refused(f"#!/bin/bash\n{line}\n")
 
 
 def test_a_script_without_ddplaunch_has_nothing_to_remove() -> None:
-    """Instead of the same text once more."""
     with pytest.raises(UsageError, match="found nothing of ddplaunch"):
         change.remove(SCRIPT, "train.sbatch")
 

@@ -40,13 +40,6 @@ def test_slurm_settles_the_number_when_it_starts_the_job() -> None:
     assert (4, None) == (there.job.nodes, there.job.min_nodes)
 
 
-def test_on_kubernetes_the_gate_settles_the_number() -> None:
-    """All pods are asked for, and those that come by the deadline start."""
-    job = made("kubernetes", image="registry.example.com/trainer:1").job
-
-    assert (4, 2, "--nnodes={nnodes}") == (job.nodes, job.min_nodes, job.launch[3])
-
-
 @pytest.mark.parametrize(("version", "fine"), [("1.30", False), ("1.31", True), (None, True)])
 def test_an_older_kubernetes_takes_no_range(version: str | None, fine: bool) -> None:
     """A pod that never comes would keep its Job from its end; it takes a number."""
@@ -61,10 +54,7 @@ def test_an_older_kubernetes_takes_no_range(version: str | None, fine: bool) -> 
 
 @pytest.mark.parametrize(
     ("target", "more", "path"),
-    [
-        ("slurm", {}, "newcomers"),
-        ("kubernetes", {"kubernetes": Kubernetes(jobset=True)}, "newcomers"),
-    ],
+    [("slurm", {}, "newcomers"), ("kubernetes", {"kubernetes": Kubernetes(jobset=True)}, "newcomers")],
 )
 def test_newcomers_are_refused_where_they_cannot_join(
     target: str, more: dict[str, object], path: str

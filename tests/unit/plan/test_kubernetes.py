@@ -12,7 +12,6 @@ import pytest
 
 from ddplaunch.agent.job_file import kubernetes
 from ddplaunch.plan import plan
-from ddplaunch.plan.kubernetes import KubernetesPlan
 from ddplaunch.plan.plan import Plan
 from ddplaunch.spec.load import parse
 from ddplaunch.spec.problems import SpecError
@@ -106,12 +105,6 @@ STOP = {"spec": {"containers": [{"name": "a", "lifecycle": {"stopSignal": "SIGTE
             "kubernetes.rdma_resource",
             "nothing",
         ),
-        (
-            options(gpu_resource="gpu"),
-            options(gpu_resource="amd.com/gpu"),
-            "kubernetes.gpu_resource",
-            '"gpu"',
-        ),
         (volume(name="shm"), volume(name="shm-2"), "volumes[0].name", "shm"),
         (volume(mount_path="/dev/shm/"), volume(mount_path="/dev/shm2"), "volumes[0].mount_path", "/dev/shm"),
         (
@@ -144,46 +137,9 @@ STOP = {"spec": {"containers": [{"name": "a", "lifecycle": {"stopSignal": "SIGTE
             "app.kubernetes.io/name, which is set already",
         ),
         (
-            options(labels={"a/b/c": "c"}),
-            options(labels={"a.b/c": "c"}),
-            "kubernetes.labels",
-            'the key "a/b/c"',
-        ),
-        (options(labels={"a": "b c"}), options(labels={"a": ""}), "kubernetes.labels.a", '"b c"'),
-        (
-            options(labels={"a": "b" * 64}),
-            options(labels={"a": "b" * 63}),
-            "kubernetes.labels.a",
-            f'"{"b" * 64}"',
-        ),
-        (
-            options(annotations={"a/b/c": ""}),
-            options(annotations={"a/b": ""}),
-            "kubernetes.annotations",
-            'the key "a/b/c"',
-        ),
-        (
-            options(node_selector={"a": "!"}),
-            options(node_selector={"a": "b"}),
-            "kubernetes.node_selector.a",
-            '"!"',
-        ),
-        (
             options(tolerations=[{"key": "a/b/c", "operator": "Exists"}]),
             options(tolerations=[{"key": "a", "operator": "Exists"}]),
             "kubernetes.tolerations[0].key",
-            '"a/b/c"',
-        ),
-        (
-            options(topology_spread={"key": "/zone"}),
-            options(topology_spread={"key": "zone"}),
-            "kubernetes.topology_spread.key",
-            '"/zone"',
-        ),
-        (
-            options(gpu_type_label="a/b/c"),
-            options(gpu_type_label="a/b"),
-            "kubernetes.gpu_type_label",
             '"a/b/c"',
         ),
         (
@@ -191,18 +147,6 @@ STOP = {"spec": {"containers": [{"name": "a", "lifecycle": {"stopSignal": "SIGTE
             {"resources": H100, **options(node_selector={"nvidia.com/gpu.count": "8"})},
             "kubernetes.node_selector",
             "nvidia.com/gpu.product",
-        ),
-        (
-            options(affinity={"nodeaffinity": {}}),
-            options(affinity={"nodeAffinity": {}}),
-            "kubernetes.affinity.nodeaffinity",
-            "an unknown key",
-        ),
-        (
-            options(affinity={"podAffinity": []}),
-            options(affinity={"podAffinity": {}}),
-            "kubernetes.affinity.podAffinity",
-            "no mapping",
         ),
         (
             options(affinity={"podAntiAffinity": {REQUIRED: {"topologyKey": "rack"}}}),
@@ -240,8 +184,6 @@ STOP = {"spec": {"containers": [{"name": "a", "lifecycle": {"stopSignal": "SIGTE
             "kubernetes.labels",
             "kueue.x-k8s.io/priority-class, which is set already",
         ),
-        (options(networks=["a/b/c"]), options(networks=["a/b@c"]), "kubernetes.networks[0]", '"a/b/c"'),
-        (options(queue="q" * 64), options(queue="q" * 63), "kubernetes.queue", "64 characters"),
         (
             options(host_network=True, network_policy="pods"),
             options(network_policy="pods"),
@@ -274,13 +216,6 @@ STOP = {"spec": {"containers": [{"name": "a", "lifecycle": {"stopSignal": "SIGTE
             "a folder of the machine",
         ),
         (
-            options(active_deadline="10m"),
-            options(active_deadline="11m"),
-            "kubernetes.active_deadline",
-            "10m",
-        ),
-        (options(version="1.28"), options(version="1.29"), "kubernetes.version", "1.28"),
-        (
             options(version="1.31", pod_template={"spec": {"resources": {"limits": {"cpu": 1}}}}),
             options(version="1.32", pod_template={"spec": {"resources": {"limits": {"cpu": 1}}}}),
             "kubernetes.pod_template.spec.resources",
@@ -305,6 +240,33 @@ def test_each_limit_is_said_where_it_is_passed(
 ) -> None:
     """One step within the limit nothing is said."""
     assert ([(path, found)], []) == (problems(**wrong), problems(**right))
+
+
+@pytest.mark.parametrize(
+    ("key", "wrong", "right", "below", "found"),
+    [
+        ("gpu_resource", "gpu", "amd.com/gpu", "", '"gpu"'),
+        ("labels", {"a/b/c": "c"}, {"a.b/c": "c"}, "", 'the key "a/b/c"'),
+        ("labels", {"a": "b c"}, {"a": ""}, ".a", '"b c"'),
+        ("labels", {"a": "b" * 64}, {"a": "b" * 63}, ".a", f'"{"b" * 64}"'),
+        ("annotations", {"a/b/c": ""}, {"a/b": ""}, "", 'the key "a/b/c"'),
+        ("node_selector", {"a": "!"}, {"a": "b"}, ".a", '"!"'),
+        ("topology_spread", {"key": "/zone"}, {"key": "zone"}, ".key", '"/zone"'),
+        ("gpu_type_label", "a/b/c", "a/b", "", '"a/b/c"'),
+        ("affinity", {"nodeaffinity": {}}, {"nodeAffinity": {}}, ".nodeaffinity", "an unknown key"),
+        ("affinity", {"podAffinity": []}, {"podAffinity": {}}, ".podAffinity", "no mapping"),
+        ("networks", ["a/b/c"], ["a/b@c"], "[0]", '"a/b/c"'),
+        ("queue", "q" * 64, "q" * 63, "", "64 characters"),
+        ("active_deadline", "10m", "11m", "", "10m"),
+        ("version", "1.28", "1.29", "", "1.28"),
+    ],
+)
+def test_each_key_of_the_section_has_its_limit(
+    key: str, wrong: object, right: object, below: str, found: str
+) -> None:
+    """One step within the limit nothing is said."""
+    assert [(f"kubernetes.{key}{below}", found)] == problems(**options(**{key: wrong}))
+    assert [] == problems(**options(**{key: right}))
 
 
 @pytest.mark.parametrize(("nodes", "room"), [(1, 48), (10, 48), (11, 47), (1000, 46), (10_000, 45)])
@@ -354,14 +316,6 @@ def test_the_gate_has_more_time_and_a_known_port(changes: dict[str, Any], timeou
     gate = made(**changes).job.gate
 
     assert (timeout, port) == (gate.timeout, gate.port)
-
-
-def test_a_secret_becomes_a_variable_of_the_container() -> None:
-    """The plan says only under which name it is found there."""
-    found = made(secrets={"TOKEN": SECRET})
-
-    secrets = found.settings(KubernetesPlan).secrets
-    assert ({"TOKEN": {"env": "TOKEN"}}, ["TOKEN"]) == (found.job.secrets, list(secrets))
 
 
 SCHEMAS = Path(kubernetes_validate.__file__).parent / "kubernetes-json-schema"

@@ -11,12 +11,10 @@ from ddplaunch.spec.models import (
     Gate,
     JobSpec,
     Notify,
-    Rendezvous,
     Resources,
     SecretKey,
     SecretRef,
     Volume,
-    Watchdog,
 )
 from ddplaunch.spec.problems import SpecError
 
@@ -32,35 +30,6 @@ def spec(**changes: object) -> JobSpec:
 def launch(**changes: object) -> list[str]:
     """The launch words of that job."""
     return plan.make(spec(**changes), "local", HERE).job.launch
-
-
-def test_static_rendezvous_names_every_place() -> None:
-    """By default each node is told its rank and the master's address, and torchrun guesses nothing."""
-    assert [
-        "{python}",
-        "-m",
-        "torch.distributed.run",
-        "--nnodes=2",
-        "--nproc-per-node=4",
-        "--max-restarts=0",
-        "--node-rank={node}",
-        "--master-addr={master_addr}",
-        "--master-port={master_port}",
-        "--rdzv-conf=timeout=600",
-    ] == launch()
-
-
-def test_c10d_rendezvous_says_who_hosts_the_store() -> None:
-    """With c10d the host of the store is named, since torchrun's guess by host name is often wrong."""
-    rendezvous = Rendezvous(backend="c10d", timeout=90.4, max_restarts=2)
-
-    assert [
-        "--max-restarts=2",
-        "--rdzv-backend=c10d",
-        "--rdzv-endpoint={master_addr}:{master_port}",
-        "--rdzv-id={run_id}",
-        "--rdzv-conf=join_timeout=90,is_host={is_host}",
-    ] == launch(rendezvous=rendezvous)[5:]
 
 
 @pytest.mark.parametrize(
@@ -82,22 +51,6 @@ def test_the_command_is_untouched() -> None:
     words = ("train.py", "{node}", "--x={master_addr}", "", "it's", "--")
 
     assert list(words) == plan.make(spec(command=words), "local", HERE).job.command
-
-
-def test_never_killing_is_no_deadline() -> None:
-    """`kill_after: never` reaches the nodes as no deadline at all."""
-    job = plan.make(spec(watchdog=Watchdog(kill_after="never")), "local", HERE).job
-
-    assert job.watchdog.kill_after is None
-
-
-def test_secrets_travel_as_references() -> None:
-    """The plan holds where a secret comes from, and nothing of its value."""
-    secrets = {"TOKEN": SecretRef(env="HF_TOKEN"), "KEY": SecretRef(file="key.txt")}
-
-    assert {"KEY": {"file": "key.txt"}, "TOKEN": {"env": "HF_TOKEN"}} == plan.make(
-        spec(secrets=secrets), "local", HERE
-    ).job.secrets
 
 
 def test_all_that_a_local_run_cannot_do_is_said_at_once() -> None:

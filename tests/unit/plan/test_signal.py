@@ -26,7 +26,6 @@ def spec(text: str = SIGNAL) -> JobSpec:
 @pytest.mark.parametrize("name", ["USR1", "SIGUSR1", "usr1", "sigusr1"])
 @pytest.mark.parametrize("target", ["local", "slurm", "kubernetes"])
 def test_the_nodes_get_it_under_one_name(name: str, target: str, tmp_path: Path) -> None:
-    """However it is written."""
     made = plan.make(spec(f"signal: {{name: {name}, before: 2m}}\n"), target, tmp_path)
 
     assert SignalPlan("SIGUSR1", 120.0) == made.job.signal
@@ -81,7 +80,6 @@ def test_a_pod_template_may_not_take_it_away(given: int, paths: int) -> None:
 
 
 def test_a_limit_on_this_machine(tmp_path: Path) -> None:
-    """In seconds, and for no other target."""
     made = spec("local: {time: 2h}\n")
 
     assert 7200.0 == plan.make(made, "local", tmp_path).job.time_limit

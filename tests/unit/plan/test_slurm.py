@@ -78,12 +78,6 @@ def test_a_notice_becomes_the_comment(more: dict[str, Any], expected: list[Notif
     assert expected == plan.make(spec(**more), "slurm", Path()).job.notify
 
 
-def test_retries_decide_about_requeue() -> None:
-    """Without retries Slurm shall not hide a node's failure behind a second start."""
-    assert "--no-requeue" in options(spec())
-    assert "--requeue" in options(spec(retries=1))
-
-
 def test_a_volume_is_a_mount_of_the_container() -> None:
     """The container's own mounts come first."""
     container = Container(runtime="pyxis", image="torch", mounts=("/a:/b",))
@@ -139,7 +133,6 @@ def test_what_slurm_cannot_do_is_refused(more: dict[str, object], paths: list[st
     "good", ["afterok:1", "afterany:1:2_3:4_*", "after:1+10,singleton", "afterok:1?afternotok:2"]
 )
 def test_a_dependency_is_slurms_word(good: str) -> None:
-    """As it stands, in one place."""
     made = spec(slurm=Slurm(dependency=good))
 
     assert good == options(made)["--dependency"]
@@ -179,7 +172,6 @@ def test_slurms_own_container_is_a_bundle_with_mounts_of_its_own(
 
 
 def test_slurms_own_container_takes_no_volume() -> None:
-    """The bundle's config.json has it, or it is not there."""
     volume = Volume(name="data", mount_path="/data", host_path="/data")
     (found,) = slurm.problems(spec(slurm=Slurm(container=BUNDLE), volumes=(volume,)))
 

@@ -10,14 +10,6 @@ from ddplaunch.plan import source
 from ddplaunch.plan.source import SourceFile
 
 
-def test_a_file_keeps_its_path(tmp_path: Path) -> None:
-    """It lies where its imports, and the command, have it beside the job file."""
-    (tmp_path / "src").mkdir()
-    (tmp_path / "src" / "train.py").write_text("x = 1\n")
-
-    assert {"src/train.py": SourceFile(b"x = 1\n")} == source.read(("src/train.py",), tmp_path).files
-
-
 def test_a_folder_keeps_its_name_its_scripts_and_its_empty_folders(tmp_path: Path) -> None:
     """`from models.net import build` works there as it does here."""
     (tmp_path / "models" / "lib").mkdir(parents=True)
@@ -34,7 +26,6 @@ def test_a_folder_keeps_its_name_its_scripts_and_its_empty_folders(tmp_path: Pat
 
 
 def test_two_packages_travel_together(tmp_path: Path) -> None:
-    """Both have an __init__.py."""
     for folder in ("models", "tools"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "__init__.py").write_text(folder)
@@ -88,7 +79,6 @@ def test_the_same_file_twice_is_one(tmp_path: Path) -> None:
 
 
 def test_a_broken_link_is_an_error(tmp_path: Path) -> None:
-    """It would be broken on the nodes, too."""
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "link").symlink_to("nowhere")
 
@@ -110,7 +100,6 @@ def test_a_file_is_measured_before_it_is_read(tmp_path: Path) -> None:
 
 
 def test_many_files_are_measured_together(tmp_path: Path) -> None:
-    """Each fits, and all of them do not."""
     for name in "abcd":
         (tmp_path / name).write_bytes(bytes(200))
 
@@ -119,7 +108,6 @@ def test_many_files_are_measured_together(tmp_path: Path) -> None:
 
 
 def test_a_device_is_no_file(tmp_path: Path) -> None:
-    """It has no end."""
     (tmp_path / "data").symlink_to("/dev/zero")
 
     with pytest.raises(UsageError, match="is no plain file"):
@@ -128,7 +116,6 @@ def test_a_device_is_no_file(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(10)
 def test_a_named_pipe_is_no_file(tmp_path: Path) -> None:
-    """Reading it would never end."""
     os.mkfifo(tmp_path / "pipe")
 
     with pytest.raises(UsageError, match="pipe is no plain file"):
@@ -220,7 +207,6 @@ def test_the_ignore_file_has_gits_syntax(tmp_path: Path) -> None:
 
 
 def test_a_pattern_that_is_none_is_refused(tmp_path: Path) -> None:
-    """The sentence names the file."""
     (tmp_path / ".ddplaunchignore").write_text("a/***/[\n!\n")
 
     with pytest.raises(UsageError, match=r"\.ddplaunchignore holds a line that is no pattern"):

@@ -12,60 +12,6 @@ from tests.unit.pytest_plugin.inner_pytest import outcome
 pytest_plugins = ("pytester",)
 
 ROOT = Path(__file__).resolve().parents[3]
-SPAWNED = """
-import os
-import socket
-
-import pytest
-import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
-
-
-def work(rank, port, what):
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    dist.init_process_group("gloo", rank=rank, world_size=2)
-    if what == "raise" and rank == 1:
-        raise ValueError("bad sample")
-    if what != "hang" or rank == 0:
-        dist.all_reduce(torch.ones(1))
-    dist.barrier()
-    dist.destroy_process_group()
-
-
-def spawn(what):
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    mp.spawn(work, (port, what), nprocs=2)
-
-
-@pytest.mark.ddplaunch(timeout=5)
-def test_hangs():
-    spawn("hang")
-
-
-def test_is_healthy():
-    spawn("")
-
-
-def test_raises():
-    spawn("raise")
-"""
-
-
-@pytest.mark.whole  # three groups of real ranks, of which one hangs
-def test_a_test_that_hangs_is_named_alone(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It fails with the verdict and both stacks; a healthy one passes, and a failure keeps its own text."""
-    pytester.makepyfile(SPAWNED)
-    result = outcome(pytester, monkeypatch, "--ddplaunch")
-    hung, _, raised = result.stdout.str().partition("_ test_raises _")
-
-    result.assert_outcomes(passed=1, failed=2)
-    assert "collective-mismatch: at collective 1 rank 0 called all_reduce" in hung
-    assert all(f"rank {rank} (process " in hung for rank in (0, 1))
-    assert 2 == hung.count(", in work\n", hung.index("rank 0 (process"), hung.index("what the test raised"))
-    assert "ValueError: bad sample" in raised
-    assert "ddplaunch verdict" not in raised
 
 
 def test_a_test_without_ranks_is_left_alone(

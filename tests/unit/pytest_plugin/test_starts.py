@@ -28,6 +28,8 @@ def train(hangs):
     if dist.get_rank() == 0 or not hangs:
         dist.all_reduce(torch.ones(1))
     dist.barrier()
+    if "raises" in sys.argv and dist.get_rank() == 1:
+        raise ValueError("bad sample")
     dist.destroy_process_group()
 
 
@@ -60,9 +62,9 @@ def by_torchrun():
     subprocess.run([*torchrun, "-m", "starts", "hangs"], check=True)
 
 
-def by_python():
+def by_python(*words):
     port = free_port()
-    words = [sys.executable, "-m", "starts"]
+    words = [sys.executable, "-m", "starts", *words]
     ranks = [
         subprocess.Popen(words, env={**os.environ, **variables(rank), "MASTER_PORT": port})
         for rank in range(2)
@@ -111,15 +113,20 @@ def test_torchrun_hangs():
 
 def test_python_is_healthy():
     by_python()
+
+
+def test_python_raises():
+    by_python("raises")
 """
 
 
-@pytest.mark.whole  # eleven ranks, of which six hang
+@pytest.mark.whole  # twelve ranks, of which six hang
 def test_each_hung_test_gets_its_own_verdict(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two of them hang at the same time, in two workers, and one below a forkserver that an earlier test has
-    started. Healthy tests before and after them pass, and no rank that hung is left.
+    started. Healthy tests before and after them pass, a failure keeps its own text, and no rank that hung is
+    left.
     """
     pytester.makepyfile(starts=STARTS, test_by_python=BY_PYTHON, test_by_command=BY_COMMAND)
     result = outcome(
@@ -127,10 +134,13 @@ def test_each_hung_test_gets_its_own_verdict(
     )
     parts = re.split(r"_{3,} (test_\w+) _{3,}\n", result.stdout.str())
     hung = dict(zip(parts[1::2], parts[2::2], strict=True))
+    raised = hung.pop("test_python_raises").partition("short test summary")[0]
     ranks = [pid for text in hung.values() for pid in re.findall(r"^rank \d \(process (\d+)\)", text, re.M)]
 
-    result.assert_outcomes(passed=2, failed=3)
+    result.assert_outcomes(passed=2, failed=4)
     assert {"test_spawn_hangs", "test_forkserver_hangs", "test_torchrun_hangs"} == set(hung)
+    assert "ValueError: bad sample" in raised
+    assert "ddplaunch verdict" not in raised
     for text in hung.values():
         said = " ".join(text.split())
         assert 1 == said.count(

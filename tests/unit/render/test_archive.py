@@ -67,12 +67,7 @@ def test_a_build_elsewhere_has_the_same_bytes(python: str, tmp_path: Path) -> No
 @pytest.fixture(name="copy")
 def _copy(tmp_path: Path) -> Path:
     """A few modules of the package, packed soon; nobody has packed them yet."""
-    for name in (
-        "__init__.py",
-        "agent/__main__.py",
-        "agent/archive.py",
-        "agent/contract/__init__.py",
-    ):
+    for name in ("__init__.py", "agent/__main__.py", "agent/archive.py", "agent/contract/__init__.py"):
         (tmp_path / "ddplaunch" / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(PACKAGE / name, tmp_path / "ddplaunch" / name)
     return tmp_path / "ddplaunch"
@@ -270,7 +265,6 @@ def test_too_much_source_names_the_largest_file() -> None:
 
 
 def test_source_of_exactly_the_limit_travels() -> None:
-    """The limit itself is allowed."""
     files = {"train.py": SourceFile(b"x")}
     size = len(source_archive(files))
 

@@ -43,7 +43,6 @@ def test_the_rendered_file_is_the_golden_one(case: str) -> None:
 
 
 def test_the_archives_travel_as_they_are() -> None:
-    """In base64, which is how a ConfigMap holds bytes."""
     folder = GOLDEN / "digits"
     made = plan.make(load(folder / "job.yaml"), "kubernetes", folder)
 

@@ -116,7 +116,6 @@ def test_another_affinity_may_be_replaced() -> None:
 
 
 def test_all_that_breaks_it_is_said_at_once() -> None:
-    """Each with the key and a reason."""
     overlay = {**trainer(image="other"), "metadata": {"labels": {"app.kubernetes.io/name": "x"}}}
 
     with pytest.raises(SpecError) as caught:

@@ -70,7 +70,6 @@ def test_the_words_of_a_patch_are_obeyed(patch: dict[str, Any], merged: dict[str
     ],
 )
 def test_what_is_no_patch_is_named(patch: dict[str, Any], message: str) -> None:
-    """With the place where it stands."""
     with pytest.raises(OverlayError) as caught:
         merge({"volumes": [{"name": "a"}], "map": {}}, patch)
 

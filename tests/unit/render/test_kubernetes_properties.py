@@ -43,7 +43,6 @@ def test_every_word_arrives_as_it_was_written(job: dict[str, Any]) -> None:
 @settings(max_examples=30)
 @given(JOBS)
 def test_the_size_is_the_same_for_any_number_of_nodes(job: dict[str, Any]) -> None:
-    """Within the digits of that number."""
     small, large = ({**job, "nodes": nodes} for nodes in (2, 1000))
 
     assert 30 > abs(len(rendered(large)) - len(rendered(small)))
@@ -89,7 +88,6 @@ def test_a_range_of_nodes_is_known_since_1_31(jobset: bool) -> None:
 
 
 def test_more_than_a_config_map_holds_is_refused() -> None:
-    """With the size, the limit and a way out."""
     job = {
         "apiVersion": "ddplaunch/v1",
         "name": "job",

@@ -2,8 +2,10 @@
 
 Names that come too long or begin with a digit are in tests/unit/plan/test_kubernetes.py, and so are times:
 the gate's own, which outlasts a negative cache, and Kubernetes' deadline: the watchdog has to speak first.
-What only a running agent can do (exactly one address of a name, who answers, which interface, reverse
-look-ups, evidence before the end) is in tests/agent and tests/cluster/kubernetes.
+How a container ends the job, which devices the gate has, the machines' own network and a closed namespace
+are in tests/golden/kubernetes, whole. What only a running agent can do (exactly one address of a name, who
+answers, which interface, reverse look-ups, evidence before the end) is in tests/agent and
+tests/cluster/kubernetes.
 """
 
 from __future__ import annotations
@@ -105,21 +107,6 @@ def test_the_gate_waits_until_the_trainers_image_is_there() -> None:
     assert {("a", "Always")} == {(each["image"], each["imagePullPolicy"]) for each in found.values()}
 
 
-def test_any_exit_fails_the_job() -> None:
-    """At once, with the code and the container in the Job's own message; no version refuses a rule."""
-    found = manifest()
-    rules = found["job"]["podFailurePolicy"]["rules"]
-
-    assert ("Never", 0) == (found["pod"]["restartPolicy"], found["job"]["backoffLimit"])
-    assert [
-        {"action": "FailJob", "onPodConditions": DISRUPTED},
-        *(
-            {"action": "FailJob", "onExitCodes": {"containerName": name, "operator": "NotIn", "values": [0]}}
-            for name in ("python", "gate", "trainer")
-        ),
-    ] == rules
-
-
 def test_no_node_is_ever_replaced_alone() -> None:
     """The others would hang in a collective with a rank that is no more; the gang starts again as a whole."""
     again = manifest(retries=2, kubernetes={"jobset": True})
@@ -207,48 +194,6 @@ def test_the_key_is_in_no_file() -> None:
     assert "Secret" not in manifest()
 
 
-def test_a_closed_namespace_opens_between_the_pods() -> None:
-    """On all ports, for NCCL and Gloo take any, and to any server of names."""
-    policy = manifest(kubernetes={"network_policy": "pods"})["NetworkPolicy"]["spec"]
-    pods = {"podSelector": {"matchLabels": {"batch.kubernetes.io/job-name": "job"}}}
-
-    assert {
-        **pods,
-        "policyTypes": ["Ingress", "Egress"],
-        "ingress": [{"from": [pods]}],
-        "egress": [
-            {"to": [pods]},
-            {"ports": [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]},
-        ],
-    } == policy
-
-
-def test_the_gate_has_the_trainers_devices() -> None:
-    """They are given to each container by itself; what a sidecar asks for would be added to the pod's."""
-    found = containers(manifest(resources=DEVICES, kubernetes={"rdma_resource": "rdma/hca"}))
-    asked = {"memory": "8Gi", "nvidia.com/gpu": "2", "rdma/hca": "1"}
-
-    assert {"requests": asked, "limits": asked} == found["gate"]["resources"] == found["trainer"]["resources"]
-    assert {"memory"} == set(found["hub"]["resources"]["limits"])
-
-
-def test_on_a_machines_own_network_names_and_ports_still_differ() -> None:
-    """The cluster's names are asked for, no two nodes share a machine, the port comes from the job's key."""
-    found = manifest(kubernetes={"host_network": True})
-    pod = found["pod"]
-    (apart,) = pod["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-
-    assert (True, "ClusterFirstWithHostNet") == (pod["hostNetwork"], pod["dnsPolicy"])
-    assert {
-        "labelSelector": {"matchLabels": {"batch.kubernetes.io/job-name": "job"}},
-        "topologyKey": "kubernetes.io/hostname",
-    } == apart
-    assert (0, False) == (
-        json.loads(found["ConfigMap"]["data"]["plan.json"])["gate"]["port"],
-        "ports" in found["Service"]["spec"],
-    )
-
-
 def test_no_privilege_is_asked_for_unless_the_job_file_does() -> None:
     """All that `restricted` wants of a container; and what RDMA and py-spy need, where they need it."""
     plain = containers(manifest())
@@ -274,7 +219,6 @@ def test_no_privilege_is_asked_for_unless_the_job_file_does() -> None:
 
 
 def test_a_checkup_starts_no_training() -> None:
-    """The gate is the same; the trainer ends at once, well."""
     plain, gate_only = containers(manifest()), containers(manifest(gate_only=True))
 
     assert plain["gate"] == gate_only["gate"]
@@ -283,7 +227,6 @@ def test_a_checkup_starts_no_training() -> None:
 
 
 def test_a_path_with_a_dollar_is_no_variable() -> None:
-    """Kubernetes would replace it."""
     assert {"$$(HOME)/python"} == {
         each["command"][0] for each in containers(manifest(python="$(HOME)/python")).values()
     }

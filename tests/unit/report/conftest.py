@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
 
 from ddplaunch.agent.contract import (
@@ -144,6 +146,13 @@ def job(state: State = State.FAILED, **changes: object) -> Job:
         "ended": AT + 70 if state.ended else None,
     }
     return Job(**(fields | changes))  # type: ignore[arg-type]
+
+
+class Terminal(io.StringIO):
+    """A stream that claims to be a terminal."""
+
+    def isatty(self) -> bool:
+        return True
 
 
 @pytest.fixture(autouse=True)

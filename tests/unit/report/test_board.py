@@ -59,7 +59,6 @@ def test_what_is_known_is_said(known: JobPace, text: str) -> None:
     ],
 )
 def test_the_ranks_that_wait_least_have_a_line(known: JobPace, second: str) -> None:
-    """Below the step, with the number of ranks that it is of."""
     lines = board.pace_lines(known)
 
     assert board.pace_text(known) == lines[0]
@@ -69,7 +68,6 @@ def test_the_ranks_that_wait_least_have_a_line(known: JobPace, second: str) -> N
 
 @pytest.mark.parametrize("known", [JobPace(2), JobPace(1, 0.5, first=[RankPace(0, 0.5, 0.1)])])
 def test_no_line_compares_what_is_not_known(known: JobPace) -> None:
-    """Nor a rank with itself."""
     assert len(board.pace_lines(known)) == (known.step is not None)
 
 
@@ -128,7 +126,6 @@ def test_no_sentence_stands_twice() -> None:
 
 
 def test_a_scheduler_s_word_beside_the_hub_s_verdict_stays() -> None:
-    """They are not the same."""
     status = given.status(phase=Phase.ENDED, verdicts=[HELD])
     ended = given.job(State.FAILED, detail="n3 was drained", verdicts=(given.VERDICT,), status=status)
 
@@ -148,7 +145,6 @@ def test_ranks_of_a_notice_are_named_apart() -> None:
 
 
 def test_an_earlier_attempt_can_be_read() -> None:
-    """Where nothing is wrong with this one."""
     job = given.job(State.RUNNING, status=given.status(attempt=1), earlier=(Earlier(0, None, None),))
 
     assert "  attempt 0: it left no result" in text(job).splitlines()

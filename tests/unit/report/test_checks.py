@@ -36,7 +36,6 @@ def test_one_line_per_check_and_result() -> None:
 
 
 def test_results_of_one_check_stand_together() -> None:
-    """Though each node measured something else."""
     check_ins = [
         given.check_in(node, CheckResult("cpu", "unknown", f"load {node}"), CheckResult("disk", "pass", ""))
         for node in (0, 1)
@@ -58,7 +57,6 @@ def test_of_many_wordings_the_first_are_told_and_all_nodes_counted() -> None:
 
 
 def test_machines_are_called_by_their_names() -> None:
-    """Somebody has to go there; of those that passed the numbers do."""
     lines = checks_text(given.bundle(), names=["n1", "n2"]).splitlines()
 
     assert "port   FAIL     node 0 (n1): held by pid 812; wanted a free port" in lines
@@ -67,7 +65,6 @@ def test_machines_are_called_by_their_names() -> None:
 
 
 def test_a_check_that_does_not_apply_says_so() -> None:
-    """A node without GPUs has passed nothing."""
     check_in = given.check_in(
         0, CheckResult("gpus", "pass", "no GPU"), CheckResult("disk", "pass", "1 GiB free")
     )
@@ -106,7 +103,6 @@ def test_nodes_that_passed_with_other_numbers_share_a_line() -> None:
 
 
 def test_of_many_failed_connections_the_first_are_listed() -> None:
-    """All others are counted."""
     mesh = [MeshResult(0, peer, "10.0.0.1", 4000, "responder", "timeout") for peer in range(1, 31)]
     lines = checks_text(given.bundle(nodes=31, mesh=mesh)).splitlines()
 

@@ -13,7 +13,6 @@ from ddplaunch.report import diagnose, known_verdicts
 
 
 def test_the_jobs_own_verdicts_count() -> None:
-    """What the hub said is not judged again."""
     assert [given.VERDICT] == diagnose(given.job(), given.bundle()).verdicts
 
 

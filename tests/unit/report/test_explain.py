@@ -22,12 +22,10 @@ def test_folding_loses_no_word(code: str) -> None:
 
 
 def test_list_items_stay_items() -> None:
-    """An item is folded under itself, not into its neighbour."""
     assert explain.folded("- one two three\n  four\n- five", 12) == "- one two\n  three four\n- five"
 
 
 def test_what_fits_is_left_alone() -> None:
-    """A wide terminal shows the page as it was written."""
     page = explain.page("rank-failed").rstrip()
 
     assert explain.folded(page, 200) == page

@@ -56,7 +56,6 @@ def test_what_a_rule_says_of_calls_gpus_and_nccl_has_a_source() -> None:
 
 
 def test_a_rank_without_a_stack_is_no_source() -> None:
-    """What is said of it comes from elsewhere."""
     ranks = [dataclasses.replace(rank, stacks=[], stack_source="") for rank in stuck.mismatch()]
     view = stuck.view(stuck.bundle(ranks))
 

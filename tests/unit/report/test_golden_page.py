@@ -15,7 +15,6 @@ GOLDEN = Path(__file__).parents[2] / "golden" / "report"
 
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.txt")), ids=lambda path: path.stem)
 def test_the_page_is_this_one(path: Path) -> None:
-    """Its tags are all closed as well."""
     page = html.page(case(path.stem))
 
     read(page)
@@ -43,5 +42,4 @@ def test_a_thousand_ranks_are_a_page_like_that_of_four() -> None:
 
 @pytest.mark.parametrize("name", PICTURES)
 def test_the_pictures_of_the_documentation_are_those_of_today(name: str) -> None:
-    """They show what the program draws."""
     assert (DOCS / f"{name}.svg").read_text("utf-8") == docs_picture(name)

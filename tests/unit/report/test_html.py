@@ -10,8 +10,7 @@ from tests.unit.report import conftest as given
 from tests.unit.report.pages import read
 
 from ddplaunch.agent.contract import CheckResult, Verdict
-from ddplaunch.backends.job import State
-from ddplaunch.report import Diagnosis, diagnose, html
+from ddplaunch.report import Diagnosis, html
 
 
 def test_it_fetches_nothing(diagnosis: Diagnosis) -> None:
@@ -70,22 +69,6 @@ def test_an_ended_rank_waits_no_more(diagnosis: Diagnosis) -> None:
 
     assert "all_reduce 17 [4] had not returned" in text
     assert "all_reduce 17 [4] waits" in text
-
-
-def test_a_job_without_a_bundle_has_a_page_too() -> None:
-    """What is known of a lost job is said, and empty sections are left out."""
-    page = html.page(diagnose(given.job(State.LOST, detail="its process 7 is gone"), None))
-
-    assert "its process 7 is gone" in read(page).text
-    assert "<h2>Ranks</h2>" not in page
-
-
-def test_it_follows_the_readers_light_and_dark(diagnosis: Diagnosis) -> None:
-    """Both schemes are there."""
-    page = html.page(diagnosis)
-
-    assert "color-scheme: light dark" in page
-    assert "prefers-color-scheme: dark" in page
 
 
 def test_the_gate_of_hundreds_of_nodes_is_a_short_table() -> None:

@@ -118,11 +118,7 @@ def test_a_record_of_an_older_agent_is_shown_as_it_is() -> None:
 
 @pytest.mark.parametrize(
     ("why", "text"),
-    [
-        ("deadline", "it hung, and was ended"),
-        ("death", "a worker failed"),
-        ("", "its ranks could not go on"),
-    ],
+    [("deadline", "it hung, and was ended"), ("death", "a worker failed"), ("", "its ranks could not go on")],
 )
 def test_a_job_whose_ranks_do_not_match_may_hang_or_crash(why: str, text: str) -> None:
     """Both end with the same exit code; a record of an older agent does not say which it was."""
@@ -145,7 +141,6 @@ def said(*moments: tuple[float, Job]) -> list[str]:
 
 
 def test_a_change_of_place_is_one_line() -> None:
-    """Nothing is said as long as nothing changes."""
     running = given.job(State.RUNNING, status=given.status())
     moments = [(1.0 + n / 10, waiting()) for n in range(10)] + [(6.0 + n, running) for n in range(100)]
 
@@ -169,7 +164,6 @@ def test_what_would_end_the_job_is_told_while_it_waits() -> None:
 
 
 def test_a_waiting_job_is_recalled_ever_more_seldom() -> None:
-    """In five minutes of waiting, six reminders."""
     lines = said(*((float(second), waiting()) for second in range(1, 301)))
 
     assert [0, 5, 15, 35, 75, 155] == [_seconds(line) for line in lines]
@@ -204,10 +198,7 @@ def test_nodes_whose_ranks_are_to_start_are_not_called_waiting() -> None:
 
 def test_the_last_nodes_of_a_job_that_ends() -> None:
     """Who is there no more is not counted, and has ended; nothing is said twice, a hint neither."""
-    nodes = [
-        NodeStatus(0, "", Phase.ENDED, AT, exit_code=0),
-        NodeStatus(1, "", Phase.RUNNING, AT, "silent"),
-    ]
+    nodes = [NodeStatus(0, "", Phase.ENDED, AT, exit_code=0), NodeStatus(1, "", Phase.RUNNING, AT, "silent")]
     running = given.job(State.RUNNING, status=given.status(since=AT, nodes=nodes))
     told = dataclasses.replace(running, detail="node 1 (pod b): silent", hint="wait")
     status = given.status(phase=Phase.ENDED, since=AT + 12, nodes=nodes, exit_code=40)
@@ -235,28 +226,19 @@ def test_numbers_alone_are_no_news() -> None:
 
 
 def test_a_retry_is_a_change() -> None:
-    """The same phase of the next attempt gets its own line."""
     assert 2 == len(said((1.0, waiting()), (1.1, waiting(attempt=1))))
 
 
-class Terminal(io.StringIO):
-    """A stream that claims to be a terminal."""
-
-    def isatty(self) -> bool:
-        """It is one."""
-        return True
-
-
 @pytest.fixture(name="terminal")
-def _terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+def _terminal(monkeypatch: pytest.MonkeyPatch) -> given.Terminal:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "100")
     for name in ("NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
-    return Terminal()
+    return given.Terminal()
 
 
-def test_a_terminal_shows_every_group_of_nodes(terminal: Terminal) -> None:
+def test_a_terminal_shows_every_group_of_nodes(terminal: given.Terminal) -> None:
     """Who is missing, and for how long, stands at the foot; the ranks' lines scroll by unbroken."""
     long = "[0/0] " + "x" * 300 + " [bold]not markup[/bold]"
     with live.Picture(terminal, clock=lambda: AT + 12) as view:
@@ -274,8 +256,7 @@ def test_a_terminal_shows_every_group_of_nodes(terminal: Terminal) -> None:
     assert "starting" in text
 
 
-def test_many_groups_leave_room_for_the_log(terminal: Terminal) -> None:
-    """The picture stays small on a small terminal."""
+def test_many_groups_leave_room_for_the_log(terminal: given.Terminal) -> None:
     nodes = [NodeStatus(n, "", Phase.GATE, AT, f"detail {n}") for n in range(40)]
     picture = live.Picture(terminal)
     picture.show(waiting(nodes=nodes))
@@ -295,11 +276,10 @@ def test_a_terminal_that_cannot_move_its_cursor_gets_lines(
     else:
         monkeypatch.setenv("TERM", term)
 
-    assert kind is type(live.view(Terminal()))
+    assert kind is type(live.view(given.Terminal()))
 
 
 def test_a_file_gets_lines() -> None:
-    """Escapes do not land in a log."""
     assert live.Lines is type(live.view(io.StringIO()))
 
 

@@ -24,7 +24,6 @@ SCHEMA = Draft202012Validator(shapes.json_schema())
 
 
 def test_the_schema_is_one() -> None:
-    """By the rules of its dialect."""
     Draft202012Validator.check_schema(shapes.json_schema())
 
 
@@ -57,7 +56,6 @@ def test_no_field_of_a_verdict_or_of_a_pace_is_left_out() -> None:
 
 
 def test_what_is_printed_names_the_schema_that_is_published(diagnosis: Diagnosis) -> None:
-    """By its version."""
     assert shapes.ID == diagnosis_data(diagnosis)["schema"] == shapes.json_schema()["$id"]
 
 
@@ -129,7 +127,6 @@ def test_a_healthy_job_has_an_empty_list() -> None:
 
 
 def test_status_has_the_same_keys_before_and_after_the_hub_speaks() -> None:
-    """A script need not ask whether a key is there."""
     before = job_data(given.job(State.PENDING))
     after = job_data(given.job(State.RUNNING, status=given.status(waiting_for=[1])))
 

@@ -73,7 +73,6 @@ def test_a_line_of_code_does_not_end_its_block() -> None:
 
 
 def test_without_a_verdict_it_says_why() -> None:
-    """As the terminal does."""
     assert markdown.text(Diagnosis(given.job(State.SUCCEEDED), None, [])).startswith(
         "**ddplaunch:** nothing is wrong: the job succeeded\n"
     )

@@ -49,7 +49,6 @@ def test_each_node_of_a_small_job_has_a_row() -> None:
 
 
 def test_nodes_of_a_large_job_that_are_alike_share_a_row() -> None:
-    """The odd one stands first."""
     nodes = [check_in(node, 9000 if node == 7 else 1500) for node in range(100)]
     nodes[0], nodes[1] = check_in(0, took=0.001), check_in(1, took=0.04)
 
@@ -103,7 +102,6 @@ def test_numbers_that_differ_have_a_range(check: str, facts: list[dict[str, Any]
 
 
 def test_clocks_are_compared_as_far_as_the_connection_allows() -> None:
-    """The message's way counts as doubt."""
     assert "within 30 ms of the hub's clock" == gate_results.measured_text(
         "clock", [check_in(0), check_in(1, took=0.04)]
     )
@@ -111,7 +109,6 @@ def test_clocks_are_compared_as_far_as_the_connection_allows() -> None:
 
 
 def test_a_job_s_size_is_that_of_all_its_nodes() -> None:
-    """Each says its own number besides."""
     assert "100 nodes x 8" == gate_results.measured_text("configuration", [check_in(0), check_in(1)])
 
 

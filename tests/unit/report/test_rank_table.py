@@ -10,16 +10,6 @@ from ddplaunch.agent.contract import Frame, Stack
 from ddplaunch.report import rank_table
 
 
-def test_the_odd_one_is_first_and_the_others_share_theirs() -> None:
-    """With the text of the line, and whether it is the user's."""
-    groups = rank_table.groups(stuck.view(stuck.bundle(stuck.mismatch())), [3])
-
-    assert [([3], True), ([0, 1, 2], False)] == [(group.ranks, group.culprit) for group in groups]
-    lines = groups[0].traces[0].lines
-    assert ("dist.broadcast(x, 0)", True) == (lines[1].text, lines[1].own)
-    assert not lines[0].own
-
-
 def test_another_thread_is_shown_once_with_the_ranks_that_have_it() -> None:
     """Below the main thread, which they share."""
     ranks = stuck.mismatch()

@@ -55,7 +55,6 @@ def drawn(found: Bundle) -> str:
     ],
 )
 def test_the_worst_of_several_tries_counts(results: list[MeshResult], letter: str) -> None:
-    """A cell has one letter, of which each has its meaning."""
     assert letter == gate_results.path_state(results)
     assert letter in gate_results.STATES
 
@@ -68,7 +67,6 @@ def test_one_row_of_letters_for_each_node() -> None:
 
 
 def test_a_terminal_has_a_row_for_each_node() -> None:
-    """With the meaning of the letters that are there."""
     found = bundle(11, result(10, 2, "timeout"), passed={"0": {"10": 3}})
     lines = gate_results.map_lines(found)
 
@@ -77,7 +75,6 @@ def test_a_terminal_has_a_row_for_each_node() -> None:
 
 
 def test_nodes_of_a_large_job_that_are_alike_share_a_row() -> None:
-    """The worst come first."""
     passed = {str(node): {str((node + 1) % 100): 3} for node in range(99)}
     found = bundle(100, result(5, 7, "timeout"), result(6, 9, "refused"), passed=passed)
 

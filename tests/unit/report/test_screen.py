@@ -107,21 +107,12 @@ def test_what_does_not_fit_is_counted() -> None:
 def test_each_section_gets_some_lines_before_one_gets_many(
     lengths: list[int], room: int, given_lines: list[int]
 ) -> None:
-    """The more important ones come first."""
     assert given_lines == screen.fitted(lengths, room)
-
-
-class Terminal(io.StringIO):
-    """A stream that claims to be a terminal."""
-
-    def isatty(self) -> bool:
-        """It is one."""
-        return True
 
 
 def shown(*jobs: Job) -> str:
     """What a terminal gets while these jobs are shown."""
-    terminal = Terminal()
+    terminal = given.Terminal()
     with screen.Screen(terminal, clock=lambda: AT + 3800) as view:
         for job in jobs:
             view.show(job)
@@ -152,7 +143,6 @@ def test_the_terminal_is_given_back(monkeypatch: pytest.MonkeyPatch, *, no_color
 
 
 def test_a_log_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And a terminal that cannot move its cursor, too."""
     monkeypatch.setenv("TERM", "dumb")
 
-    assert live.Lines is type(screen.view(io.StringIO())) is type(screen.view(Terminal()))
+    assert live.Lines is type(screen.view(io.StringIO())) is type(screen.view(given.Terminal()))

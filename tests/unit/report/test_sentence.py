@@ -12,16 +12,6 @@ from ddplaunch.report import sentence
 from ddplaunch.report.sentence import Piece
 
 
-def test_the_pieces_are_the_sentence() -> None:
-    """Its culprit is one of them; a victim is not."""
-    text = say(subjects.ranks([3]), " called broadcast, ", subjects.ranks([0, 1, 2]), " all_reduce")
-    verdict = dataclasses.replace(given.VERDICT, text=text, ranks=[3])
-    found = sentence.pieces(verdict)
-
-    assert verdict.sentence == "".join(piece.text for piece in found)
-    assert [Piece("rank 3", True), Piece(" called broadcast, ranks 0-2 all_reduce", False)] == found
-
-
 def test_nodes_at_fault_are_set_off_with_their_names() -> None:
     """And with the machines that are known of them."""
     names = ["n1", "n2"]
@@ -37,7 +27,6 @@ def test_a_sentence_without_subjects_is_one_piece() -> None:
 
 
 def test_several_culprits_are_set_off_together() -> None:
-    """As the sentence has them."""
     text = say(subjects.ranks([1, 3]), " are in evaluate")
     verdict = dataclasses.replace(given.VERDICT, text=text, ranks=[1, 3])
 

@@ -46,8 +46,3 @@ def test_what_could_not_be_seen_is_named() -> None:
         "Of rank 1 no stack could be taken.",
         "Of rank 1 no calls of torch.distributed are recorded.",
     ] == found
-
-
-def test_without_a_bundle_nothing_was_seen() -> None:
-    """Which is said as well."""
-    assert ["The job has left no bundle."] == sources.unseen(Scene(Diagnosis(given.job(), None, [])))

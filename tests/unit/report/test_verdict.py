@@ -90,7 +90,6 @@ def test_several_verdicts_keep_their_order(diagnosis: Diagnosis) -> None:
 
 
 def test_colour_changes_no_word(diagnosis: Diagnosis) -> None:
-    """What is painted reads the same with the escapes taken out."""
     import re
 
     painted = verdict.diagnosis_text(diagnosis, Paint(on=True))
@@ -205,21 +204,8 @@ def test_a_job_without_a_verdict_shows_where_its_ranks_were() -> None:
 
 
 def test_many_places_are_counted() -> None:
-    """A thousand ranks may be in a thousand places."""
     ranks = [build.rank(number, build.in_collective(line=number)) for number in range(10)]
     assert "and 2 more places" == verdict.places(build.job(*ranks))[-1]
-
-
-def test_silent_nodes_are_named(diagnosis: Diagnosis) -> None:
-    """A reader knows whose evidence is missing."""
-    assert diagnosis.bundle is not None
-    assert diagnosis.evidence is not None
-    evidence = dataclasses.replace(diagnosis.evidence, silent=[1])
-    text = verdict.about_text(
-        dataclasses.replace(diagnosis, bundle=dataclasses.replace(diagnosis.bundle, evidence=evidence))
-    )
-
-    assert "  silent      node 1 gave no evidence in time" in text.splitlines()
 
 
 def test_a_job_that_waits_says_why_and_what_to_do() -> None:

@@ -30,7 +30,6 @@ def test_a_duration_has_two_units_at_most(seconds: float, text: str) -> None:
 
 @given(st.floats(0, 1e8))
 def test_every_duration_has_words(seconds: float) -> None:
-    """No number of seconds falls between the units."""
     assert words.duration(seconds)[-1] in "snhd"
 
 
@@ -44,7 +43,6 @@ def test_sizes_are_binary(number: float, text: str) -> None:
 
 
 def test_nouns_follow_their_number() -> None:
-    """One rank, several ranks."""
     assert ["rank 3", "ranks 0-1", "1 node", "1,024 nodes"] == [
         words.some("rank", [3]),
         words.some("rank", [0, 1]),

@@ -51,7 +51,6 @@ def test_a_word_is_a_path_and_a_value(word: str, path: Path, text: str) -> None:
 
 @pytest.mark.parametrize("word", ["nodes", "=4", "nodes.=4", ".nodes=4", "a[x]=1", "[0]=1", ""])
 def test_any_other_word_is_refused(word: str) -> None:
-    """With an example."""
     with pytest.raises(ValueError, match="wanted KEY=VALUE, such as nodes=4"):
         changes.read(word)
 

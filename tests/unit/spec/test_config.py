@@ -49,7 +49,6 @@ def test_an_empty_file_has_no_profiles(text: str) -> None:
     ],
 )
 def test_what_is_wrong_is_named_with_its_place(text: str, message: str) -> None:
-    """As for a job file."""
     with pytest.raises(SpecError) as refused:
         config.parse(text, "c.yaml", TARGETS)
 

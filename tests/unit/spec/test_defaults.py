@@ -68,7 +68,6 @@ def test_a_list_and_a_secret_take_the_place_of_the_default_whole() -> None:
 
 
 def test_set_removes_a_default() -> None:
-    """By null, as it removes a key of the job file."""
     assert parsed({}, {"slurm": {"partition": "p"}}, "slurm.partition=null").slurm.partition is None
 
 

@@ -83,19 +83,16 @@ def test_merge_keys_are_merged() -> None:
     assert {"x": 1, "y": 6} == merged["d"]
 
 
-def test_a_quoted_merge_key_is_a_key() -> None:
-    """Only the plain `<<` merges."""
-    assert {"<<": {"x": 1}} == _data('"<<": {x: 1}')
-
-
-def test_an_anchor_may_be_given_anew() -> None:
-    """The latest anchor of a name counts, as YAML says."""
-    assert {"a": 1, "b": 2, "c": 2} == _data("a: &x 1\nb: &x 2\nc: *x")
-
-
-def test_an_anchored_key_is_known() -> None:
-    """Keys may carry anchors too."""
-    assert {"a": "a"} == _data("&k a: *k")
+@pytest.mark.parametrize(
+    ("text", "data"),
+    [
+        ('"<<": {x: 1}', {"<<": {"x": 1}}),  # only the plain `<<` merges
+        ("a: &x 1\nb: &x 2\nc: *x", {"a": 1, "b": 2, "c": 2}),  # the latest anchor of a name counts
+        ("&k a: *k", {"a": "a"}),
+    ],
+)
+def test_anchors_and_quoted_merge_keys_mean_what_yaml_says(text: str, data: dict[str, Any]) -> None:
+    assert data == _data(text)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +144,6 @@ def test_a_billion_laughs_end_early() -> None:
 
 
 def test_many_plain_values_are_refused_too() -> None:
-    """The limit does not need aliases."""
     (problem,) = _problems("[" + "x," * (document.MAX_NODES + 1) + "]")
 
     assert "more than" in problem

@@ -50,7 +50,6 @@ def test_every_key_has_a_row() -> None:
 
 @pytest.mark.parametrize("key", ROWS)
 def test_every_key_has_an_example_of_its_type(key: str) -> None:
-    """What stands there can be copied."""
     example = yaml.safe_load(ROWS[key][3].strip("`"))
     path = tuple(0 if step == "[n]" else step for step in re.findall(r"[^.\[\]]+|\[n\]", key))
     kinds = schema.at(path).get("type", [])
@@ -61,7 +60,6 @@ def test_every_key_has_an_example_of_its_type(key: str) -> None:
 
 
 def test_a_default_is_that_of_the_model() -> None:
-    """As it is written in a job file."""
     assert ["`1`", "`auto`", "`ports`", "must be given", ""] == [
         ROWS[key][2]
         for key in ("nodes", "watchdog.kill_after", "kubernetes.network_policy", "name", "slurm.partition")

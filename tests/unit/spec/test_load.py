@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -45,25 +43,7 @@ def test_a_good_file_is_read_whatever_wrote_it(data: bytes) -> None:
     assert ("job", ("train.py", "3")) == (spec.name, spec.command)
 
 
-def test_a_job_file_is_read_from_its_path(tmp_path: Path) -> None:
-    """By text or by `Path`."""
-    path = tmp_path / "job.yaml"
-    path.write_bytes(GOOD)
-
-    assert load.load(path) == load.load(str(path))
-
-
-def test_a_dash_is_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And problems call it by a name of its own."""
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"nodes: [")))
-    with pytest.raises(SpecError) as caught:
-        load.load("-")
-
-    assert load.STDIN == caught.value.problems[0].file
-
-
 def test_a_large_file_is_refused_unread(tmp_path: Path) -> None:
-    """5 MB are data in the wrong place."""
     path = tmp_path / "job.yaml"
     path.write_bytes(GOOD + b"#" * 5_000_000)
 
@@ -73,7 +53,6 @@ def test_a_large_file_is_refused_unread(tmp_path: Path) -> None:
 
 
 def test_an_endless_file_is_refused() -> None:
-    """No more is read than a job file may have."""
     assert "more than 1 MiB" == _refused("/dev/zero")[0]
 
 
@@ -101,7 +80,6 @@ def test_what_is_no_job_file_gets_one_answer(tmp_path: Path, data: bytes, found:
 
 
 def test_a_byte_that_is_no_text_has_its_place() -> None:
-    """Line and column of the first such byte."""
     with pytest.raises(SpecError) as caught:
         load.parse(b"a: 1\nb: \xff", "job.yaml")
 

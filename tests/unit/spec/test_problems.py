@@ -9,23 +9,6 @@ from ddplaunch.errors import DdplaunchError, ExitCode
 from ddplaunch.spec.problems import MAX_SHOWN, Problem, SpecError
 
 
-def test_a_problem_says_where_what_wanted_and_hint() -> None:
-    """In the shape that editors and people jump to."""
-    problem = Problem(
-        file="job.yaml",
-        line=7,
-        column=3,
-        path="resources.memory",
-        found='"16GB"',
-        wanted="a quantity such as 16Gi or 500M",
-        hint="write 16G",
-    )
-
-    first, second = str(problem).splitlines()
-    assert 'job.yaml:7:3: resources.memory: found "16GB", wanted a quantity such as 16Gi or 500M' == first
-    assert "  hint: write 16G" == second
-
-
 def test_a_problem_of_a_whole_file_has_no_place() -> None:
     """Neither a line nor a path nor a hint that it does not have."""
     assert "job.yaml: found a directory, wanted a job file" == str(
@@ -60,14 +43,12 @@ def test_a_flood_of_problems_is_cut() -> None:
 
 
 def test_a_job_file_cannot_command_the_terminal() -> None:
-    """Escapes and line ends are shown, not obeyed."""
     text = str(Problem(file="a\nb", line=1, path="\x1b[31m", found="\r\x07", wanted="ä", hint="\x1b"))
 
     assert "a\\nb:1:0: \\x1b[31m: found \\r\\x07, wanted ä\n  hint: \\x1b" == text
 
 
 def test_a_long_text_is_cut() -> None:
-    """One value does not fill the screen."""
     assert len(str(Problem(file="f", found="x" * 10_000, wanted="y"))) < 1100
 
 

@@ -28,7 +28,6 @@ def _paths(text: str) -> list[str]:
     ("bad", "path", "good"),
     [
         ("rendezvous: {port: 40000}", "rendezvous.port", "rendezvous: {port: 29500}"),
-        ("rendezvous: {port: 32768}", "rendezvous.port", "rendezvous: {port: 32767}"),
         ("gate: {port: 60999}", "gate.port", "gate: {port: 61000}"),
         ("gate: {port: 1023}", "gate.port", "gate: {port: 1024}"),
         (
@@ -60,7 +59,6 @@ def _paths(text: str) -> list[str]:
             "rendezvous: {max_restarts: 1}",
         ),
         ("{launch: mpi, rendezvous: {timeout: 5m}}", "rendezvous", "{launch: mpi, rendezvous: {}}"),
-        ("{launch: mpi, rendezvous: {port: 2000}}", "rendezvous", "{launch: mpi, rendezvous: {}}"),
         (
             "{launch: srun, rendezvous: {timeout: 5m}}",
             "rendezvous",
@@ -85,7 +83,6 @@ def _paths(text: str) -> list[str]:
         ),
         ("env: {GLOO_SOCKET_IFNAME: ^lo}", "env.GLOO_SOCKET_IFNAME", 'env: {GLOO_SOCKET_IFNAME: "e0,e1"}'),
         ('env: {GLOO_SOCKET_IFNAME: "=eth0"}', "env.GLOO_SOCKET_IFNAME", "env: {GLOO_SOCKET_IFNAME: eth0}"),
-        ("env: {GLOO_SOCKET_IFNAME: e}", "env.GLOO_SOCKET_IFNAME", "env: {GLOO_SOCKET_IFNAME: e0}"),
         ("env: {NCCL_SOCKET_FAMILY: inet}", "env.NCCL_SOCKET_FAMILY", "env: {NCCL_SOCKET_FAMILY: AF_INET6}"),
         ("command: [torchrun, train.py]", "command[0]", "command: [-m, train]"),
         ("command: [/usr/bin/python3.11, train.py]", "command[0]", "command: [pythonic.py]"),
@@ -98,11 +95,6 @@ def _paths(text: str) -> list[str]:
             "{launch: none, command: [train.py]}",
             "command[0]",
             "{launch: none, command: [accelerate, launch, train.py]}",
-        ),
-        (
-            "{launch: none, command: [-m, train]}",
-            "command[0]",
-            "{launch: none, command: [python, -m, a]}",
         ),
         ("{launch: none, command: [srun, a]}", "command[0]", "{launch: none, command: [./train.py]}"),
         ("secrets: {A: {env: A, file: b}}", "secrets.A", "secrets: {A: {file: b}}"),
@@ -120,11 +112,6 @@ def _paths(text: str) -> list[str]:
             "notify: [{'command': [a]}, {webhook: {env: A}, when: [end], format: slack}]",
         ),
         ("notify: [{events: false}]", "notify[0]", "notify: [{events: true}]"),
-        (
-            "notify: [{'command': [a], events: true}]",
-            "notify[0]",
-            "notify: [{'command': [a], events: false}, {events: true, when: [end]}]",
-        ),
         ("notify: [{webhook: {}}]", "notify[0].webhook", "notify: [{webhook: {file: /a}}]"),
         ("secrets: {A: {}}", "secrets.A", "secrets: {A: {secret: {name: a, key: b}}}"),
         (
@@ -189,7 +176,6 @@ def _paths(text: str) -> list[str]:
             "signal.before",
             "{signal: {name: USR1, before: 30s}, local: {time: 60s}}",
         ),
-        ("slurm: {extra: [-N 3]}", "slurm.extra[0]", "slurm: {extra: [--exclusive]}"),
         (
             "slurm: {container: {image: a}}",
             "slurm.container",
@@ -233,7 +219,6 @@ def test_every_rule_is_asked() -> None:
 
 
 def test_the_split_command_is_proposed() -> None:
-    """The hint can be pasted."""
     with pytest.raises(SpecError) as caught:
         load.parse((HEAD + 'command: ["train.py --epochs 3"]').encode(), "job.yaml")
 

@@ -36,7 +36,6 @@ def test_a_name_that_ends_like_a_secret_is_one(prefix: str, word: str, number: s
     "name", ["PGPASSWORD", "authToken", "AWS_SECRET_ACCESS_KEY", "SSH_PASSPHRASE", "openaiApiKey"]
 )
 def test_names_of_the_wild_are_found(name: str) -> None:
-    """As programs really call them."""
     assert [name] == exposed({name: "s3cr3t"})
 
 
@@ -78,10 +77,8 @@ def test_what_is_about_a_secret_is_none(stem: str, end: str) -> None:
     "value", ["", " ", "/run/secrets/token", "~/token", "../token", "file:/token", "true", "NO", "none"]
 )
 def test_values_that_give_nothing_away_are_left_alone(value: str) -> None:
-    """Nothing, a path, a switch."""
     assert [] == exposed({"HF_TOKEN": value})
 
 
 def test_the_note_says_what_to_write_instead() -> None:
-    """Ready to be copied."""
     assert "`secrets: {HF_TOKEN: {env: HF_TOKEN}}`" in note("HF_TOKEN")

@@ -40,7 +40,6 @@ def test_nothing_else_lies_there() -> None:
 def test_a_valid_file_is_valid_for_loader_and_schema(
     path: Path, validator: jsonschema.Draft202012Validator
 ) -> None:
-    """Both say the same of a good file."""
     load.load(path)
 
     assert [] == [error.message for error in validator.iter_errors(_data(path))]

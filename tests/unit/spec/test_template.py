@@ -14,7 +14,6 @@ from ddplaunch.agent.contract import CHECKS
 from ddplaunch.errors import UsageError
 from ddplaunch.spec import load, template
 from ddplaunch.spec.models import JobSpec
-from ddplaunch.spec.problems import SpecError
 
 TEXT = template.text("digits", ["train.py"])
 SWITCHED_ON = re.sub(r"^#(?=\w| {2})", "", TEXT, flags=re.MULTILINE)
@@ -105,20 +104,7 @@ def test_a_job_is_named_after_something(text: str, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["on", "no", "null", "y"])
 def test_a_name_is_a_text(name: str) -> None:
-    """Also one that YAML has another meaning for."""
     assert name == load.parse(template.text(name, ["train.py"]).encode(), "job.yaml").name
-
-
-def test_without_a_command_validate_says_what_to_fill_in() -> None:
-    """And nothing else is wrong."""
-    with pytest.raises(SpecError) as raised:
-        load.parse(template.text("digits").encode(), "job.yaml")
-
-    (problem,) = raised.value.problems
-    assert ("command", "a list: the script, then one item for each argument") == (
-        problem.path,
-        problem.wanted,
-    )
 
 
 def test_an_existing_file_is_never_written_over(tmp_path: Path) -> None:
@@ -136,7 +122,6 @@ def test_an_existing_file_is_never_written_over(tmp_path: Path) -> None:
 
 
 def test_a_place_that_cannot_be_written_is_said(tmp_path: Path) -> None:
-    """With the system's reason."""
     with pytest.raises(UsageError, match="cannot be written: No such file or directory"):
         template.create(tmp_path / "nowhere" / "job.yaml", "")
 

@@ -75,14 +75,7 @@ def test_a_bare_number_is_no_slurm_time(text: object) -> None:
 
 @pytest.mark.parametrize(
     ("text", "count"),
-    [
-        ("16Gi", 16 * 2**30),
-        ("500M", 500_000_000),
-        ("1.5Gi", 3 * 2**29),
-        ("8k", 8000),
-        ("7", 7),
-        (7, 7),
-    ],
+    [("16Gi", 16 * 2**30), ("500M", 500_000_000), ("1.5Gi", 3 * 2**29), ("8k", 8000), ("7", 7), (7, 7)],
 )
 def test_quantities_are_bytes(text: object, count: int) -> None:
     """Kubernetes' suffixes mean what they mean there."""
@@ -116,7 +109,6 @@ def test_a_wrong_quantity_says_how_to_write_it(text: object, hint: str) -> None:
 
 @given(st.integers(min_value=0, max_value=31_536_000_000))
 def test_a_duration_survives_its_text(milliseconds: int) -> None:
-    """What is printed of a duration is read as the same duration."""
     seconds = milliseconds / 1000
 
     assert seconds == units.parse_duration(units.format_duration(seconds))
@@ -124,13 +116,11 @@ def test_a_duration_survives_its_text(milliseconds: int) -> None:
 
 @given(st.floats(min_value=1e-6, max_value=3e7, allow_nan=False))
 def test_a_fraction_of_a_duration_survives_its_text(seconds: float) -> None:
-    """Also below a millisecond."""
     assert seconds == units.parse_duration(units.format_duration(seconds))
 
 
 @given(st.integers(min_value=0, max_value=2**60))
 def test_a_quantity_survives_its_text(count: int) -> None:
-    """What is printed of a quantity is read as the same number of bytes."""
     assert count == units.parse_quantity(units.format_quantity(count))
 
 

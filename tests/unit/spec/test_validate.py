@@ -36,26 +36,20 @@ SWEEP = (
     [
         ("node: 2", "did you mean nodes?"),
         ("nprocPerNode: 2", "did you mean nproc_per_node?"),
-        ("nproc-per-node: 2", "did you mean nproc_per_node?"),
-        ("nnodes: 2", "did you mean nodes?"),
         ("environment: {}", "did you mean env?"),
         ("partition: gpu", "it is called slurm.partition"),
-        ("max_restarts: 3", "it is called rendezvous.max_restarts"),
         ("timeout: 3m", "it is called rendezvous.timeout or gate.timeout"),
         ("master_port: 29500", "it is called rendezvous.port"),
-        ("master_addr: n0", "it is called rendezvous.address"),
         ("rendezvous: {master_port: 29500}", "did you mean port?"),
         ("slurm: {image: x}", "it is called image or slurm.container.image"),
         ("gate: {timeuot: 2m}", "did you mean timeout?"),
         ("gate: {zzz: 2m}", ""),
         ("slurm: {gpus_per_node: 8}", "it is called resources.gpus"),
-        ("slurm: {gpu-type: h100}", "it is called resources.gpu_type"),
         ("slurm: {topology: rack}", "see switches"),
         ("slurm: {ntasks: 8}", "the ranks are nodes times nproc_per_node"),
         ("slurm: {after: 7}", "did you mean dependency?"),
         ("slurm: {singleton: true}", "write dependency: singleton"),
         ("after: 7", "it is called slurm.dependency"),
-        ("affinity: {}", "it is called kubernetes.affinity"),
         ("kubernetes: {parallelism: 2}", "it is called nodes"),
         (
             "kubernetes: {hostIPC: true}",
@@ -64,15 +58,10 @@ SWEEP = (
         ("kubernetes: {dependsOn: first}", ALONE),
         *((line, SWEEP) for line in ("array: 1-3", "slurm: {array: 1-3}", "kubernetes: {array: 3}")),
         ("slurm: {mem-per-cpu: 1}", "if it is an option of sbatch, write extra: [--mem-per-cpu=…]"),
-        ("kubernetes: {antiAffinity: {}}", "did you mean affinity?"),
         ("kubernetes: {gang: true}", "see queue and jobset"),
         (
             "kubernetes: {runtime_class_name: x}",
             "if it is a field of a pod, write pod_template: {spec: {runtimeClassName: …}}",
-        ),
-        (
-            "kubernetes: {hostPID: true}",
-            "if it is a field of a pod, write pod_template: {spec: {hostPID: …}}",
         ),
     ],
 )
@@ -117,26 +106,14 @@ def test_a_value_that_does_not_fit_has_a_hint(line: str, hint: str) -> None:
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        (
-            "nodes: 10001",
-            "nodes: found 10001, wanted a whole number from 1 to 10000, or a range such as {min: 2, max: 4}",
-        ),
-        (
-            "nodes: 2.0",
-            "nodes: found 2.0, wanted a whole number from 1 to 10000, or a range such as {min: 2, max: 4}",
-        ),
-        (
-            "nodes: true",
-            "nodes: found true, wanted a whole number from 1 to 10000, or a range such as {min: 2, max: 4}",
-        ),
+        ("nodes: 10001", f"nodes: found 10001, {NODES}"),
+        ("nodes: 2.0", f"nodes: found 2.0, {NODES}"),
+        ("nodes: true", f"nodes: found true, {NODES}"),
         ("resources: {cpus: 0}", "resources.cpus: found 0, wanted a number above 0"),
         ('python: "a\\nb"', 'python: found "a\\nb", wanted text on one line'),
         ('python: "a\\n"', 'python: found "a\\n", wanted text on one line'),
         ('env: {A: "a\\0b"}', "env.A: found a NUL character, wanted text without it"),
-        (
-            "image: " + "x y" * 40,
-            f'image: found "{("x y" * 40)[:59]}…", wanted one word, without blanks',
-        ),
+        ("image: " + "x y" * 40, f'image: found "{("x y" * 40)[:59]}…", wanted one word, without blanks'),
         ('slurm: {comment: "a\\nb"}', 'slurm.comment: found "a\\nb", wanted text on one line'),
     ],
 )
@@ -156,7 +133,6 @@ def test_a_switch_may_be_yes_or_no() -> None:
 
 
 def test_one_source_needs_no_brackets() -> None:
-    """One path is a list of one."""
     spec = load.parse((HEAD + "source: src").encode(), "job.yaml")
 
     assert ("src",) == spec.source

@@ -120,7 +120,6 @@ FAULTS: dict[tuple[str, tuple[int, ...]], Fault] = {
 
 
 def caused(faults: list[tuple[str, tuple[int, ...]]]) -> GateView:
-    """All of them at once."""
     view = healthy()
     for fault in faults:
         view = FAULTS[fault](view)

@@ -31,7 +31,6 @@ def options(fault: Fault, namespace: str) -> dict[str, Any]:
 def test_a_fault_of_the_corpus_gets_the_same_verdict(
     fault: Fault, cluster: Cluster, cli: Cli, namespace: str, tmp_path: Path
 ) -> None:
-    """As the corpus' table has it."""
     kubernetes = options(fault, namespace)
     keys = {**with_torch(cluster), "image": images.TRAINER, "env": {"CORPUS_SCENE": "/tmp"}}
     corpus.write(fault, tmp_path, kubernetes=kubernetes, **keys)

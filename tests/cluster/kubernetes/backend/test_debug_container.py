@@ -102,20 +102,3 @@ def test_a_hang_of_ranks_that_may_not_be_traced(cli: Cli, training: Training) ->
     assert "rank 1 is in main (train.py:" in text
     assert f"culprit     rank 1 on node 1 ({training.pods()[1]})" in text
     assert "`if rank == 1 and step == 5: time.sleep(3600)`" in text  # of the file that the ranks have
-
-
-@pytest.mark.whole
-def test_an_image_that_cannot_be_pulled(cluster: Cluster, cli: Cli, namespace: str) -> None:
-    """The pod is named, and the reason; the container is waited for again, not added again."""
-    hide_a_rank(cluster, namespace)
-
-    for _ in range(2):
-        code, _, said = cli(
-            "diagnose", f"kubernetes://{namespace}/pod/bare", "--debug-image", "127.0.0.1:1/no:1"
-        )
-        assert 106 == code, said
-        assert (
-            "bare: no answer: its container of the image 127.0.0.1:1/no:1 does not start: ImagePullBackOff"
-            in said
-        )
-    assert ["ddplaunch-debug-1"] == list(added(cluster, namespace, "bare"))

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from tests.cluster.kubernetes.backend.conftest import Cli, Make, Write, wait
 from tests.cluster.kubernetes.cluster import Cluster
-from tests.cluster.kubernetes.faults import Faults
 from tests.cluster.kubernetes.gates import GATE
 from tests.cluster.kubernetes.pods import evict
 
@@ -141,37 +140,6 @@ def test_a_pod_that_comes_late_ends_well(
     assert (State.SUCCEEDED, 0, ()) == (seen.state, seen.exit_code, seen.verdicts)
     assert seen.status is not None
     assert "it did not pass its gate" == seen.status.nodes[2].detail
-
-
-@pytest.mark.whole
-def test_a_pod_that_does_not_reach_the_hub_fails_no_job(
-    faults: Faults, cluster: Cluster, backend: KubernetesBackend, job: Make, namespace: str
-) -> None:
-    """Its machine's firewall rejects the hub's port: the others start without it."""
-    one, two = cluster.workers
-    faults.cordon(two)
-    faults.nft(two, f"tcp dport {GATE} reject with tcp reset")
-    handle = backend.submit(first(job("range", COUNT.format(steps=120), gate=gate(45), **RANGE), 2))
-    wait(backend, handle, lambda seen: len(pods(cluster, namespace)) == 2)
-    cluster.until(
-        lambda: all("nodeName" in each["spec"] for each in pods(cluster, namespace).values()), "placed", 60
-    )
-    faults.uncordon(two)
-    faults.cordon(one)
-    all_come(cluster, namespace, "range")
-    runs(backend, handle)
-    cluster.until(
-        lambda: pods(cluster, namespace)[2]["status"]["phase"] == "Succeeded",
-        "its pod has ended",
-        150,
-        lambda: cluster.describe(namespace),
-    )
-
-    code, left, codes = words(pods(cluster, namespace)[2], "gate")
-    assert (0, ["port-refused"]) == (code, codes)
-    assert left != 0
-    seen = wait(backend, handle, lambda each: each.state.ended)
-    assert (State.SUCCEEDED, ()) == (seen.state, seen.verdicts)
 
 
 @pytest.mark.whole

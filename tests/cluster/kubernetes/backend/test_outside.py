@@ -8,12 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cluster.kubernetes import images
 from tests.cluster.kubernetes.backend.conftest import As, Cli
 from tests.cluster.kubernetes.backend.jobs_of_others import BEFORE, SLEEPS, Training, documented
-from tests.cluster.kubernetes.cluster import Cluster
-
-from ddplaunch.backends.kubernetes import foreign_evidence
 
 
 def _diagnosed(cli: Cli, target: str) -> dict[str, Any]:
@@ -59,38 +55,3 @@ def test_a_job_that_trains(cli: Cli, training: Training) -> None:
 
     assert ([], "2 ranks seen, and nothing shows that they hang") == (found["verdicts"], found["detail"])
     assert ([], 2) == (again["verdicts"], again["evidence"]["ranks"])
-
-
-@pytest.mark.whole
-def test_a_pod_without_python(cluster: Cluster, as_user: As, namespace: str) -> None:
-    """It is told at once; so is a right that is missing, and a job that is not there."""
-    container = {
-        "name": "main",
-        "image": images.TRAINER,
-        "imagePullPolicy": "IfNotPresent",
-        "command": ["/usr/bin/python3", "-c", "import time; time.sleep(3600)"],
-        "env": [{"name": "PATH", "value": "/nowhere"}],
-    }
-    spec = {"terminationGracePeriodSeconds": 0, "containers": [container]}
-    cluster.apply(
-        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "bare"}, "spec": spec}, namespace=namespace
-    )
-    words = ["wait", "pod/bare", "--namespace", namespace, "--for=condition=Ready", "--timeout=100s"]
-    cluster.kubectl(*words)
-    ann = as_user(documented())
-    began = time.monotonic()
-
-    code, _, said = ann("diagnose", f"kubernetes://{namespace}/pod/bare")
-
-    assert (106, True) == (code, "could be looked at: bare: no answer: its image has no python3" in said), (
-        said
-    )
-    assert time.monotonic() - began < foreign_evidence._LIMIT / 2  # it is not waited for
-    code, _, said = ann("diagnose", f"kubernetes://{namespace}/job/nothing")
-    assert (102, True) == (code, f"of Job nothing in namespace {namespace}" in said), said
-    cluster.kubectl("delete", "rolebinding", "ann", "--namespace", namespace)
-    role = documented()
-    role["metadata"]["name"] = "too-little"
-    role["rules"] = [rule for rule in role["rules"] if "pods/exec" not in rule["resources"]]
-    code, _, said = as_user(role)("diagnose", f"kubernetes://{namespace}/pod/bare")
-    assert (106, True) == (code, "resources: [pods/exec], verbs: [get, create]" in said), said

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.cluster.kubernetes import images
 from tests.cluster.kubernetes.backend.conftest import Cli, Write
 from tests.cluster.kubernetes.cluster import Cluster
 
@@ -54,16 +53,3 @@ def test_a_profile_names_it_with_all_that_is_the_clusters(
     assert (0, f"kubernetes://{namespace}/digits\n") == (code, out), said
     assert said.startswith(f"profile lab of {profile.path}\n{place}; profile lab\n")
     assert "[0/0] trained" in said
-
-
-@pytest.mark.whole
-def test_a_check_up_without_a_job_file_takes_the_profiles_image(
-    cli: Cli, profile: Profile, namespace: str
-) -> None:
-    """Pods need one; the rest of the profile holds as well."""
-    own = {"namespace": namespace, "image_pull_policy": "IfNotPresent"}
-    profile.write(image=images.TRAINER, kubernetes=own, gate={"skip": ["interpreter", "versions"]})
-    code, out, said = cli("doctor", "--nodes", "2")
-
-    assert said.startswith(f"profile lab of {profile.path}\nto kubernetes: "), said
-    assert (0, True) == (code, out.endswith("all checks passed: a job can start here\n")), out + said

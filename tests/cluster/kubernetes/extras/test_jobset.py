@@ -7,7 +7,6 @@ from tests.cluster.kubernetes.extras.conftest import Jobs
 
 pytestmark = pytest.mark.usefixtures("jobset")
 
-DONE = "print('trained', flush=True)\n"
 TRAIN = "import time\nprint('training', flush=True)\ntime.sleep(600)\n"
 
 
@@ -17,15 +16,6 @@ def attempts(jobs: Jobs, name: str) -> set[str]:
     pods = jobs.cluster.get("pods", namespace=jobs.namespace, selector=selector)
     label = "jobset.sigs.k8s.io/restart-attempt"
     return {pod["metadata"]["labels"][label] for pod in pods}
-
-
-def test_a_jobset_trains(jobs: Jobs) -> None:
-    """As a plain Job does, through the gate."""
-    handle = jobs.submit("once", DONE, kubernetes={"jobset": True})
-
-    jobs.becomes(handle, "succeeded")
-
-    assert 2 == jobs.log("once").count("trained")
 
 
 def test_a_lost_pod_starts_all_nodes_again(jobs: Jobs) -> None:

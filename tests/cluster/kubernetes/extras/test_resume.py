@@ -104,20 +104,6 @@ def test_an_evicted_training_loses_what_it_did_since_its_checkpoint(jobs: Jobs, 
     assert "nothing is wrong: the job succeeded" in jobs.call("diagnose", handle).stdout
 
 
-def test_an_attempt_that_nobody_followed_is_named_as_that(jobs: Jobs) -> None:
-    """Its pods took all with them: `status` and `--attempt` say so, and what would have kept it."""
-    handle = digits(jobs, "alone")
-    prints(jobs, "alone", "] epoch  2 ")
-    jobs.evict(pod(jobs, "alone", 1))
-    prints(jobs, "alone", "resumed after epoch")
-
-    unseen = "nothing here followed its end, and its pods took their output and evidence with them"
-    assert f"attempt 0: {unseen}" in jobs.call("status", handle, check=False).stdout
-    asked = jobs.call("diagnose", handle, "--attempt", "0", check=False)
-    assert 2 == asked.returncode
-    assert f"has kept nothing of an attempt 0 ({unseen}): found 1" in asked.stderr
-
-
 def test_an_eviction_says_whether_a_checkpoint_was_written(jobs: Jobs) -> None:
     """The ranks have their grace to write one, and `status` says that they did, also of the last attempt."""
     handle = comes_back(jobs, "last", ON_TERM, resume_args=[], retries=0)

@@ -128,16 +128,6 @@ def test_ctrl_c_before_the_handle_leaves_no_job(cluster: Cluster, files: Path) -
     assert ["CANCELLED"] == [cluster.ended(number) for number in made]
 
 
-@pytest.mark.whole
-def test_doctor_tries_the_nodes_and_trains_nothing(cluster: Cluster, files: Path) -> None:
-    """The checks of every node, and the paths between them."""
-    done = ddplaunch(cluster, files, "doctor", "job.yaml", "--to", "slurm")
-
-    assert "all checks passed: a job can start here" in done.stdout
-    assert "4 connections between nodes tried, 0 failed" in done.stdout
-    assert "step 0" not in done.stderr
-
-
 def test_doctor_shows_who_reaches_whom(cluster: Cluster, files: Path) -> None:
     """For people as a page with a map, for scripts as letters."""
     (files / "job.yaml").write_text(JOB + "rendezvous: {port: 29500}\n")

@@ -15,8 +15,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 @pytest.mark.parametrize("fault", corpus.faults())
 def test_a_fault_of_the_corpus_gets_the_same_verdict(fault: Fault, cluster: Cluster, work: Path) -> None:
-    """As the corpus' table has it."""
-
     def call(*words: str) -> tuple[int, str, str]:
         done = ddplaunch(cluster, work, *words, check=False)
         return done.returncode, done.stdout, done.stderr

@@ -51,16 +51,6 @@ def test_a_folder_that_the_nodes_do_not_see(cluster: Cluster, work: Path, here: 
     assert "launch-failed" in ddplaunch(cluster, work, "list", "--to", "slurm").stdout
 
 
-@pytest.mark.whole
-def test_a_script_of_others_whose_folder_is_nowhere(cluster: Cluster, work: Path) -> None:
-    """Its output has a folder of its own, which is not there."""
-    number = cluster.submit("#!/bin/sh\necho up\n", "--output=/nowhere/%x.out", "--job-name=own", cwd=work)
-    assert "FAILED" == cluster.ended(number)
-
-    found = ddplaunch(cluster, work, "status", f"slurm://{number}", check=False)
-    assert "the folder /nowhere is not on n1" in found.stdout, found
-
-
 def test_what_a_script_of_others_prints_is_read(cluster: Cluster, work: Path) -> None:
     """By Slurm's own pattern, which Slurm itself fills in only in part."""
     script = "#!/bin/sh\necho up\necho 'Traceback: boom' >&2\nexit 3\n"

@@ -50,11 +50,9 @@ class Server(http.server.BaseHTTPRequestHandler):
     """An API server, as far as it answers."""
 
     def do_GET(self) -> None:
-        """Named by http.server."""
         self.got()
 
     def do_PATCH(self) -> None:
-        """Named by http.server."""
         self.patched(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
 
     def do_POST(self) -> None:
@@ -63,24 +61,19 @@ class Server(http.server.BaseHTTPRequestHandler):
         self.answer(201, {"status": {"allowed": True}})
 
     def do_DELETE(self) -> None:
-        """Named by http.server."""
         self.rfile.read(int(self.headers["Content-Length"]))
         self.deleted()
 
     def deleted(self) -> None:
-        """Answer what was to be deleted."""
         raise NotImplementedError
 
     def patched(self, body: dict[str, Any]) -> None:
-        """Answer what was sent."""
         raise NotImplementedError
 
     def got(self) -> None:
-        """Answer what was asked."""
         raise NotImplementedError
 
     def answer(self, status: int, told: dict[str, Any]) -> None:
-        """As JSON."""
         body = json.dumps(told).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))

@@ -29,7 +29,6 @@ def pod(name: str, *containers: str, **more: Any) -> dict[str, Any]:
 
 
 def statuses(**state: Any) -> list[dict[str, Any]]:
-    """Of the container."""
     return [{"name": "main", "state": state}]
 
 
@@ -95,7 +94,6 @@ class Cluster(Server):
         return self.answer(200, one)
 
     def run(self, pod: Pod, query: dict[str, list[str]]) -> None:
-        """As a kubelet does."""
         pod.container, pod.words = query["container"][0], query["command"]
         self.close_connection = True
         if pod.status != 101:

@@ -77,7 +77,6 @@ def test_without_the_option_nothing_is_added(cluster: type[Cluster]) -> None:
 
 
 def test_pods_that_do_not_run_get_none(cluster: type[Cluster]) -> None:
-    """They are named as they are."""
     add(cluster, "llm-0", Pod(evidence(0)))
     add(cluster, "llm-1", Pod(), phase="Pending")
 
@@ -91,7 +90,6 @@ def test_pods_that_do_not_run_get_none(cluster: type[Cluster]) -> None:
     ("state", "why"),
     [
         (waits("ImagePullBackOff", "no such\nimage"), "does not start: ImagePullBackOff: no such image"),
-        (waits("InvalidImageName"), "does not start: InvalidImageName"),
         ({"terminated": {"reason": "Error", "message": ""}}, f"of the image {IMAGE} has ended: Error"),
         (
             {"terminated": {"reason": "StartError", "message": 'exec: "python3": executable file not found'}},
@@ -200,7 +198,6 @@ def test_a_container_that_ends_with_the_look_before(cluster: type[Cluster]) -> N
 
 @pytest.mark.parametrize("job", ["pid:1", "kubernetes://team/digits", "digits"])
 def test_only_pods_get_one(job: str) -> None:
-    """Anything else is no place for it."""
     with pytest.raises(UsageError, match="only pods get a debug container") as raised:
         api.diagnose(job, debug_image=IMAGE)
 
@@ -223,7 +220,6 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make a
 
 @needs_root
 def test_it_ends_where_no_look_comes() -> None:
-    """Nobody has to end it."""
     assert 0.5 < idle(0.5, 60) < 10
 
 

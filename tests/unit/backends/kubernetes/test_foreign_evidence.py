@@ -80,7 +80,6 @@ def test_a_pod_without_python_is_named_as_unseen(cluster: type[Cluster]) -> None
 
 @pytest.mark.timeout(30)
 def test_pods_without_python_give_nothing_to_diagnose(cluster: type[Cluster]) -> None:
-    """There is nothing to diagnose."""
     add(cluster, "llm-0-abc", Pod(fails=ABSENT))
 
     with pytest.raises(ClusterError, match="no pod of Job llm in namespace team could be looked at: llm-0"):
@@ -115,7 +114,6 @@ def test_a_machine_that_does_not_answer(cluster: type[Cluster]) -> None:
 
 @pytest.mark.timeout(30)
 def test_a_pod_that_takes_too_long(cluster: type[Cluster], monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has a deadline of its own."""
     monkeypatch.setattr(foreign_evidence, "_LIMIT", 0.5)
     add(cluster, "llm-0-abc", Pod(evidence(0)))
     slow = Pod(evidence(1))
@@ -169,7 +167,6 @@ def answer(number: int, *ranks: int, **more: Any) -> Answer:
 
 
 def merged(*pods: Answer) -> Bundle:
-    """All of them."""
     return foreign_evidence.merged(parse("team/job/llm"), pods, 0.0)
 
 
@@ -206,7 +203,6 @@ def test_a_pod_that_has_failed_while_others_wait() -> None:
 
 
 def test_a_reason_of_many_pods_stands_there_once() -> None:
-    """It stands there once."""
     silent = [Answer(f"llm-{number}", "", None, "no answer: x", silent=True) for number in range(1, 9)]
 
     found = merged(answer(0, 0, size=9), *silent[:2]).evidence

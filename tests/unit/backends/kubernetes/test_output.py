@@ -35,12 +35,10 @@ def tail(container: str, kept: list[Bundle] | None = None) -> Any:
     ],
 )
 def test_a_line_is_known_by_its_time(stamp: bytes, at: tuple[float, int]) -> None:
-    """To the nanosecond, whatever zeros are left out and whichever zone the machine keeps."""
     assert (at, b"a b ") == output.stamped(stamp + b" a b ")
 
 
 def test_a_line_without_a_time_is_shown_all_the_same() -> None:
-    """As when the kubelet itself has something to say."""
     assert ((0.0, 0), b"unable to retrieve logs") == output.stamped(b"unable to retrieve logs")
 
 
@@ -70,8 +68,6 @@ def test_the_printed_bundle_is_kept_and_not_shown() -> None:
 
 
 def test_lines_are_whole_however_they_come() -> None:
-    """A stream is cut anywhere."""
-
     class Response:
         def stream(self, size: int) -> Iterator[bytes]:
             yield from (b"on", b"e\ntwo\nth", b"ree")

@@ -30,18 +30,11 @@ RECORDED = Path(__file__).parent / "recorded"
         ("team/job/llm", "Job llm in namespace team", "team/job/llm"),
         ("team/jobs.batch/llm", "Job llm in namespace team", "team/job/llm"),
         ("team/JobSet/llm", "JobSet llm in namespace team", "team/jobset/llm"),
-        ("team/jobsets.jobset.x-k8s.io/llm", "JobSet llm in namespace team", "team/jobset/llm"),
         ("team/PyTorchJob/llm", "PyTorchJob llm in namespace team", "team/pytorchjob/llm"),
-        ("team/pytorchjobs.kubeflow.org/llm", "PyTorchJob llm in namespace team", "team/pytorchjob/llm"),
         ("team/trainjob/llm", "TrainJob llm in namespace team", "team/trainjob/llm"),
         ("team/mpijob/llm", "MPIJob llm in namespace team", "team/mpijob/llm"),
         ("team/leaderworkerset/llm", "LeaderWorkerSet llm in namespace team", "team/leaderworkerset/llm"),
         ("team/lws/llm", "LeaderWorkerSet llm in namespace team", "team/leaderworkerset/llm"),
-        (
-            "team/leaderworkersets.leaderworkerset.x-k8s.io/llm",
-            "LeaderWorkerSet llm in namespace team",
-            "team/leaderworkerset/llm",
-        ),
         ("team/vcjob/llm", "Volcano Job llm in namespace team", "team/vcjob/llm"),
         ("team/job.batch.volcano.sh/llm", "Volcano Job llm in namespace team", "team/vcjob/llm"),
         ("team/sts/llm", "StatefulSet llm in namespace team", "team/statefulset/llm"),
@@ -73,7 +66,6 @@ def test_a_kind_that_is_not_known_is_refused_with_those_that_are() -> None:
     "path", ["team/job/llm/0", "team/../llm", "team?app=llm", "team?selector=", "te am/job/x", "team/job.x/l"]
 )
 def test_what_names_no_pods_is_refused(path: str) -> None:
-    """Nothing of it goes into a request."""
     with pytest.raises(UsageError):
         parse(path)
 
@@ -116,7 +108,6 @@ def _cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[C
 
 
 def found(path: str) -> list[str]:
-    """The names of the pods."""
     return [objects.name(each) for each in foreign_pods.find(Api(), parse(path))]
 
 
@@ -143,7 +134,6 @@ def test_pods_by_the_label_of_their_owner(cluster: type[Cluster], path: str, sel
 
 
 def test_pods_of_a_stateful_set_are_found_by_its_selector(cluster: type[Cluster]) -> None:
-    """By the selector that stands in it."""
     expressions = [
         {"key": "tier", "operator": "In", "values": ["a", "b"]},
         {"key": "old", "operator": "DoesNotExist"},
@@ -165,7 +155,6 @@ def test_a_stateful_set_without_a_selector(cluster: type[Cluster]) -> None:
 
 
 def test_a_pod_is_found_by_its_name(cluster: type[Cluster]) -> None:
-    """Itself."""
     cluster.objects["/api/v1/namespaces/team/pods/llm-0"] = pod("llm-0")
 
     assert ["llm-0"] == found("team/pod/llm-0")
@@ -206,7 +195,6 @@ def test_pods_that_may_not_be_listed(cluster: type[Cluster]) -> None:
 
 
 def test_a_selector_that_is_none(cluster: type[Cluster]) -> None:
-    """The server's word on it, and how one looks."""
     with pytest.raises(UsageError, match=r"does not read the selector 'a in \(\('.*unable to parse"):
         found("team?selector=a in ((")
 
@@ -246,14 +234,6 @@ def test_the_container_of_an_mpijob() -> None:
         ({"phase": "Succeeded"}, Phase.ENDED, "succeeded"),
         ({"phase": "Failed", "reason": "Evicted"}, Phase.ENDED, "failed (Evicted)"),
         (
-            {
-                "phase": "Failed",
-                "containerStatuses": statuses(terminated={"exitCode": 137, "reason": "OOMKilled"}),
-            },
-            Phase.ENDED,
-            "failed (OOMKilled, exit code 137)",
-        ),
-        (
             {"containerStatuses": statuses(terminated={"exitCode": 1, "reason": "Error"})},
             Phase.ENDED,
             "its container main has ended (exit code 1)",
@@ -262,11 +242,6 @@ def test_the_container_of_an_mpijob() -> None:
             {"containerStatuses": statuses(waiting={"reason": "CrashLoopBackOff"})},
             Phase.STARTING,
             "its container main waits (CrashLoopBackOff)",
-        ),
-        (
-            {"phase": "Pending", "containerStatuses": statuses(waiting={"reason": "ImagePullBackOff"})},
-            Phase.STARTING,
-            "pending (ImagePullBackOff)",
         ),
         (
             {"phase": "Pending", "containerStatuses": statuses(waiting={"reason": "PodInitializing"})},
@@ -289,11 +264,6 @@ def test_a_pod_that_is_being_deleted() -> None:
     assert (Phase.ENDED, "being deleted") == obstacle(leaving, "main")
 
 
-def test_nothing_is_in_the_way_of_a_container_that_runs() -> None:
-    """Nothing is in the way."""
-    assert obstacle(pod("llm-0", containerStatuses=statuses(running={})), "main") is None
-
-
 @pytest.mark.parametrize(
     ("name", "text"),
     [
@@ -303,7 +273,6 @@ def test_nothing_is_in_the_way_of_a_container_that_runs() -> None:
     ],
 )
 def test_pods_of_a_real_cluster(name: str, text: str) -> None:
-    """As it has described them."""
     first = json.loads((RECORDED / f"{name}.json").read_text())["pods"][0]
     found = obstacle(first, "trainer")
 

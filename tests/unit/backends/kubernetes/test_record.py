@@ -37,7 +37,6 @@ def job(kept: Attempts, present: int) -> Job:
 
 
 def test_each_attempt_keeps_its_own_bundle(tmp_path: Path) -> None:
-    """A later one takes nothing from an earlier one."""
     kept = Attempts(tmp_path / "digits.attempts")
     kept.keep(bundle(0))
     kept.keep(bundle(1, Exit.OK))
@@ -89,7 +88,6 @@ def test_a_hubs_last_status_counts_until_its_bundle_is_there(tmp_path: Path) -> 
 
 
 def test_a_number_that_cannot_be_names_no_thousand_attempts(tmp_path: Path) -> None:
-    """It comes from a label of a pod."""
     found = Attempts(tmp_path / "digits.attempts").earlier(999_999_999)
 
     assert 100 == len(found)
@@ -185,7 +183,6 @@ def test_a_submission_is_found_again(tmp_path: Path) -> None:
 
 
 def test_a_new_job_of_that_name_has_not_the_old_ones_evidence(tmp_path: Path) -> None:
-    """The name alone does not make it the same job."""
     records = Records(tmp_path)
     records.begin(SENT)
     records.keep(SENT, BUNDLE)
@@ -254,7 +251,6 @@ def test_handles_ask_nobody(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
-    """What is remembered only helps later."""
     (tmp_path / "kubernetes").write_text("in the way")
     records = Records(tmp_path)
     records.begin(SENT)

@@ -62,7 +62,6 @@ def test_the_reader_may_only_read() -> None:
 
 
 def read(folder: Path, verb: str = "read", most: int = 1000) -> bytes:
-    """What the reader prints."""
     words = [sys.executable, "-I", "-S", "-c", READER, verb, str(folder), str(most)]
     return subprocess.run(words, capture_output=True, check=True, timeout=60).stdout
 
@@ -115,12 +114,10 @@ def test_what_ranks_wrote_arrives_byte_for_byte(folder: Path, tmp_path: Path) ->
 
 
 def test_a_job_that_has_not_begun_has_written_nothing() -> None:
-    """Its folder is not there."""
     assert ([], [], True) == received(read(Path("/nowhere"), "list"), None)
 
 
 def test_more_files_than_are_listed_say_so(folder: Path) -> None:
-    """What is left out is not claimed."""
     nodes, names, complete = received(read(folder, "list", most=2), None)
 
     assert ([0, 11], 2, False) == (nodes, len(names), complete)
@@ -128,13 +125,11 @@ def test_more_files_than_are_listed_say_so(folder: Path) -> None:
 
 @pytest.mark.parametrize("cut", [1, 40, 5000, -1])
 def test_a_connection_that_ends_early_is_no_copy(folder: Path, tmp_path: Path, cut: int) -> None:
-    """Wherever it is cut."""
     with pytest.raises(ValueError, match="cut off"):
         received(read(folder)[:cut], tmp_path / "here")
 
 
 def test_bytes_that_changed_on_the_way_are_no_copy(folder: Path, tmp_path: Path) -> None:
-    """By the digest that comes behind them."""
     data = read(folder)
     at = data.index(BINARY[:1000]) + 500
 
@@ -144,7 +139,6 @@ def test_bytes_that_changed_on_the_way_are_no_copy(folder: Path, tmp_path: Path)
 
 @pytest.mark.parametrize("last", ["b", None])
 def test_nothing_is_written_through_a_link_from_a_pod(tmp_path: Path, last: str | None) -> None:
-    """Neither a file nor another link."""
     (tmp_path / "mine").mkdir()
     lines = [{"nodes": []}, ["a", 1, 0.0, 0o777, f"{tmp_path}/mine"], ["a/x", 1, 0.0, 0o644, last]]
     data = b"".join(json.dumps(each).encode() + b"\n" for each in lines)
@@ -158,7 +152,6 @@ def test_nothing_is_written_through_a_link_from_a_pod(tmp_path: Path, last: str 
 
 @pytest.mark.parametrize("name", ["/etc/x", "../x", "a/../../x"])
 def test_a_pod_names_no_path_outside(tmp_path: Path, name: str) -> None:
-    """Whatever runs in it."""
     lines = [{"nodes": []}, [name, 1, 0.0, 0o644, None]]
     data = b"".join(json.dumps(each).encode() + b"\n" for each in lines) + b"1\nx0\n"
 

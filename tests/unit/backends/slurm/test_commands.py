@@ -36,7 +36,6 @@ def _write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
         (0, f"sbatch: {DOWN}", False, False),
         (1, DOWN, True, True),
         (1, "Unable to contact slurm controller (receive failure)", False, True),
-        (1, "Unable to contact slurm controller (send failure)", False, True),
         (1, "slurm_load_jobs error: Socket timed out on send/recv operation", False, True),
         (1, f"sbatch: error: Socket timed out on send/recv operation\n{DOWN}", False, True),
         (1, "Slurm temporarily unable to accept job, sleeping and retrying", False, True),
@@ -66,7 +65,6 @@ def test_a_question_is_asked_until_it_is_answered(write: Write, tmp_path: Path) 
 
 
 def test_an_error_is_an_answer(write: Write, tmp_path: Path) -> None:
-    """It is not asked again."""
     write("squeue", "echo x >>asked; echo 'squeue: error: Invalid job id specified' >&2; exit 1")
     answer = Commands().ask("squeue")
 
@@ -97,7 +95,6 @@ def test_a_command_that_hangs_is_killed_with_its_children(write: Write, tmp_path
 
 
 def test_a_program_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """One goes where it is."""
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ClusterError, match="there is no `squeue` on this machine"):
         Commands().ask("squeue")

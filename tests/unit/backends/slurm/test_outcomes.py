@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from pathlib import Path
 
 import pytest
@@ -22,82 +23,70 @@ def hub_status(exit_code: int | None) -> JobStatus:
     return JobStatus("digits", 0, Phase.ENDED, 1.0, [], 1.0, 1.0, exit_code=exit_code)
 
 
+job = functools.partial(SlurmJob, 7)
+
+
 @pytest.mark.parametrize(
-    ("seen", "hub", "cancelled", "outcome"),
+    ("seen", "hub", "cancelled", "state", "code", "detail"),
     [
-        (SlurmJob(7, "COMPLETED", exit_code=0), None, False, (State.SUCCEEDED, 0, "")),
-        (SlurmJob(7, "COMPLETED", exit_code=0), 0, False, (State.SUCCEEDED, 0, "")),
-        (SlurmJob(7, "COMPLETING", exit_code=0), 0, False, (State.SUCCEEDED, 0, "")),
-        (SlurmJob(7, "COMPLETING", exit_code=20), 20, False, (State.FAILED, 20, "")),
-        (SlurmJob(7, "COMPLETING", exit_code=60), 60, True, (State.CANCELLED, 60, "by `ddplaunch cancel`")),
-        (SlurmJob(7, "FAILED", exit_code=20), 20, False, (State.FAILED, 20, "")),
-        (SlurmJob(7, "FAILED", exit_code=40), None, False, (State.FAILED, 40, "")),
+        (job("COMPLETED", exit_code=0), None, False, State.SUCCEEDED, 0, ""),
+        (job("COMPLETED", exit_code=0), 0, False, State.SUCCEEDED, 0, ""),
+        (job("COMPLETING", exit_code=20), 20, False, State.FAILED, 20, ""),
+        (job("COMPLETING", exit_code=60), 60, True, State.CANCELLED, 60, "by `ddplaunch cancel`"),
+        (job("FAILED", exit_code=40), None, False, State.FAILED, 40, ""),
         (
-            SlurmJob(7, "FAILED", exit_code=0, signal=9),
+            job("FAILED", exit_code=0, signal=9),
             None,
             False,
-            (State.LOST, None, "its batch script was killed by signal 9"),
+            State.LOST,
+            None,
+            "its batch script was killed by signal 9",
         ),
         (
-            SlurmJob(7, "FAILED", exit_code=0, signal=1, reason="BadConstraints"),
+            job("FAILED", exit_code=0, signal=1, reason="BadConstraints"),
             None,
             False,
-            (State.FAILED, None, "Slurm could not run it: BadConstraints"),
+            State.FAILED,
+            None,
+            "Slurm could not run it: BadConstraints",
         ),
         (
-            SlurmJob(7, "FAILED", exit_code=60),
+            job("FAILED", exit_code=60),
             60,
             False,
-            (State.LOST, 60, "stopped from outside, not by `ddplaunch cancel`"),
+            State.LOST,
+            60,
+            "stopped from outside, not by `ddplaunch cancel`",
         ),
-        (SlurmJob(7, "FAILED", exit_code=60), 60, True, (State.CANCELLED, 60, "by `ddplaunch cancel`")),
-        (SlurmJob(7, "CANCELLED"), 60, True, (State.CANCELLED, 60, "by `ddplaunch cancel`")),
-        (SlurmJob(7, "CANCELLED"), None, False, (State.CANCELLED, None, "by scancel")),
+        (job("FAILED", exit_code=60), 60, True, State.CANCELLED, 60, "by `ddplaunch cancel`"),
+        (job("CANCELLED"), 60, True, State.CANCELLED, 60, "by `ddplaunch cancel`"),
+        (job("CANCELLED"), None, False, State.CANCELLED, None, "by scancel"),
+        (job("CANCELLED", ended_by=ME), None, False, State.CANCELLED, None, f"by scancel (user {ME})"),
+        (job("CANCELLED", ended_by=0), None, False, State.LOST, 60, "cancelled by scancel (user 0)"),
         (
-            SlurmJob(7, "CANCELLED", ended_by=ME),
+            job("TIMEOUT", time_limit=5400.0),
             None,
             False,
-            (State.CANCELLED, None, f"by scancel (user {ME})"),
+            State.LOST,
+            60,
+            "Slurm ended it at its time limit of 01:30:00",
         ),
-        (
-            SlurmJob(7, "CANCELLED", ended_by=0),
-            None,
-            False,
-            (State.LOST, 60, "cancelled by scancel (user 0)"),
-        ),
-        (
-            SlurmJob(7, "TIMEOUT", time_limit=5400.0),
-            None,
-            False,
-            (State.LOST, 60, "Slurm ended it at its time limit of 01:30:00"),
-        ),
-        (SlurmJob(7, "TIMEOUT"), 50, False, (State.FAILED, 50, "Slurm ended it at its time limit")),
-        (SlurmJob(7, "TIMEOUT"), 60, False, (State.LOST, 60, "Slurm ended it at its time limit")),
-        (
-            SlurmJob(7, "PREEMPTED"),
-            None,
-            False,
-            (State.LOST, 60, "Slurm preempted it for a job of higher priority"),
-        ),
-        (SlurmJob(7, "NODE_FAIL"), None, False, (State.LOST, None, "a node of it failed")),
-        (SlurmJob(7, "NODE_FAIL"), 40, False, (State.FAILED, 40, "a node of it failed")),
-        (SlurmJob(7, "BOOT_FAIL"), None, False, (State.LOST, None, "a node of it did not boot")),
-        (SlurmJob(7, "DEADLINE"), None, False, (State.LOST, 60, "Slurm ended it at its deadline")),
-        (
-            SlurmJob(7, "OUT_OF_MEMORY"),
-            None,
-            False,
-            (State.FAILED, 41, "it used more memory than it was given"),
-        ),
+        (job("TIMEOUT"), 50, False, State.FAILED, 50, "Slurm ended it at its time limit"),
+        (job("PREEMPTED"), None, False, State.LOST, 60, "Slurm preempted it for a job of higher priority"),
+        (job("NODE_FAIL"), None, False, State.LOST, None, "a node of it failed"),
+        (job("NODE_FAIL"), 40, False, State.FAILED, 40, "a node of it failed"),
+        (job("BOOT_FAIL"), None, False, State.LOST, None, "a node of it did not boot"),
+        (job("DEADLINE"), None, False, State.LOST, 60, "Slurm ended it at its deadline"),
+        (job("OUT_OF_MEMORY"), None, False, State.FAILED, 41, "it used more memory than it was given"),
     ],
 )
 def test_the_hubs_exit_code_tells_more_than_slurms_state(
-    seen: SlurmJob, hub: int | None, cancelled: bool, outcome: tuple[State, int | None, str]
+    seen: SlurmJob, hub: int | None, cancelled: bool, state: State, code: int | None, detail: str
 ) -> None:
     """The hub's exit code tells more than Slurm's state; an end that Slurm caused is reported as such."""
     status = hub_status(hub) if hub is not None else None
 
-    assert outcome == outcomes.outcome(seen, status, cancelled=cancelled, me=ME)[:3]
+    assert (state, code, detail) == outcomes.outcome(seen, status, cancelled=cancelled, me=ME)[:3]
 
 
 @pytest.mark.parametrize(
@@ -207,7 +196,6 @@ def test_a_list_of_nodes_that_cannot_be_read_names_none() -> None:
     ],
 )
 def test_a_script_that_gave_up_is_explained_by_its_last_word(tmp_path: Path, text: str, said: str) -> None:
-    """Its last word, or Slurm's of why it never was."""
     output = tmp_path / "job-7.out"
     output.write_text(text)
 

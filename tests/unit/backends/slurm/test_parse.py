@@ -143,14 +143,6 @@ PLAIN_TIMES = {"submit_time": 1700000000, "start_time": 1700000010, "end_time": 
 VERSIONS: dict[str, dict[str, Any]] = {
     # One word for the state, bare numbers, a wait status; a time limit in minutes or null.
     "21.08": {"job_state": "FAILED", "exit_code": 5120, "node_count": 2, "time_limit": 60, **PLAIN_TIMES},
-    "22.05": {
-        "job_state": "FAILED",
-        "exit_code": 5120,
-        "node_count": 2,
-        "time_limit": 60,
-        "state_description": "",
-        **PLAIN_TIMES,
-    },
     # Numbers become objects, but for times; the exit code is still a wait status.
     "23.02": {
         "job_state": "FAILED",
@@ -226,7 +218,6 @@ def test_json_has_many_forms(changes: dict[str, Any], field: str, value: object)
     ["", "{", "[]", "{}", '{"jobs": 3}', '{"jobs": [7]}', '{"jobs": [{"job_id": 7}]}', '{"jobs": [{}]}'],
 )
 def test_json_without_jobs_is_nonsense(text: str) -> None:
-    """Half an answer is none."""
     with pytest.raises(NonsenseError):
         parse.squeue_json(text)
 
@@ -286,7 +277,6 @@ def test_a_row_of_sacct_is_a_job(line: str, field: str, value: object) -> None:
     "line", ["71.batch|COMPLETED|0:0|||||||||", "Slurm accounting storage is disabled", "71|A"]
 )
 def test_what_is_no_job_of_sacct_is_nonsense(line: str) -> None:
-    """Steps are not asked for."""
     with pytest.raises(NonsenseError):
         parse.sacct(line)
 
@@ -306,7 +296,6 @@ def test_the_last_line_of_sbatch_is_the_id(text: str, found: tuple[int, str]) ->
 
 @pytest.mark.parametrize("text", ["", "\n", "Submitted batch job 71", "71 72"])
 def test_sbatch_without_an_id_is_nonsense(text: str) -> None:
-    """A number somewhere is not enough."""
     with pytest.raises(NonsenseError):
         parse.job_id(text)
 
@@ -362,7 +351,6 @@ def test_nodes_have_states_and_reasons() -> None:
     ],
 )
 def test_times_are_read_in_each_of_slurms_forms(text: str, seconds: float) -> None:
-    """In each of the forms that Slurm knows."""
     assert seconds == parse.seconds(text)
 
 

@@ -80,13 +80,11 @@ def test_completion_asks_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     ("path", "found"), [("7", (7, "")), ("north/7", (7, "north")), ("my.cluster-2/7", (7, "my.cluster-2"))]
 )
 def test_a_handle_is_an_id_of_a_cluster(path: str, found: tuple[int, str]) -> None:
-    """The local cluster's, when none is named."""
     assert found == parse_handle(Handle("slurm", path))
 
 
 @pytest.mark.parametrize("path", ["digits", "7/8/9", "7_1", "../7", "north/", "-7", "7x"])
 def test_anything_else_is_no_handle(path: str) -> None:
-    """Arrays and names are not ours."""
     with pytest.raises(UsageError, match="is not the handle of a Slurm job"):
         parse_handle(Handle("slurm", path))
 

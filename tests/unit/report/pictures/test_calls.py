@@ -6,7 +6,6 @@ import dataclasses
 from typing import Any
 
 from tests.unit.report import conftest as given
-from tests.unit.report.pages import read
 from tests.unit.report.pictures import stuck
 
 from ddplaunch.agent.contract import Collective, Frame, MpiCall, RankEvidence, Stack
@@ -18,20 +17,6 @@ from ddplaunch.report.pictures.calls import Parting
 def parting(ranks: list[RankEvidence], code: str, *culprits: int) -> Parting | None:
     """Where these part."""
     return calls.find(stuck.view(stuck.bundle(ranks)), stuck.verdict(code, *culprits))
-
-
-def test_both_call_sites_stand_side_by_side() -> None:
-    """The culprit's first, at the number at which the calls differ."""
-    picture = calls.picture(parting(stuck.mismatch(), "collective-mismatch", 3))
-
-    assert picture is not None
-    text = read(picture.svg).text
-    assert text.index("broadcast [8] (train.py:14)") < text.rindex("all_reduce [8] (train.py:9)")
-    assert 1 == picture.svg.count('class="box culprit"')
-    assert (
-        "At number 2: rank 3: broadcast [8] (train.py:14); ranks 0-2: all_reduce [8] (train.py:9)"
-        in picture.svg
-    )
 
 
 def test_a_rank_that_has_not_called_parts_where_the_others_wait() -> None:
@@ -71,17 +56,6 @@ def test_sends_and_receives_part_nowhere() -> None:
     assert None is parting(stuck.circle(), "p2p-deadlock", 0, 1, 2)
 
 
-def test_the_lines_of_code_are_those_of_the_two_calls() -> None:
-    """With their text where the evidence has it."""
-    verdict = stuck.verdict("collective-mismatch", 3)
-    found = sources.spots(Scene(Diagnosis(given.job(), stuck.bundle(stuck.mismatch()), [verdict])))
-
-    assert [("rank 3", True, 14), ("ranks 0-2", False, 9)] == [
-        (each.who, each.culprit, each.line) for each in found
-    ]
-    assert ["dist.broadcast(x, 0)", "dist.all_reduce(x)"] == [each.text for each in found]
-
-
 def in_mpi(number: int, name: str, line: int, **call: Any) -> RankEvidence:
     """A rank that stands in a function of MPI, as its main thread's stack and the hook show it."""
     frames = [Frame(name, "/src/mpi4py/MPI.src/Comm.pyx", 400), Frame("train", stuck.FILE, line)]
@@ -114,7 +88,6 @@ def test_ranks_in_mpi_part_where_they_stand() -> None:
 
 
 def test_a_send_and_its_receive_stand_side_by_side_with_their_tags() -> None:
-    """Both are named by the verdict."""
     ranks = [in_mpi(0, "Send", 9, dest=1, sendtag=7), in_mpi(1, "Recv", 14, source=0, recvtag=8)]
     found = parting(ranks, "mpi-unmatched", 0, 1)
 

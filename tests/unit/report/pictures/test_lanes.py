@@ -22,18 +22,6 @@ def drawn(ranks: list[RankEvidence], *culprits: int) -> Picture:
     return picture
 
 
-def test_the_culprit_is_first_and_in_its_colour() -> None:
-    """One lane at fault, and three that wait, each with its place."""
-    svg = drawn(stuck.mismatch(), 3).svg
-    lines = read(svg).text
-
-    assert lines.index("rank 3, node 1 (host1)") < lines.index("rank 0")
-    # One more of each is in the legend.
-    assert 1 == svg.count('class="at-fault"') - 1
-    assert 3 == svg.count('class="waits"') - 1
-    assert "broadcast 2 (train.py:14)" in lines
-
-
 def test_a_wait_begins_with_the_call() -> None:
     """The moment of a call is exact, the seconds since progress are not."""
     ranks = [dataclasses.replace(each, stuck_for=1.0) for each in stuck.mismatch()]

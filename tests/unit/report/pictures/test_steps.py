@@ -21,7 +21,6 @@ def drawn(world: int, slow: int) -> Picture | None:
 
 
 def test_the_slowest_rank_is_named_and_in_its_colour() -> None:
-    """Each rank has a bar."""
     picture = drawn(4, 2)
 
     assert picture is not None
@@ -31,7 +30,6 @@ def test_the_slowest_rank_is_named_and_in_its_colour() -> None:
 
 
 def test_of_many_ranks_several_share_a_bar_which_is_the_culprits() -> None:
-    """It is not hidden among its neighbours."""
     picture = drawn(1024, 700)
 
     assert picture is not None

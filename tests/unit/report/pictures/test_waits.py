@@ -17,18 +17,7 @@ def drawn(ranks: list[RankEvidence], verdict: Verdict | None) -> Picture | None:
     return waits.picture(stuck.view(stuck.bundle(ranks)), verdict)
 
 
-def test_a_circle_looks_like_one() -> None:
-    """Each rank has an arrow to the next, and the last to the first."""
-    picture = drawn(stuck.circle(), None)
-
-    assert picture is not None
-    assert 3 == picture.svg.count('class="way circle"')
-    assert "0 → 1 → 2 → 0" in read(picture.svg).text
-    assert "recv from rank 1 (train.py:20)" in read(picture.svg).text
-
-
 def test_of_a_large_circle_some_are_drawn() -> None:
-    """How many more there are is said."""
     picture = drawn(stuck.circle(40), None)
 
     assert picture is not None
@@ -62,7 +51,6 @@ def test_an_arrow_that_only_the_verdict_draws_is_dashed() -> None:
 
 
 def test_where_nobody_waits_there_is_no_picture() -> None:
-    """All have ended."""
     ranks = [dataclasses.replace(each, alive=False, exit=Exited(0.0, code=1)) for each in stuck.mismatch()]
 
     assert None is drawn(ranks, stuck.verdict("rank-failed", 3))
