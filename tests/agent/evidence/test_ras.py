@@ -38,11 +38,7 @@ def asked(answer: bytes) -> tuple[Ras | None, str]:
 
 def test_of_all_kinds_those_in_which_ranks_differ_are_kept() -> None:
     heard, silence = asked(reply("behind-2.28.9.json"))
-    most = [
-        RasRank(0, "10.0.69.85", 6299),
-        RasRank(2, "10.0.120.166", 6283),
-        RasRank(3, "10.0.92.51", 6261),
-    ]
+    most = [RasRank(0, "10.0.69.85", 6299), RasRank(2, "10.0.120.166", 6283), RasRank(3, "10.0.92.51", 6261)]
     counts = [
         RasCount("AllReduce", 101, 3, most),
         RasCount("AllReduce", 100, 1, [RasRank(1, "10.0.109.86", 6247)]),
@@ -83,10 +79,7 @@ def test_the_text_of_a_version_that_refuses_json_is_read() -> None:
 
 def test_a_line_of_one_rank_has_no_list_of_ranks() -> None:
     heard, _ = asked(reply("behind-2.30.7.txt"))
-    counts = [
-        RasCount("AllReduce", 64, 7),
-        RasCount("AllReduce", 60, 1, [RasRank(7, "node1", 1650386)]),
-    ]
+    counts = [RasCount("AllReduce", 64, 7), RasCount("AllReduce", 60, 1, [RasRank(7, "node1", 1650386)])]
 
     assert heard == Ras("2.30.7", 1, [RasCommunicator("78db921d1c117b4a", 8, counts)])
 
@@ -231,10 +224,7 @@ def listener(port: int, named: str = "127.0.0.1:{}") -> Iterator[tuple[int, int]
     """A process that listens as NCCL does; yields its pid and port."""
     env = {**os.environ, "NCCL_RAS_ADDR": named.format(port)}
     process = subprocess.Popen(
-        [sys.executable, "-c", LISTENER, str(port)],
-        env=env,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
+        [sys.executable, "-c", LISTENER, str(port)], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     assert process.stdin is not None
     assert process.stdout is not None

@@ -63,40 +63,6 @@ def brief(verdicts: list[Verdict]) -> list[tuple[str, list[int]]]:
     return [(verdict.code, verdict.nodes) for verdict in verdicts]
 
 
-@pytest.mark.whole
-@pytest.mark.fault("master-is-loopback")
-@pytest.mark.fault("port-filtered")
-def test_a_loopback_name_and_a_dropped_port_are_both_told_and_mended_one_after_the_other(
-    trials: MakeTrials,
-) -> None:
-    lab = trials(3)
-    lab.hosts[1].hosts({"n0": "127.0.1.1", "n1": "10.77.0.2", "n2": "10.77.0.3"})
-    lab.hosts[0].firewall(f"ip saddr 10.77.0.3 tcp dport {MASTER_PORT} drop")
-    trial = lab.job(master_addr="n0")
-    trial.start(0, 2)
-    here(trial, 0, 2)
-    trial.start(1)
-
-    found = trial.refuses()
-    assert [("master-is-loopback", [1]), ("port-filtered", [0])] == brief(found)
-    assert "node 2 (n2) -> node 0 (n0, n0) port 29500: no answer" in found[1].sentence.replace(
-        "10.77.0.1", "n0"
-    )
-    assert found[0].facts[-1] == (
-        "not checked until the name leads there: whether node 1 (n1) can reach the master"
-    )
-
-    lab.hosts[1].hosts({host.name: host.address for host in lab.hosts})
-    trial = lab.job(master_addr="n0")
-    trial.start(0, 1, 2)
-    assert [("port-filtered", [0])] == brief(trial.refuses())
-
-    lab.hosts[0].open()
-    trial = lab.job(master_addr="n0")
-    trial.start(0, 1, 2)
-    trial.starts()
-
-
 def test_a_missing_node_hides_a_dropped_port_and_the_verdict_says_so(trials: MakeTrials) -> None:
     lab = trials(3)
     lab.hosts[0].firewall(f"ip saddr 10.77.0.2 tcp dport {MASTER_PORT} drop")

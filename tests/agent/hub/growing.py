@@ -20,13 +20,7 @@ from ddplaunch.agent.contract import (
     RendezvousSettings,
     Verdict,
 )
-from ddplaunch.agent.contract.messages import (
-    CheckingIn,
-    Finished,
-    Heartbeat,
-    Join,
-    Message,
-)
+from ddplaunch.agent.contract.messages import CheckingIn, Finished, Heartbeat, Join, Message
 from ddplaunch.agent.hub import membership, recovery
 from ddplaunch.agent.hub.gate import GateSession
 from ddplaunch.agent.hub.job_record import JobRecord

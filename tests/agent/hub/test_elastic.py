@@ -9,18 +9,8 @@ from pathlib import Path
 import pytest
 from tests.agent.hub.gates import Client, check_in, paths
 
-from ddplaunch.agent.contract import (
-    CheckResult,
-    Exit,
-    Files,
-    GatePlan,
-    JobPlan,
-    Phase,
-    Status,
-    Verdict,
-)
+from ddplaunch.agent.contract import CheckResult, Exit, GatePlan, JobPlan, Status
 from ddplaunch.agent.contract.messages import CheckingIn, Message, Unbound
-from ddplaunch.agent.hub import membership, recovery
 from ddplaunch.agent.hub.gate import GateSession, GateState
 from ddplaunch.agent.hub.job_record import JobRecord
 
@@ -155,19 +145,3 @@ def test_a_node_that_comes_when_the_others_have_gone_on_is_turned_away(job: Job)
     (answer,) = job.wires[1].got("verdict")
     assert ["node 1 came when the job had gone on without it"] == [v["sentence"] for v in answer["verdicts"]]
     assert GateState.MESHING == job.gate.state
-
-
-def test_a_hub_that_is_started_again_knows_who_was_left_out(job: Job) -> None:
-    job.record.enter(Phase.RENDEZVOUS)
-    membership.leave_out(
-        job.record, {1}, [Verdict.of("node-missing", "node 1 never came", "gate", nodes=[1])]
-    )
-    job.record.save()
-    later = JobRecord(job.plan, str(job.folder / "later"), 0)
-    left = recovery.read_left(job.plan, str(job.folder), 0)
-    assert left is not None
-    recovery.restore(later, left)
-    later.close()
-
-    assert {0, 2} == later.members
-    assert (job.folder / Files.STATUS).exists()

@@ -12,7 +12,6 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
-from tests.agent.gate.jobs import make_plan
 from tests.agent.job_file.jobs import text
 from tests.disks import fill, small_disk, small_quota
 
@@ -49,13 +48,6 @@ def _record(tmp_path: Path) -> Iterator[JobRecord]:
 def status(record: JobRecord) -> JobStatus:
     """As it is on disk."""
     return codec.read(JobStatus, record.path(Files.STATUS))
-
-
-def test_the_status_is_there_from_the_start(record: JobRecord) -> None:
-    found = status(record)
-
-    assert (found.job, found.attempt, found.phase) == ("trial", 3, Phase.STARTING)
-    assert [0, 1] == [node.node for node in found.nodes]
 
 
 def test_a_node_that_never_comes_has_the_name_that_the_scheduler_gives_it(tmp_path: Path) -> None:
@@ -275,13 +267,6 @@ def test_a_hub_whose_result_exceeds_a_quota_reports_it_and_ends(
 
     said = capsys.readouterr().out
     assert 1 == said.count(f"the hub cannot write {record.path(Files.STATUS)}: Disk quota exceeded")
-
-
-def test_the_launchers_plan_is_read_without_verdicts(tmp_path: Path) -> None:
-    plan = make_plan()
-    codec.write(str(tmp_path / Files.PLAN), plan)
-
-    assert (plan, []) == plan_file.read(plan_file.find(str(tmp_path)))
 
 
 def test_the_plan_follows_from_the_job_file_with_what_is_wrong_in_it(tmp_path: Path) -> None:

@@ -11,22 +11,8 @@ import pytest
 from tests.agent.diagnosis.build import dead
 from tests.agent.hub.growing import TIMEOUT, Job
 
-from ddplaunch.agent.contract import (
-    REGROUP,
-    CheckResult,
-    Exit,
-    NodeEvidence,
-    Phase,
-    Status,
-    Verdict,
-)
-from ddplaunch.agent.contract.messages import (
-    Evidence,
-    Finished,
-    RankEnded,
-    Stopping,
-    Unbound,
-)
+from ddplaunch.agent.contract import REGROUP, CheckResult, Exit, NodeEvidence, Phase, Status, Verdict
+from ddplaunch.agent.contract.messages import Evidence, Finished, RankEnded, Stopping, Unbound
 from ddplaunch.agent.diagnosis.gate import decide
 from ddplaunch.agent.diagnosis.gate.view import GateView
 from ddplaunch.agent.hub import membership, recovery

@@ -200,19 +200,13 @@ def test_the_clock_of_a_node_does_not_decide_who_was_first(hub: Hub) -> None:
     assert [0] == hub.wires[0].got("end")[0]["verdicts"][0]["ranks"]
 
 
-def test_a_job_whose_nodes_all_finish_well_has_no_verdict(hub: Hub) -> None:
-    hub.death(1, dead(3, 0, code=0))
-    hub.ticks(5)
-    assert [] == hub.wires[0].got("collect")
-    hub.finish(Exit.OK, Exit.OK)
-
-    assert (Exit.OK, []) == (hub.record.exit_code, hub.record.verdicts)
-
-
-def test_a_rank_whose_exit_code_was_not_read_has_not_failed(hub: Hub) -> None:
-    hub.death(1, dead(3, 0))
+@pytest.mark.parametrize("code", [0, None])
+def test_a_rank_that_ends_well_or_whose_exit_code_was_not_read_has_not_failed(
+    hub: Hub, code: int | None
+) -> None:
+    hub.death(1, dead(3, 0, code=code))
     hub.ticks(SETTLE + DOUBT + LATE)
-    assert [] == hub.wires[0].got("end")
+    assert [] == hub.wires[0].got("end") + (hub.wires[0].got("collect") if code == 0 else [])
     hub.finish(Exit.OK, Exit.OK)
 
     assert (Exit.OK, []) == (hub.record.exit_code, hub.record.verdicts)

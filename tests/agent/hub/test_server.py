@@ -10,9 +10,9 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any, Callable
 
 import pytest
+from tests.agent.gate.jobs import wait_for
 from tests.agent.hub.echo import EchoDesk
 from tests.busy import BUSY
 
@@ -90,14 +90,6 @@ def read_line(connection: socket.socket) -> bytes:
             break
         line += data
     return line
-
-
-def wait_for(happened: Callable[[], Any], seconds: float = 10.0) -> None:
-    """Wait until it is true, and fail when it does not become so."""
-    deadline = time.monotonic() + BUSY * seconds
-    while not happened():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.01)
 
 
 def hung_up(connection: socket.socket, seconds: float = 10.0) -> bool:
@@ -340,12 +332,6 @@ def raise_file_limit(wanted: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, hard), hard))
 
 
-def test_no_connection_is_dropped_while_there_is_room() -> None:
-    connections: UnauthenticatedConnections[str] = UnauthenticatedConnections()
-
-    assert [None] * 3 == [connections.add("10.0.0.1", f"guest {number}", 3) for number in range(3)]
-
-
 def test_a_flood_drops_its_own_connections_and_no_other_nodes() -> None:
     connections: UnauthenticatedConnections[str] = UnauthenticatedConnections()
     connections.add("10.0.0.1", "a node", 3)
@@ -358,8 +344,7 @@ def test_a_flood_drops_its_own_connections_and_no_other_nodes() -> None:
 
 def test_of_many_addresses_the_oldest_connection_is_dropped() -> None:
     connections: UnauthenticatedConnections[str] = UnauthenticatedConnections()
-    for number in range(3):
-        connections.add(f"10.0.0.{number}", f"guest {number}", 3)
+    assert [None] * 3 == [connections.add(f"10.0.0.{number}", f"guest {number}", 3) for number in range(3)]
 
     assert "guest 0" == connections.add("10.0.0.7", "guest 7", 3)
 

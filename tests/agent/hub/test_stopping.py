@@ -43,13 +43,6 @@ def test_a_pod_that_is_deleted_is_named_to_the_others(hub: Hub) -> None:
     assert 2 == len(evidence.evidence[1].ranks)
 
 
-def test_evidence_that_a_node_sends_unrequested_counts_as_its_answer(hub: Hub) -> None:
-    told(hub, 1)
-    hub.answers(0, rank(0), rank(1))
-
-    assert hub.handler.rounds.current is None
-
-
 def test_a_pod_that_ends_at_once_is_named_too(hub: Hub) -> None:
     """Its part is over before it is plain that nobody else is told; the end waits for that."""
     told(hub, 1)

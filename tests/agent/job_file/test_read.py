@@ -72,10 +72,7 @@ def test_all_that_the_rules_find_is_said_at_once() -> None:
         ({"retries": 1}, "retries: found 1, wanted 0, or kubernetes.jobset"),
         ({"launch": "mpi"}, "launch: found mpi, wanted torchrun or none for --to kubernetes"),
         ({"launch": "srun"}, "launch: found srun, wanted torchrun or none for --to kubernetes"),
-        (
-            {"resources": {"gpus": 2}},
-            "resources.gpus: found 2, wanted at least nproc_per_node, which is 4",
-        ),
+        ({"resources": {"gpus": 2}}, "resources.gpus: found 2, wanted at least nproc_per_node, which is 4"),
         (
             {"gate": {"timeout": "1h2h"}},
             'gate.timeout: found "1h2h", wanted a duration such as 10s, 2m or 1h30m',

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from tests.agent.local.jobs import PRINTS, Job, wait_for, waits_for
 from tests.agent.local.jobs import _job as _job  # the fixture `job`
-from tests.busy import BUSY
 from tests.disks import fill, small_disk
 from tests.webhook import SECRET, webhook
 
@@ -27,7 +26,6 @@ from ddplaunch.agent.contract import (
     bundle_file,
     codec,
 )
-from ddplaunch.agent.hub import notify
 
 WAITS = "import time; print('it runs', flush=True); time.sleep(60)"
 
@@ -40,13 +38,7 @@ def test_a_job_that_ends_well_leaves_its_output_and_status(job: Job) -> None:
     assert (status.phase, status.exit_code, status.verdicts) == (Phase.ENDED, Exit.OK, [])
     assert "it runs" in (job.folder / Files.OUTPUT).read_text()
     assert job.processes() == []
-
-
-def test_nobody_else_may_read_the_key_of_a_job(job: Job) -> None:
-    job.start(PRINTS)
-    job.end()
-
-    assert (job.folder / Files.KEY).stat().st_mode & 0o777 == 0o600
+    assert (job.folder / Files.KEY).stat().st_mode & 0o777 == 0o600, "nobody else may read it"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
@@ -254,20 +246,6 @@ def test_the_end_is_told_once_and_no_file_has_the_url(
     assert server.texts()[0].startswith(end)
     files = [path for path in job.folder.rglob("*") if path.is_file()]
     assert [] == [path for path in files if SECRET.encode() in path.read_bytes()]
-
-
-def test_a_webhook_that_hangs_delays_a_job_by_seconds_at_its_end(
-    job: Job, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with webhook("slow") as server:
-        monkeypatch.setenv("THE_URL", server.url)
-        begun = time.monotonic()
-        job.start(PRINTS, notify=[RECIPIENT])
-        assert Exit.OK == job.end()
-        assert time.monotonic() - begun < BUSY * (notify.AT_END + 10)
-
-    log = (job.folder / Files.HUB_LOG).read_text()
-    assert 1 == log.count("notify[0] got no message: ")
 
 
 def kill_gate(job: Job, node: int) -> bool:

@@ -145,11 +145,7 @@ def test_the_servers_are_asked_in_the_order_of_the_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("node", "code", "status", "verdict"),
-    [
-        (0, 3, Status.FAIL, "dns-not-found"),
-        (0, 2, Status.FAIL, "dns-unanswered"),
-        (1, 3, Status.UNKNOWN, ""),
-    ],
+    [(0, 3, Status.FAIL, "dns-not-found"), (0, 2, Status.FAIL, "dns-unanswered"), (1, 3, Status.UNKNOWN, "")],
 )
 def test_of_pods_without_a_record_node_0_alone_is_missed(
     server: Server, monkeypatch: pytest.MonkeyPatch, node: int, code: int, status: str, verdict: str

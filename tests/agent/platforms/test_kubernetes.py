@@ -180,10 +180,7 @@ def _tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], No
     ("status", "log"),
     [
         (201, ""),
-        (
-            403,
-            "the Job's Events got no message: the API server answers 403: cannot create\\x1b[2J\n",
-        ),
+        (403, "the Job's Events got no message: the API server answers 403: cannot create\\x1b[2J\n"),
     ],
 )
 def test_events_are_posted_with_the_token_of_the_pod_and_past_any_proxy(

@@ -25,10 +25,9 @@ def _resolv(tmp_path: Path) -> str:
 
 
 def test_a_pattern_names_every_node_in_the_clusters_domain(resolv: str) -> None:
-    assert [
-        "run-0.run.team.svc.cluster.local",
-        "run-1.run.team.svc.cluster.local",
-    ] == places.names(make_plan(), {Env.NAMES: PATTERN}, resolv)
+    assert ["run-0.run.team.svc.cluster.local", "run-1.run.team.svc.cluster.local"] == places.names(
+        make_plan(), {Env.NAMES: PATTERN}, resolv
+    )
 
 
 def test_the_names_of_the_plan_come_before_those_of_a_variable(resolv: str) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
+from tests.agent.gate.jobs import wait_for as until
 from tests.busy import BUSY
 from tests.ports import own_port
 
@@ -52,14 +53,6 @@ def _hub() -> Iterator[Hub]:
     hub = Hub()
     yield hub
     hub.close()
-
-
-def until(happened: Callable[[], object]) -> None:
-    """Wait for it, a while."""
-    deadline = time.monotonic() + BUSY * 5
-    while not happened():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def dead() -> Endpoint:

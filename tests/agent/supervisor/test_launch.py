@@ -13,7 +13,7 @@ from typing import cast
 import pytest
 
 from ddplaunch.agent.contract import Env, JobPlan, RendezvousSettings
-from ddplaunch.agent.supervisor import launch, launch_options
+from ddplaunch.agent.supervisor import launch
 from ddplaunch.agent.supervisor.launch import LaunchContext, LaunchError, start
 from ddplaunch.agent.supervisor.rank_tracker import RankTracker
 from ddplaunch.agent.system import processes
@@ -140,20 +140,6 @@ def test_where_nccl_listens_is_the_users_choice(place: LaunchContext, tmp_path: 
     given = {"NCCL_CONF_FILE": str(tmp_path / "nccl.conf")}
     assert "NCCL_RAS_ADDR" not in environment(PLAN, place, given)
     assert "NCCL_RAS_ADDR" not in environment(PLAN, place, {"NCCL_RAS_ENABLE": "0"})
-
-
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (["torchrun", "train.py"], True),
-        (["/opt/bin/torchrun"], True),
-        (["python", "-m", "torch.distributed.run", "train.py"], True),
-        (["python", "train.py"], False),
-        (["bash", "torchrun.sh"], False),
-    ],
-)
-def test_torchrun_is_known_by_its_name(words: list[str], expected: bool) -> None:
-    assert launch_options.is_torchrun(words) is expected
 
 
 def test_a_schedulers_rank_does_not_make_torchrun_a_worker(place: LaunchContext) -> None:

@@ -16,6 +16,7 @@ from tests.busy import BUSY
 from tests.ports import own_port
 
 from ddplaunch.agent.contract import Beat, Phase, RankEvidence, RankPace, codec
+from ddplaunch.agent.system import proc
 
 pytestmark = [
     pytest.mark.slow,
@@ -233,22 +234,13 @@ def test_a_restart_by_torchrun_is_watched_anew(node: Node, hub: Hub) -> None:
     assert [death.raised[0].message for death in found if death.rank == 1 and death.raised] == ["first try"]
 
 
-@pytest.mark.parametrize(
-    "victim",
-    [
-        "torchrun",
-        *(pytest.param(each, marks=pytest.mark.whole) for each in ("supervisor", "rank", "guardian")),
-    ],
-)
-def test_nothing_outlives_the_real_torchrun(node: Node, victim: str) -> None:
+def test_nothing_outlives_the_real_torchrun(node: Node) -> None:
     train(node, HEAD + "print(os.getpid(), flush=True)\ntime.sleep(300)\n", None)
     wait_for(lambda: node.output.count("[0/1]") + node.output.count("[0/0]") == 2, START)
     rank = int(next(line for line in node.output.splitlines() if line.startswith("[0/1]")).split()[1])
-    chain = [rank]
-    for _ in range(3):
-        with open(f"/proc/{chain[-1]}/stat") as file:
-            chain.append(int(file.read().rpartition(")")[2].split()[1]))
-    os.kill(chain[["rank", "torchrun", "supervisor", "guardian"].index(victim)], signal.SIGKILL)
+    stat = proc.stat(rank)
+    assert stat is not None
+    os.kill(stat.parent, signal.SIGKILL)
 
     wait_for(lambda: not node.living(), 20, f"the end of {node.living()}")
 

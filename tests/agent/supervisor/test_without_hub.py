@@ -97,10 +97,7 @@ def test_a_rank_that_is_stopped_here_is_blamed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "victim",
-    [
-        dead(0, 1, code=1, raised=[raised("RuntimeError", PEER_GONE, 1)]),
-        dead(0, 1, code=1),
-    ],
+    [dead(0, 1, code=1, raised=[raised("RuntimeError", PEER_GONE, 1)]), dead(0, 1, code=1)],
     ids=["its peer was gone", "an exit code says no more"],
 )
 def test_nobody_is_blamed_for_an_end_that_another_node_may_have_caused(

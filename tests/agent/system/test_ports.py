@@ -104,14 +104,6 @@ def test_nobody_holds_a_free_port(number: int) -> None:
     assert holder_of_port(number) is None
 
 
-def test_a_held_master_port_fails_with_its_holder(tmp_path: Path, number: int) -> None:
-    with ports.listen(None, number):
-        result = port.check_port(make_context(tmp_path, master_port=number))
-
-    assert (result.status, result.code) == (Status.FAIL, "port-in-use")
-    assert f"port {number} is held by pid {os.getpid()} (" in result.observed
-
-
 @pytest.mark.parametrize(("name", "code"), [("other", "store-shared"), ("trial", "port-in-use")])
 def test_the_rendezvous_of_another_job_is_told_from_a_leftover_of_this_one(
     tmp_path: Path, number: int, name: str, code: str
