@@ -97,19 +97,3 @@ def test_a_node_that_has_only_ipv6_says_so_itself(cluster: MakeCluster) -> None:
     assert [Exit.NODE_AT_FAULT] * 2 == [gate.wait() for gate in trial.gates.values()]
     said = trial.gates[1].output
     assert "ip-family-mixed: node 1 (n1) has no address of IPv4, and the hub is at 10.77.0.1:29400" in said
-
-
-@pytest.mark.fault("ip-family-mixed")
-def test_a_family_set_for_nccl_by_which_nobody_is_reached_is_a_verdict(cluster: MakeCluster) -> None:
-    trial = cluster(2, python=TORCH)
-    for place, host in enumerate(trial.hosts):
-        six(host, f"fd00:{place}::1")
-        host.environment["GPU"] = "nvidia0"
-    trial.start(env={"NCCL_SOCKET_FAMILY": "AF_INET6"})
-
-    assert ("ip-family-mixed", [0, 1]) == trial.verdict()
-    said = trial.job.verdict
-    assert said.sentence.startswith(
-        "node 0 (n0)'s NCCL takes fd00::1, for NCCL_SOCKET_FAMILY=AF_INET6, which"
-    )
-    assert "leave NCCL_SOCKET_FAMILY out" in said.hint

@@ -130,16 +130,3 @@ def test_another_kind_of_gpu_on_one_node_is_a_verdict(trial: MakeTrial, tmp_path
     assert "node 1 (n1) has NVIDIA A100-SXM4-80GB, node 0 (n0) NVIDIA H200" == first.job.verdict.sentence
     assert "if the difference is intended, `gate: {skip: [gpus]}`" in first.job.verdict.hint
     trial(**asked, env=GPU, gate={"skip": ["gpus"]}).starts()
-
-
-@pytest.mark.fault("hardware-differs")
-def test_rdma_that_is_up_on_one_node_only_is_a_verdict(trial: MakeTrial) -> None:
-    first = trial(HOST, NONE)
-    for host in first.hosts:
-        host.environment["GPU"] = "nvidia0"
-
-    assert ("hardware-differs", [1]) == first.verdict()
-    said = "node 1 (n1) has no RDMA port that is up, node 0 (n0) has: NCCL would take RDMA on one side"
-    assert first.job.verdict.sentence.startswith(said)
-    assert '`env: {NCCL_IB_DISABLE: "1"}`' in first.job.verdict.hint
-    trial(HOST, NONE, env={"NCCL_IB_DISABLE": "1"}).starts()

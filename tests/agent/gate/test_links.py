@@ -62,20 +62,6 @@ def test_a_prefix_that_is_too_long_is_told_with_what_mends_it(cluster: MakeClust
     trial.mended()
 
 
-def test_a_prefix_that_is_too_short_is_a_note(cluster: MakeCluster) -> None:
-    trial = cluster(3)
-    renumber(trial.hosts[1], "10.77.0.2/24", "10.77.0.2/16")
-    trial.starts()
-    assert "note: the subnets overlap: node 1 (n1) 10.77.0.0/16, elsewhere /24" in trial.gates[0].output
-
-
-def test_jumbo_frames_on_one_node_are_a_note(cluster: MakeCluster) -> None:
-    trial = cluster(2)
-    believe(trial.hosts[1], 9000)
-    trial.starts()
-    assert "note: the MTU is 9000 on node 1 (n1), 1500 on all other nodes" in trial.gates[0].output
-
-
 DELAY = 0.03
 
 

@@ -41,19 +41,6 @@ def test_a_job_that_ends_well_leaves_its_output_and_status(job: Job) -> None:
     assert (job.folder / Files.KEY).stat().st_mode & 0o777 == 0o600, "nobody else may read it"
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_signal_stops_the_job_and_all_of_it(job: Job, number: int) -> None:
-    job.start(WAITS)
-    wait_for(job.runs)
-    assert job.process is not None
-
-    job.process.send_signal(number)
-
-    assert job.end() == Exit.STOPPED
-    assert job.status().exit_code == Exit.STOPPED
-    assert job.processes() == []
-
-
 def test_many_signals_stop_a_job_as_one_does(job: Job) -> None:
     job.start(WAITS)
     wait_for(job.runs)
