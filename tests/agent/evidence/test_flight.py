@@ -231,23 +231,21 @@ def lines(recorded: list[Collective], calls: list[Collective]) -> list[int]:
     return [each.frames[0].line if each.frames else 0 for each in found]
 
 
-def test_an_entry_has_the_line_of_the_ring() -> None:
-    """Entry 2 and 3 are the reducer's own, made after a call that has its entry already."""
-    recorded = flight.collectives(dump(*(entry(number) for number in range(1, 5))))
+@pytest.mark.parametrize(
+    ("count", "calls", "expected"),
+    [
+        (4, [made(0.49), made(1.99, line=11)], [10, 0, 0, 11]),  # two are the reducer's own
+        (2, [made(0.49, "monitored_barrier"), made(0.9, "all_reduce", 11)], [0, 11]),
+        (99, [made(0.4)], [0] * 64),
+    ],
+    ids=["of the ring", "a call without an entry", "an entry that is cut off"],
+)
+def test_an_entry_has_the_line_of_its_call_in_the_ring(
+    count: int, calls: list[Collective], expected: list[int]
+) -> None:
+    recorded = flight.collectives(dump(*(entry(number) for number in range(1, count + 1))))
 
-    assert lines(recorded, [made(0.49), made(1.99, line=11)]) == [10, 0, 0, 11]
-
-
-def test_a_call_that_made_no_entry_gives_its_line_to_nobody() -> None:
-    recorded = flight.collectives(dump(entry(1), entry(2)))
-
-    assert lines(recorded, [made(0.49, "monitored_barrier"), made(0.9, "all_reduce", 11)]) == [0, 11]
-
-
-def test_a_call_whose_entry_is_cut_off_keeps_its_line() -> None:
-    recorded = flight.collectives(dump(*(entry(number) for number in range(1, 100))))
-
-    assert lines(recorded, [made(0.4)]) == [0] * 64
+    assert expected == lines(recorded, calls)
 
 
 def test_what_comes_rarely_is_no_step() -> None:

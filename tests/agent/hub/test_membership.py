@@ -24,26 +24,23 @@ def _trial(tmp_path: Path) -> Iterator[Trial]:
     trial.record.close()
 
 
-def test_a_failure_that_cannot_pass_ends_the_gate_soon(trial: Trial) -> None:
-    trial.comes(0, SHM)
+@pytest.mark.parametrize(
+    ("failed", "seconds", "codes"),
+    [
+        ([SHM], SETTLE, ["shm-too-small"]),
+        ([PORT, NAME], PASSES - 1.0, ["dns-not-found", "port-in-use"]),
+        ([PORT, SHM], SETTLE, ["shm-too-small", "port-in-use"]),
+    ],
+    ids=["cannot pass", "may pass", "both"],
+)
+def test_a_failure_that_cannot_pass_ends_the_gate_soon_and_one_that_may_has_a_minute(
+    trial: Trial, failed: list[CheckResult], seconds: float, codes: list[str]
+) -> None:
+    for node, check in enumerate(failed):
+        trial.comes(node, check)
 
-    assert [] == trial.after(SETTLE)
-    assert ["shm-too-small"] == trial.after(1.0)
-
-
-def test_a_failure_that_may_pass_has_a_minute_while_other_nodes_are_awaited(trial: Trial) -> None:
-    trial.comes(0, PORT)
-    trial.comes(1, NAME)
-
-    assert [] == trial.after(PASSES - 1.0)
-    assert ["dns-not-found", "port-in-use"] == trial.after(1.0)
-
-
-def test_failures_that_may_pass_are_reported_with_one_that_cannot(trial: Trial) -> None:
-    trial.comes(0, PORT)
-    trial.comes(1, SHM)
-
-    assert ["shm-too-small", "port-in-use"] == trial.after(SETTLE + 1.0)
+    assert [] == trial.after(seconds)
+    assert codes == trial.after(1.0)
 
 
 def test_when_all_nodes_are_there_only_a_failure_with_patience_is_waited_for(trial: Trial) -> None:

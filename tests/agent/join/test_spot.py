@@ -42,8 +42,11 @@ def refused(
     return str(caught.value)
 
 
-def test_torchruns_own_arguments_suffice() -> None:
-    assert Spot(2, 3, "n0", "n0", 29511) == spot(STATIC)
+PET = {"PET_NNODES": "3", "PET_NODE_RANK": "2", "PET_MASTER_ADDR": "n0", "PET_MASTER_PORT": "29511"}
+
+
+def test_torchruns_own_arguments_or_its_variables_suffice() -> None:
+    assert Spot(2, 3, "n0", "n0", 29511) == spot(STATIC) == spot(environment=PET)
 
 
 @pytest.mark.parametrize(
@@ -66,14 +69,6 @@ def test_an_endpoint_of_etcd_is_not_node_zero() -> None:
     command = ["torchrun", "--nnodes=2", "--rdzv-backend=etcd-v2", "--rdzv-endpoint=etcd:2379", "t.py"]
 
     assert "the name or address of node 0 is not given" in refused(command, {"PET_NODE_RANK": "1"})
-
-
-def test_pet_variables_stand_in_for_arguments() -> None:
-    given = {"NNODES": "2", "NODE_RANK": "1", "MASTER_ADDR": "n0", "MASTER_PORT": "29511"}
-
-    assert Spot(1, 2, "n0", "n0", 29511) == spot(
-        environment={f"PET_{name}": value for name, value in given.items()}
-    )
 
 
 def test_a_step_of_slurm_needs_no_arguments() -> None:

@@ -69,19 +69,17 @@ def test_slurms_words_for_a_gate_that_never_was_are_the_verdicts(trial: Overhear
     )
 
 
-def test_each_of_several_gates_that_never_were_is_at_fault_itself(trial: Overhearing) -> None:
-    trial.comes(0)
-    trial.ended(1, 2)
+@pytest.mark.parametrize(("came", "code"), [([0], "node-missing"), ([], "launch-failed")])
+def test_gates_that_never_were_are_at_fault_themselves_unless_none_ever_was(
+    trial: Overhearing, came: list[int], code: str
+) -> None:
+    ended = [node for node in range(3) if node not in came]
+    for node in came:
+        trial.comes(node)
+    trial.ended(*ended)
 
     (verdict,) = trial.told(5.0)
-    assert ("node-missing", [1, 2]) == (verdict.code, verdict.nodes)
-
-
-def test_gates_of_which_none_ever_was_are_no_nodes_fault(trial: Overhearing) -> None:
-    trial.ended(0, 1, 2)
-
-    (verdict,) = trial.told(5.0)
-    assert ("launch-failed", [0, 1, 2]) == (verdict.code, verdict.nodes)
+    assert (code, ended) == (verdict.code, verdict.nodes)
 
 
 def test_a_gate_that_ends_after_it_has_come_is_said_to_have_been_there(trial: Overhearing) -> None:

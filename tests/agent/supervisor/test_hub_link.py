@@ -61,11 +61,15 @@ def dead() -> Endpoint:
 
 
 def test_the_next_address_is_tried_and_nothing_is_said(hub: Hub) -> None:
+    """Nor where there is no hub at all."""
     told: list[str] = []
     link = HubLink([Endpoint("nosuch.invalid", 1), dead(), hub.address], KEY, 0, 0, told.append)
-    link.call_first()
+    without = HubLink([], KEY, 0, 0, told.append)
+    for each in (link, without):
+        each.call_first()
+        each.connect_if_due()
 
-    assert (True, []) == (link.is_up, told)
+    assert (True, False, []) == (link.is_up, without.is_up, told)
     link.close()
 
 
@@ -93,15 +97,6 @@ def test_a_hub_that_answers_nowhere_is_told_once() -> None:
     assert not link.is_up
     assert 1 == len(told)
     assert "cannot be reached" in told[0]
-
-
-def test_without_a_hub_nothing_is_called() -> None:
-    told: list[str] = []
-    link = HubLink([], KEY, 0, 0, told.append)
-    link.call_first()
-    link.connect_if_due()
-
-    assert (False, []) == (link.is_up, told)
 
 
 def test_a_hub_in_the_place_of_another_is_told_what_lasts(hub: Hub) -> None:

@@ -44,17 +44,15 @@ def environment(
 
 def test_placeholders_are_replaced_in_the_launch_part_alone() -> None:
     words = launch.launch_command(PLAN, 1, 0, None)
-
-    assert words == [
-        "/opt/python", "-m", "torch.distributed.run", "--node-rank=1", "--is-host=0", "train.py", "{node}",
-    ]  # fmt: skip
+    torchrun = ["/opt/python", "-m", "torch.distributed.run", "--node-rank=1", "--is-host=0"]
+    assert [*torchrun, "train.py", "{node}"] == words
 
 
 def test_the_resume_arguments_come_from_the_second_attempt_on() -> None:
     plan = replace(PLAN, launch=["torchrun"], resume_args=["--resume", "{node}"])
+    first, second = (launch.launch_command(plan, 1, attempt, None) for attempt in (0, 1))
 
-    assert ["torchrun", "train.py", "{node}"] == launch.launch_command(plan, 1, 0, None)
-    assert ["torchrun", "train.py", "{node}", "--resume", "{node}"] == launch.launch_command(plan, 1, 1, None)
+    assert (["torchrun", "train.py", "{node}"], ["--resume", "{node}"]) == (first, second[len(first) :])
 
 
 def test_the_folder_of_the_job_file_is_the_one_to_resume_from(place: LaunchContext) -> None:
