@@ -95,9 +95,7 @@ def test_the_tightest_quota_of_another_process_counts(root: Root) -> None:
 @pytest.mark.parametrize(
     ("path", "mounted"), [("/../trainer", "/../trainer"), ("/pod/trainer", "/pod/trainer")]
 )
-def test_the_limits_of_a_process_in_another_container_are_its_own(
-    root: Root, path: str, mounted: str
-) -> None:
+def test_limits_of_a_process_in_another_container_are_its_own(root: Root, path: str, mounted: str) -> None:
     """Our own limits say nothing of it: they are read where it sees them, with or without namespaces."""
     version_2(
         root, "/" if path.startswith("/..") else "/pod/ours", "/" if path.startswith("/..") else "/pod/ours"

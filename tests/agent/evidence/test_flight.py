@@ -132,7 +132,7 @@ def test_messages_of_nccl_do_not_count_as_collectives() -> None:
         (False, ["nccl:_broadcast_oop", "nccl:_broadcast_oop", "nccl:all_gather_into_tensor_coalesced"]),
     ],
 )
-def test_the_last_of_the_calls_that_nccl_does_as_one_tells_of_all(
+def test_the_last_of_calls_that_are_done_as_one_tells_of_all(
     p2p: bool, names: list[str], is_done: bool
 ) -> None:
     """torch records them without events, so that they look open for ever; the last tells of all of them."""
@@ -240,9 +240,7 @@ def lines(recorded: list[Collective], calls: list[Collective]) -> list[int]:
     ],
     ids=["of the ring", "a call without an entry", "an entry that is cut off"],
 )
-def test_an_entry_has_the_line_of_its_call_in_the_ring(
-    count: int, calls: list[Collective], expected: list[int]
-) -> None:
+def test_an_entry_has_the_line_of_its_call(count: int, calls: list[Collective], expected: list[int]) -> None:
     recorded = flight.collectives(dump(*(entry(number) for number in range(1, count + 1))))
 
     assert expected == lines(recorded, calls)

@@ -23,9 +23,7 @@ def evidence(*frames: Frame) -> RankEvidence:
     return RankEvidence(0, 0, os.getpid(), True, stacks=[Stack("MainThread", True, list(frames))])
 
 
-def test_the_innermost_line_and_the_users_own_are_shown(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_innermost_line_and_the_users_own_are_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A relative file lies where the rank was started; a dead rank stands nowhere."""
     (tmp_path / "train.py").write_text("import x\n\n    with lock:\n")
     (tmp_path / "threading.py").write_text("waiter.acquire()\n")

@@ -216,9 +216,7 @@ def function(path: str, line: int, ready: bool = True) -> str:
 @pytest.mark.parametrize(
     ("line", "expected"), [(1, "Barrier"), (2, "allreduce"), (3, "allreduce"), (5, "main"), (6, "main")]
 )
-def test_the_line_of_a_call_names_its_function_unless_there_are_two(
-    tmp_path: Path, line: int, expected: str
-) -> None:
+def test_a_line_names_its_function_unless_there_are_two(tmp_path: Path, line: int, expected: str) -> None:
     path = tmp_path / "train.py"
     path.write_text(SOURCE)
 

@@ -68,9 +68,7 @@ def test_naming_the_address_that_answers_mends_it(cluster: MakeCluster) -> None:
 @pytest.mark.slow
 @pytest.mark.whole
 @pytest.mark.parametrize(("answer", "said"), [("drop", ""), (REFUSED, "up\n")])
-def test_torch_waits_at_a_silent_address_and_passes_one_that_refuses(
-    cluster: MakeCluster, answer: str, said: str
-) -> None:
+def test_torch_waits_at_silence_and_passes_a_refusal(cluster: MakeCluster, answer: str, said: str) -> None:
     trial = cluster(2)
     both(trial, MASTER_PORT, answer)
     started: list[subprocess.Popen[str]] = []

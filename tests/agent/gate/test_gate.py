@@ -78,7 +78,7 @@ def _taken() -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
 
 
 @pytest.mark.fault("port-in-use")
-def test_who_holds_the_master_port_is_named_on_all_nodes(
+def test_the_master_ports_holder_is_named_to_all(
     job: Job, taken: tuple[int, subprocess.Popen[bytes]]
 ) -> None:
     port, holder = taken
@@ -108,9 +108,7 @@ def test_a_hub_that_cannot_listen_ends_at_once_and_names_the_holder(
     assert "port-in-use" in hub.output
 
 
-def test_a_gate_port_that_is_freed_is_waited_for(
-    job: Job, taken: tuple[int, subprocess.Popen[bytes]]
-) -> None:
+def test_a_freed_gate_port_is_waited_for(job: Job, taken: tuple[int, subprocess.Popen[bytes]]) -> None:
     """An earlier attempt's hub may not have ended yet: it is waited for, and the log says for whom."""
     port, holder = taken
     waiting = f"waiting for port {port}, held by pid {holder.pid} ({sys.executable}"

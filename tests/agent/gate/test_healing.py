@@ -102,9 +102,7 @@ def test_a_master_port_that_an_earlier_attempt_holds_is_given_time(cluster: Make
     assert "29500 is free" in only(trial.starts(), "it passed after ")
 
 
-def test_a_disk_that_is_freed_while_a_node_is_awaited_is_no_fault(
-    cluster: MakeCluster, tmp_path: Path
-) -> None:
+def test_a_disk_freed_while_a_node_is_awaited_is_no_fault(cluster: MakeCluster, tmp_path: Path) -> None:
     trial = cluster(2)
     (tmp_path / "tmp").mkdir()
     trial.hosts[0].environment["FULL_DISK"] = str(tmp_path / "tmp")

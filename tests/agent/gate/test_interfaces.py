@@ -79,9 +79,7 @@ def test_nccl_is_led_to_the_interface_that_works(cluster: MakeCluster) -> None:
         ),
     ],
 )
-def test_what_was_set_for_nccl_is_not_overridden(
-    cluster: MakeCluster, value: str, code: str, said: str
-) -> None:
+def test_what_was_set_for_nccl_stays(cluster: MakeCluster, value: str, code: str, said: str) -> None:
     trial = with_ib(cluster)
     trial.start(env={NCCL: value})
 

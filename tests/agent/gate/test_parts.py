@@ -67,9 +67,7 @@ def test_a_hundred_peers_are_answered_in_their_order(responder: tuple[Responder,
 
 
 @pytest.mark.parametrize(("key", "attempt"), [(b"another", 0), (KEY, 1)])
-def test_reaching_another_jobs_node_is_no_way_to_our_own(
-    responder: tuple[Responder, int], key: bytes, attempt: int
-) -> None:
+def test_another_jobs_node_is_not_our_own(responder: tuple[Responder, int], key: bytes, attempt: int) -> None:
     found, detail = outcome(responder[1], key, attempt)
 
     assert found == "shared"

@@ -22,9 +22,7 @@ from ddplaunch.agent.contract import Exit, Files
         (1, "3", "for 1 rank of 3 threads; threads will take turns: lower OMP_NUM_THREADS"),
     ],
 )
-def test_a_node_with_fewer_cpus_than_its_ranks_keep_busy_is_named(
-    job: Job, ranks: int, threads: str, said: str
-) -> None:
+def test_a_node_with_too_few_cpus_for_ranks_is_named(job: Job, ranks: int, threads: str, said: str) -> None:
     one_cpu = SimpleNamespace(words=["taskset", "--cpu-list", str(min(os.sched_getaffinity(0)))])
     plan = make_plan(nproc_per_node=ranks, env={"OMP_NUM_THREADS": threads} if threads else {})
     hub = job.hub(plan)

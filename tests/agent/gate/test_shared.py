@@ -52,9 +52,7 @@ def other(trial: Cluster, port: int) -> Agent:
 
 @pytest.mark.slow
 @pytest.mark.fault("store-shared")
-def test_another_jobs_store_on_the_master_port_is_told_with_its_job(
-    cluster: MakeCluster, store: Serve
-) -> None:
+def test_another_jobs_store_on_the_master_port_is_told_by_its_job(cluster: MakeCluster, store: Serve) -> None:
     trial = cluster(2)
     pid = store(trial.hosts[0], MASTER_PORT)
 

@@ -58,9 +58,7 @@ def test_a_node_that_never_comes_has_the_name_that_the_scheduler_gives_it(tmp_pa
     record.close()
 
 
-def test_a_patient_flush_waits_its_time_and_writes_the_last_state(
-    record: JobRecord, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_patient_flush_writes_the_last_state(record: JobRecord, monkeypatch: pytest.MonkeyPatch) -> None:
     record.flush()
     record.enter(Phase.GATE)
     record.flush(patient=True)
@@ -73,9 +71,7 @@ def test_a_patient_flush_waits_its_time_and_writes_the_last_state(
     assert status(record).phase == Phase.RUNNING
 
 
-def test_the_pace_is_in_the_status_while_the_job_runs(
-    record: JobRecord, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_running_job_has_its_pace_in_its_status(record: JobRecord, monkeypatch: pytest.MonkeyPatch) -> None:
     """It writes no file by itself, and is forgotten where no beat repeats it."""
     ranks = [RankPace(0, 0.5, 0.4, 0.0), RankPace(1, 0.5, 0.2, 0.0)]
     record.enter(Phase.RUNNING)
@@ -159,9 +155,7 @@ def test_the_bundle_is_on_disk_as_soon_as_there_is_a_verdict(record: JobRecord) 
     assert ["node 0 checked in"] == [event.text for event in bundle.events]
 
 
-def test_every_event_is_a_line_in_the_file_and_in_the_log(
-    record: JobRecord, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_each_event_is_in_the_file_and_the_log(record: JobRecord, capsys: pytest.CaptureFixture[str]) -> None:
     """events.jsonl has every event whole; the log has its sentence with the time. Neither obeys a rank."""
     record.add_event("death", "rank 3\nhas\x9b2J ended", node=1, rank=3)
     (line,) = Path(record.path(Files.EVENTS)).read_text().splitlines()
@@ -180,9 +174,7 @@ def test_the_bundle_keeps_the_newest_events(record: JobRecord, monkeypatch: pyte
     assert events[-1].text == str(record_module.KEPT_EVENTS + 9)
 
 
-def test_a_closed_standard_output_does_not_end_the_job(
-    record: JobRecord, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_closed_stdout_does_not_end_the_job(record: JobRecord, monkeypatch: pytest.MonkeyPatch) -> None:
     closed = open("/dev/null", "w")  # noqa: SIM115 - closed on the next line
     closed.close()
     monkeypatch.setattr(sys, "stdout", closed)
@@ -254,9 +246,7 @@ def test_the_result_is_written_on_a_full_disk(tmp_path: Path, monkeypatch: pytes
         assert {"status.json", "bundle.zip", "events.jsonl"} == set(os.listdir(disk / Files.RUN))
 
 
-def test_a_hub_whose_result_exceeds_a_quota_reports_it_and_ends(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_result_beyond_a_quota_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with small_quota(tmp_path / "disk", 1 << 20) as disk:
         record = JobRecord(PLAN, str(disk), attempt=0)
         fill(disk)

@@ -97,9 +97,7 @@ def test_the_log_says_what_is_waited_for_and_what_has_passed(trial: Trial) -> No
 
 
 @pytest.mark.parametrize(("code", "seconds"), [("port-filtered", UNREACHED), ("dns-not-found", PASSES)])
-def test_a_node_that_reports_an_unreached_hub_has_time_by_the_kind_of_failure(
-    trial: Trial, code: str, seconds: float
-) -> None:
+def test_how_long_an_unreached_hub_is_tried_depends_on_why(trial: Trial, code: str, seconds: float) -> None:
     trial.comes(0)
     trial.comes(2)
     trial.hears(1, seconds - 1.0, code)
@@ -156,9 +154,7 @@ def test_all_nodes_that_do_not_reach_the_hub_are_named_when_the_first_gives_up(t
 
 
 @pytest.mark.parametrize(("gone", "codes"), [(False, ["mtu-black-hole"]), (True, [])])
-def test_a_check_in_that_was_announced_and_never_comes_was_lost_on_the_way(
-    trial: Trial, gone: bool, codes: list[str]
-) -> None:
+def test_an_announced_check_in_that_never_comes_was_lost(trial: Trial, gone: bool, codes: list[str]) -> None:
     trial.comes(0)
     trial.view.note_announced(1)
     if gone:

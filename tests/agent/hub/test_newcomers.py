@@ -64,9 +64,7 @@ def test_newcomers_that_come_together_join_together(job: Job) -> None:
 
 
 @pytest.mark.parametrize("late", [(FULL,), (FULL, NAMELESS)])
-def test_the_job_does_not_stop_for_a_newcomer_that_cannot_join(
-    job: Job, late: tuple[CheckResult, ...]
-) -> None:
+def test_a_job_does_not_stop_for_a_newcomer_that_cannot_join(job: Job, late: tuple[CheckResult, ...]) -> None:
     job.passes(TIMEOUT)
     job.comes(2, *late)
     job.passes(90)

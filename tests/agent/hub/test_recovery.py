@@ -169,7 +169,7 @@ def write(folder: Path, node: int, ranks: list[RankEvidence], ended: Exited | No
 
 
 @pytest.mark.parametrize(("seconds", "accused"), [(5.0, []), (-5.0, [0])], ids=["after", "before"])
-def test_a_failure_after_another_nodes_hang_accuses_nobody(
+def test_a_failure_after_anothers_hang_is_no_fault(
     tmp_path: Path, seconds: float, accused: list[int]
 ) -> None:
     """Its peer was ended as hung, so its own connection broke. One that failed before is to blame."""

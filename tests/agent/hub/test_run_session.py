@@ -80,9 +80,7 @@ def test_at_kill_after_fresh_evidence_is_judged_before_the_end(hub: Hub) -> None
         (9, {"ras": Ras("2.30.7", 1, [], [])}, "rank-killed"),
     ],
 )
-def test_a_crash_while_nccl_is_asked_is_not_why_the_job_hangs(
-    hub: Hub, number: int, asked: dict[str, Any], code: str
-) -> None:
+def test_nccls_crash_when_asked_is_no_cause(hub: Hub, number: int, asked: dict[str, Any], code: str) -> None:
     """At the deadline NCCL is asked, which has crashed ranks: such an end is not why the job hangs.
 
     In a job without NCCL nobody asks, and a crash is the program's own.
@@ -201,9 +199,7 @@ def test_the_clock_of_a_node_does_not_decide_who_was_first(hub: Hub) -> None:
 
 
 @pytest.mark.parametrize("code", [0, None])
-def test_a_rank_that_ends_well_or_whose_exit_code_was_not_read_has_not_failed(
-    hub: Hub, code: int | None
-) -> None:
+def test_a_rank_that_ends_well_or_without_an_exit_code_has_not_failed(hub: Hub, code: int | None) -> None:
     hub.death(1, dead(3, 0, code=code))
     hub.ticks(SETTLE + DOUBT + LATE)
     assert [] == hub.wires[0].got("end") + (hub.wires[0].got("collect") if code == 0 else [])
@@ -403,9 +399,7 @@ def test_a_request_during_a_round_of_evidence_is_answered_after_it(hub: Hub) -> 
     assert 1 == len(handler.got("bundle"))
 
 
-def test_a_rule_that_fails_ends_no_connection_and_holds_up_no_end(
-    hub: Hub, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failing_rule_cuts_nobody_off_and_delays_no_end(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over evidence that nobody has thought of: the job ends by its exit codes, and the log says why."""
     complaints: list[str] = []
     monkeypatch.setattr(hub.record, "log", complaints.append)
@@ -425,9 +419,7 @@ def test_a_rule_that_fails_ends_no_connection_and_holds_up_no_end(
     assert "ZeroDivisionError" in complaints[-1]
 
 
-def test_a_tick_that_fails_is_not_the_fault_of_who_spoke_last(
-    hub: Hub, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failing_tick_is_not_the_fault_of_who_spoke_last(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     """The server drops who sends what a desk cannot take, and tells itself of a tick that fails."""
     monkeypatch.setattr(hub.handler, "_look_for_missing", lambda now: 1 // 0)
     hub.says(0, "stopping", {"why": "SIGTERM"})

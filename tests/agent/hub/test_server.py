@@ -114,9 +114,7 @@ def test_messages_of_any_size_come_back_in_their_order(hub: Hub) -> None:
     wait_for(lambda: hub.handler.lost_sessions == 1)
 
 
-def test_a_calm_server_ticks_again_when_a_session_begins_or_ends(
-    hub: Hub, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_calm_server_ticks_when_a_session_begins_or_ends(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_module, "_CALM_TICK", 3600.0)
     client = hub.connect()
     hub.is_calm = True
@@ -219,9 +217,7 @@ def test_a_client_that_vanishes_leaves_nothing_behind(hub: Hub, how: str) -> Non
     hub.still_serves()
 
 
-def test_a_client_that_authenticates_byte_by_byte_is_dropped_in_time(
-    hub: Hub, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_authenticates_byte_by_byte_is_dropped_in_time(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_module, "HELLO_SECONDS", 0.5)
     with hub.raw() as connection:
         started = time.monotonic()
@@ -292,9 +288,7 @@ def test_a_client_that_never_reads_is_dropped(hub: Hub, monkeypatch: pytest.Monk
     hub.still_serves()
 
 
-def test_a_thousand_clients_are_answered_beside_two_hundred_silent_strangers(
-    hub: Hub, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_thousand_clients_are_answered_beside_strangers(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     for side in ("transport.protocol", "hub.server"):
         monkeypatch.setattr(f"ddplaunch.agent.{side}.HELLO_SECONDS", BUSY * 30)
     raise_file_limit(6000)

@@ -169,9 +169,7 @@ def texts(hub: Hub) -> list[str]:
     return [event.text for event in hub.record.bundle().events if event.kind == "signal"]
 
 
-def test_the_signal_comes_once_and_in_time_before_the_limit(
-    jobs: Jobs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_signal_comes_once_in_time_before_the_limit(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
     ends_in(monkeypatch, 90)
     hub = jobs.hub(signal=SIGNAL, time_limit=90.0)
     hub.ticks(28)

@@ -91,9 +91,7 @@ def test_all_that_the_rules_find_is_said_at_once() -> None:
         ),
     ],
 )
-def test_a_wrong_value_is_named_by_its_key_with_what_is_wanted(
-    changes: dict[str, Any], sentence: str
-) -> None:
+def test_a_wrong_value_is_named_by_its_key_and_what_is_wanted(changes: dict[str, Any], sentence: str) -> None:
     assert [sentence] == wrong(**changes)
 
 

@@ -158,9 +158,7 @@ def test_a_failure_of_the_program_is_never_tried_again(job: Job) -> None:
     assert (job.status().attempt, (job.folder / "run-0").exists()) == (0, False)
 
 
-def test_the_ranks_find_the_folder_that_the_job_file_names_or_one_of_the_jobs_own(
-    job: Job, tmp_path: Path
-) -> None:
+def test_ranks_find_the_folder_that_the_job_file_names(job: Job, tmp_path: Path) -> None:
     program = "import os; open(os.path.join(os.environ['DDPLAUNCH_RESUME_DIR'], 'a.pt'), 'w').close()"
     job.start(program, resume_dir=str(tmp_path / "kept" / "digits"))
 

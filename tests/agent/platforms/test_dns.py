@@ -106,9 +106,7 @@ def test_a_name_is_asked_for_without_any_suffix(server: Server) -> None:
         (5, "failing", "127.0.0.1 says REFUSED"),
     ],
 )
-def test_the_server_tells_four_ways_not_to_know_an_address(
-    server: Server, code: int, status: str, said: str
-) -> None:
+def test_a_server_has_four_ways_not_to_know(server: Server, code: int, status: str, said: str) -> None:
     server.says = lambda packet: reply(packet, code)
     answer = server.ask()
     assert (status, said) == (answer.status, answer.text)

@@ -44,9 +44,7 @@ def test_the_names_of_the_plan_come_before_those_of_a_variable(resolv: str) -> N
         ("", ""),
     ],
 )
-def test_the_clusters_domain_stands_behind_svc_anywhere_in_the_list(
-    tmp_path: Path, text: str, domain: str
-) -> None:
+def test_a_clusters_domain_stands_behind_any_svc_in_the_list(tmp_path: Path, text: str, domain: str) -> None:
     path = tmp_path / "resolv.conf"
     path.write_text(text)
     assert domain == places.domain(str(path))

@@ -223,9 +223,7 @@ CONTAINED = "ddplaunch-node container"
         ([], "1", "Exited with exit code 1"),
     ],
 )
-def test_the_runtimes_last_words_are_why_a_container_does_not_start(
-    lines: list[str], how: str, told: str
-) -> None:
+def test_a_runtimes_last_words_are_why_no_container_starts(lines: list[str], how: str, told: str) -> None:
     """What was said last is the runtime's; the same words outside of a container mean nothing of the kind."""
     end = f"srun: error: n2: task 1: Exited with exit code {how}"
     ((*_, last),) = [each.last_lines for each in heard(CONTAINED, *lines, end)]
@@ -247,9 +245,7 @@ def test_the_runtimes_last_words_are_why_a_container_does_not_start(
         ("1: gate", "Out Of Memory", ["gate"]),
     ],
 )
-def test_a_task_that_got_as_far_as_its_own_words_is_no_fault_of_its_container(
-    line: str, how: str, said: list[str]
-) -> None:
+def test_a_task_that_has_spoken_is_no_fault_of_its_container(line: str, how: str, said: list[str]) -> None:
     """Its own words stand, once the task has got as far as these, and so do Slurm's."""
     (found,) = heard(CONTAINED, line, f"srun: error: n2: task 1: {how}")
 

@@ -146,9 +146,7 @@ def write(path: Path, at: float) -> None:
         ("old.pt", -0.1, "nothing was written into {folder} after the signal"),
     ],
 )
-def test_the_newest_file_that_was_written_after_the_signal_is_named(
-    folder: Path, name: str, after: float, said: str
-) -> None:
+def test_the_newest_file_after_the_signal_is_named(folder: Path, name: str, after: float, said: str) -> None:
     """Its time is that of the clock's last tick, which may have been before the signal."""
     write(folder / "older.pt", SIGNAL - 60)
     write(folder / name, SIGNAL + after)

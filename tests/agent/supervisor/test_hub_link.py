@@ -135,9 +135,7 @@ def test_a_hub_that_says_nothing_counts_as_away(hub: Hub, monkeypatch: pytest.Mo
     link.close()
 
 
-def test_a_hub_that_is_lost_after_a_silence_was_away_since_its_last_word(
-    hub: Hub, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lost_hub_was_away_since_its_last_word(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     """The node's own watch goes on where it was, and does not begin again."""
     monkeypatch.setattr(link_module, "_SILENT", 0.2)
     link = HubLink([hub.address], KEY, 0, 0, lambda _: None)

@@ -327,9 +327,7 @@ def test_what_cannot_be_started_is_said_with_a_hint(
     assert (str(caught.value), bool(caught.value.hint)) == (expected, True)
 
 
-def test_a_user_without_an_entry_is_given_a_name_and_a_place(
-    place: LaunchContext, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unknown_user_gets_name_and_place(place: LaunchContext, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of no entry in /etc/passwd, where /tmp is not to be written: he is given a name, and a place."""
     monkeypatch.setattr(processes, "TMP", "/nowhere")
     monkeypatch.setattr(os, "getuid", lambda: 54321)

@@ -28,9 +28,7 @@ AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
         ({"PMI_RANK": "", "SLURM_LOCALID": "0"}, None),
     ],
 )
-def test_every_launcher_has_its_own_variables_for_a_rank(
-    environment: dict[str, str], expected: object
-) -> None:
+def test_each_launcher_has_own_variables_for_a_rank(environment: dict[str, str], expected: object) -> None:
     assert expected == launch_options.mpi_numbers(environment)
 
 

@@ -54,9 +54,7 @@ def _rank() -> Rank:
         "a qualified name",
     ],
 )
-def test_an_exception_is_told_once_whoever_tells_it_first(
-    rank: Rank, told: list[Raised], expected: list[Raised]
-) -> None:
+def test_an_exception_is_told_only_once(rank: Rank, told: list[Raised], expected: list[Raised]) -> None:
     for raised in told:
         rank.add_exception(raised)
 

@@ -122,9 +122,7 @@ def test_who_does_not_hear_sigterm_is_killed_after_the_grace(node: Node, hub: Hu
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_node_that_is_told_to_stop_sends_evidence_before_it_ends_its_ranks(
-    node: Node, hub: Hub, number: int
-) -> None:
+def test_a_node_told_to_stop_sends_evidence_before_it_ends_ranks(node: Node, hub: Hub, number: int) -> None:
     node.launch(WAITS, 2, hub)
     wait_for(lambda: node.output.count("stands") == 2)
     assert node.process is not None

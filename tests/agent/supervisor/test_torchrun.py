@@ -103,9 +103,7 @@ def waits(hub: Hub) -> list[bool]:
 
 @pytest.mark.whole
 @pytest.mark.parametrize("evaluates", [0, pytest.param(1, marks=pytest.mark.whole)])
-def test_what_a_rank_has_done_is_known_though_gloos_threads_overtake_one_another(
-    node: Node, hub: Hub, evaluates: int
-) -> None:
+def test_what_a_rank_has_done_is_known_though_threads_overtake(node: Node, hub: Hub, evaluates: int) -> None:
     """Whether the rank whose number of the last one done is left behind waits for another, or for none."""
     train(node, LAGS.replace("{evaluates}", str(evaluates)), hub)
 

@@ -30,7 +30,7 @@ while True:
 
 
 @pytest.mark.parametrize("avoid", [(32768, 60999), (1024, 30000), (15000, 65535), (0, 0)])
-def test_a_job_tries_its_own_sequence_of_ports_and_none_that_the_kernel_hands_out(
+def test_a_job_tries_ports_of_its_own_and_none_that_the_kernel_hands_out(
     avoid: tuple[int, int],
 ) -> None:
     found = ports.sequence(b"a", avoid)

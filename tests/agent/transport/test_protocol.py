@@ -92,7 +92,7 @@ def test_messages_of_any_number_and_size_pass_in_both_directions(ends: tuple[Cha
     assert client.receive(BUSY * 5) == ("three", {})
 
 
-def test_receive_returns_nothing_at_its_timeout_and_the_next_message_later(
+def test_receive_returns_nothing_at_its_timeout_and_the_next_one_later(
     ends: tuple[Channel, Channel],
 ) -> None:
     client, server = ends
@@ -142,9 +142,7 @@ def test_a_replayed_line_breaks_the_connection(ends: tuple[Channel, Channel]) ->
 
 
 @pytest.mark.parametrize(("key", "attempt"), [(b"another job", 0), (KEY, 1)])
-def test_another_key_or_attempt_is_refused_at_both_ends(
-    listener: socket.socket, key: bytes, attempt: int
-) -> None:
+def test_another_key_or_attempt_is_refused_by_both(listener: socket.socket, key: bytes, attempt: int) -> None:
     thread, got = accept_in_thread(listener, key, attempt)
 
     with pytest.raises(RefusedError) as refusal:
@@ -182,9 +180,7 @@ def test_another_version_is_refused_before_its_key_matters(listener: socket.sock
         (b"", StrangerError),
     ],
 )
-def test_whoever_does_not_greet_as_we_do_is_no_hub(
-    listener: socket.socket, said: bytes, expected: type[Exception]
-) -> None:
+def test_another_greeting_is_no_hubs(listener: socket.socket, said: bytes, expected: type[Exception]) -> None:
     done = threading.Event()
 
     def work() -> None:
@@ -252,9 +248,7 @@ def test_a_clients_line_cannot_be_sent_back_to_it() -> None:
     assert other.open(client.seal({})) is None
 
 
-def test_a_silent_address_leaves_time_for_the_next(
-    listener: socket.socket, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_silent_address_delays_no_other(listener: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.2", port_of(listener)), backlog=0) as silent:
         fillers = [socket.socket() for _ in range(3)]  # whose queue is full: packets to it vanish
         for filler in fillers:
