@@ -122,10 +122,8 @@ def test_storage_that_does_not_answer_is_asked_once(monkeypatch: pytest.MonkeyPa
     lines._stuck = True  # no test can make a file system that hangs
 
     here = {__file__: os.getpid()}
-    assert ({}, {}) == (
-        lines.read({(Frame("f", __file__, 1), os.getpid())}),
-        lines.find_loops(here, NOW + 3600),
-    )
+    seen = lines.read({(Frame("f", __file__, 1), os.getpid())}), lines.find_loops(here, NOW + 3600)
+    assert ({}, {}) == seen
     assert [__file__] == list(SourceLines().find_loops(here, NOW + 3600))
 
 

@@ -126,12 +126,8 @@ def test_a_real_crash(how: str, crashed: bool, tmp_path: Path) -> None:
     main, *others = stacks.read_crash(str(file))
 
     assert -signal.SIGABRT == ended.returncode
-    assert ("stand", str(program), True, crashed) == (
-        main.frames[0].name,
-        main.frames[0].file,
-        main.main,
-        main.crashed,
-    )
+    seen = main.frames[0].name, main.frames[0].file, main.main, main.crashed
+    assert ("stand", str(program), True, crashed) == seen
     assert [(False, False)] == [(other.main, other.crashed) for other in others]
 
 
@@ -154,10 +150,8 @@ def test_in_the_dump_of_a_debug_server_the_last_thread_is_the_main_one() -> None
     )
     main, other = stacks.from_debug_server(text)
 
-    assert (True, [Frame("stuck", "/job/train.py", 4), Frame("<module>", "/job/train.py", 12)]) == (
-        main.main,
-        main.frames,
-    )
+    seen = main.main, main.frames
+    assert (True, [Frame("stuck", "/job/train.py", 4), Frame("<module>", "/job/train.py", 12)]) == seen
     assert (False, "wait") == (other.main, other.frames[0].name)
     assert [] == stacks.from_debug_server("not found")
 

@@ -195,13 +195,8 @@ def test_a_dead_file_server_is_named_with_its_mount(after_mount: bool, state: st
 
     assert found is not None
     folder = str(tmp_path / "nas-0")
-    assert (f"{folder}/shard", folder, "fuse", "nas:/data", True) == (
-        found.file,
-        found.mount,
-        found.kind,
-        found.source,
-        stuck,
-    )
+    seen = found.file, found.mount, found.kind, found.source, stuck
+    assert (f"{folder}/shard", folder, "fuse", "nas:/data", True) == seen
 
 
 @needs_root

@@ -141,7 +141,5 @@ def test_each_gate_refuses_a_wrong_job_file_alone(start: Callable[[str, int], Ag
     assert Exit.OK == hub.wait()
     for name in ("hub-0", "gate-0", "gate-1"):
         words = json.loads((tmp_path / name).read_text())
-        assert (Exit.MISCONFIGURED, [SENTENCE]) == (
-            words["exit_code"],
-            [each["sentence"] for each in words["verdicts"]],
-        )
+        seen = words["exit_code"], [each["sentence"] for each in words["verdicts"]]
+        assert (Exit.MISCONFIGURED, [SENTENCE]) == seen

@@ -26,11 +26,8 @@ def test_a_hang_is_a_notice_to_all_nodes_and_ends_none(hub: Hub) -> None:
     for wire in hub.wires:
         (notice,) = wire.got("notice")
         (verdict,) = notice["verdicts"]
-        assert ("rank-in-user-code", [0], [1, 2, 3]) == (
-            verdict["code"],
-            verdict["ranks"],
-            verdict["victims"],
-        )
+        seen = verdict["code"], verdict["ranks"], verdict["victims"]
+        assert ("rank-in-user-code", [0], [1, 2, 3]) == seen
         assert [] == wire.got("end")
     assert hub.record.exit_code is None
     assert ["rank-in-user-code"] == [verdict.code for verdict in hub.record.verdicts]
@@ -120,12 +117,8 @@ def test_a_death_is_judged_once_other_nodes_have_reported_theirs(hub: Hub) -> No
         assert [] == wire.got("notice")
         (end,) = wire.got("end")
         (verdict,) = end["verdicts"]
-        assert (Exit.WORKER_FAILED, "rank-failed", [3], [0, 1, 2]) == (
-            end["exit_code"],
-            verdict["code"],
-            verdict["ranks"],
-            verdict["victims"],
-        )
+        seen = end["exit_code"], verdict["code"], verdict["ranks"], verdict["victims"]
+        assert (Exit.WORKER_FAILED, "rank-failed", [3], [0, 1, 2]) == seen
 
 
 def test_victims_alone_are_given_more_time(hub: Hub) -> None:
@@ -220,12 +213,8 @@ def test_ranks_of_a_node_that_is_done_are_remembered(hub: Hub) -> None:
     hub.fails(1)
 
     (verdict,) = hub.wires[1].got("end")[0]["verdicts"]
-    assert ("rank-exited-early", [0, 1], [2, 3], [0]) == (
-        verdict["code"],
-        verdict["ranks"],
-        verdict["victims"],
-        verdict["nodes"],
-    )
+    seen = verdict["code"], verdict["ranks"], verdict["victims"], verdict["nodes"]
+    assert ("rank-exited-early", [0, 1], [2, 3], [0]) == seen
 
 
 def test_a_node_that_finishes_with_an_error_and_no_death_is_judged(hub: Hub) -> None:
@@ -356,10 +345,8 @@ def test_agents_that_have_all_failed_end_the_job_with_its_verdict(hub: Hub) -> N
     hub.fails(1)
     hub.fails(0)
 
-    assert (Exit.WORKER_FAILED, ["rank-failed"]) == (
-        hub.handler.closing.exit_code,
-        [verdict.code for verdict in hub.record.verdicts],
-    )
+    seen = hub.handler.closing.exit_code, [verdict.code for verdict in hub.record.verdicts]
+    assert (Exit.WORKER_FAILED, ["rank-failed"]) == seen
 
 
 def test_a_job_that_is_stopped_is_not_accused_of_what_an_earlier_attempt_did(hub: Hub) -> None:
@@ -449,10 +436,8 @@ def test_a_launch_command_that_cannot_start_is_the_verdict_of_its_node(hub: Hub)
     hub.says(1, "finished", body)
 
     (end,) = hub.wires[0].got("end")
-    assert (Exit.MISCONFIGURED, ["secret-missing"]) == (
-        end["exit_code"],
-        [verdict["code"] for verdict in end["verdicts"]],
-    )
+    seen = end["exit_code"], [verdict["code"] for verdict in end["verdicts"]]
+    assert (Exit.MISCONFIGURED, ["secret-missing"]) == seen
 
 
 def test_a_small_job_shares_all_the_room_for_flight_recorders() -> None:

@@ -89,12 +89,8 @@ def test_a_batch_script_of_slurm_runs_on_one_node() -> None:
 def test_a_pod_finds_node_zero_by_its_own_name() -> None:
     found = spot(TORCHRUN, INDEXED, "digits-3.digits.ns.svc.cluster.local")
 
-    assert (3, 4, "digits-0.digits.ns.svc.cluster.local", None) == (
-        found.node,
-        found.nodes,
-        found.master,
-        found.master_addr,
-    )
+    seen = found.node, found.nodes, found.master, found.master_addr
+    assert (3, 4, "digits-0.digits.ns.svc.cluster.local", None) == seen
     assert "the name or address of node 0 is not given" in refused(TORCHRUN, INDEXED)
 
 

@@ -110,11 +110,8 @@ def test_defaults_yield_to_whoever_set_them(place: LaunchContext) -> None:
     env = environment(PLAN, place, {"OMP_NUM_THREADS": "8", "PET_REDIRECTS": "1"})
 
     assert (env["OMP_NUM_THREADS"], env["PET_REDIRECTS"]) == ("8", "1")
-    assert (env["PYTHONUNBUFFERED"], env["TORCH_FR_BUFFER_SIZE"], env["PET_LOG_DIR"]) == (
-        "1",
-        "2000",
-        place.ranks,
-    )
+    seen = "1", "2000", place.ranks
+    assert (env["PYTHONUNBUFFERED"], env["TORCH_FR_BUFFER_SIZE"], env["PET_LOG_DIR"]) == seen
     assert "OMP_NUM_THREADS" not in environment(replace(PLAN, nproc_per_node=1), place, {})
 
 

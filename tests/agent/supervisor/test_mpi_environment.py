@@ -142,12 +142,8 @@ def test_a_rank_of_another_node_that_fails_is_named(mpi: Callable[..., Job]) -> 
 
     assert Exit.WORKER_FAILED == job.end()
     verdict = only(job)
-    assert ("rank-failed", [3], [1], [0, 1, 2]) == (
-        verdict.code,
-        verdict.ranks,
-        verdict.nodes,
-        verdict.victims,
-    )
+    seen = verdict.code, verdict.ranks, verdict.nodes, verdict.victims
+    assert ("rank-failed", [3], [1], [0, 1, 2]) == seen
     assert "exit code 7" in verdict.sentence
     assert [] == job.processes()
 

@@ -57,10 +57,8 @@ def test_beats_tell_each_second_how_long_nothing_moves(node: Node, hub: Hub) -> 
         return [beat for beat in beats if len(beat.ranks) == 2 and min(r.still_for for r in beat.ranks) >= 4]
 
     beat = wait_for(still, what="a beat with two ranks that are still for 4 s")[0]
-    assert [(rank.rank, rank.alive, rank.waits) for rank in beat.ranks] == [
-        (0, True, False),
-        (1, True, False),
-    ]
+    wanted = [(0, True, False), (1, True, False)]
+    assert [(rank.rank, rank.alive, rank.waits) for rank in beat.ranks] == wanted
     assert all(rank.stuck_for >= rank.still_for for rank in beat.ranks)
 
 

@@ -160,13 +160,8 @@ def test_of_a_hang_after_good_steps_it_is_known_who_waits_and_who_stands_where(n
     assert [(g.name, g.ranks, g.enqueued, g.completed) for g in waiting.groups] == [("0", [0, 1], 2501, 2500)]
     assert [(g.name, g.enqueued, g.completed) for g in evaluating.groups] == [("0", 2500, 2500)]
     last = waiting.collectives[-1]
-    assert (last.seq, last.op, last.sizes, last.dtypes, last.done) == (
-        2501,
-        "all_reduce",
-        [[4]],
-        ["Float"],
-        False,
-    )
+    wanted = 2501, "all_reduce", [[4]], ["Float"], False
+    assert (last.seq, last.op, last.sizes, last.dtypes, last.done) == wanted
     assert abs(last.at - found.at) < 60
     assert (waiting.backend, waiting.initialized, waiting.stack_moves) == ("gloo", True, False)
     assert 10 < len(waiting.step_times) <= 64
@@ -248,10 +243,8 @@ def test_the_users_own_log_folder_is_kept(node: Node, hub: Hub) -> None:
     train(node, "print('hello')\n", hub, 2, f"--log-dir={logs}")
 
     assert node.exit_code(START) == 0
-    assert sorted(line for line in node.output.splitlines() if "hello" in line) == [
-        "[0/0] hello",
-        "[0/1] hello",
-    ]
+    wanted = ["[0/0] hello", "[0/1] hello"]
+    assert sorted(line for line in node.output.splitlines() if "hello" in line) == wanted
     assert len(list(logs.rglob("stdout.log"))) == 2
 
 

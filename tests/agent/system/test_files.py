@@ -43,11 +43,8 @@ def test_beyond_the_bound_the_log_says_what_is_lost(disk: Path, monkeypatch: pyt
         filler.unlink()
         log.write(b"the last\n")
 
-    assert (disk / "output.log").read_bytes().splitlines() == [
-        b"... 7 bytes are missing here: the disk was full",
-        b"789abcdef",
-        b"the last",
-    ]
+    wanted = [b"... 7 bytes are missing here: the disk was full", b"789abcdef", b"the last"]
+    assert (disk / "output.log").read_bytes().splitlines() == wanted
 
 
 def test_on_a_healthy_disk_every_write_is_in_the_file_at_once(tmp_path: Path) -> None:
