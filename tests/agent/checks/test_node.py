@@ -35,13 +35,6 @@ def test_a_pods_gate_says_nothing_of_secrets(tmp_path: Path) -> None:
     assert ("secret-missing", Status.PASS) == (missing.code, in_pod.status)
 
 
-def test_pet_variables_are_a_warning(tmp_path: Path) -> None:
-    result = configuration.check_configuration(make_context(tmp_path, environment={"PET_NNODES": "5"}))
-
-    assert result.status == Status.UNKNOWN
-    assert "PET_NNODES" in result.observed
-
-
 def test_the_pet_variables_by_which_a_controller_places_nodes_are_none(tmp_path: Path) -> None:
     """Kubeflow's Trainer gives all five, and they are meant; any other beside them is named alone."""
     place = {"NNODES": "2", "NPROC_PER_NODE": "1", "NODE_RANK": "0", "MASTER_ADDR": "n0", "MASTER_PORT": "1"}

@@ -53,12 +53,6 @@ def test_state_rate_link_and_addresses_of_each_port_are_read(tmp_path: Path) -> 
     assert [0, 1, 2, 3] == sorted(second.gids)
 
 
-def test_as_many_devices_as_asked_for_pass(tmp_path: Path) -> None:
-    root = sysfs(tmp_path, ROCE, HOST_GIDS)
-
-    assert (Status.PASS, "") == told(rdma.check_rdma(context(tmp_path, 2), root))
-
-
 def test_an_efa_needs_no_address_of_roce(tmp_path: Path) -> None:
     root = sysfs(tmp_path, EFA)
 

@@ -53,8 +53,9 @@ def dump(*entries: dict[str, Any], **status: tuple[int, int]) -> dict[str, Any]:
 
 
 def test_counters_are_numbers_by_group() -> None:
-    """What torch writes as strings; -1, nothing yet, is 0."""
+    """What torch writes as strings; -1, nothing yet, is 0. Before init_process_group there are none."""
     assert flight.counters(dump(_0=(17, 16), _1=(-1, -1))) == {"0": (17, 16), "1": (0, 0)}
+    assert flight.counters({"version": "2.10"}) == {}
 
 
 @pytest.mark.parametrize(("retired", "completed"), [(True, 17), (False, 16)])
@@ -64,10 +65,6 @@ def test_a_number_that_gloo_left_behind_is_made_good_by_the_entries(retired: boo
     found = flight.counters(dump(entry(16), entry(17, retired=retired), other, _0=(17, 15), _1=(-1, -1)))
 
     assert (17, completed) == found["0"]
-
-
-def test_a_dump_before_init_process_group_has_no_counters() -> None:
-    assert flight.counters({"version": "2.10"}) == {}
 
 
 def test_an_open_collective_keeps_size_and_place() -> None:

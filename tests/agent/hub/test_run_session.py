@@ -309,15 +309,8 @@ def test_the_cause_of_one_attempt_is_not_that_of_the_next(hub: Hub) -> None:
     assert [(True, [])] == [("bad batch" not in v["sentence"], v["ranks"]) for v in end["verdicts"]]
 
 
-def agents_decide(hub: Hub, least: int) -> None:
-    """torchrun's agents go on with so few nodes."""
-    for node in range(2):
-        beat = Beat(node, "running", NOW, [BUSY[2 * node]], least_nodes=least)
-        hub.says(node, "beat", {"beat": codec.dump(beat)})
-
-
 def test_where_torchruns_agents_decide_one_that_leaves_does_not_end_the_rest(hub: Hub) -> None:
-    agents_decide(hub, least=1)
+    hub.agents_decide(least=1)
     fails_in(hub, 0)
     hub.fails(1)
     assert [Exit.WORKER_FAILED] == [end["exit_code"] for end in hub.wires[1].got("end")]
@@ -330,7 +323,7 @@ def test_where_torchruns_agents_decide_one_that_leaves_does_not_end_the_rest(hub
 
 def test_where_too_few_agents_are_left_the_rest_is_ended(hub: Hub) -> None:
     """They would wait for another node for as long as their rendezvous is patient."""
-    agents_decide(hub, least=2)
+    hub.agents_decide(least=2)
     fails_in(hub, 0)
     hub.fails(1)
 
@@ -340,7 +333,7 @@ def test_where_too_few_agents_are_left_the_rest_is_ended(hub: Hub) -> None:
 
 
 def test_agents_that_have_all_failed_end_the_job_with_its_verdict(hub: Hub) -> None:
-    agents_decide(hub, least=1)
+    hub.agents_decide(least=1)
     fails_in(hub, 0)
     hub.fails(1)
     hub.fails(0)

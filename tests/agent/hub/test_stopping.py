@@ -13,7 +13,7 @@ import pytest
 from tests.agent.diagnosis.build import NOW, PEER_GONE, dead, in_evaluate, raised, rank
 from tests.agent.hub.sessions import BUSY, Hub, Wire, beat
 
-from ddplaunch.agent.contract import Beat, Env, Exit, Files, NodeEvidence, SignalPlan, codec
+from ddplaunch.agent.contract import Env, Exit, Files, NodeEvidence, SignalPlan, codec
 from ddplaunch.agent.contract.messages import Ending
 from ddplaunch.agent.hub.attempts import SETTLE
 from ddplaunch.agent.hub.closing import TOGETHER
@@ -113,9 +113,7 @@ def test_a_node_that_has_finished_hears_when_the_others_have_too(hub: Hub) -> No
 
 def test_where_torchruns_agents_can_do_without_it_the_others_go_on(hub: Hub) -> None:
     """What their ranks die of is its end; the agents start them again, and the job ends as they do."""
-    for node in range(2):
-        beat = Beat(node, "running", NOW, [BUSY[2 * node]], least_nodes=1)
-        hub.says(node, "beat", {"beat": codec.dump(beat)})
+    hub.agents_decide(least=1)
     told(hub, 1)
     hub.answers(0, rank(0), rank(1))
     hub.ticks(TOGETHER + 0.2)
@@ -324,16 +322,13 @@ def test_a_stop_while_a_node_is_away_is_kept_until_the_node_is_back(hub: Hub) ->
     hub.wires[1] = Wire()
     hub.says(1, "join", {"node": 1, "host": "n1", "pid": 1})
     hub.ticks(0.2)
-    hub.answers(0, rank(0), rank(1))
-    hub.answers(1, rank(2), rank(3))
+    hub.both_answer()
 
     assert [Exit.STOPPED] == [end["exit_code"] for end in hub.wires[0].got("end")]
 
 
 def test_a_stop_while_a_node_leaves_is_kept_where_torchruns_agents_go_on_without_it(hub: Hub) -> None:
-    for node in range(2):
-        beat = Beat(node, "running", NOW, [BUSY[2 * node]], least_nodes=1)
-        hub.says(node, "beat", {"beat": codec.dump(beat)})
+    hub.agents_decide(least=1)
     told(hub, 1)
     hub.answers(0, rank(0), rank(1))
     hub.ticks(TOGETHER + 0.2)

@@ -197,13 +197,16 @@ def test_another_greeting_is_no_hubs(listener: socket.socket, said: bytes, expec
     thread.join()
 
 
-def test_a_closed_port_is_refused(listener: socket.socket) -> None:
+@pytest.mark.parametrize(("host", "kind"), [("127.0.0.1", "refused"), ("x" * 64 + ".invalid", "not-found")])
+def test_a_closed_port_is_told_from_a_name_that_cannot_exist(
+    listener: socket.socket, host: str, kind: str
+) -> None:
     port = port_of(listener)
     listener.close()
 
     with pytest.raises(UnreachableError) as error:
-        Channel.connect("127.0.0.1", port, KEY, 0, soon())
-    assert error.value.kind == "refused"
+        Channel.connect(host, port, KEY, 0, soon())
+    assert error.value.kind == kind
 
 
 def test_hanging_up_at_once_is_reset(listener: socket.socket) -> None:
@@ -216,12 +219,6 @@ def test_hanging_up_at_once_is_reset(listener: socket.socket) -> None:
         Channel.connect("127.0.0.1", port_of(listener), KEY, 0, soon())
     thread.join()
     assert error.value.kind == "reset"
-
-
-def test_a_name_that_cannot_exist_is_not_found() -> None:
-    with pytest.raises(UnreachableError) as error:
-        Channel.connect("x" * 64 + ".invalid", 1, KEY, 0, soon())
-    assert error.value.kind == "not-found"
 
 
 def test_who_connects_and_says_nothing_is_dropped_at_the_deadline(listener: socket.socket) -> None:
