@@ -13,11 +13,7 @@ _LONG = "n" * 63
 _LONGEST = f"own.{'n' * 60}"
 """As long as Linux has them."""
 _PEERS = (
-    "10.1.1.77 peer",
-    "fd00:1::77 peer6",
-    "10.2.2.77 many",
-    "10.1.1.77 many",
-    f"10.0.1.77 {_LONG}",
+    *("10.1.1.77 peer", "fd00:1::77 peer6", "10.2.2.77 many", "10.1.1.77 many", f"10.0.1.77 {_LONG}"),
     f"10.1.1.77 {_LONG}tail",
 )
 _ODD_WORDS = (
@@ -142,15 +138,8 @@ def for_torch(made: Layout, number: int) -> Setting:
 def _hosts(made: Layout, draw: random.Random) -> str:
     """Names of peers, and what the own one, `own` or _LONGEST, leads to: none, one or two of any kind."""
     addresses = [*made.ipv4, *made.ipv6, *made.ipv4, "127.0.1.1", "127.0.0.1", "::1", "10.99.99.99"]
-    addresses += [
-        "fd99::99",
-        "0.0.0.0",
-        "::",
-        "127.255.255.255",
-        "224.0.0.1",
-        "::ffff:10.0.0.1",
-        "10.0.0.255",
-    ]
+    addresses += ["fd99::99", "0.0.0.0", "::", "127.255.255.255", "224.0.0.1", "::ffff:10.0.0.1"]
+    addresses.append("10.0.0.255")
     addresses += [f"fe80::{place + 1}%{name}" for place, name in enumerate(made.names)][:2]
     names = ["own", "own", "own", "own", "own.example own", "OWN", "xown"]
     names = [f"{name} {_LONGEST}" for name in names]

@@ -43,15 +43,8 @@ def _rank() -> Rank:
         ([replace(LOGGED, type=f"torch.{OOM}"), replace(FATAL, type=OOM)], [replace(FATAL, type=OOM)]),
     ],
     ids=[
-        "caught and logged",
-        "logged and caught",
-        "on its way to be fatal",
-        "fatal and printed",
-        "asked twice",
-        "logged twice",
-        "logged later",
-        "another type",
-        "a qualified name",
+        *("caught and logged", "logged and caught", "on its way to be fatal", "fatal and printed"),
+        *("asked twice", "logged twice", "logged later", "another type", "a qualified name"),
     ],
 )
 def test_an_exception_is_told_only_once(rank: Rank, told: list[Raised], expected: list[Raised]) -> None:

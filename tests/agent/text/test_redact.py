@@ -62,11 +62,7 @@ HORSE = {"TOKEN": "correct-horse-battery"}
         ({"A": "abc", "B": "", "C": "1\n2\n"}, "abcdef12", "abcdef12"),
     ],
     ids=[
-        "a line",
-        "its beginning",
-        "too little",
-        "in a sentence",
-        "one in another and in marks",
+        *("a line", "its beginning", "too little", "in a sentence", "one in another and in marks"),
         "too short",
     ],
 )
