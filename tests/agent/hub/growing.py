@@ -71,7 +71,7 @@ class Job:
         self.serve()
 
     def comes(self, node: int, *checks: CheckResult, **changes: Any) -> None:
-        self.at_gate(node, CheckingIn(check_in(node, *checks, **changes)))
+        self.at_gate(node, CheckingIn(check_in(node, *checks, **{"nodes": self.plan.nodes, **changes})))
 
     def at_gate(self, node: int, message: Message) -> None:
         asyncio.run(self.gate.received(self.gates[node], message))  # type: ignore[arg-type]

@@ -73,7 +73,7 @@ def test_a_second_ctrl_c_does_not_wait_for_a_command_that_ignores_sigterm(job: J
     assert job.processes() == []
 
 
-@pytest.mark.parametrize("seconds", [0.3, 0.6, 0.9])
+@pytest.mark.parametrize("seconds", [0.3, 0.9])
 def test_a_job_that_is_stopped_at_its_start_never_runs_its_command(job: Job, seconds: float) -> None:
     job.start(WAITS)
     wait_for(lambda: (job.folder / Files.RUN).exists())

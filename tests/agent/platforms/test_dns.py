@@ -127,7 +127,7 @@ def test_a_lost_question_is_sent_again_and_a_silent_server_given_up(server: Serv
     assert "silent" == dns.ask(NAME, time.monotonic() + 0.3, "127.0.0.1", 1).status
 
 
-@pytest.mark.parametrize("cut", range(12, 60, 5))
+@pytest.mark.parametrize("cut", range(12, 60, 12))
 def test_an_answer_that_is_cut_off_is_no_reason_to_fail(server: Server, cut: int) -> None:
     whole = (1, socket.inet_aton("10.1.0.4"))
     server.says = lambda packet: reply(packet, 0, whole)[:cut]
