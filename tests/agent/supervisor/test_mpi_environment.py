@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from tests.agent.local.jobs import Job
@@ -93,11 +94,11 @@ def _mpi(job: Job) -> Callable[..., Job]:
     if shutil.which("mpirun") is None:
         pytest.skip("needs mpirun: scripts/system-packages installs Open MPI")
 
-    def start(program: str, nodes: int = 2, **plan: object) -> Job:
+    def start(program: str, nodes: int = 2, **plan: Any) -> Job:
         """Two ranks on each node run `program`."""
         (job.folder / "train.py").write_text(program)
         words = ["mpirun", "-n", str(2 * nodes), "{keeper}", "{python}"]
-        where = {"workdir": str(job.folder), "env": AS_ROOT, "names": ["127.0.0.1"] * nodes}
+        where: dict[str, Any] = {"workdir": str(job.folder), "env": AS_ROOT, "names": ["127.0.0.1"] * nodes}
         how = {"nproc_per_node": 2, "keepers": True, "python": sys.executable, "command": ["train.py"]}
         job.start("", nodes=nodes, **{"launch": words, **where, **how, **plan})
         return job
