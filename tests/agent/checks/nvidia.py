@@ -30,6 +30,17 @@ H200_HELD = H200_BUSY.replace("fe5f570e90, 0,", "fe5f570e90, 105851,") + (
     "GPU-4e9e74b7-4977-f04d-3af3-ccfe5f570e90, 1425258, python3, 105842\n"
 )
 """GPU 2 of it two minutes before."""
+H200_FREE = "\n".join(
+    ["index, uuid, memory.used, memory.total, name"]
+    + [
+        f"{number},{row.partition(',')[2]}"
+        for number, row in enumerate(
+            row for row in H200_BUSY.split("\n") if row[:2] in ("2,", "4,", "5,", "6,")
+        )
+    ]
+    + ["", "gpu_uuid, pid, process_name, used_memory"]
+)
+"""What is free of it, as a job sees it that was given no more."""
 A100_MIXED = """
 index, name, memory.total, uuid, memory.used
 0, NVIDIA A100 80GB PCIe, 81920, GPU-0, [N/A]
