@@ -214,9 +214,6 @@ def test_the_first_bad_end_of_mp_spawn_is_read(end: str, exits: dict[int, int]) 
     assert exits == program_output.mp_spawn_exits(text)
 
 
-RULE = "-" * 74
-
-
 FOUR = """
 mpirun detected that one or more processes exited with non-zero status, thus causing
 the job to be terminated. The first process to do so was:
