@@ -185,10 +185,7 @@ class Local:
         if marked:
             found[MARK] = self.mark
         if self._jumps:
-            found |= {
-                "LD_PRELOAD": str(self.folder / "clock.so"),
-                "CHAOS_CLOCK": str(self.clock),
-            }
+            found |= {"LD_PRELOAD": str(self.folder / "clock.so"), "CHAOS_CLOCK": str(self.clock)}
         return found
 
     def _cut(self) -> bool:

@@ -36,15 +36,8 @@ from tests.chaos.scenario import (
     Scenario,
 )
 
-SUCCEEDED, FAILED, HANG, AT_GATE, STOPPED, LOST, CANCELLED = (
-    "succeeded",
-    "failed",
-    "hang",
-    "gate",
-    "stopped",
-    "lost",
-    "cancelled",
-)
+SUCCEEDED, FAILED, HANG, AT_GATE = "succeeded", "failed", "hang", "gate"
+STOPPED, LOST, CANCELLED = "stopped", "lost", "cancelled"
 """How a job ends. `cancelled`: it did not end by itself, and `ddplaunch cancel` ended it."""
 
 ENDS: dict[tuple[str, str], set[str]] = {

@@ -12,17 +12,7 @@ from tests.busy import BUSY
 from tests.chaos import injuries
 from tests.chaos.injuries import Process
 from tests.chaos.oracle import AT_GATE as GATE_SAID_NO
-from tests.chaos.oracle import (
-    CANCELLED,
-    CODES,
-    FAILED,
-    HANG,
-    STOPPED,
-    SUCCEEDED,
-    Accused,
-    Facts,
-    expected,
-)
+from tests.chaos.oracle import CANCELLED, CODES, FAILED, HANG, STOPPED, SUCCEEDED, Accused, Facts, expected
 from tests.chaos.scenario import GATE, KILL, MACHINE, PAUSE, RANK, STOP, Injury, Scenario
 
 POLL = 0.1

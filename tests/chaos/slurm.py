@@ -15,16 +15,7 @@ from tests.chaos import injuries, jobs
 from tests.chaos.injuries import MARK, Process
 from tests.chaos.oracle import Facts
 from tests.chaos.play import answer, play
-from tests.chaos.scenario import (
-    AWAY,
-    CLI,
-    CUT,
-    FILL,
-    KILL,
-    MACHINE,
-    Injury,
-    Scenario,
-)
+from tests.chaos.scenario import AWAY, CLI, CUT, FILL, KILL, MACHINE, Injury, Scenario
 from tests.cluster.slurm.cluster import Cluster
 from tests.cluster.slurm.machines import ClusterError as ClusterError
 

@@ -60,9 +60,7 @@ def landed(facts: Facts, count: int = 1) -> Facts:
         ),
     ],
 )
-def test_the_own_end_an_injurys_end_abstaining_and_naming_who_was_hit_are_no_complaint(
-    job: Scenario, facts: Facts
-) -> None:
+def test_its_own_end_an_injurys_and_naming_who_was_hit_are_right(job: Scenario, facts: Facts) -> None:
     assert [] == complaints(job, facts)
 
 

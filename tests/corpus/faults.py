@@ -159,11 +159,11 @@ HEALTHY = [
 ]
 
 BROKEN_STARTS = {
-    "port-in-use": "gate/test_gate.py::test_who_holds_the_master_port_is_named_on_all_nodes",
+    "port-in-use": "gate/test_gate.py::test_the_master_ports_holder_is_named_to_all",
     "stranger-listens": "gate/test_network.py::test_a_transparent_proxy_is_told_from_node_zero",
     "master-is-loopback": "gate/test_network.py::test_a_node_for_which_the_masters_name_is_loopback_is_named",
     "world-size-differs": "gate/test_gate.py::test_a_node_that_was_started_for_another_size_is_named",
-    "store-shared": "gate/test_shared.py::test_another_jobs_store_on_the_master_port_is_told_with_its_job",
+    "store-shared": "gate/test_shared.py::test_another_jobs_store_on_the_master_port_is_told_by_its_job",
     "ip-family-mixed": "gate/test_families.py::test_an_ipv6_address_that_swallows_packets_is_a_verdict",
     "environment-differs": "gate/test_environment.py::test_nccls_own_file_counts_as_a_nodes_environment",
     "key-differs": "join/test_run.py::test_a_node_with_another_key_cannot_join_and_reads_why",

@@ -80,13 +80,7 @@ class Client(Target):
 class _Hub:
     def __init__(self, folder: Path) -> None:
         plan = JobPlan(
-            "digits",
-            _NODES,
-            1,
-            [],
-            [],
-            watchdog=WatchdogPlan(10.0, 60.0),
-            gate=GatePlan(smoke_test=True),
+            "digits", _NODES, 1, [], [], watchdog=WatchdogPlan(10.0, 60.0), gate=GatePlan(smoke_test=True)
         )
         self.record = JobRecord(plan, str(folder), 0)
         self.now = 1000.0

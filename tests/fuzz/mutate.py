@@ -9,68 +9,20 @@ from random import Random
 from typing import Any
 
 TOKENS = (
-    "",
-    "\0",
-    "\n",
-    "\r",
-    "\t",
-    "\x1b[2J",
-    "\x1f",
-    "\u202e",
-    "\u2028",
-    "\ufeff",
+    *("", "\0", "\n", "\r", "\t", "\x1b[2J", "\x1f", "\u202e", "\u2028", "\ufeff"),
     "²",  # a digit by `isdigit`, and none that `int` takes
-    "٣",
-    "é",
-    "\U0001f600",
-    "\ud800",
-    "-1",
-    "0",
-    "0x10",
-    "1e999",
-    "nan",
-    "9" * 20,
+    *("٣", "é", "\U0001f600", "\ud800", "-1", "0", "0x10", "1e999", "nan", "9" * 20),
     "9" * 5000,  # more digits than `int` takes
-    "~",
-    "null",
-    "{}",
-    "[",
-    "]" * 40,
-    "{" * 200,
-    ":",
-    "|",
-    "=",
-    "%s%n",
-    "../../etc/passwd",
-    "$(reboot)",
-    "'\"",
+    *("~", "null", "{}", "[", "]" * 40, "{" * 200, ":", "|", "=", "%s%n", "../../etc/passwd"),
+    *("$(reboot)", "'\""),
     "a" * 300,
 )
 """What programs trip over, as text."""
 
 VALUES: tuple[Any, ...] = (
-    None,
-    True,
-    False,
-    0,
-    -1,
-    1.5,
-    2**31,
-    2**63,
-    10**25,
-    10**400,
-    1e308,
-    -1e308,
-    float("inf"),
-    float("-inf"),
-    float("nan"),
-    [],
-    {},
-    [[]],
-    [None],
-    {"": None},
-    {"name": {}},
-    ["²", "x"],
+    *(None, True, False, 0, -1, 1.5, 2**31, 2**63, 10**25, 10**400, 1e308, -1e308),
+    *(float("inf"), float("-inf"), float("nan")),
+    *([], {}, [[]], [None], {"": None}, {"name": {}}, ["²", "x"]),
     *TOKENS,
 )
 """What programs trip over, as JSON."""
@@ -208,8 +160,4 @@ def _bury(random: Random, holder: Any, key: Any, root: list[Any]) -> None:
     holder[key] = found
 
 
-_TREE_CHANGES = (
-    *[_put_value, _change_text, _change_number, _remove, _rename, _swap] * 3,
-    _multiply,
-    _bury,
-)
+_TREE_CHANGES = (*[_put_value, _change_text, _change_number, _remove, _rename, _swap] * 3, _multiply, _bury)

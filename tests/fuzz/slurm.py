@@ -17,22 +17,8 @@ from ddplaunch.backends.slurm import outcomes, parse, pending
 from ddplaunch.backends.slurm.parse import NonsenseError, Partition, SlurmJob
 
 _CELLS = (
-    "71",
-    "FAILED",
-    "NonZeroExitCode",
-    "digits",
-    "gpu",
-    "2",
-    "n[1-2]",
-    "5120",
-    "1",
-    "1700000000",
-    "1700000010",
-    "N/A",
-    "2-03:00:00",
-    "/home/a b/x|y",
-    "/home/a b/digits.sbatch",
-    "(null)",
+    *("71", "FAILED", "NonZeroExitCode", "digits", "gpu", "2", "n[1-2]", "5120", "1", "1700000000"),
+    *("1700000010", "N/A", "2-03:00:00", "/home/a b/x|y", "/home/a b/digits.sbatch", "(null)"),
 )
 _SQUEUE = "".join(f"{cell}{parse.SEPARATOR}" for cell in _CELLS)
 _WAITS = _SQUEUE.replace("FAILED", "PENDING").replace("NonZeroExitCode", "Resources")

@@ -65,11 +65,7 @@ def checked(
         ("GPU-4e9e74b7", 1, ""),
         ("2,0", 2, FIRST),
         ("7", 1, "GPU 7 has 56.7 GiB of 140.4 GiB held by pid 1758887 outside of this container"),
-        (
-            "",
-            8,
-            f"{FIRST}; 3 more alike: 1, 3, 7",
-        ),
+        ("", 8, f"{FIRST}; 3 more alike: 1, 3, 7"),
     ],
 )
 def test_a_gpu_that_another_process_holds_counts_if_a_rank_will_use_it(

@@ -60,9 +60,7 @@ def test_the_script_is_looked_for_where_it_will_run(tmp_path: Path, command: lis
     ("command", "there"),
     [(["train.py"], True), (["-m", "pkg.train"], True), (["lost.py"], False), (["-m", "lost"], False)],
 )
-def test_a_script_in_the_archive_that_travels_counts_as_there(
-    tmp_path: Path, command: list[str], there: bool
-) -> None:
+def test_a_script_in_the_source_archive_is_there(tmp_path: Path, command: list[str], there: bool) -> None:
     with tarfile.open(tmp_path / Files.SOURCE, "w") as archive:
         for name in ("train.py", "pkg/train.py"):
             archive.addfile(tarfile.TarInfo(name), io.BytesIO())
@@ -129,7 +127,7 @@ def test_a_python_below_3_9_is_told_by_its_own_version(tmp_path: Path) -> None:
     assert result.wanted == "Python >= 3.9"
 
 
-def test_a_command_of_the_users_own_needs_its_program_and_the_python_of_its_first_line(
+def test_a_users_own_command_needs_its_program_and_the_python_of_its_first_line(
     tmp_path: Path,
 ) -> None:
     """`ddplaunch run -- PROGRAM` needs the program; its Python is the one in its first line."""
@@ -170,9 +168,7 @@ def test_a_script_that_travels_with_the_job_is_found_behind_its_shell(tmp_path: 
 
 
 @pytest.mark.parametrize(("launch", "speaks"), [(["{python}"], True), ([], False)])
-def test_hints_speak_of_a_job_file_only_where_there_is_one(
-    tmp_path: Path, launch: list[str], speaks: bool
-) -> None:
+def test_hints_name_a_job_file_only_if_there_is_one(tmp_path: Path, launch: list[str], speaks: bool) -> None:
     lost = check(tmp_path, launch=launch, command=["bash", "lost.sh"])
     no_python = check(tmp_path, launch=launch, command=["bash"], python="lost", env={"PATH": "/usr/bin"})
 
@@ -180,9 +176,7 @@ def test_hints_speak_of_a_job_file_only_where_there_is_one(
     assert [speaks, speaks] == ["`workdir:`" in lost.hint, "`python:`" in no_python.hint]
 
 
-def test_a_program_that_lies_beside_our_own_python_is_hinted_at(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_program_beside_our_python_is_hinted_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In an environment that is not active, torchrun lies beside the Python that runs ddplaunch."""
     (tmp_path / "torchrun").touch(0o755)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
@@ -229,9 +223,7 @@ def test_a_script_without_a_slash_is_looked_for_on_path_too(tmp_path: Path) -> N
         ("#!/usr/bin/env nosuch\n", 0o755, "the first line of ./run.sh names 'nosuch', which is not there"),
     ],
 )
-def test_a_program_without_run_bit_or_interpreter_is_named(
-    tmp_path: Path, text: str, mode: int, expected: str
-) -> None:
+def test_a_program_that_cannot_be_run_is_named(tmp_path: Path, text: str, mode: int, expected: str) -> None:
     (tmp_path / "run.sh").write_bytes(text.encode())
     (tmp_path / "run.sh").chmod(mode)
     result = check(tmp_path, launch=["{python}", "--no-python"], command=["./run.sh"])

@@ -35,13 +35,6 @@ def test_a_pods_gate_says_nothing_of_secrets(tmp_path: Path) -> None:
     assert ("secret-missing", Status.PASS) == (missing.code, in_pod.status)
 
 
-def test_pet_variables_are_a_warning(tmp_path: Path) -> None:
-    result = configuration.check_configuration(make_context(tmp_path, environment={"PET_NNODES": "5"}))
-
-    assert result.status == Status.UNKNOWN
-    assert "PET_NNODES" in result.observed
-
-
 def test_the_pet_variables_by_which_a_controller_places_nodes_are_none(tmp_path: Path) -> None:
     """Kubeflow's Trainer gives all five, and they are meant; any other beside them is named alone."""
     place = {"NNODES": "2", "NPROC_PER_NODE": "1", "NODE_RANK": "0", "MASTER_ADDR": "n0", "MASTER_PORT": "1"}
@@ -119,9 +112,7 @@ def test_a_masters_name_that_does_not_resolve_fails_with_how_long_was_asked(tmp_
         ({"launch": [], "command": []}, ""),  # a prologue: what the gate finds is exported
     ],
 )
-def test_the_master_is_whom_the_ranks_will_look_for(
-    tmp_path: Path, changes: dict[str, Any], expected: str
-) -> None:
+def test_the_master_is_whom_ranks_look_for(tmp_path: Path, changes: dict[str, Any], expected: str) -> None:
     """The job file's, else the user's MASTER_ADDR where nothing replaces it, else the gate's own."""
     context = make_context(tmp_path, environment={"MASTER_ADDR": "127.0.0.9"}, **changes)
 
@@ -176,9 +167,7 @@ def test_meminfo_is_read_in_bytes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("wanted", "status"), [(1, Status.PASS), (1 << 60, Status.FAIL)])
-def test_the_size_of_shared_memory_is_held_against_the_demand(
-    tmp_path: Path, wanted: int, status: str
-) -> None:
+def test_shared_memory_is_held_against_the_demand(tmp_path: Path, wanted: int, status: str) -> None:
     result = machine.check_shm(make_context(tmp_path, resources={"shm": wanted}))
 
     assert status == result.status
@@ -228,9 +217,7 @@ def test_a_disk_that_takes_no_files_fails_as_a_full_one_does(tmp_path: Path) -> 
     assert "/proc/self" in result.observed
 
 
-def test_a_container_without_a_temporary_folder_passes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_container_without_a_tmp_folder_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A root file system that may only be read is no fault: the ranks are given a folder of the job's."""
     monkeypatch.setattr(machine, "TMP", "/nowhere")
     result = machine.check_disk(make_context(tmp_path, environment={}))

@@ -154,9 +154,7 @@ def test_a_flight_recorder_of_no_rank_makes_no_file(dump: Dump) -> None:
     assert {"README.txt", TEXT} == set(members(bundle_file.packed(bundle(2, [dump]))))
 
 
-def test_on_a_full_disk_the_bundle_is_written_without_flight_recorders(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_full_disk_gets_a_bundle_without_recorders(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     replace: Callable[..., None] = codec.replace
 
     def small(path: str, data: bytes, mode: int) -> None:

@@ -53,8 +53,9 @@ def dump(*entries: dict[str, Any], **status: tuple[int, int]) -> dict[str, Any]:
 
 
 def test_counters_are_numbers_by_group() -> None:
-    """What torch writes as strings; -1, nothing yet, is 0."""
+    """What torch writes as strings; -1, nothing yet, is 0. Before init_process_group there are none."""
     assert flight.counters(dump(_0=(17, 16), _1=(-1, -1))) == {"0": (17, 16), "1": (0, 0)}
+    assert flight.counters({"version": "2.10"}) == {}
 
 
 @pytest.mark.parametrize(("retired", "completed"), [(True, 17), (False, 16)])
@@ -64,10 +65,6 @@ def test_a_number_that_gloo_left_behind_is_made_good_by_the_entries(retired: boo
     found = flight.counters(dump(entry(16), entry(17, retired=retired), other, _0=(17, 15), _1=(-1, -1)))
 
     assert (17, completed) == found["0"]
-
-
-def test_a_dump_before_init_process_group_has_no_counters() -> None:
-    assert flight.counters({"version": "2.10"}) == {}
 
 
 def test_an_open_collective_keeps_size_and_place() -> None:
@@ -132,7 +129,7 @@ def test_messages_of_nccl_do_not_count_as_collectives() -> None:
         (False, ["nccl:_broadcast_oop", "nccl:_broadcast_oop", "nccl:all_gather_into_tensor_coalesced"]),
     ],
 )
-def test_the_last_of_the_calls_that_nccl_does_as_one_tells_of_all(
+def test_the_last_of_calls_that_are_done_as_one_tells_of_all(
     p2p: bool, names: list[str], is_done: bool
 ) -> None:
     """torch records them without events, so that they look open for ever; the last tells of all of them."""
@@ -231,23 +228,19 @@ def lines(recorded: list[Collective], calls: list[Collective]) -> list[int]:
     return [each.frames[0].line if each.frames else 0 for each in found]
 
 
-def test_an_entry_has_the_line_of_the_ring() -> None:
-    """Entry 2 and 3 are the reducer's own, made after a call that has its entry already."""
-    recorded = flight.collectives(dump(*(entry(number) for number in range(1, 5))))
+@pytest.mark.parametrize(
+    ("count", "calls", "expected"),
+    [
+        (4, [made(0.49), made(1.99, line=11)], [10, 0, 0, 11]),  # two are the reducer's own
+        (2, [made(0.49, "monitored_barrier"), made(0.9, "all_reduce", 11)], [0, 11]),
+        (99, [made(0.4)], [0] * 64),
+    ],
+    ids=["of the ring", "a call without an entry", "an entry that is cut off"],
+)
+def test_an_entry_has_the_line_of_its_call(count: int, calls: list[Collective], expected: list[int]) -> None:
+    recorded = flight.collectives(dump(*(entry(number) for number in range(1, count + 1))))
 
-    assert lines(recorded, [made(0.49), made(1.99, line=11)]) == [10, 0, 0, 11]
-
-
-def test_a_call_that_made_no_entry_gives_its_line_to_nobody() -> None:
-    recorded = flight.collectives(dump(entry(1), entry(2)))
-
-    assert lines(recorded, [made(0.49, "monitored_barrier"), made(0.9, "all_reduce", 11)]) == [0, 11]
-
-
-def test_a_call_whose_entry_is_cut_off_keeps_its_line() -> None:
-    recorded = flight.collectives(dump(*(entry(number) for number in range(1, 100))))
-
-    assert lines(recorded, [made(0.4)]) == [0] * 64
+    assert expected == lines(recorded, calls)
 
 
 def test_what_comes_rarely_is_no_step() -> None:

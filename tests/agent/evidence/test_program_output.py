@@ -111,10 +111,8 @@ def test_the_traceback_of_a_loader_worker_in_a_message_is_told_too() -> None:
         "ValueError: corrupt\n"
     )
 
-    assert [(r.message, r.frames[0].file) for r in read(text)] == [
-        ("Caught ValueError in DataLoader worker process 0.", "train.py"),
-        ("corrupt", "data.py"),
-    ]
+    wanted = [("Caught ValueError in DataLoader worker process 0.", "train.py"), ("corrupt", "data.py")]
+    assert [(r.message, r.frames[0].file) for r in read(text)] == wanted
 
 
 @pytest.mark.parametrize(
@@ -214,9 +212,6 @@ def test_the_first_bad_end_of_mp_spawn_is_read(end: str, exits: dict[int, int]) 
     text = f"    raise ProcessExitedException(\ntorch.multiprocessing.spawn.ProcessExitedException: {end}\n"
 
     assert exits == program_output.mp_spawn_exits(text)
-
-
-RULE = "-" * 74
 
 
 FOUR = """

@@ -23,9 +23,7 @@ def _sampler() -> str:
     return program
 
 
-def test_py_spy_is_found_beside_the_python_or_the_agent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_py_spy_is_found_beside_python_or_the_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the virtual environment that trains, or beside the agent; on PATH is neither."""
     python, tool = tmp_path / "python", tmp_path / "py-spy"
     for path in (python, tool):
@@ -57,9 +55,7 @@ def test_a_py_spy_that_fails_or_hangs_is_given_up_with_its_reason(tmp_path: Path
 
 
 @pytest.mark.slow  # beside the real process: with the Python that has py-spy
-def test_what_py_spy_says_of_a_process_that_is_gone_is_kept(
-    sampler: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_py_spy_says_of_a_dead_process_is_kept(sampler: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """py-spy's own words say so, and no line of the stack that it prints behind them."""
     monkeypatch.setenv("RUST_BACKTRACE", "1")
     with subprocess.Popen(["true"]) as process:

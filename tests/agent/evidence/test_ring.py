@@ -221,11 +221,8 @@ def test_a_peer_is_a_global_rank_also_where_the_program_counts_within_the_group(
     writer.torch.send(FOUR, group=group, group_dst=1)
     found = [(call.group, call.op, call.seq, call.p2p, call.peer) for call in writer.calls()]
 
-    assert [
-        ("g1", "all_reduce", 1, False, None),
-        ("g1", "send", 1, True, 1),
-        ("g1", "send", 2, True, 3),
-    ] == found
+    wanted = [("g1", "all_reduce", 1, False, None), ("g1", "send", 1, True, 1), ("g1", "send", 2, True, 3)]
+    assert wanted == found
 
 
 def test_a_refused_call_takes_no_number(writer: Writer) -> None:
@@ -235,11 +232,8 @@ def test_a_refused_call_takes_no_number(writer: Writer) -> None:
         writer.torch.send(FOUR, 9)
     writer.torch.send(FOUR, 1)
 
-    assert [(call.seq, call.state) for call in writer.calls()] == [
-        (1, "raised"),
-        (1, "raised"),
-        (2, "returned"),
-    ]
+    wanted = [(1, "raised"), (1, "raised"), (2, "returned")]
+    assert [(call.seq, call.state) for call in writer.calls()] == wanted
 
 
 def test_the_ring_keeps_256_calls_of_which_32_travel(writer: Writer) -> None:

@@ -23,9 +23,7 @@ def evidence(*frames: Frame) -> RankEvidence:
     return RankEvidence(0, 0, os.getpid(), True, stacks=[Stack("MainThread", True, list(frames))])
 
 
-def test_the_innermost_line_and_the_users_own_are_shown(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_innermost_line_and_the_users_own_are_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A relative file lies where the rank was started; a dead rank stands nowhere."""
     (tmp_path / "train.py").write_text("import x\n\n    with lock:\n")
     (tmp_path / "threading.py").write_text("waiter.acquire()\n")
@@ -124,10 +122,8 @@ def test_storage_that_does_not_answer_is_asked_once(monkeypatch: pytest.MonkeyPa
     lines._stuck = True  # no test can make a file system that hangs
 
     here = {__file__: os.getpid()}
-    assert ({}, {}) == (
-        lines.read({(Frame("f", __file__, 1), os.getpid())}),
-        lines.find_loops(here, NOW + 3600),
-    )
+    seen = lines.read({(Frame("f", __file__, 1), os.getpid())}), lines.find_loops(here, NOW + 3600)
+    assert ({}, {}) == seen
     assert [__file__] == list(SourceLines().find_loops(here, NOW + 3600))
 
 

@@ -126,12 +126,8 @@ def test_a_real_crash(how: str, crashed: bool, tmp_path: Path) -> None:
     main, *others = stacks.read_crash(str(file))
 
     assert -signal.SIGABRT == ended.returncode
-    assert ("stand", str(program), True, crashed) == (
-        main.frames[0].name,
-        main.frames[0].file,
-        main.main,
-        main.crashed,
-    )
+    seen = main.frames[0].name, main.frames[0].file, main.main, main.crashed
+    assert ("stand", str(program), True, crashed) == seen
     assert [(False, False)] == [(other.main, other.crashed) for other in others]
 
 
@@ -154,10 +150,8 @@ def test_in_the_dump_of_a_debug_server_the_last_thread_is_the_main_one() -> None
     )
     main, other = stacks.from_debug_server(text)
 
-    assert (True, [Frame("stuck", "/job/train.py", 4), Frame("<module>", "/job/train.py", 12)]) == (
-        main.main,
-        main.frames,
-    )
+    seen = main.main, main.frames
+    assert (True, [Frame("stuck", "/job/train.py", 4), Frame("<module>", "/job/train.py", 12)]) == seen
     assert (False, "wait") == (other.main, other.frames[0].name)
     assert [] == stacks.from_debug_server("not found")
 
@@ -216,9 +210,7 @@ def function(path: str, line: int, ready: bool = True) -> str:
 @pytest.mark.parametrize(
     ("line", "expected"), [(1, "Barrier"), (2, "allreduce"), (3, "allreduce"), (5, "main"), (6, "main")]
 )
-def test_the_line_of_a_call_names_its_function_unless_there_are_two(
-    tmp_path: Path, line: int, expected: str
-) -> None:
+def test_a_line_names_its_function_unless_there_are_two(tmp_path: Path, line: int, expected: str) -> None:
     path = tmp_path / "train.py"
     path.write_text(SOURCE)
 

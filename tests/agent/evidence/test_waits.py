@@ -186,9 +186,7 @@ def test_who_tries_for_no_lock_waits_for_nobody() -> None:
 @needs_root
 @pytest.mark.skipif(not os.path.exists("/dev/fuse"), reason="this kernel has no FUSE")
 @pytest.mark.parametrize(("after_mount", "state"), [(False, "D"), (True, "S")])
-def test_a_file_server_that_does_not_answer_is_named_with_path_and_mount(
-    after_mount: bool, state: str, tmp_path: Path
-) -> None:
+def test_a_dead_file_server_is_named_with_its_mount(after_mount: bool, state: str, tmp_path: Path) -> None:
     """The path is that of the call: no descriptor is open yet. The mount is that of its own namespace."""
     program = f"os.stat(scene.dead_server({after_mount}) + '/shard')"
     with asleep(program, tmp_path, state) as pid:
@@ -197,13 +195,8 @@ def test_a_file_server_that_does_not_answer_is_named_with_path_and_mount(
 
     assert found is not None
     folder = str(tmp_path / "nas-0")
-    assert (f"{folder}/shard", folder, "fuse", "nas:/data", True) == (
-        found.file,
-        found.mount,
-        found.kind,
-        found.source,
-        stuck,
-    )
+    seen = found.file, found.mount, found.kind, found.source, stuck
+    assert (f"{folder}/shard", folder, "fuse", "nas:/data", True) == seen
 
 
 @needs_root

@@ -85,11 +85,15 @@ class Cluster:
         (verdict,) = self.refuses()
         return verdict.code, verdict.nodes
 
-    def mended(self) -> None:
-        """The hint of the verdict was followed: started again, the job passes."""
+    def again(self) -> None:
+        """The job is to be started once more, on the same hosts."""
         self.job.hub_process.wait()
         self.job.again()
         self.gates, self.hub = {}, None
+
+    def mended(self) -> None:
+        """The hint of the verdict was followed: started again, the job passes."""
+        self.again()
         self.starts()
 
     def _start_if_needed(self) -> None:

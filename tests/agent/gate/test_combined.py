@@ -2,60 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, Callable
+from dataclasses import replace
 
 import pytest
-from tests.agent.gate.clusters import MASTER_PORT, Cluster, Make
-from tests.agent.gate.hosts import Host
-from tests.agent.gate.jobs import COME, Job
+from tests.agent.gate.clusters import MASTER_PORT, MakeCluster
+from tests.agent.gate.jobs import COME
 
-from ddplaunch.agent.contract import Verdict
-
-
-class Trials:
-    """Jobs one after the other on the same hosts, as somebody mends one thing after the other."""
-
-    def __init__(self, hosts: list[Host], folder: Path, agent: list[str]) -> None:
-        self.hosts = hosts
-        self._folder = folder
-        self._agent = agent
-        self._jobs: list[Job] = []
-
-    def job(self, **changes: Any) -> Cluster:
-        self.close()
-        folder = self._folder / f"job-{len(self._jobs)}"
-        folder.mkdir()
-        self._jobs.append(Job(folder, self._agent))
-        return Cluster(self._jobs[-1], self.hosts, **{"master_addr": None, **changes})
-
-    def close(self) -> None:
-        """Nothing runs any more."""
-        for job in self._jobs:
-            job.close()
-
-
-@pytest.fixture(name="trials")
-def _trials(network: Make, tmp_path: Path, agent: list[str]) -> Any:
-    """A function that makes so many hosts, for jobs."""
-    made: list[Trials] = []
-
-    def make(count: int) -> Trials:
-        made.append(Trials(network(count), tmp_path, agent))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.close()
-
-
-MakeTrials = Callable[[int], Trials]
-
-
-def here(trial: Cluster, *nodes: int) -> None:
-    """Wait until the hub knows them: what the next one brings is then told with all that is known."""
-    for node in nodes:
-        trial.hub_says(f"node {node} (n{node}) checked in")
+from ddplaunch.agent.contract import GatePlan, Verdict
 
 
 def brief(verdicts: list[Verdict]) -> list[tuple[str, list[int]]]:
@@ -63,44 +16,9 @@ def brief(verdicts: list[Verdict]) -> list[tuple[str, list[int]]]:
     return [(verdict.code, verdict.nodes) for verdict in verdicts]
 
 
-@pytest.mark.whole
-@pytest.mark.fault("master-is-loopback")
-@pytest.mark.fault("port-filtered")
-def test_a_loopback_name_and_a_dropped_port_are_both_told_and_mended_one_after_the_other(
-    trials: MakeTrials,
-) -> None:
-    lab = trials(3)
-    lab.hosts[1].hosts({"n0": "127.0.1.1", "n1": "10.77.0.2", "n2": "10.77.0.3"})
-    lab.hosts[0].firewall(f"ip saddr 10.77.0.3 tcp dport {MASTER_PORT} drop")
-    trial = lab.job(master_addr="n0")
-    trial.start(0, 2)
-    here(trial, 0, 2)
-    trial.start(1)
-
-    found = trial.refuses()
-    assert [("master-is-loopback", [1]), ("port-filtered", [0])] == brief(found)
-    assert "node 2 (n2) -> node 0 (n0, n0) port 29500: no answer" in found[1].sentence.replace(
-        "10.77.0.1", "n0"
-    )
-    assert found[0].facts[-1] == (
-        "not checked until the name leads there: whether node 1 (n1) can reach the master"
-    )
-
-    lab.hosts[1].hosts({host.name: host.address for host in lab.hosts})
-    trial = lab.job(master_addr="n0")
-    trial.start(0, 1, 2)
-    assert [("port-filtered", [0])] == brief(trial.refuses())
-
-    lab.hosts[0].open()
-    trial = lab.job(master_addr="n0")
-    trial.start(0, 1, 2)
-    trial.starts()
-
-
-def test_a_missing_node_hides_a_dropped_port_and_the_verdict_says_so(trials: MakeTrials) -> None:
-    lab = trials(3)
-    lab.hosts[0].firewall(f"ip saddr 10.77.0.2 tcp dport {MASTER_PORT} drop")
-    trial = lab.job(gate={"timeout": COME})
+def test_a_missing_node_hides_a_dropped_port_and_the_verdict_says_so(cluster: MakeCluster) -> None:
+    trial = cluster(3, master_addr=None, gate={"timeout": COME})
+    trial.hosts[0].firewall(f"ip saddr 10.77.0.2 tcp dport {MASTER_PORT} drop")
     trial.start(0, 1)
 
     (missing,) = trial.refuses()
@@ -109,20 +27,18 @@ def test_a_missing_node_hides_a_dropped_port_and_the_verdict_says_so(trials: Mak
         "not checked until node 2 (n2) is here: its own checks, and the paths between the nodes"
     )
 
-    trial = lab.job()
-    trial.start(0, 1, 2)
+    trial.plan = replace(trial.plan, gate=GatePlan(timeout=300.0))
+    trial.again()
     assert [("port-filtered", [0])] == brief(trial.refuses())
 
 
 @pytest.mark.whole
 @pytest.mark.fault("port-in-use")
 @pytest.mark.fault("port-filtered")
-def test_while_a_port_is_held_the_ways_to_other_ports_are_tried(trials: MakeTrials) -> None:
-    lab = trials(3)
-    lab.hosts[2].firewall("ip saddr 10.77.0.2 drop")
-    trial = lab.job()
+def test_while_a_port_is_held_the_ways_to_other_ports_are_tried(cluster: MakeCluster) -> None:
+    trial = cluster(3, master_addr=None)
+    trial.hosts[2].firewall("ip saddr 10.77.0.2 drop")
     trial.hold(MASTER_PORT)
-    trial.start(0, 1, 2)
 
     found = trial.refuses()
     assert [("port-in-use", [0]), ("port-filtered", [1, 2])] == brief(found)

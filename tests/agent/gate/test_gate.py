@@ -18,7 +18,6 @@ from tests.agent.gate.jobs import COME, Job, make_plan, wait_for
 from tests.busy import BUSY
 from tests.ports import own_port
 
-from ddplaunch.agent.checks.run import CHECKS
 from ddplaunch.agent.contract import Env, Exit, Phase
 from ddplaunch.agent.system import ports
 from ddplaunch.agent.transport.protocol import Channel, ProtocolError
@@ -38,23 +37,8 @@ def test_healthy_nodes_agree_on_one_address_and_one_free_port(job: Job) -> None:
     wait_for(lambda: job.status.phase == Phase.RENDEZVOUS)
     assert "gate passed" in gates[1].output
     assert job.bundle.mesh == []  # nothing failed, or was odd
-    assert {node: set(peers) for node, peers in job.bundle.passed.items()} == {
-        "0": {"1", "2", "master"},
-        "1": {"0", "2", "master"},
-        "2": {"0", "1", "master"},
-    }
-
-
-def test_the_table_has_a_line_for_each_check_in_its_order(job: Job) -> None:
-    plan = make_plan(nodes=1)
-    job.hub(plan)
-    gate = job.gate(plan, 0)
-    gate.wait()
-
-    names = [
-        line.split()[1] for line in gate.output.splitlines() if line.startswith("  ok ") or "  ?" in line
-    ]
-    assert [*(name for name, _ in CHECKS), "mesh"] == names
+    wanted = {"0": {"1", "2", "master"}, "1": {"0", "2", "master"}, "2": {"0", "1", "master"}}
+    assert {node: set(peers) for node, peers in job.bundle.passed.items()} == wanted
 
 
 def test_skipped_checks_are_not_run_and_a_master_port_is_found_all_the_same(job: Job) -> None:
@@ -91,7 +75,7 @@ def _taken() -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
 
 
 @pytest.mark.fault("port-in-use")
-def test_who_holds_the_master_port_is_named_on_all_nodes(
+def test_the_master_ports_holder_is_named_to_all(
     job: Job, taken: tuple[int, subprocess.Popen[bytes]]
 ) -> None:
     port, holder = taken
@@ -121,9 +105,7 @@ def test_a_hub_that_cannot_listen_ends_at_once_and_names_the_holder(
     assert "port-in-use" in hub.output
 
 
-def test_a_gate_port_that_is_freed_is_waited_for(
-    job: Job, taken: tuple[int, subprocess.Popen[bytes]]
-) -> None:
+def test_a_freed_gate_port_is_waited_for(job: Job, taken: tuple[int, subprocess.Popen[bytes]]) -> None:
     """An earlier attempt's hub may not have ended yet: it is waited for, and the log says for whom."""
     port, holder = taken
     waiting = f"waiting for port {port}, held by pid {holder.pid} ({sys.executable}"
@@ -284,16 +266,6 @@ def test_a_node_that_was_started_for_another_size_is_named(job: Job) -> None:
     assert job.verdict.sentence == "node 1 was started for 5 nodes, the others for 3 nodes"
 
 
-@pytest.mark.fault("world-size-differs")
-def test_a_node_beyond_the_last_is_of_a_job_of_another_size(job: Job) -> None:
-    plan = make_plan(nodes=1)
-    job.hub(make_plan(nodes=2))
-    gate = job.gate(plan, 1)
-
-    assert gate.wait(10) == Exit.MISCONFIGURED
-    assert "world-size-differs" in gate.output
-
-
 @pytest.mark.fault("memory-too-small")
 def test_a_demand_for_more_than_the_node_has_is_refused(job: Job) -> None:
     plan = make_plan(nodes=1, resources={"memory": 1 << 50})
@@ -301,17 +273,6 @@ def test_a_demand_for_more_than_the_node_has_is_refused(job: Job) -> None:
 
     assert job.gate(plan, 0).wait() == Exit.MISCONFIGURED
     assert job.verdict.code == "memory-too-small"
-
-
-@pytest.mark.fault("dns-not-found")
-def test_a_wrong_name_of_the_master_is_told_once_all_nodes_are_there(job: Job) -> None:
-    plan = make_plan(master_addr="x" * 64 + ".invalid")
-    job.hub(plan)
-    gates = [job.gate(plan, node) for node in range(2)]
-
-    assert [Exit.NODE_AT_FAULT] * 2 == [gate.wait(15) for gate in gates]
-    assert job.verdict.code == "dns-not-found"
-    assert job.verdict.nodes == [0, 1]
 
 
 def test_a_signal_for_the_training_is_nothing_to_a_gate(job: Job) -> None:

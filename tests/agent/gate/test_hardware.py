@@ -9,7 +9,7 @@ from typing import Any, Callable
 
 import pytest
 from tests.agent.checks.infiniband import HALF_DOWN, HOST_GIDS, POD_GIDS, ROCE, sysfs
-from tests.agent.checks.nvidia import A100_MIXED, H200_BUSY, H200_FREE, H200_HELD, install
+from tests.agent.checks.nvidia import A100_MIXED, H200_BUSY, H200_HELD, install
 from tests.agent.gate.clusters import Cluster, Make
 from tests.agent.gate.hosts import Host
 from tests.agent.gate.jobs import Job
@@ -86,18 +86,6 @@ def test_a_node_on_which_the_gid_index_is_empty_is_named(trial: MakeTrial) -> No
     trial(HOST, POD, **wanted).starts()
 
 
-@pytest.mark.whole
-@pytest.mark.fault("rdma-unfit")
-def test_a_port_of_rdma_that_is_down_is_named(trial: MakeTrial) -> None:
-    """NCCL would leave it out without a word."""
-    first = trial(HALF, HALF, resources={"rdma": 1}, env={"NCCL_IB_HCA": "mlx4_0:1"})
-
-    assert ("rdma-unfit", [0, 1]) == first.verdict()
-    said = "nodes 0 (n0) and 1 (n1): mlx4_0 port 1 is DOWN, Disabled; wanted: RDMA devices: 1"
-    assert said == first.job.verdict.sentence
-    trial(HALF, HALF, resources={"rdma": 1}, env={"NCCL_IB_HCA": "mlx4_0:2"}).starts()
-
-
 def with_gpus(trial: Cluster, folder: Path, *shown: str) -> Cluster:
     """Each host has GPUs, of which nvidia-smi, a fake, says what was recorded on a real machine."""
     for host, text in zip(trial.hosts, shown):
@@ -142,29 +130,3 @@ def test_another_kind_of_gpu_on_one_node_is_a_verdict(trial: MakeTrial, tmp_path
     assert "node 1 (n1) has NVIDIA A100-SXM4-80GB, node 0 (n0) NVIDIA H200" == first.job.verdict.sentence
     assert "if the difference is intended, `gate: {skip: [gpus]}`" in first.job.verdict.hint
     trial(**asked, env=GPU, gate={"skip": ["gpus"]}).starts()
-
-
-@pytest.mark.whole
-@pytest.mark.fault("hardware-differs")
-def test_a_gpu_that_is_lost_on_one_node_is_a_verdict(trial: MakeTrial, tmp_path: Path) -> None:
-    asked: dict[str, Any] = {"resources": {"gpus": 4}, "nproc_per_node": 4}
-    lost = "\n".join(row for row in H200_FREE.split("\n") if row[:2] != "3,")
-    first = with_gpus(trial(**asked), tmp_path, H200_FREE, lost)
-
-    assert ("hardware-differs", [1]) == first.verdict()
-    assert "node 1 (n1) has 3 x NVIDIA H200, node 0 (n0) 4 x NVIDIA H200" == first.job.verdict.sentence
-    assert "a machine that has lost a GPU says so in `dmesg`" in first.job.verdict.hint
-    with_gpus(trial(**asked), tmp_path, H200_FREE, H200_FREE).starts()
-
-
-@pytest.mark.fault("hardware-differs")
-def test_rdma_that_is_up_on_one_node_only_is_a_verdict(trial: MakeTrial) -> None:
-    first = trial(HOST, NONE)
-    for host in first.hosts:
-        host.environment["GPU"] = "nvidia0"
-
-    assert ("hardware-differs", [1]) == first.verdict()
-    said = "node 1 (n1) has no RDMA port that is up, node 0 (n0) has: NCCL would take RDMA on one side"
-    assert first.job.verdict.sentence.startswith(said)
-    assert '`env: {NCCL_IB_DISABLE: "1"}`' in first.job.verdict.hint
-    trial(HOST, NONE, env={"NCCL_IB_DISABLE": "1"}).starts()

@@ -48,7 +48,7 @@ def test_a_node_for_which_the_masters_name_is_loopback_is_named(cluster: MakeClu
 
 
 @pytest.mark.fault("master-is-not-node-zero")
-def test_a_job_that_names_another_node_as_its_master_is_told_whose_address_that_is(
+def test_a_job_that_names_another_node_as_master_is_told_whose_address_that_is(
     cluster: MakeCluster,
 ) -> None:
     trial = cluster(3, master_addr="10.77.0.3")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Callable
 
 import pytest
 from tests.agent.gate.clusters import GATE_PORT, MASTER_PORT, Cluster, MakeCluster
 from tests.agent.gate.hosts import Host
-from tests.agent.gate.jobs import Agent, Job, make_plan
+from tests.agent.gate.jobs import Agent, make_plan
 from tests.agent.gate.torches import TORCH
 
 from ddplaunch.agent.contract import Env, Exit
@@ -53,9 +52,7 @@ def other(trial: Cluster, port: int) -> Agent:
 
 @pytest.mark.slow
 @pytest.mark.fault("store-shared")
-def test_another_jobs_store_on_the_master_port_is_told_with_its_job(
-    cluster: MakeCluster, store: Serve
-) -> None:
+def test_another_jobs_store_on_the_master_port_is_told_by_its_job(cluster: MakeCluster, store: Serve) -> None:
     trial = cluster(2)
     pid = store(trial.hosts[0], MASTER_PORT)
 
@@ -64,14 +61,6 @@ def test_another_jobs_store_on_the_master_port_is_told_with_its_job(
     assert f"port {MASTER_PORT} is held by pid {pid} (" in said
     assert "ddplaunch job other): it is the TCPStore of another training job" in said
     assert "choose another port, or leave it out" in trial.job.verdict.hint
-
-
-@pytest.mark.slow
-@pytest.mark.whole
-def test_without_a_given_port_each_job_finds_one(cluster: MakeCluster, store: Serve) -> None:
-    trial = cluster(2, master_port=None)
-    store(trial.hosts[0], MASTER_PORT)
-    trial.starts()
 
 
 @pytest.mark.whole
@@ -100,39 +89,3 @@ def test_another_jobs_hub_on_the_gates_port_is_told_at_once(cluster: MakeCluster
     assert ("store-shared", [0]) == (trial.job.verdict.code, trial.job.verdict.nodes)
     assert f"port {GATE_PORT} is held by pid {first.process.pid} (" in trial.job.verdict.sentence
     assert "choose another port, or leave gate.port out" in trial.job.verdict.hint
-
-
-@pytest.mark.whole
-@pytest.mark.fault("store-shared")
-def test_a_node_that_is_sent_to_another_jobs_hub_is_told_its_name_alone(cluster: MakeCluster) -> None:
-    trial = cluster(2)
-    other(trial, GATE_PORT)
-    gate = trial.job.gate(trial.plan, 1, hub=f"{trial.hosts[0].address}:{GATE_PORT}", host=trial.hosts[1])
-
-    assert Exit.NODE_AT_FAULT == gate.wait()
-    said = " ".join(gate.output.split())
-    assert f"store-shared: node 1 (n1) meets another job at 10.77.0.1:{GATE_PORT}, where the hub of" in said
-    assert "it is ddplaunch of another job, or of another attempt, called 'other'" in said
-    assert "another key" not in said
-
-
-@pytest.mark.whole
-@pytest.mark.fault("store-shared")
-def test_another_jobs_gate_on_the_master_port_is_told(
-    cluster: MakeCluster, tmp_path: Path, agent: list[str]
-) -> None:
-    trial = cluster(2)
-    before = Job(tmp_path / "before", agent)
-    (tmp_path / "before").mkdir()
-    try:
-        plan = make_plan(job="other", master_port=MASTER_PORT)
-        before.hub(plan, address=None, port=GATE_PORT + 1, host=trial.hosts[0])
-        waiting = before.gate(plan, 0, hub=f"127.0.0.1:{GATE_PORT + 1}", host=trial.hosts[0])
-        waiting.says("waiting for node 1")
-
-        assert ("store-shared", [0]) == trial.verdict()
-        said = trial.job.verdict.sentence
-        assert f"port {MASTER_PORT} is held by pid {waiting.process.pid} (" in said
-        assert "it is of ddplaunch, of another job or attempt" in said
-    finally:
-        before.close()

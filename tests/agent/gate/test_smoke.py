@@ -13,10 +13,10 @@ import pytest
 from tests.agent.gate.clusters import GATE_PORT, MASTER_PORT, Cluster, Make, MakeCluster
 from tests.agent.gate.devices import add
 from tests.agent.gate.hosts import Host
-from tests.agent.gate.jobs import Agent, Job, make_plan, wait_for
+from tests.agent.gate.jobs import Agent, Job, wait_for
 from tests.agent.gate.torches import TORCH
 
-from ddplaunch.agent.contract import Exit, Files, GatePlan
+from ddplaunch.agent.contract import Exit
 from ddplaunch.agent.diagnosis.gate import smoke_test
 from ddplaunch.agent.gate import smoke
 from ddplaunch.agent.system import processes
@@ -82,26 +82,6 @@ def test_all_ranks_add_up_with_what_the_gate_has_set(cluster: MakeCluster) -> No
 
 
 @pytest.mark.whole
-@pytest.mark.fault("gloo-interface-wrong")
-def test_an_address_of_gloo_that_no_peer_reaches_is_named(cluster: MakeCluster) -> None:
-    """Node 1's Gloo was told to take a bridge; the sockets of its rank show it.
-
-    Of two ranks the one with the higher address connects, so the bridge has a low one. Without the setting,
-    and with the mesh, the job starts.
-    """
-    trial = cluster(2, gate=ALONE)
-    add(trial.hosts[1], "docker0", "10.7.0.1/16")
-    start_with(trial, {GLOO: "docker0"})
-
-    assert ("gloo-interface-wrong", [1]) == trial.verdict()
-    sentence = "node 1 (n1): Gloo listens at 10.7.0.1, where peers do not reach it"
-    assert sentence == trial.job.verdict.sentence
-    assert "leave GLOO_SOCKET_IFNAME out, and `mesh` out of `gate.skip`" in trial.job.verdict.hint
-
-    mended(trial, gate=GatePlan(smoke_test=True))
-
-
-@pytest.mark.whole
 @pytest.mark.fault("port-filtered")
 @pytest.mark.parametrize(
     ("host", "said"), [(0, "cannot connect to rank 0's store"), (1, "cannot connect to 10.77.0.")]
@@ -148,20 +128,6 @@ def test_real_nccl_is_quoted_where_it_fails_and_gloo_passes(cluster: MakeCluster
 
     mended(trial, command=["train.py", "--backend", "gloo"])
     assert "FAIL  smoke  nccl: rank 1 stands" in trial.gates[1].output
-
-
-@pytest.mark.whole
-@pytest.mark.fault("backend-unfit")
-def test_a_job_that_says_nccl_without_a_gpu_is_refused_without_a_smoke_test(job: Job) -> None:
-    for command, code in ((["--backend", "nccl"], Exit.MISCONFIGURED), (["--backend", "gloo"], Exit.OK)):
-        plan = make_plan(nodes=1, command=["train.py", *command])
-        job.hub(plan)
-        gate = job.gate(plan, 0)
-        assert code == gate.wait(), gate.output
-        assert job.hub_process.wait() == code if code else True
-        if code:
-            assert "backend-unfit: node 0: the job says --backend nccl, and no device of a GPU" in gate.output
-            (job.folder("hub") / Files.HUB).unlink()
 
 
 @pytest.mark.fault("image-lacks")

@@ -129,9 +129,7 @@ def _start(agent_file: Path, tmp_path: Path) -> Iterator[Callable[[str, int], Ag
 
 
 @pytest.mark.fault("job-file-wrong")
-def test_every_gate_refuses_a_job_file_that_cannot_be_without_a_hub(
-    start: Callable[[str, int], Agent], tmp_path: Path
-) -> None:
+def test_each_gate_refuses_a_wrong_job_file_alone(start: Callable[[str, int], Agent], tmp_path: Path) -> None:
     (tmp_path / Files.JOB).write_text(text(command=["torchrun"], gate={"enabled": False}))
     gates = [start("gate", node) for node in (0, 1)]
     hub = start("hub", 0)
@@ -143,7 +141,5 @@ def test_every_gate_refuses_a_job_file_that_cannot_be_without_a_hub(
     assert Exit.OK == hub.wait()
     for name in ("hub-0", "gate-0", "gate-1"):
         words = json.loads((tmp_path / name).read_text())
-        assert (Exit.MISCONFIGURED, [SENTENCE]) == (
-            words["exit_code"],
-            [each["sentence"] for each in words["verdicts"]],
-        )
+        seen = words["exit_code"], [each["sentence"] for each in words["verdicts"]]
+        assert (Exit.MISCONFIGURED, [SENTENCE]) == seen

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.agent.gate.jobs import Job
+from tests.agent.gate.conftest import _job as _job
 from tests.agent.hub.sessions import Hub
 
 
@@ -15,10 +15,3 @@ def _hub(tmp_path: Path) -> Iterator[Hub]:
     hub = Hub(tmp_path)
     yield hub
     hub.record.close()
-
-
-@pytest.fixture(name="job")
-def _job(tmp_path: Path, agent: list[str]) -> Iterator[Job]:
-    job = Job(tmp_path, agent)
-    yield job
-    job.close()

@@ -20,13 +20,7 @@ from ddplaunch.agent.contract import (
     RendezvousSettings,
     Verdict,
 )
-from ddplaunch.agent.contract.messages import (
-    CheckingIn,
-    Finished,
-    Heartbeat,
-    Join,
-    Message,
-)
+from ddplaunch.agent.contract.messages import CheckingIn, Finished, Heartbeat, Join, Message
 from ddplaunch.agent.hub import membership, recovery
 from ddplaunch.agent.hub.gate import GateSession
 from ddplaunch.agent.hub.job_record import JobRecord
@@ -77,7 +71,7 @@ class Job:
         self.serve()
 
     def comes(self, node: int, *checks: CheckResult, **changes: Any) -> None:
-        self.at_gate(node, CheckingIn(check_in(node, *checks, **changes)))
+        self.at_gate(node, CheckingIn(check_in(node, *checks, **{"nodes": self.plan.nodes, **changes})))
 
     def at_gate(self, node: int, message: Message) -> None:
         asyncio.run(self.gate.received(self.gates[node], message))  # type: ignore[arg-type]

@@ -8,11 +8,7 @@ from typing import Any
 from tests.agent.gate.jobs import Job
 from tests.busy import BUSY
 
-from ddplaunch.agent.contract import (
-    CheckIn,
-    JobPlan,
-    codec,
-)
+from ddplaunch.agent.contract import CheckIn, JobPlan, codec
 from ddplaunch.agent.transport.protocol import Body, Channel
 
 

@@ -116,6 +116,12 @@ class Hub:
         self.says(node, "finished", {"node": node, "exit_code": 40})
         self.ticks(0.2)
 
+    def agents_decide(self, least: int) -> None:
+        """torchrun's agents go on with so few nodes."""
+        for node in range(self.plan.nodes):
+            told = Beat(node, "running", NOW, [BUSY[2 * node]], least_nodes=least)
+            self.says(node, "beat", {"beat": codec.dump(told)})
+
     def starts_again(self, node: int, attempt: int, *ranks: RankBeat) -> None:
         """The node's launch command has started these ranks in the place of others."""
         self.says(

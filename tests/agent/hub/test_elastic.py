@@ -7,27 +7,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.agent.hub.gates import Client, check_in, paths
+from tests.agent.hub import growing
+from tests.agent.hub.gates import Client
 
-from ddplaunch.agent.contract import (
-    CheckResult,
-    Exit,
-    Files,
-    GatePlan,
-    JobPlan,
-    Phase,
-    Status,
-    Verdict,
-)
-from ddplaunch.agent.contract.messages import CheckingIn, Message, Unbound
-from ddplaunch.agent.hub import membership, recovery
+from ddplaunch.agent.contract import CheckResult, Exit, GatePlan, JobPlan, Status
+from ddplaunch.agent.contract.messages import Unbound
 from ddplaunch.agent.hub.gate import GateSession, GateState
 from ddplaunch.agent.hub.job_record import JobRecord
 
 FULL = CheckResult("disk", Status.FAIL, "/tmp is full", code="disk-full")
 
 
-class Job:
+class Job(growing.Job):
     """Three nodes, of which two suffice, and a clock."""
 
     def __init__(self, folder: Path, least: int | None = 2) -> None:
@@ -37,28 +28,13 @@ class Job:
         self.record = JobRecord(self.plan, str(folder), 0)
         self.now = 1000.0
         self.gate = GateSession(self.plan, self.record, clock=lambda: self.now)
-        self.wires = [Client() for _ in range(3)]
-
-    def says(self, node: int, message: Message) -> None:
-        asyncio.run(self.gate.received(self.wires[node], message))  # type: ignore[arg-type]
-
-    def comes(self, node: int, *checks: CheckResult) -> None:
-        self.says(node, CheckingIn(check_in(node, *checks, nodes=3)))
+        self.gates = [Client() for _ in range(3)]
 
     def after(self, seconds: float) -> None:
         end = self.now + seconds
         while self.now < end:
             self.now += 1.0
             asyncio.run(self.gate.tick(self.now))
-
-    def reach(self, *nodes: int, failed: tuple[int, int] | None = None) -> None:
-        """All paths between these nodes are tried; one of them may be filtered."""
-        for node in nodes:
-            self.says(node, paths(node, nodes, failed))
-
-    @property
-    def events(self) -> list[str]:
-        return [event.text for event in self.record.bundle().events]
 
 
 @pytest.fixture(name="job")
@@ -74,13 +50,13 @@ def test_the_job_starts_with_those_who_came_by_the_deadline(job: Job) -> None:
     job.after(119)
     assert GateState.CHECKING_IN == job.gate.state
     job.after(3)
-    tasks = {node: job.wires[node].got("mesh")[0]["tasks"] for node in (0, 2)}
+    tasks = {node: job.gates[node].got("mesh")[0]["tasks"] for node in (0, 2)}
     assert {0: {0, 2}, 2: {0}} == {node: {each["peer"] for each in told} for node, told in tasks.items()}
     job.reach(0, 2)
-    job.says(0, Unbound())
+    job.at_gate(0, Unbound())
 
-    assert ["release"] * 2 == [job.wires[node].sent[-1][0] for node in (0, 2)]
-    assert 2 == job.wires[0].got("release")[0]["agreed"]["nodes"]
+    assert ["release"] * 2 == [job.gates[node].sent[-1][0] for node in (0, 2)]
+    assert 2 == job.gates[0].got("release")[0]["agreed"]["nodes"]
     assert [
         "node-missing: node 1 never came: waited 121 s; nodes 0 and 2 are here",
         "the job goes on without node 1",
@@ -95,11 +71,11 @@ def test_a_node_that_fails_its_checks_is_left_out_with_its_verdict(job: Job) -> 
     job.reach(0, 1, 2)
     job.after(1)
 
-    ((code, told),) = [(each["exit_code"], each["verdicts"]) for each in job.wires[1].got("verdict")]
+    ((code, told),) = [(each["exit_code"], each["verdicts"]) for each in job.gates[1].got("verdict")]
     assert (Exit.NODE_AT_FAULT, ["disk-full"]) == (code, [each["code"] for each in told])
-    job.says(0, Unbound())
+    job.at_gate(0, Unbound())
     assert {0, 2} == job.record.members
-    assert ["release"] * 2 == [job.wires[node].sent[-1][0] for node in (0, 2)]
+    assert ["release"] * 2 == [job.gates[node].sent[-1][0] for node in (0, 2)]
 
 
 def test_a_node_that_the_others_do_not_reach_is_left_out(job: Job) -> None:
@@ -120,10 +96,10 @@ def test_a_node_that_goes_away_just_before_the_release_does_not_count(job: Job) 
         job.comes(node)
     job.reach(0, 1, 2)
     job.after(1)
-    asyncio.run(job.gate.lost(job.wires[1]))  # type: ignore[arg-type]
-    job.says(0, Unbound())
+    asyncio.run(job.gate.lost(job.gates[1]))  # type: ignore[arg-type]
+    job.at_gate(0, Unbound())
 
-    assert [2, 2] == [job.wires[node].got("release")[0]["agreed"]["nodes"] for node in (0, 2)]
+    assert [2, 2] == [job.gates[node].got("release")[0]["agreed"]["nodes"] for node in (0, 2)]
 
 
 def test_with_too_few_nodes_left_the_job_ends_by_the_verdict(job: Job) -> None:
@@ -152,22 +128,6 @@ def test_a_node_that_comes_when_the_others_have_gone_on_is_turned_away(job: Job)
     job.after(122)
     job.comes(1)
 
-    (answer,) = job.wires[1].got("verdict")
+    (answer,) = job.gates[1].got("verdict")
     assert ["node 1 came when the job had gone on without it"] == [v["sentence"] for v in answer["verdicts"]]
     assert GateState.MESHING == job.gate.state
-
-
-def test_a_hub_that_is_started_again_knows_who_was_left_out(job: Job) -> None:
-    job.record.enter(Phase.RENDEZVOUS)
-    membership.leave_out(
-        job.record, {1}, [Verdict.of("node-missing", "node 1 never came", "gate", nodes=[1])]
-    )
-    job.record.save()
-    later = JobRecord(job.plan, str(job.folder / "later"), 0)
-    left = recovery.read_left(job.plan, str(job.folder), 0)
-    assert left is not None
-    recovery.restore(later, left)
-    later.close()
-
-    assert {0, 2} == later.members
-    assert (job.folder / Files.STATUS).exists()

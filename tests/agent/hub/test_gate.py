@@ -35,25 +35,16 @@ def told(record: JobRecord) -> list[str]:
 
 
 def test_a_preliminary_verdict_is_logged_once_while_it_holds(record: JobRecord) -> None:
+    """Again for another first node, and after it had passed."""
     outlook = PreliminaryVerdicts(record)
-    for nodes in ([1], [1], [1, 2]):
-        outlook.publish([unreached(*nodes)])
+    logged = []
+    for nodes in ([1], [1], [1, 2], [0], [], [0]):
+        outlook.publish([unreached(*nodes)] if nodes else [])
+        logged.append(len(told(record)))
+        assert [verdict.nodes for verdict in record.verdicts] == ([nodes] if nodes else [])
 
-    assert told(record) == ["port-filtered: 1 in vain"]
-    assert [verdict.nodes for verdict in record.verdicts] == [[1, 2]]
-
-
-def test_a_preliminary_verdict_is_logged_again_for_another_node_or_after_it_had_passed(
-    record: JobRecord,
-) -> None:
-    outlook = PreliminaryVerdicts(record)
-    for nodes in ([1], [0]):
-        outlook.publish([unreached(*nodes)])
-    outlook.publish([])
-    assert record.verdicts == []
-    outlook.publish([unreached(0)])
-
-    assert told(record) == 3 * ["port-filtered: 1 in vain"]
+    assert [1, 1, 1, 2, 2, 3] == logged
+    assert {"port-filtered: 1 in vain"} == set(told(record))
 
 
 def test_a_preliminary_verdict_names_the_machine_of_a_pod(record: JobRecord) -> None:
@@ -73,17 +64,13 @@ def check_in(node: int, address: str, home: str = "a", **facts: Any) -> CheckIn:
     return CheckIn(node, f"n{node}", 2, 1, address, ports, 0.0, machine=home, netns=home, facts=facts)
 
 
-def test_node_zero_is_where_the_others_reached_its_hub() -> None:
-    check_ins = {0: check_in(0, "127.0.0.1"), 1: check_in(1, "10.0.0.2"), 2: check_in(2, "10.0.0.3")}
+def test_node_zero_is_where_the_others_reached_its_hub_and_loopback_where_all_are_there() -> None:
+    apart = {0: check_in(0, "127.0.0.1"), 1: check_in(1, "10.0.0.2"), 2: check_in(2, "10.0.0.3")}
+    together = {0: check_in(0, "127.0.0.1"), 1: check_in(1, "127.0.0.1")}
 
     expected = {0: "10.0.0.1", 1: "10.0.0.2", 2: "10.0.0.3"}
-    assert expected == gate.peer_addresses(check_ins, ["127.0.0.1", "10.0.0.1", "10.0.0.1"])
-
-
-def test_nodes_of_one_machine_keep_loopback() -> None:
-    check_ins = {0: check_in(0, "127.0.0.1"), 1: check_in(1, "127.0.0.1")}
-
-    assert {0: "127.0.0.1", 1: "127.0.0.1"} == gate.peer_addresses(check_ins, ["127.0.0.1"] * 2)
+    assert expected == gate.peer_addresses(apart, ["127.0.0.1", "10.0.0.1", "10.0.0.1"])
+    assert dict.fromkeys((0, 1), "127.0.0.1") == gate.peer_addresses(together, ["127.0.0.1"] * 2)
 
 
 @pytest.mark.parametrize(

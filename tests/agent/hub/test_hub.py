@@ -12,13 +12,7 @@ from tests.agent.gate.jobs import Job, make_plan, wait_for
 from tests.agent.hub.nodes import Node, gathered, nodes_of, only_verdict, released
 from tests.busy import BUSY
 
-from ddplaunch.agent.contract import (
-    Exit,
-    Files,
-    Marks,
-    Phase,
-    Verdict,
-)
+from ddplaunch.agent.contract import Exit, Files, Marks, Phase, Verdict
 from ddplaunch.agent.platforms.scheduler_log import UnreachedReport, report_line
 from ddplaunch.agent.transport.protocol import Body, LostError
 
@@ -124,20 +118,6 @@ def report(job: Job, node: int, seconds: float, nodes: list[int]) -> None:
     with (job.folder("hub") / Files.GATES).open("a") as file:
         line = report_line(UnreachedReport(node, seconds, verdict))
         file.write(f"{node}: 10:00:00 waiting for the hub\n{node}: {line}\n")
-
-
-def test_a_node_that_reports_in_its_output_that_it_cannot_reach_the_hub_is_named(job: Job) -> None:
-    plan = make_plan(gate={"timeout": 60.0})
-    hub = job.hub(plan)
-    (first,) = nodes_of(job, 1)
-    first.check_in(plan)
-    hub.says("waiting for node 1 (")
-    report(job, 1, 5.0, [1])
-    hub.says("port-filtered: node 1 -> the hub: no answer")
-    assert first.channel.receive(0.5) is None or first.expect("waiting")["missing"] == [1]
-    report(job, 1, 25.0, [1])
-
-    assert ("port-filtered", [1]) == only_verdict(first)
 
 
 def test_reports_of_nodes_that_came_after_all_are_ignored(job: Job) -> None:

@@ -12,7 +12,6 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
-from tests.agent.gate.jobs import make_plan
 from tests.agent.job_file.jobs import text
 from tests.disks import fill, small_disk, small_quota
 
@@ -51,13 +50,6 @@ def status(record: JobRecord) -> JobStatus:
     return codec.read(JobStatus, record.path(Files.STATUS))
 
 
-def test_the_status_is_there_from_the_start(record: JobRecord) -> None:
-    found = status(record)
-
-    assert (found.job, found.attempt, found.phase) == ("trial", 3, Phase.STARTING)
-    assert [0, 1] == [node.node for node in found.nodes]
-
-
 def test_a_node_that_never_comes_has_the_name_that_the_scheduler_gives_it(tmp_path: Path) -> None:
     record = JobRecord(dataclasses.replace(PLAN, names=["n1", "n7"]), str(tmp_path), attempt=0)
     assert ["n1", "n7"] == [node.host for node in status(record).nodes]
@@ -66,9 +58,7 @@ def test_a_node_that_never_comes_has_the_name_that_the_scheduler_gives_it(tmp_pa
     record.close()
 
 
-def test_a_patient_flush_waits_its_time_and_writes_the_last_state(
-    record: JobRecord, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_patient_flush_writes_the_last_state(record: JobRecord, monkeypatch: pytest.MonkeyPatch) -> None:
     record.flush()
     record.enter(Phase.GATE)
     record.flush(patient=True)
@@ -81,9 +71,7 @@ def test_a_patient_flush_waits_its_time_and_writes_the_last_state(
     assert status(record).phase == Phase.RUNNING
 
 
-def test_the_pace_is_in_the_status_while_the_job_runs(
-    record: JobRecord, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_running_job_has_its_pace_in_its_status(record: JobRecord, monkeypatch: pytest.MonkeyPatch) -> None:
     """It writes no file by itself, and is forgotten where no beat repeats it."""
     ranks = [RankPace(0, 0.5, 0.4, 0.0), RankPace(1, 0.5, 0.2, 0.0)]
     record.enter(Phase.RUNNING)
@@ -167,9 +155,7 @@ def test_the_bundle_is_on_disk_as_soon_as_there_is_a_verdict(record: JobRecord) 
     assert ["node 0 checked in"] == [event.text for event in bundle.events]
 
 
-def test_every_event_is_a_line_in_the_file_and_in_the_log(
-    record: JobRecord, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_each_event_is_in_the_file_and_the_log(record: JobRecord, capsys: pytest.CaptureFixture[str]) -> None:
     """events.jsonl has every event whole; the log has its sentence with the time. Neither obeys a rank."""
     record.add_event("death", "rank 3\nhas\x9b2J ended", node=1, rank=3)
     (line,) = Path(record.path(Files.EVENTS)).read_text().splitlines()
@@ -188,9 +174,7 @@ def test_the_bundle_keeps_the_newest_events(record: JobRecord, monkeypatch: pyte
     assert events[-1].text == str(record_module.KEPT_EVENTS + 9)
 
 
-def test_a_closed_standard_output_does_not_end_the_job(
-    record: JobRecord, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_closed_stdout_does_not_end_the_job(record: JobRecord, monkeypatch: pytest.MonkeyPatch) -> None:
     closed = open("/dev/null", "w")  # noqa: SIM115 - closed on the next line
     closed.close()
     monkeypatch.setattr(sys, "stdout", closed)
@@ -262,9 +246,7 @@ def test_the_result_is_written_on_a_full_disk(tmp_path: Path, monkeypatch: pytes
         assert {"status.json", "bundle.zip", "events.jsonl"} == set(os.listdir(disk / Files.RUN))
 
 
-def test_a_hub_whose_result_exceeds_a_quota_reports_it_and_ends(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_result_beyond_a_quota_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with small_quota(tmp_path / "disk", 1 << 20) as disk:
         record = JobRecord(PLAN, str(disk), attempt=0)
         fill(disk)
@@ -275,13 +257,6 @@ def test_a_hub_whose_result_exceeds_a_quota_reports_it_and_ends(
 
     said = capsys.readouterr().out
     assert 1 == said.count(f"the hub cannot write {record.path(Files.STATUS)}: Disk quota exceeded")
-
-
-def test_the_launchers_plan_is_read_without_verdicts(tmp_path: Path) -> None:
-    plan = make_plan()
-    codec.write(str(tmp_path / Files.PLAN), plan)
-
-    assert (plan, []) == plan_file.read(plan_file.find(str(tmp_path)))
 
 
 def test_the_plan_follows_from_the_job_file_with_what_is_wrong_in_it(tmp_path: Path) -> None:

@@ -277,10 +277,17 @@ def test_when_all_tasks_have_ended_no_node_is_at_fault(trial: Trial) -> None:
     assert ("launch-failed", [0, 1, 2], True) == trial.after(2 * TASKS_SETTLE)[0]
 
 
-def test_a_missing_supervisor_is_first_a_notice_and_then_ends_the_job(hub: Hub) -> None:
+@pytest.fixture(name="lonely")
+def _lonely(hub: Hub) -> Hub:
+    """Node 0 has joined alone."""
     hub.handler = RunSession(hub.plan, hub.record, clock=lambda: hub.now)
     hub.wires = [Wire(), Wire()]
     hub.says(0, "join", {"node": 0, "host": "n0", "pid": 1})
+    return hub
+
+
+def test_a_missing_supervisor_is_first_a_notice_and_then_ends_the_job(lonely: Hub) -> None:
+    hub = lonely
     hub.ticks(LATE + 0.5)
     ((notice,), []) = hub.wires[0].got("notice"), hub.wires[0].got("end")
     assert ["node-missing"] == [verdict["code"] for verdict in notice["verdicts"]]
@@ -293,11 +300,9 @@ def test_a_missing_supervisor_is_first_a_notice_and_then_ends_the_job(hub: Hub) 
     assert Exit.NODE_AT_FAULT == hub.record.exit_code
 
 
-def test_a_node_that_never_came_is_the_verdict_at_kill_after(hub: Hub) -> None:
+def test_a_node_that_never_came_is_the_verdict_at_kill_after(lonely: Hub) -> None:
     """The ranks that did come wait for it, and of them alone nothing can be known."""
-    hub.handler = RunSession(hub.plan, hub.record, clock=lambda: hub.now)
-    hub.wires = [Wire(), Wire()]
-    hub.says(0, "join", {"node": 0, "host": "n0", "pid": 1})
+    hub = lonely
     stuck: dict[str, Any] = {"phase": Phase.INIT, "stuck_for": 61.0, "still_for": 61.0}
     beat = codec.dump(Beat(0, Phase.INIT, NOW, [replace(each, **stuck) for each in HUNG[:2]]))
     for _ in range(int(LAUNCH) + 1):
@@ -310,9 +315,8 @@ def test_a_node_that_never_came_is_the_verdict_at_kill_after(hub: Hub) -> None:
     assert (Exit.NODE_AT_FAULT, "node-missing", [1]) == (end["exit_code"], verdict["code"], verdict["nodes"])
 
 
-def test_the_notice_of_a_missing_supervisor_is_withdrawn_when_it_joins(hub: Hub) -> None:
-    hub.handler = RunSession(hub.plan, hub.record, clock=lambda: hub.now)
-    hub.says(0, "join", {"node": 0, "host": "n0", "pid": 1})
+def test_the_notice_of_a_missing_supervisor_is_withdrawn_when_it_joins(lonely: Hub) -> None:
+    hub = lonely
     hub.ticks(LATE + 0.5)
     assert ["node-missing"] == [verdict.code for verdict in hub.record.verdicts]
     hub.says(1, "join", {"node": 1, "host": "n1", "pid": 1})

@@ -24,26 +24,23 @@ def _trial(tmp_path: Path) -> Iterator[Trial]:
     trial.record.close()
 
 
-def test_a_failure_that_cannot_pass_ends_the_gate_soon(trial: Trial) -> None:
-    trial.comes(0, SHM)
+@pytest.mark.parametrize(
+    ("failed", "seconds", "codes"),
+    [
+        ([SHM], SETTLE, ["shm-too-small"]),
+        ([PORT, NAME], PASSES - 1.0, ["dns-not-found", "port-in-use"]),
+        ([PORT, SHM], SETTLE, ["shm-too-small", "port-in-use"]),
+    ],
+    ids=["cannot pass", "may pass", "both"],
+)
+def test_a_failure_that_cannot_pass_ends_the_gate_soon_and_one_that_may_has_a_minute(
+    trial: Trial, failed: list[CheckResult], seconds: float, codes: list[str]
+) -> None:
+    for node, check in enumerate(failed):
+        trial.comes(node, check)
 
-    assert [] == trial.after(SETTLE)
-    assert ["shm-too-small"] == trial.after(1.0)
-
-
-def test_a_failure_that_may_pass_has_a_minute_while_other_nodes_are_awaited(trial: Trial) -> None:
-    trial.comes(0, PORT)
-    trial.comes(1, NAME)
-
-    assert [] == trial.after(PASSES - 1.0)
-    assert ["dns-not-found", "port-in-use"] == trial.after(1.0)
-
-
-def test_failures_that_may_pass_are_reported_with_one_that_cannot(trial: Trial) -> None:
-    trial.comes(0, PORT)
-    trial.comes(1, SHM)
-
-    assert ["shm-too-small", "port-in-use"] == trial.after(SETTLE + 1.0)
+    assert [] == trial.after(seconds)
+    assert codes == trial.after(1.0)
 
 
 def test_when_all_nodes_are_there_only_a_failure_with_patience_is_waited_for(trial: Trial) -> None:
@@ -100,9 +97,7 @@ def test_the_log_says_what_is_waited_for_and_what_has_passed(trial: Trial) -> No
 
 
 @pytest.mark.parametrize(("code", "seconds"), [("port-filtered", UNREACHED), ("dns-not-found", PASSES)])
-def test_a_node_that_reports_an_unreached_hub_has_time_by_the_kind_of_failure(
-    trial: Trial, code: str, seconds: float
-) -> None:
+def test_how_long_an_unreached_hub_is_tried_depends_on_why(trial: Trial, code: str, seconds: float) -> None:
     trial.comes(0)
     trial.comes(2)
     trial.hears(1, seconds - 1.0, code)
@@ -159,9 +154,7 @@ def test_all_nodes_that_do_not_reach_the_hub_are_named_when_the_first_gives_up(t
 
 
 @pytest.mark.parametrize(("gone", "codes"), [(False, ["mtu-black-hole"]), (True, [])])
-def test_a_check_in_that_was_announced_and_never_comes_was_lost_on_the_way(
-    trial: Trial, gone: bool, codes: list[str]
-) -> None:
+def test_an_announced_check_in_that_never_comes_was_lost(trial: Trial, gone: bool, codes: list[str]) -> None:
     trial.comes(0)
     trial.view.note_announced(1)
     if gone:

@@ -77,9 +77,7 @@ def test_a_client_reads_and_does_nothing_else(record: JobRecord) -> None:
     assert b"" == large
 
 
-def test_a_port_that_is_taken_costs_the_figures_alone(
-    record: JobRecord, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_taken_port_costs_the_figures_alone(record: JobRecord, capfd: pytest.CaptureFixture[str]) -> None:
     assert record.plan.metrics is not None
     with socket.create_server(("127.0.0.1", record.plan.metrics.port)):
         asyncio.run(metrics.Exporter(record, list).start())

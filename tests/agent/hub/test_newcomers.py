@@ -11,22 +11,8 @@ import pytest
 from tests.agent.diagnosis.build import dead
 from tests.agent.hub.growing import TIMEOUT, Job
 
-from ddplaunch.agent.contract import (
-    REGROUP,
-    CheckResult,
-    Exit,
-    NodeEvidence,
-    Phase,
-    Status,
-    Verdict,
-)
-from ddplaunch.agent.contract.messages import (
-    Evidence,
-    Finished,
-    RankEnded,
-    Stopping,
-    Unbound,
-)
+from ddplaunch.agent.contract import REGROUP, CheckResult, Exit, NodeEvidence, Phase, Status, Verdict
+from ddplaunch.agent.contract.messages import Evidence, Finished, RankEnded, Stopping, Unbound
 from ddplaunch.agent.diagnosis.gate import decide
 from ddplaunch.agent.diagnosis.gate.view import GateView
 from ddplaunch.agent.hub import membership, recovery
@@ -78,9 +64,7 @@ def test_newcomers_that_come_together_join_together(job: Job) -> None:
 
 
 @pytest.mark.parametrize("late", [(FULL,), (FULL, NAMELESS)])
-def test_the_job_does_not_stop_for_a_newcomer_that_cannot_join(
-    job: Job, late: tuple[CheckResult, ...]
-) -> None:
+def test_a_job_does_not_stop_for_a_newcomer_that_cannot_join(job: Job, late: tuple[CheckResult, ...]) -> None:
     job.passes(TIMEOUT)
     job.comes(2, *late)
     job.passes(90)

@@ -52,7 +52,7 @@ def test_a_message_arrives_as_json(make: Made, capfd: pytest.CaptureFixture[str]
     assert "" == capfd.readouterr().out
 
 
-@pytest.mark.parametrize("passing", [500, 503, 429, "hang up"])
+@pytest.mark.parametrize("passing", [500, 429, "hang up"])
 def test_what_may_pass_is_tried_again(
     make: Made, passing: int | str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

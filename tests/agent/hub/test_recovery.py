@@ -118,17 +118,7 @@ def test_an_end_that_was_decided_stands(hub: Hub) -> None:
     assert ["rank-killed"] == [each.code for each in hub.record.verdicts]
 
 
-def test_a_gate_that_was_not_passed_begins_again(tmp_path: Path) -> None:
-    plan = JobPlan("digits", nodes=2, nproc_per_node=2, launch=[], command=[])
-    record = JobRecord(plan, str(tmp_path), 0)
-    record.enter(Phase.GATE)
-    record.save()
-    record.close()
-
-    assert recovery.read_left(plan, str(tmp_path), 0) is None
-
-
-def test_files_of_another_attempt_or_job_are_not_taken_up(hub: Hub) -> None:
+def test_files_of_another_attempt_or_job_or_of_a_gate_that_was_not_passed_are_not_taken_up(hub: Hub) -> None:
     hub.beats(*ALL)
     hub.record.save()
     folder = str(Path(hub.record.path("run")).parent)
@@ -136,6 +126,9 @@ def test_files_of_another_attempt_or_job_are_not_taken_up(hub: Hub) -> None:
     assert recovery.read_left(hub.plan, folder, 0) is not None
     assert recovery.read_left(hub.plan, folder, 1) is None
     assert recovery.read_left(dataclasses.replace(hub.plan, job="other"), folder, 0) is None
+    hub.record.enter(Phase.GATE)
+    hub.record.save()
+    assert recovery.read_left(hub.plan, folder, 0) is None
 
 
 def test_a_verdict_of_the_gate_stands(tmp_path: Path) -> None:
@@ -176,7 +169,7 @@ def write(folder: Path, node: int, ranks: list[RankEvidence], ended: Exited | No
 
 
 @pytest.mark.parametrize(("seconds", "accused"), [(5.0, []), (-5.0, [0])], ids=["after", "before"])
-def test_a_failure_after_another_nodes_hang_accuses_nobody(
+def test_a_failure_after_anothers_hang_is_no_fault(
     tmp_path: Path, seconds: float, accused: list[int]
 ) -> None:
     """Its peer was ended as hung, so its own connection broke. One that failed before is to blame."""

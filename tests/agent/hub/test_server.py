@@ -10,9 +10,9 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any, Callable
 
 import pytest
+from tests.agent.gate.jobs import wait_for
 from tests.agent.hub.echo import EchoDesk
 from tests.busy import BUSY
 
@@ -92,14 +92,6 @@ def read_line(connection: socket.socket) -> bytes:
     return line
 
 
-def wait_for(happened: Callable[[], Any], seconds: float = 10.0) -> None:
-    """Wait until it is true, and fail when it does not become so."""
-    deadline = time.monotonic() + BUSY * seconds
-    while not happened():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.01)
-
-
 def hung_up(connection: socket.socket, seconds: float = 10.0) -> bool:
     """Whether the other side closes within the seconds."""
     connection.settimeout(seconds)
@@ -122,9 +114,7 @@ def test_messages_of_any_size_come_back_in_their_order(hub: Hub) -> None:
     wait_for(lambda: hub.handler.lost_sessions == 1)
 
 
-def test_a_calm_server_ticks_again_when_a_session_begins_or_ends(
-    hub: Hub, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_calm_server_ticks_when_a_session_begins_or_ends(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_module, "_CALM_TICK", 3600.0)
     client = hub.connect()
     hub.is_calm = True
@@ -227,9 +217,7 @@ def test_a_client_that_vanishes_leaves_nothing_behind(hub: Hub, how: str) -> Non
     hub.still_serves()
 
 
-def test_a_client_that_authenticates_byte_by_byte_is_dropped_in_time(
-    hub: Hub, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_authenticates_byte_by_byte_is_dropped_in_time(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_module, "HELLO_SECONDS", 0.5)
     with hub.raw() as connection:
         started = time.monotonic()
@@ -300,9 +288,7 @@ def test_a_client_that_never_reads_is_dropped(hub: Hub, monkeypatch: pytest.Monk
     hub.still_serves()
 
 
-def test_a_thousand_clients_are_answered_beside_two_hundred_silent_strangers(
-    hub: Hub, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_thousand_clients_are_answered_beside_strangers(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     for side in ("transport.protocol", "hub.server"):
         monkeypatch.setattr(f"ddplaunch.agent.{side}.HELLO_SECONDS", BUSY * 30)
     raise_file_limit(6000)
@@ -340,12 +326,6 @@ def raise_file_limit(wanted: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, hard), hard))
 
 
-def test_no_connection_is_dropped_while_there_is_room() -> None:
-    connections: UnauthenticatedConnections[str] = UnauthenticatedConnections()
-
-    assert [None] * 3 == [connections.add("10.0.0.1", f"guest {number}", 3) for number in range(3)]
-
-
 def test_a_flood_drops_its_own_connections_and_no_other_nodes() -> None:
     connections: UnauthenticatedConnections[str] = UnauthenticatedConnections()
     connections.add("10.0.0.1", "a node", 3)
@@ -358,8 +338,7 @@ def test_a_flood_drops_its_own_connections_and_no_other_nodes() -> None:
 
 def test_of_many_addresses_the_oldest_connection_is_dropped() -> None:
     connections: UnauthenticatedConnections[str] = UnauthenticatedConnections()
-    for number in range(3):
-        connections.add(f"10.0.0.{number}", f"guest {number}", 3)
+    assert [None] * 3 == [connections.add(f"10.0.0.{number}", f"guest {number}", 3) for number in range(3)]
 
     assert "guest 0" == connections.add("10.0.0.7", "guest 7", 3)
 

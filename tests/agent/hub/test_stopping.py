@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import pytest
 from tests.agent.diagnosis.build import NOW, PEER_GONE, dead, in_evaluate, raised, rank
 from tests.agent.hub.sessions import BUSY, Hub, Wire, beat
 
-from ddplaunch.agent.contract import Beat, Env, Exit, Files, NodeEvidence, SignalPlan, codec
+from ddplaunch.agent.contract import Env, Exit, Files, NodeEvidence, SignalPlan, codec
 from ddplaunch.agent.contract.messages import Ending
 from ddplaunch.agent.hub.attempts import SETTLE
 from ddplaunch.agent.hub.closing import TOGETHER
@@ -41,13 +41,6 @@ def test_a_pod_that_is_deleted_is_named_to_the_others(hub: Hub) -> None:
     assert evidence is not None
     assert [0, 1] == [node.node for node in evidence.evidence]
     assert 2 == len(evidence.evidence[1].ranks)
-
-
-def test_evidence_that_a_node_sends_unrequested_counts_as_its_answer(hub: Hub) -> None:
-    told(hub, 1)
-    hub.answers(0, rank(0), rank(1))
-
-    assert hub.handler.rounds.current is None
 
 
 def test_a_pod_that_ends_at_once_is_named_too(hub: Hub) -> None:
@@ -120,9 +113,7 @@ def test_a_node_that_has_finished_hears_when_the_others_have_too(hub: Hub) -> No
 
 def test_where_torchruns_agents_can_do_without_it_the_others_go_on(hub: Hub) -> None:
     """What their ranks die of is its end; the agents start them again, and the job ends as they do."""
-    for node in range(2):
-        beat = Beat(node, "running", NOW, [BUSY[2 * node]], least_nodes=1)
-        hub.says(node, "beat", {"beat": codec.dump(beat)})
+    hub.agents_decide(least=1)
     told(hub, 1)
     hub.answers(0, rank(0), rank(1))
     hub.ticks(TOGETHER + 0.2)
@@ -141,23 +132,20 @@ def test_where_torchruns_agents_can_do_without_it_the_others_go_on(hub: Hub) -> 
 SIGNAL = SignalPlan("SIGUSR1", 60.0)
 
 
-class Jobs:
-    """Makes hubs of two nodes, which may have the signal."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.made: list[Hub] = []
-
-    def hub(self, **plan: Any) -> Hub:
-        self.made.append(Hub(self.folder, **plan))
-        return self.made[-1]
+Jobs = Callable[..., Hub]
 
 
 @pytest.fixture(name="jobs")
 def _jobs(tmp_path: Path) -> Iterator[Jobs]:
-    jobs = Jobs(tmp_path)
-    yield jobs
-    for hub in jobs.made:
+    """A function that makes a hub of two nodes, which may have the signal."""
+    made: list[Hub] = []
+
+    def make(**plan: Any) -> Hub:
+        made.append(Hub(tmp_path, **plan))
+        return made[-1]
+
+    yield make
+    for hub in made:
         hub.record.close()
 
 
@@ -176,11 +164,9 @@ def texts(hub: Hub) -> list[str]:
     return [event.text for event in hub.record.bundle().events if event.kind == "signal"]
 
 
-def test_the_signal_comes_once_and_in_time_before_the_limit(
-    jobs: Jobs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_signal_comes_once_in_time_before_the_limit(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
     ends_in(monkeypatch, 90)
-    hub = jobs.hub(signal=SIGNAL, time_limit=90.0)
+    hub = jobs(signal=SIGNAL, time_limit=90.0)
     hub.ticks(28)
     assert [0, 0] == asked(hub)
     assert not Path(hub.record.path(Files.SIGNALLED)).exists()
@@ -201,7 +187,7 @@ def test_the_signal_comes_once_and_in_time_before_the_limit(
 def test_a_limit_that_was_extended_is_asked_for_again(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
     """`scontrol update TimeLimit=…` while the job runs."""
     ends_in(monkeypatch, 62)
-    hub = jobs.hub(signal=SIGNAL)
+    hub = jobs(signal=SIGNAL)
     ends_in(monkeypatch, 300)
     hub.ticks(30)
 
@@ -210,7 +196,7 @@ def test_a_limit_that_was_extended_is_asked_for_again(jobs: Jobs, monkeypatch: p
 
 def test_ranks_without_a_handler_are_named(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
     ends_in(monkeypatch, 60)
-    hub = jobs.hub(signal=SIGNAL)
+    hub = jobs(signal=SIGNAL)
     hub.ticks(1)
     hub.says(0, "signalled", {"sent": 1, "deaf": [1]})
     hub.says(1, "signalled", {"sent": 2})
@@ -223,7 +209,7 @@ def test_ranks_without_a_handler_are_named(jobs: Jobs, monkeypatch: pytest.Monke
 
 
 def test_the_signal_is_sent_at_once_when_the_end_is_announced_without_a_time(jobs: Jobs) -> None:
-    hub = jobs.hub(signal=SIGNAL)
+    hub = jobs(signal=SIGNAL)
     hub.ticks(30)
     assert [0, 0] == asked(hub)
 
@@ -235,7 +221,7 @@ def test_the_signal_is_sent_at_once_when_the_end_is_announced_without_a_time(job
 
 def test_a_job_without_a_signal_in_its_file_gets_none(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
     ends_in(monkeypatch, 1)
-    hub = jobs.hub(platform="kubernetes")
+    hub = jobs(platform="kubernetes")
     asyncio.run(hub.handler.received(Wire(), Ending("preempted")))  # type: ignore[arg-type]
     hub.says(1, "stopping", {"why": "SIGTERM"})
     hub.ticks(3)
@@ -247,7 +233,7 @@ def test_a_job_without_a_signal_in_its_file_gets_none(jobs: Jobs, monkeypatch: p
 @pytest.mark.parametrize(("platform", "times"), [("kubernetes", 1), ("slurm", 0)])
 def test_all_ranks_get_the_signal_when_one_pod_is_deleted(jobs: Jobs, platform: str, times: int) -> None:
     """A checkpoint is written together. On other platforms SIGTERM to one node is an end at once."""
-    hub = jobs.hub(signal=SIGNAL, platform=platform)
+    hub = jobs(signal=SIGNAL, platform=platform)
     hub.says(1, "stopping", {"why": "SIGTERM"})
     hub.ticks(1)
 
@@ -256,7 +242,7 @@ def test_all_ranks_get_the_signal_when_one_pod_is_deleted(jobs: Jobs, platform: 
 
 def test_a_node_that_joins_later_gets_the_signal_too(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
     ends_in(monkeypatch, 60)
-    hub = jobs.hub(signal=SIGNAL)
+    hub = jobs(signal=SIGNAL)
     hub.ticks(1)
     hub.says(1, "join", {"node": 1, "host": "n1", "pid": 1})
 
@@ -266,7 +252,7 @@ def test_a_node_that_joins_later_gets_the_signal_too(jobs: Jobs, monkeypatch: py
 def failed(jobs: Jobs, monkeypatch: pytest.MonkeyPatch, *, signalled: bool) -> Hub:
     """Node 1 has ended with a failure, maybe after the signal; the evidence of it is there."""
     ends_in(monkeypatch, 60 if signalled else 600)
-    hub = jobs.hub(signal=SIGNAL)
+    hub = jobs(signal=SIGNAL)
     hub.ticks(1)
     hub.death(1, dead(2, 9.5, 3))
     hub.answers(0, rank(0), rank(1))
@@ -292,7 +278,7 @@ def test_other_ranks_have_time_for_their_handlers(jobs: Jobs, monkeypatch: pytes
 @pytest.mark.parametrize(("signal", "code"), [(SIGNAL, Exit.STOPPED), (None, Exit.WORKER_FAILED)])
 def test_a_handler_may_end_its_rank_by_any_code(jobs: Jobs, signal: SignalPlan | None, code: int) -> None:
     """Where a pod is deleted, ranks elsewhere that end so have not failed: the job is stopped."""
-    hub = jobs.hub(signal=signal, platform="kubernetes")
+    hub = jobs(signal=signal, platform="kubernetes")
     hub.says(1, "stopping", {"why": "SIGTERM"})
     for _ in range(3):
         for node in (0, 1):
@@ -333,16 +319,13 @@ def test_a_stop_while_a_node_is_away_is_kept_until_the_node_is_back(hub: Hub) ->
     hub.wires[1] = Wire()
     hub.says(1, "join", {"node": 1, "host": "n1", "pid": 1})
     hub.ticks(0.2)
-    hub.answers(0, rank(0), rank(1))
-    hub.answers(1, rank(2), rank(3))
+    hub.both_answer()
 
     assert [Exit.STOPPED] == [end["exit_code"] for end in hub.wires[0].got("end")]
 
 
 def test_a_stop_while_a_node_leaves_is_kept_where_torchruns_agents_go_on_without_it(hub: Hub) -> None:
-    for node in range(2):
-        beat = Beat(node, "running", NOW, [BUSY[2 * node]], least_nodes=1)
-        hub.says(node, "beat", {"beat": codec.dump(beat)})
+    hub.agents_decide(least=1)
     told(hub, 1)
     hub.answers(0, rank(0), rank(1))
     hub.ticks(TOGETHER + 0.2)

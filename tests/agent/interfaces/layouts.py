@@ -6,32 +6,10 @@ import random
 from dataclasses import dataclass, field
 
 NAMES = (
-    *(
-        "eth0",
-        "eth1",
-        "ens5",
-        "eno1",
-        "enp94s0np0",
-        "enp94s0np1",
-        "eth10",
-        "bond0",
-        "bond0.100",
-        "ibp129s0f1np1v0",
-        "ib0",
-        "ib1",
-        "ibp12s0",
-        "ibs3f0np0",
-    ),
-    *(
-        "docker0",
-        "docker_gwbridge",
-        "br-1f2e3d4c5b6a",
-        "virbr0",
-        "virbr0-nic",
-        "cni0",
-        "flannel.1",
-        "cali0a1b2c3",
-    ),
+    *("eth0", "eth1", "ens5", "eno1", "enp94s0np0", "enp94s0np1", "eth10", "bond0", "bond0.100"),
+    *("ibp129s0f1np1v0", "ib0", "ib1", "ibp12s0", "ibs3f0np0"),
+    *("docker0", "docker_gwbridge", "br-1f2e3d4c5b6a", "virbr0", "virbr0-nic", "cni0", "flannel.1"),
+    "cali0a1b2c3",
     *("lo0", "lowlat0", "localnet", "wg0", "tun0", "tailscale0", "team0", "net1", "e", "p1p1", "kube-ipvs0"),
 )
 KINDS = ("veth", "veth", "veth", "bridge", "bridge", "macvlan", "tun", "ifb")

@@ -13,32 +13,14 @@ _LONG = "n" * 63
 _LONGEST = f"own.{'n' * 60}"
 """As long as Linux has them."""
 _PEERS = (
-    "10.1.1.77 peer",
-    "fd00:1::77 peer6",
-    "10.2.2.77 many",
-    "10.1.1.77 many",
-    f"10.0.1.77 {_LONG}",
+    *("10.1.1.77 peer", "fd00:1::77 peer6", "10.2.2.77 many", "10.1.1.77 many", f"10.0.1.77 {_LONG}"),
     f"10.1.1.77 {_LONG}tail",
 )
 _ODD_WORDS = (
     "",
     "e",
     "é",
-    "^",
-    "=",
-    "^=",
-    "=^",
-    ",",
-    ",,",
-    "^,",
-    "=,",
-    ":",
-    "::",
-    "*",
-    "all",
-    " ",
-    "==",
-    "^^",
+    *("^", "=", "^=", "=^", ",", ",,", "^,", "=,", ":", "::", "*", "all", " ", "==", "^^"),
 )
 _MARKS = ("", "", "", "", "#", " ", " #", "\t", "=", "\ufeff", "\0", "export ")
 _ENDS = ("\n", "\n", "\n", "\n", "\r\n", "\n\n", "\r", " \n", " # why\n", "\0rest\n", "\r\r\n")
@@ -121,38 +103,12 @@ def _comm_id(made: Layout, draw: random.Random) -> str:
     link = draw.choice([*made.names, "nosuch0", "also0", "also1", "lo", "2", ""]) + draw.choice(
         ["", "", ":1"]
     )
-    hosts = [
-        *made.ipv4,
-        "10.1.1.77",
-        "10.0.2.5",
-        "192.0.2.77",
-        "127.0.0.9",
-        "10.1.333",
-        "167837696",
-        "0.1.1.9",
-    ]
-    hosts += [
-        "peer",
-        "peer6",
-        "many",
-        "localhost",
-        "nowhere",
-        "PEER",
-        "peer,10.0.0.1",
-        "nowhere,10.0.0.1",
-        "é",
-    ]
+    hosts = [*made.ipv4, "10.1.1.77", "10.0.2.5", "192.0.2.77", "127.0.0.9"]
+    hosts += ["10.1.333", "167837696", "0.1.1.9", "peer", "peer6", "many", "localhost", "nowhere", "PEER"]
+    hosts += ["peer,10.0.0.1", "nowhere,10.0.0.1", "é"]
     hosts += [" 10.0.1.77", "10.0.1.77 ", "fd00:1::77", "::1", "0.0.0.0", "10.0.0.5%eth0", _LONG]
-    inside = [
-        *made.ipv6,
-        "fd00:1::99",
-        "fd99::1",
-        "::1",
-        f"fe80::77%{link}",
-        "fe80::77",
-        "::",
-        "FD00:1:0::99",
-    ]
+    inside = [*made.ipv6, "fd00:1::99", "fd99::1", "::1", f"fe80::77%{link}", "fe80::77", "::"]
+    inside += ["FD00:1:0::99"]
     inside += [f"fd00:1::99%{link}", f"fd00:0::9%{link}", "10.0.0.5", "::ffff:10.0.0.5", "nonsense", "peer6"]
     return draw.choice(
         [
@@ -182,15 +138,8 @@ def for_torch(made: Layout, number: int) -> Setting:
 def _hosts(made: Layout, draw: random.Random) -> str:
     """Names of peers, and what the own one, `own` or _LONGEST, leads to: none, one or two of any kind."""
     addresses = [*made.ipv4, *made.ipv6, *made.ipv4, "127.0.1.1", "127.0.0.1", "::1", "10.99.99.99"]
-    addresses += [
-        "fd99::99",
-        "0.0.0.0",
-        "::",
-        "127.255.255.255",
-        "224.0.0.1",
-        "::ffff:10.0.0.1",
-        "10.0.0.255",
-    ]
+    addresses += ["fd99::99", "0.0.0.0", "::", "127.255.255.255", "224.0.0.1", "::ffff:10.0.0.1"]
+    addresses.append("10.0.0.255")
     addresses += [f"fe80::{place + 1}%{name}" for place, name in enumerate(made.names)][:2]
     names = ["own", "own", "own", "own", "own.example own", "OWN", "xown"]
     names = [f"{name} {_LONGEST}" for name in names]

@@ -48,9 +48,7 @@ def taken(facts: HostFacts, release: predict.Version = NEW) -> str:
         ((), LO),
     ],
 )
-def test_unset_the_order_is_ib_then_others_then_docker_then_loopback(
-    found: tuple[Address, ...], expected: Address
-) -> None:
+def test_unset_the_order_is_ib_others_docker_loopback(found: tuple[Address, ...], expected: Address) -> None:
     assert str(expected) == taken(host(*found))
 
 
@@ -95,9 +93,7 @@ def test_of_a_list_sixteen_names_are_read() -> None:
 @pytest.mark.parametrize(
     ("family", "expected"), [("AF_INET", ETH), ("AF_INET6", ETH6), ("inet6", ETH), ("AF_INET6 ", ETH)]
 )
-def test_the_family_is_filtered_when_it_is_spelt_as_in_c_and_else_ignored(
-    family: str, expected: Address
-) -> None:
+def test_a_family_is_filtered_if_it_is_spelt_as_in_c_and_else_ignored(family: str, expected: Address) -> None:
     assert str(expected) == taken(host(ETH, LO6, ETH6, NCCL_SOCKET_FAMILY=family))
 
 
@@ -156,9 +152,7 @@ def test_a_host_name_of_64_letters_is_cut_since_2_30() -> None:
 
 
 @pytest.mark.parametrize(("release", "expected"), [((2, 26, 2), [ETH, ENP]), ((2, 27, 3), []), (NEW, [])])
-def test_since_2_27_data_too_fails_where_the_comm_id_has_no_address(
-    release: predict.Version, expected: list[Address]
-) -> None:
+def test_since_2_27_data_too_needs_an_address(release: predict.Version, expected: list[Address]) -> None:
     """Before, it was left out of account; where NCCL_SOCKET_IFNAME is set it still is."""
     facts = host(ETH, ENP, NCCL_COMM_ID="nowhere:29500")
     named = replace(facts, environment={**facts.environment, "NCCL_SOCKET_IFNAME": "en"})
@@ -234,9 +228,7 @@ def test_the_environment_is_stronger_than_any_file_even_when_it_is_empty() -> No
         (f"NCCL_SOCKET_IFNAME=^lo,{1016 * ','}ethernet\n", NEW, ENP),  # of which three letters are read
     ],
 )
-def test_the_first_line_of_a_file_wins_and_nothing_is_trimmed(
-    text: str, release: predict.Version, expected: Address
-) -> None:
+def test_a_files_first_line_wins_untrimmed(text: str, release: predict.Version, expected: Address) -> None:
     """Nothing is trimmed; the first line wins; of a value 1023 bytes are read, and none after a NUL."""
     assert str(expected) == taken(host(ETH, ENP, files={"/etc/nccl.conf": text}), release)
 
@@ -303,9 +295,7 @@ def test_peers_must_reach_the_bootstrap_and_what_carries_data(
         ("é", []),
     ],
 )
-def test_gloo_takes_whole_names_in_the_lists_order_and_fails_at_a_wrong_one(
-    value: str, expected: list[object]
-) -> None:
+def test_gloo_takes_whole_names_in_order_and_fails_at_a_wrong_one(value: str, expected: list[object]) -> None:
     facts = host(ETH, ALIAS, ENP, IDLE, ETH6, GLOO_SOCKET_IFNAME=value, names={"": []})
 
     assert expected == predict.gloo(facts).addresses
@@ -338,10 +328,8 @@ def test_a_host_name_of_64_letters_is_too_long_for_gloo() -> None:
     facts = host(ETH, name=name, names={name: ["10.0.0.5"]}, bindable=["10.0.0.5"])
     named = replace(facts, environment={"GLOO_SOCKET_IFNAME": "eth0"})
 
-    assert ([], "this host's name has 64 letters, more than torch can hold: set GLOO_SOCKET_IFNAME") == (
-        predict.gloo(facts).addresses,
-        predict.gloo(facts).why,
-    )
+    seen = predict.gloo(facts).addresses, predict.gloo(facts).why
+    assert ([], "this host's name has 64 letters, more than torch can hold: set GLOO_SOCKET_IFNAME") == seen
     assert [[ETH]] * 2 == [predict.gloo(named).addresses, predict.tensorpipe(facts).addresses]
 
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.agent.gate import hosts
-from tests.agent.interfaces import layouts, libraries, run
-from tests.agent.interfaces.settings import for_nccl
+from tests.agent.interfaces import libraries, run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -36,8 +35,3 @@ def test_a_rule_of_another_version_is_found_out(real: list[Path]) -> None:
     found = run.ask_all(real[-1:], layouts=12, settings=3, judge_as="2.27.7")
 
     assert any("NCCL" in json.loads(each)["library"] for each in found.disagreements)
-
-
-def test_the_layout_of_a_number_is_the_same_every_time() -> None:
-    assert layouts.layout(7) == layouts.layout(7)
-    assert for_nccl(layouts.layout(7), 2) == for_nccl(layouts.layout(7), 2)

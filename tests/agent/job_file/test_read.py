@@ -60,10 +60,8 @@ def test_all_that_the_rules_find_is_said_at_once() -> None:
         "the job file cannot be used: env.RANK: found a name that ddplaunch sets itself, wanted another name",
         'the job file cannot be used: command[0]: found "torchrun", wanted the script and its arguments only',
     ] == [each.sentence for each in found]
-    assert [
-        "remove it",
-        "ddplaunch calls torchrun itself; with `launch: none` the command is the launcher",
-    ] == [each.hint for each in found]
+    wanted = ["remove it", "ddplaunch calls torchrun itself; with `launch: none` the command is the launcher"]
+    assert wanted == [each.hint for each in found]
 
 
 @pytest.mark.parametrize(
@@ -72,10 +70,7 @@ def test_all_that_the_rules_find_is_said_at_once() -> None:
         ({"retries": 1}, "retries: found 1, wanted 0, or kubernetes.jobset"),
         ({"launch": "mpi"}, "launch: found mpi, wanted torchrun or none for --to kubernetes"),
         ({"launch": "srun"}, "launch: found srun, wanted torchrun or none for --to kubernetes"),
-        (
-            {"resources": {"gpus": 2}},
-            "resources.gpus: found 2, wanted at least nproc_per_node, which is 4",
-        ),
+        ({"resources": {"gpus": 2}}, "resources.gpus: found 2, wanted at least nproc_per_node, which is 4"),
         (
             {"gate": {"timeout": "1h2h"}},
             'gate.timeout: found "1h2h", wanted a duration such as 10s, 2m or 1h30m',
@@ -94,9 +89,7 @@ def test_all_that_the_rules_find_is_said_at_once() -> None:
         ),
     ],
 )
-def test_a_wrong_value_is_named_by_its_key_with_what_is_wanted(
-    changes: dict[str, Any], sentence: str
-) -> None:
+def test_a_wrong_value_is_named_by_its_key_and_what_is_wanted(changes: dict[str, Any], sentence: str) -> None:
     assert [sentence] == wrong(**changes)
 
 

@@ -42,8 +42,11 @@ def refused(
     return str(caught.value)
 
 
-def test_torchruns_own_arguments_suffice() -> None:
-    assert Spot(2, 3, "n0", "n0", 29511) == spot(STATIC)
+PET = {"PET_NNODES": "3", "PET_NODE_RANK": "2", "PET_MASTER_ADDR": "n0", "PET_MASTER_PORT": "29511"}
+
+
+def test_torchruns_own_arguments_or_its_variables_suffice() -> None:
+    assert Spot(2, 3, "n0", "n0", 29511) == spot(STATIC) == spot(environment=PET)
 
 
 @pytest.mark.parametrize(
@@ -68,14 +71,6 @@ def test_an_endpoint_of_etcd_is_not_node_zero() -> None:
     assert "the name or address of node 0 is not given" in refused(command, {"PET_NODE_RANK": "1"})
 
 
-def test_pet_variables_stand_in_for_arguments() -> None:
-    given = {"NNODES": "2", "NODE_RANK": "1", "MASTER_ADDR": "n0", "MASTER_PORT": "29511"}
-
-    assert Spot(1, 2, "n0", "n0", 29511) == spot(
-        environment={f"PET_{name}": value for name, value in given.items()}
-    )
-
-
 def test_a_step_of_slurm_needs_no_arguments() -> None:
     wanted = Spot(1, 2, "n1", None, None, ["n1", "n2"], occasion="slurm 7.0", attempt=1)
 
@@ -94,12 +89,8 @@ def test_a_batch_script_of_slurm_runs_on_one_node() -> None:
 def test_a_pod_finds_node_zero_by_its_own_name() -> None:
     found = spot(TORCHRUN, INDEXED, "digits-3.digits.ns.svc.cluster.local")
 
-    assert (3, 4, "digits-0.digits.ns.svc.cluster.local", None) == (
-        found.node,
-        found.nodes,
-        found.master,
-        found.master_addr,
-    )
+    seen = found.node, found.nodes, found.master, found.master_addr
+    assert (3, 4, "digits-0.digits.ns.svc.cluster.local", None) == seen
     assert "the name or address of node 0 is not given" in refused(TORCHRUN, INDEXED)
 
 

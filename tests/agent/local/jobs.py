@@ -23,7 +23,7 @@ PACKAGE = Path(processes.__file__).parents[3]
 PRINTS = "print('it runs', flush=True)"
 
 
-SECONDS = BUSY * 30.0
+SECONDS = BUSY * 60.0
 
 
 class Job:

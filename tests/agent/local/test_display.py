@@ -71,13 +71,8 @@ def test_bars_stand_below_the_lines_and_each_on_its_own_row(terminal: Terminal) 
     shown.feed(TWO, b"\r 20%", 4.0)
     shown.say(b"[0/ddplaunch] a notice\n")
 
-    assert [
-        "[0/1]  20% of one",
-        "[0/1] loss 3",
-        "[0/ddplaunch] a notice",
-        "[0/1]  0% again",
-        "[0/2]  20%",
-    ] == terminal.screen()
+    wanted = ["[0/1]  20% of one", "[0/1] loss 3", "[0/ddplaunch] a notice", "[0/1]  0% again", "[0/2]  20%"]
+    assert wanted == terminal.screen()
     shown.close()
     assert ["[0/1]  0% again", "[0/2]  20%", ""] == terminal.screen()[3:]
 

@@ -57,13 +57,8 @@ def test_torchruns_store_is_where_its_variable_said_at_the_begin() -> None:
     made = rendezvous({"MASTER_PORT": "29500"})
 
     assert made is not None
-    assert ("env", "localhost", 0, 2, True) == (
-        made.method,
-        made.address,
-        made.rank,
-        made.world_size,
-        made.agent_store,
-    )
+    seen = made.method, made.address, made.rank, made.world_size, made.agent_store
+    assert ("env", "localhost", 0, 2, True) == seen
     assert [Setting("MASTER_PORT", str(made.port), given="29500")] == made.settings
     assert Frame("setup", "/job/ddp_own_master.py", 16) == made.frame
 

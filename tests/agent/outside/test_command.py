@@ -63,10 +63,8 @@ def test_on_a_machine_without_ranks_of_the_job_the_evidence_says_what_was_looked
     with sleeping():
         evidence = look(f"JOB_OF_TEST={os.getpid()}")
 
-    assert ([], ["no process with RANK and LOCAL_RANK in its environment is seen"]) == (
-        evidence.ranks,
-        evidence.missing,
-    )
+    seen = evidence.ranks, evidence.missing
+    assert ([], ["no process with RANK and LOCAL_RANK in its environment is seen"]) == seen
 
 
 _OF_ANOTHER_USER = """

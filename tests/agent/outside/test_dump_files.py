@@ -124,9 +124,7 @@ def test_what_is_no_dump_is_left_out_and_never_run(sleeper: int, tmp_path: Path)
 
 @TIMES_ARE_TOLD
 @pytest.mark.parametrize(("operation", "is_found"), [(7, True), (9, False)])
-def test_a_group_with_messages_is_left_out(
-    operation: int, is_found: bool, sleeper: int, tmp_path: Path
-) -> None:
+def test_a_group_with_sends_is_left_out(operation: int, is_found: bool, sleeper: int, tmp_path: Path) -> None:
     """Gloo's recorder counts sends and receives, and does not list them: who is behind may be in one."""
     numbers = {"collective_seq_id": 7, "op_id": operation}
     entry = {**ENTRY, "profiling_name": "gloo:barrier", **numbers}

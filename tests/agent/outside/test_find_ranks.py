@@ -139,14 +139,10 @@ def test_a_container_without_torchrun_is_one_rank() -> None:
     assert [(0, 2)] == [(each.local_rank, each.world_size) for each in found.members]
 
 
-def test_of_a_program_that_spawns_others_no_rank_is_guessed() -> None:
+def test_of_a_program_that_spawns_others_or_of_two_in_a_container_no_rank_is_guessed() -> None:
     spawned = numbered(7, 1, 1, command="python -c ... --multiprocessing-fork")
-
-    assert [] == members(find_ranks.ranks_of_machine(container(numbered(1, 1), spawned, torch=(1, 7))))
-
-
-def test_of_two_programs_in_a_container_no_rank_is_guessed() -> None:
-    assert [] == members(find_ranks.ranks_of_machine(container(numbered(1, 1), numbered(7, 1), torch=(1, 7))))
+    for second in (spawned, numbered(7, 1)):
+        assert [] == members(find_ranks.ranks_of_machine(container(numbered(1, 1), second, torch=(1, 7))))
 
 
 def test_two_jobs_in_a_container_are_told_apart() -> None:

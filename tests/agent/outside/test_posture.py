@@ -75,9 +75,7 @@ def settles(wanted: str, found_now: Callable[[], str]) -> str:
     ],
     ids=["one works", "the main thread waits too", "both are idle", "the main thread may receive"],
 )
-def test_a_thread_of_gloo_that_works_is_told_from_one_that_waits(
-    main: str, workers: str, wanted: str
-) -> None:
+def test_a_thread_of_gloo_that_works_is_told_from_a_waiting_one(main: str, workers: str, wanted: str) -> None:
     with started(PROGRAM, main, workers) as pid:
         assert wanted == settles(wanted, lambda: look.postures([pid], 0)[pid])
 

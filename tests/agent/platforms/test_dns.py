@@ -106,9 +106,7 @@ def test_a_name_is_asked_for_without_any_suffix(server: Server) -> None:
         (5, "failing", "127.0.0.1 says REFUSED"),
     ],
 )
-def test_the_server_tells_four_ways_not_to_know_an_address(
-    server: Server, code: int, status: str, said: str
-) -> None:
+def test_a_server_has_four_ways_not_to_know(server: Server, code: int, status: str, said: str) -> None:
     server.says = lambda packet: reply(packet, code)
     answer = server.ask()
     assert (status, said) == (answer.status, answer.text)
@@ -129,7 +127,7 @@ def test_a_lost_question_is_sent_again_and_a_silent_server_given_up(server: Serv
     assert "silent" == dns.ask(NAME, time.monotonic() + 0.3, "127.0.0.1", 1).status
 
 
-@pytest.mark.parametrize("cut", range(12, 60, 5))
+@pytest.mark.parametrize("cut", range(12, 60, 12))
 def test_an_answer_that_is_cut_off_is_no_reason_to_fail(server: Server, cut: int) -> None:
     whole = (1, socket.inet_aton("10.1.0.4"))
     server.says = lambda packet: reply(packet, 0, whole)[:cut]
@@ -145,11 +143,7 @@ def test_the_servers_are_asked_in_the_order_of_the_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("node", "code", "status", "verdict"),
-    [
-        (0, 3, Status.FAIL, "dns-not-found"),
-        (0, 2, Status.FAIL, "dns-unanswered"),
-        (1, 3, Status.UNKNOWN, ""),
-    ],
+    [(0, 3, Status.FAIL, "dns-not-found"), (0, 2, Status.FAIL, "dns-unanswered"), (1, 3, Status.UNKNOWN, "")],
 )
 def test_of_pods_without_a_record_node_0_alone_is_missed(
     server: Server, monkeypatch: pytest.MonkeyPatch, node: int, code: int, status: str, verdict: str

@@ -87,9 +87,7 @@ def test_an_event_of_a_jobset_is_about_the_job_in_it() -> None:
         (Occasion.END, Exit.HANG, "Ended", "Warning"),
     ],
 )
-def test_only_what_is_wrong_is_a_warning(
-    occasion: str, exit_code: int | None, reason: str, kind: str
-) -> None:
+def test_only_a_fault_is_a_warning(occasion: str, exit_code: int | None, reason: str, kind: str) -> None:
     event = kubernetes.event(made(occasion, exit_code=exit_code), POD)
 
     assert (reason, kind) == (event["reason"], event["type"])
@@ -180,10 +178,7 @@ def _tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], No
     ("status", "log"),
     [
         (201, ""),
-        (
-            403,
-            "the Job's Events got no message: the API server answers 403: cannot create\\x1b[2J\n",
-        ),
+        (403, "the Job's Events got no message: the API server answers 403: cannot create\\x1b[2J\n"),
     ],
 )
 def test_events_are_posted_with_the_token_of_the_pod_and_past_any_proxy(

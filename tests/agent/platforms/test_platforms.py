@@ -27,11 +27,6 @@ def test_a_schedulers_own_commands_come_first_in_its_advice(platform: platforms.
     assert "ask somebody" == platform.hint("no such kind", "ask somebody")
 
 
-def test_names_that_a_service_gives_may_come_late() -> None:
-    assert KUBERNETES.name_delay is not None
-    assert SLURM.name_delay is None
-
-
 D = ["d-0", "d-1", "d-2", "d-3"]
 W = {0: "w0", 1: "w1", 2: "w2"}
 

@@ -69,19 +69,17 @@ def test_slurms_words_for_a_gate_that_never_was_are_the_verdicts(trial: Overhear
     )
 
 
-def test_each_of_several_gates_that_never_were_is_at_fault_itself(trial: Overhearing) -> None:
-    trial.comes(0)
-    trial.ended(1, 2)
+@pytest.mark.parametrize(("came", "code"), [([0], "node-missing"), ([], "launch-failed")])
+def test_gates_that_never_were_are_at_fault_themselves_unless_none_ever_was(
+    trial: Overhearing, came: list[int], code: str
+) -> None:
+    ended = [node for node in range(3) if node not in came]
+    for node in came:
+        trial.comes(node)
+    trial.ended(*ended)
 
     (verdict,) = trial.told(5.0)
-    assert ("node-missing", [1, 2]) == (verdict.code, verdict.nodes)
-
-
-def test_gates_of_which_none_ever_was_are_no_nodes_fault(trial: Overhearing) -> None:
-    trial.ended(0, 1, 2)
-
-    (verdict,) = trial.told(5.0)
-    assert ("launch-failed", [0, 1, 2]) == (verdict.code, verdict.nodes)
+    assert (code, ended) == (verdict.code, verdict.nodes)
 
 
 def test_a_gate_that_ends_after_it_has_come_is_said_to_have_been_there(trial: Overhearing) -> None:
@@ -225,9 +223,7 @@ CONTAINED = "ddplaunch-node container"
         ([], "1", "Exited with exit code 1"),
     ],
 )
-def test_the_runtimes_last_words_are_why_a_container_does_not_start(
-    lines: list[str], how: str, told: str
-) -> None:
+def test_a_runtimes_last_words_are_why_no_container_starts(lines: list[str], how: str, told: str) -> None:
     """What was said last is the runtime's; the same words outside of a container mean nothing of the kind."""
     end = f"srun: error: n2: task 1: Exited with exit code {how}"
     ((*_, last),) = [each.last_lines for each in heard(CONTAINED, *lines, end)]
@@ -249,9 +245,7 @@ def test_the_runtimes_last_words_are_why_a_container_does_not_start(
         ("1: gate", "Out Of Memory", ["gate"]),
     ],
 )
-def test_a_task_that_got_as_far_as_its_own_words_is_no_fault_of_its_container(
-    line: str, how: str, said: list[str]
-) -> None:
+def test_a_task_that_has_spoken_is_no_fault_of_its_container(line: str, how: str, said: list[str]) -> None:
     """Its own words stand, once the task has got as far as these, and so do Slurm's."""
     (found,) = heard(CONTAINED, line, f"srun: error: n2: task 1: {how}")
 

@@ -109,20 +109,14 @@ def test_at_the_end_of_a_hang_nccl_is_asked_once(trial: Trial) -> None:
     assert (["78db921d1c117b4a"], b"asked\n") == ([each.name for each in found.ras.communicators], written)
 
 
-@pytest.mark.parametrize("why", ["still", "asked", "call", "death", ""])
-def test_before_the_end_it_is_not_asked(trial: Trial, why: str) -> None:
+@pytest.mark.parametrize(
+    ("why", "node", "still"),
+    [("still", 0, 60.0), ("death", 0, 60.0), ("deadline", 0, 0.0), ("deadline", 1, 60.0)],
+    ids=["a notice", "a death", "a job that moves", "another node asks"],
+)
+def test_before_the_end_or_twice_nccl_is_not_asked(trial: Trial, why: str, node: int, still: float) -> None:
     """The question has crashed ranks: a job that may go on is not put at risk."""
-    found, written = trial.collect(why)
-    assert (None, b"") == (found.ras, written)
-
-
-def test_a_job_that_moves_is_not_asked(trial: Trial) -> None:
-    found, written = trial.collect("deadline", still=0.0)
-    assert (None, b"") == (found.ras, written)
-
-
-def test_one_node_asks_for_all(trial: Trial) -> None:
-    found, written = trial.collect("deadline", node=1)
+    found, written = trial.collect(why, node, still)
     assert (None, b"") == (found.ras, written)
 
 

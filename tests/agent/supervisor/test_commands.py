@@ -28,13 +28,6 @@ def test_a_missing_secret_is_named_and_told_to_the_hub(node: Node, hub: Hub) -> 
     assert ["secret-missing"] == [each["code"] for each in hub.wait_for("finished")["verdicts"]]
 
 
-def test_a_usage_error_of_the_launcher_is_shown(node: Node) -> None:
-    node.start(["sh", "-c", "echo 'usage: torchrun [-h]' >&2; exit 2"], ranks=1)
-
-    assert node.exit_code() == 40
-    assert "[0/launch] usage: torchrun [-h]" in node.output
-
-
 def test_a_launcher_that_fails_by_itself_has_the_last_word(node: Node) -> None:
     launcher = (
         "import subprocess, sys, os\n"

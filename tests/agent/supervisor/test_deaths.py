@@ -50,12 +50,8 @@ def test_a_rank_that_raises_is_told_with_the_others_stacks(node: Node, hub: Hub)
     assert node.exit_code() == 40
     found = deaths(hub)
     (raised,) = found[1].raised
-    assert (raised.type, raised.message, raised.handled, raised.source) == (
-        "ValueError",
-        "no batch",
-        False,
-        "hook",
-    )
+    wanted = "ValueError", "no batch", False, "hook"
+    assert (raised.type, raised.message, raised.handled, raised.source) == wanted
     assert [frame.name for frame in raised.frames] == ["fail", "<module>"]
     assert found[1].exit is not None
     assert found[0].exit is not None

@@ -138,28 +138,20 @@ def write(path: Path, at: float) -> None:
     os.utime(path, (at, at))
 
 
-def test_the_newest_file_is_named_with_its_time_after_the_signal(folder: Path) -> None:
-    write(folder / "old.pt", SIGNAL - 60)
-    write(folder / "step-7" / "model.pt", SIGNAL + 3)
-
-    assert "step-7/model.pt was written 3.0 s after the signal" == ends.describe_checkpoint(
-        SAVING_PLAN, SIGNAL
-    )
-
-
-def test_a_file_that_was_written_at_once_counts(folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "after", "said"),
+    [
+        ("step-7/model.pt", 3, "step-7/model.pt was written 3.0 s after the signal"),
+        ("last.pt", -0.008, "last.pt was written 0.0 s after the signal"),
+        ("old.pt", -0.1, "nothing was written into {folder} after the signal"),
+    ],
+)
+def test_the_newest_file_after_the_signal_is_named(folder: Path, name: str, after: float, said: str) -> None:
     """Its time is that of the clock's last tick, which may have been before the signal."""
-    write(folder / "last.pt", SIGNAL - 0.008)
+    write(folder / "older.pt", SIGNAL - 60)
+    write(folder / name, SIGNAL + after)
 
-    assert "last.pt was written 0.0 s after the signal" == ends.describe_checkpoint(SAVING_PLAN, SIGNAL)
-
-
-def test_an_older_checkpoint_does_not_count(folder: Path) -> None:
-    write(folder / "old.pt", SIGNAL - 0.1)
-
-    assert f"nothing was written into {folder} after the signal" == ends.describe_checkpoint(
-        SAVING_PLAN, SIGNAL
-    )
+    assert said.format(folder=folder) == ends.describe_checkpoint(SAVING_PLAN, SIGNAL)
 
 
 def test_a_job_that_writes_no_checkpoints_hears_nothing(folder: Path) -> None:

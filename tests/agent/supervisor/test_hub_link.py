@@ -5,9 +5,10 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
+from tests.agent.gate.jobs import wait_for as until
 from tests.busy import BUSY
 from tests.ports import own_port
 
@@ -54,25 +55,21 @@ def _hub() -> Iterator[Hub]:
     hub.close()
 
 
-def until(happened: Callable[[], object]) -> None:
-    """Wait for it, a while."""
-    deadline = time.monotonic() + BUSY * 5
-    while not happened():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def dead() -> Endpoint:
     """Where nobody listens."""
     return Endpoint("127.0.0.1", own_port())
 
 
 def test_the_next_address_is_tried_and_nothing_is_said(hub: Hub) -> None:
+    """Nor where there is no hub at all."""
     told: list[str] = []
     link = HubLink([Endpoint("nosuch.invalid", 1), dead(), hub.address], KEY, 0, 0, told.append)
-    link.call_first()
+    without = HubLink([], KEY, 0, 0, told.append)
+    for each in (link, without):
+        each.call_first()
+        each.connect_if_due()
 
-    assert (True, []) == (link.is_up, told)
+    assert (True, False, []) == (link.is_up, without.is_up, told)
     link.close()
 
 
@@ -100,15 +97,6 @@ def test_a_hub_that_answers_nowhere_is_told_once() -> None:
     assert not link.is_up
     assert 1 == len(told)
     assert "cannot be reached" in told[0]
-
-
-def test_without_a_hub_nothing_is_called() -> None:
-    told: list[str] = []
-    link = HubLink([], KEY, 0, 0, told.append)
-    link.call_first()
-    link.connect_if_due()
-
-    assert (False, []) == (link.is_up, told)
 
 
 def test_a_hub_in_the_place_of_another_is_told_what_lasts(hub: Hub) -> None:
@@ -147,9 +135,7 @@ def test_a_hub_that_says_nothing_counts_as_away(hub: Hub, monkeypatch: pytest.Mo
     link.close()
 
 
-def test_a_hub_that_is_lost_after_a_silence_was_away_since_its_last_word(
-    hub: Hub, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lost_hub_was_away_since_its_last_word(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     """The node's own watch goes on where it was, and does not begin again."""
     monkeypatch.setattr(link_module, "_SILENT", 0.2)
     link = HubLink([hub.address], KEY, 0, 0, lambda _: None)

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 import sys
-import time
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable
+from typing import Any
 
 import pytest
-from tests.busy import BUSY
+from tests.agent.local.jobs import Job
+from tests.agent.local.jobs import _job as _job  # the fixture `job`
 
-from ddplaunch.agent.contract import Bundle, Exit, Files, JobPlan, WatchdogPlan, bundle_file, codec
+from ddplaunch.agent.contract import Exit, Files, JobPlan, Verdict, bundle_file
 from ddplaunch.agent.supervisor import launch_options
-from ddplaunch.agent.system import processes
 
-PACKAGE = Path(processes.__file__).parents[3]
 PLAN = JobPlan("job", 3, 2, ["mpirun", "-n", "6", "{keeper}"], ["true"], keepers=True)
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-SECONDS = BUSY * 60.0
 
 
 @pytest.mark.parametrize(
@@ -34,24 +29,13 @@ SECONDS = BUSY * 60.0
         ({"PMI_RANK": "", "SLURM_LOCALID": "0"}, None),
     ],
 )
-def test_every_launcher_has_its_own_variables_for_a_rank(
-    environment: dict[str, str], expected: object
-) -> None:
+def test_each_launcher_has_own_variables_for_a_rank(environment: dict[str, str], expected: object) -> None:
     assert expected == launch_options.mpi_numbers(environment)
 
 
-@pytest.mark.parametrize(
-    ("command", "expected"),
-    [
-        ("mpirun", True),
-        ("/opt/mpi/bin/mpiexec.hydra", True),
-        ("srun", True),
-        ("python", False),
-        ("mpi", False),
-    ],
-)
-def test_launchers_are_known_by_name(command: str, expected: bool) -> None:
-    assert expected == launch_options.is_mpi_launcher([command, "-n", "2"])
+def test_launchers_are_known_by_name() -> None:
+    names = ("mpirun", "/opt/mpi/bin/mpiexec.hydra", "srun", "python", "mpi")
+    assert [True] * 3 + [False] * 2 == [launch_options.is_mpi_launcher([name, "-n", "2"]) for name in names]
 
 
 def test_on_slurm_the_launcher_does_not_see_the_supervisors_step() -> None:
@@ -104,69 +88,28 @@ def test_the_users_own_settings_of_mpi_go_before() -> None:
     )
 
 
-class Job:
-    """A job of several nodes on this machine, whose ranks a real mpirun starts."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def start(self, program: str, nodes: int = 2, **plan: object) -> None:
-        """Two ranks on each node that run `program`."""
-        (self.folder / "train.py").write_text(program)
-        words = ["mpirun", "-n", str(2 * nodes), "{keeper}", "{python}"]
-        values: dict[str, object] = {
-            "launch": words,
-            "command": ["train.py"],
-            "workdir": str(self.folder),
-            "env": AS_ROOT,
-        }
-        values.update({"names": ["127.0.0.1"] * nodes, "master_addr": "127.0.0.1", **plan})
-        values = {"nproc_per_node": 2, "keepers": True, "python": sys.executable, **values}
-        made = JobPlan("job", nodes, **values)  # type: ignore[arg-type]
-        codec.write(str(self.folder / Files.PLAN), made)
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "ddplaunch.agent", "local", "--folder", str(self.folder)],
-            env={**os.environ, "PYTHONPATH": str(PACKAGE)},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.STDOUT,
-        )
-
-    def end(self) -> int:
-        assert self.process is not None
-        return self.process.wait(SECONDS)
-
-    @property
-    def output(self) -> str:
-        path = self.folder / Files.OUTPUT
-        return path.read_text() if path.exists() else ""
-
-    @property
-    def bundle(self) -> Bundle:
-        return bundle_file.read(str(self.folder / Files.BUNDLE))
-
-    def survivors(self) -> list[int]:
-        """Processes that still run the program."""
-        found = []
-        for path in Path("/proc").glob("[0-9]*/cmdline"):
-            try:
-                if str(self.folder).encode() in path.read_bytes() + (path.parent / "environ").read_bytes():
-                    found.append(int(path.parent.name))
-            except OSError:
-                continue
-        return [pid for pid in found if pid != os.getpid()]
-
-
-@pytest.fixture(name="job")
-def _job(tmp_path: Path) -> Iterator[Job]:
+@pytest.fixture(name="mpi")
+def _mpi(job: Job) -> Callable[..., Job]:
+    """A function that starts a job of several nodes on this machine, whose ranks a real mpirun starts."""
     if shutil.which("mpirun") is None:
         pytest.skip("needs mpirun: scripts/system-packages installs Open MPI")
-    job = Job(tmp_path)
-    yield job
-    if job.process is not None and job.process.poll() is None:
-        job.process.kill()
-        job.process.wait()
+
+    def start(program: str, nodes: int = 2, **plan: Any) -> Job:
+        """Two ranks on each node run `program`."""
+        (job.folder / "train.py").write_text(program)
+        words = ["mpirun", "-n", str(2 * nodes), "{keeper}", "{python}"]
+        where: dict[str, Any] = {"workdir": str(job.folder), "env": AS_ROOT, "names": ["127.0.0.1"] * nodes}
+        how = {"nproc_per_node": 2, "keepers": True, "python": sys.executable, "command": ["train.py"]}
+        job.start("", nodes=nodes, **{"launch": words, **where, **how, **plan})
+        return job
+
+    return start
+
+
+def only(job: Job) -> Verdict:
+    """The one that the job has left."""
+    (verdict,) = bundle_file.read(str(job.folder / Files.BUNDLE)).verdicts
+    return verdict
 
 
 SAYS = """
@@ -177,20 +120,21 @@ print(*(os.environ[name] for name in names), flush=True)
 
 
 @pytest.mark.processes
-def test_every_node_shows_its_own_ranks(job: Job) -> None:
+def test_every_node_shows_its_own_ranks(mpi: Callable[..., Job]) -> None:
     """mpirun runs on node 0 alone; each rank is at home on its node, with what torch.distributed reads."""
-    job.start(SAYS)
+    job = mpi(SAYS)
 
     assert Exit.OK == job.end()
-    told = sorted(line for line in job.output.splitlines() if "127.0.0.1" in line)
+    output = (job.folder / Files.OUTPUT).read_text()
+    told = sorted(line for line in output.splitlines() if "127.0.0.1" in line)
     assert [f"[{n // 2}/{n}] {n} {n % 2} 4 2 {n // 2} 127.0.0.1" for n in range(4)] == told
-    assert [] == job.survivors()
+    assert [] == job.processes()
 
 
 @pytest.mark.processes
-def test_a_rank_of_another_node_that_fails_is_named(job: Job) -> None:
+def test_a_rank_of_another_node_that_fails_is_named(mpi: Callable[..., Job]) -> None:
     """Its exit code is seen although mpirun, on node 0, is who waits for it; the others are its victims."""
-    job.start(
+    job = mpi(
         "import os, sys, time\nrank = os.environ['RANK']\nopen(f'up-{rank}', 'w')\n"
         "while rank == '3':\n    time.sleep(0.1)\n"
         "    if all(os.path.exists(f'up-{other}') for other in range(3)): time.sleep(1), sys.exit(7)\n"
@@ -198,47 +142,25 @@ def test_a_rank_of_another_node_that_fails_is_named(job: Job) -> None:
     )
 
     assert Exit.WORKER_FAILED == job.end()
-    (verdict,) = job.bundle.verdicts
-    assert ("rank-failed", [3], [1], [0, 1, 2]) == (
-        verdict.code,
-        verdict.ranks,
-        verdict.nodes,
-        verdict.victims,
-    )
+    verdict = only(job)
+    seen = verdict.code, verdict.ranks, verdict.nodes, verdict.victims
+    assert ("rank-failed", [3], [1], [0, 1, 2]) == seen
     assert "exit code 7" in verdict.sentence
-    assert [] == job.survivors()
+    assert [] == job.processes()
 
 
 @pytest.mark.processes
-def test_without_mpirun_the_job_ends_at_the_gate(job: Job) -> None:
-    job.start(SAYS, env={"PATH": "/nowhere"})
+def test_without_mpirun_the_job_ends_at_the_gate(mpi: Callable[..., Job]) -> None:
+    job = mpi(SAYS, env={"PATH": "/nowhere"})
 
     assert Exit.MISCONFIGURED == job.end()
-    (verdict,) = job.bundle.verdicts
+    verdict = only(job)
     assert ("image-lacks", [0]) == (verdict.code, verdict.nodes)
     assert "mpirun" in verdict.sentence
 
 
-@pytest.mark.whole
 @pytest.mark.processes
-def test_nothing_is_left_when_the_host_is_killed(job: Job) -> None:
-    job.start(
-        "import os, time\nopen(f'up-{os.environ[\"RANK\"]}', 'w')\ntime.sleep(60)", watchdog=WatchdogPlan()
-    )
-    deadline = time.monotonic() + SECONDS
-    while len(list(job.folder.glob("up-*"))) < 4:
-        assert time.monotonic() < deadline, job.output
-        time.sleep(0.05)
-    assert job.process is not None
-    job.process.kill()
-    job.process.wait()
-    while job.survivors():
-        assert time.monotonic() < deadline, job.survivors()
-        time.sleep(0.1)
-
-
-@pytest.mark.processes
-def test_an_mpirun_of_the_users_own_has_its_ranks(job: Job) -> None:
+def test_an_mpirun_of_the_users_own_has_its_ranks(job: Job, mpi: Callable[..., Job]) -> None:
     """`ddplaunch run -- mpirun …`: no keeper is between, mpirun carries the output, a dead rank is named."""
     (job.folder / "own.py").write_text(
         "import os, time\nrank = os.environ['OMPI_COMM_WORLD_RANK']\nprint(f'it runs {rank}\\n', end='')\n"
@@ -246,10 +168,11 @@ def test_an_mpirun_of_the_users_own_has_its_ranks(job: Job) -> None:
     )
     # One write for a line: mpirun mixes what two ranks write in pieces.
     words = ["mpirun", "--oversubscribe", "-n", "2", sys.executable, "own.py"]
-    job.start("", nodes=1, launch=[], command=words, keepers=None, nproc_per_node=None)
+    mpi("", nodes=1, launch=[], command=words, keepers=None, nproc_per_node=None)
 
     assert Exit.WORKER_FAILED == job.end()
-    (verdict,) = job.bundle.verdicts
+    verdict = only(job)
     assert ("rank-failed", [1], [0]) == (verdict.code, verdict.ranks, verdict.victims), verdict
-    assert {"[0/launch] it runs 0", "[0/launch] it runs 1"} <= {*job.output.splitlines()}
-    assert [] == job.survivors()
+    output = (job.folder / Files.OUTPUT).read_text().splitlines()
+    assert {"[0/launch] it runs 0", "[0/launch] it runs 1"} <= {*output}
+    assert [] == job.processes()

@@ -164,9 +164,7 @@ def test_a_tail_tells_news_and_exceptions(tmp_path: Path) -> None:
     assert shown[:2] == [b"waiting", b"waiting"]
 
 
-def test_a_bar_leaves_its_newest_state_while_it_moves(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bar_leaves_its_newest_state_as_it_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ddplaunch.agent.text.lines.PARTIAL_EVERY", 0.0)
     log = tmp_path / "stderr.log"
     shown: list[bytes] = []

@@ -282,13 +282,7 @@ def test_progress_forgets_what_was_seen(clock: Clock) -> None:
         ((5, 5), None, False),
     ],
     ids=[
-        "collective",
-        "no counters",
-        "init",
-        "backward",
-        "elsewhere",
-        "data",
-        "counters alone",
+        *("collective", "no counters", "init", "backward", "elsewhere", "data", "counters alone"),
         "nothing known",
     ],
 )

@@ -116,9 +116,7 @@ def test_a_signal_that_a_user_sends_comes_each_time(node: Node) -> None:
     assert not node.signal.is_due
 
 
-def test_a_rank_gets_the_signal_only_once_it_has_a_handler(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rank_gets_the_signal_only_if_it_has_a_handler(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(signal_relay, "_HANDLER_PATIENCE", 0.3)
     node.starts(0)
     late = node.starts(1, str(node.folder / "begin"))
@@ -146,7 +144,7 @@ def test_a_rank_whose_thread_waits_for_the_signal_gets_it(node: Node) -> None:
     assert 0 == process.returncode
 
 
-def test_a_process_that_is_about_to_start_is_left_alone(
+def test_a_starting_process_is_left_alone(
     node: Node, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Between fork and exec it has our handlers; the signal would then end the program that it becomes."""
@@ -187,9 +185,7 @@ def test_a_launcher_that_is_no_rank_gets_none(node: Node, monkeypatch: pytest.Mo
         (signal.SIGUSR1, {"keepers": True}, False),  # mpirun hands its copy on
     ],
 )
-def test_only_the_signal_of_the_job_file_is_for_the_ranks(
-    tmp_path: Path, number: int, plan: Any, named: bool
-) -> None:
+def test_only_the_job_files_signal_is_for_ranks(tmp_path: Path, number: int, plan: Any, named: bool) -> None:
     assert named == Node(tmp_path, **plan).signal.is_named(number)
 
 

@@ -119,9 +119,7 @@ def pids(tracker: RankTracker) -> dict[int, int]:
     return {rank.number: rank.pid for rank in tracker.ranks}
 
 
-def test_a_process_in_the_place_of_an_ended_rank_begins_the_next_attempt(
-    tracker: RankTracker, workers: Workers
-) -> None:
+def test_a_process_in_a_dead_ranks_place_begins_an_attempt(tracker: RankTracker, workers: Workers) -> None:
     """All that have ended are set aside, also those that the new attempt has none of; none comes back."""
     first = [workers.start(number) for number in range(3)]
     tracker.discover()
@@ -136,9 +134,7 @@ def test_a_process_in_the_place_of_an_ended_rank_begins_the_next_attempt(
     assert [] == tracker.take_ended()
 
 
-def test_the_end_of_a_rank_that_was_replaced_before_a_look_is_told_all_the_same(
-    tracker: RankTracker, workers: Workers
-) -> None:
+def test_the_end_of_a_rank_replaced_before_a_look_is_told(tracker: RankTracker, workers: Workers) -> None:
     """A busy supervisor sees the new process first."""
     first = workers.start(0)
     tracker.discover()
@@ -199,7 +195,7 @@ def test_ranks_that_go_to_one_place_share_a_look_up(monkeypatch: pytest.MonkeyPa
     assert ranks[3].rendezvous == again
 
 
-def test_without_a_free_thread_nothing_is_looked_up_and_the_supervisor_goes_on(
+def test_without_a_free_thread_nothing_is_looked_up_and_all_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     refuse_threads(monkeypatch)

@@ -43,20 +43,11 @@ def _rank() -> Rank:
         ([replace(LOGGED, type=f"torch.{OOM}"), replace(FATAL, type=OOM)], [replace(FATAL, type=OOM)]),
     ],
     ids=[
-        "caught and logged",
-        "logged and caught",
-        "on its way to be fatal",
-        "fatal and printed",
-        "asked twice",
-        "logged twice",
-        "logged later",
-        "another type",
-        "a qualified name",
+        *("caught and logged", "logged and caught", "on its way to be fatal", "fatal and printed"),
+        *("asked twice", "logged twice", "logged later", "another type", "a qualified name"),
     ],
 )
-def test_an_exception_is_told_once_whoever_tells_it_first(
-    rank: Rank, told: list[Raised], expected: list[Raised]
-) -> None:
+def test_an_exception_is_told_only_once(rank: Rank, told: list[Raised], expected: list[Raised]) -> None:
     for raised in told:
         rank.add_exception(raised)
 

@@ -57,10 +57,8 @@ def test_beats_tell_each_second_how_long_nothing_moves(node: Node, hub: Hub) -> 
         return [beat for beat in beats if len(beat.ranks) == 2 and min(r.still_for for r in beat.ranks) >= 4]
 
     beat = wait_for(still, what="a beat with two ranks that are still for 4 s")[0]
-    assert [(rank.rank, rank.alive, rank.waits) for rank in beat.ranks] == [
-        (0, True, False),
-        (1, True, False),
-    ]
+    wanted = [(0, True, False), (1, True, False)]
+    assert [(rank.rank, rank.alive, rank.waits) for rank in beat.ranks] == wanted
     assert all(rank.stuck_for >= rank.still_for for rank in beat.ranks)
 
 
@@ -122,9 +120,7 @@ def test_who_does_not_hear_sigterm_is_killed_after_the_grace(node: Node, hub: Hu
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_node_that_is_told_to_stop_sends_evidence_before_it_ends_its_ranks(
-    node: Node, hub: Hub, number: int
-) -> None:
+def test_a_node_told_to_stop_sends_evidence_before_it_ends_ranks(node: Node, hub: Hub, number: int) -> None:
     node.launch(WAITS, 2, hub)
     wait_for(lambda: node.output.count("stands") == 2)
     assert node.process is not None

@@ -284,9 +284,7 @@ def test_who_asks_again_and_again_transfers_nothing(size: int, pause: float, mov
 
 
 @pytest.mark.parametrize(("notice_after", "is_looked_at"), [(3.0, True), (10.0, False)])
-def test_sockets_are_looked_at_twice_before_a_notice_may_come(
-    notice_after: float, is_looked_at: bool
-) -> None:
+def test_sockets_are_looked_at_twice_before_a_notice_comes(notice_after: float, is_looked_at: bool) -> None:
     """A second after the last deed, where the notice comes three seconds after it."""
     rank, sampler = Rank(0, 0, os.getpid()), Sampler(notice_after)
     rank.progress.note_deed(time.monotonic() - 1.2)

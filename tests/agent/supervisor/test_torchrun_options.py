@@ -75,8 +75,6 @@ def test_a_script_gets_nothing_for_torchrun() -> None:
         ("python train.py --rdzv-backend=c10d", {}, None),
     ],
 )
-def test_with_how_few_nodes_torchrun_goes_on(
-    command: str, environment: dict[str, str], least: int | None
-) -> None:
+def test_how_few_nodes_torchrun_needs(command: str, environment: dict[str, str], least: int | None) -> None:
     """Its agents decide that, except with the static rendezvous, which gives out ranks once."""
     assert least == least_nodes(command.split(), environment)

@@ -49,21 +49,23 @@ def waits(number: int) -> RankEvidence:
     return rank(number, stuck_for=70.0, still_for=70.0)
 
 
-def test_without_a_hub_a_node_ends_what_has_stood_still_for_kill_after(tmp_path: Path) -> None:
-    assert alone(tmp_path).must_end(beat(61), HUB_RETURNS)
-
-
 @pytest.mark.parametrize(
-    ("seconds", "away", "kill_after"),
-    [(61, 0.0, 60.0), (61, HUB_RETURNS - 1, 60.0), (50, HUB_RETURNS, 60.0), (9999, HUB_RETURNS, None)],
-    ids=["a hub is there", "it may come back", "too soon", "never"],
+    ("seconds", "away", "kill_after", "ends"),
+    [
+        (61, HUB_RETURNS, 60.0, True),
+        (61, 0.0, 60.0, False),
+        (61, HUB_RETURNS - 1, 60.0, False),
+        (50, HUB_RETURNS, 60.0, False),
+        (9999, HUB_RETURNS, None, False),
+    ],
+    ids=["without a hub", "a hub is there", "it may come back", "too soon", "never"],
 )
-def test_a_node_ends_nothing_while_a_hub_may_come_back_or_time_is_left(
-    tmp_path: Path, seconds: float, away: float, kill_after: float | None
+def test_only_without_a_hub_a_node_ends_what_has_stood_still_for_kill_after(
+    tmp_path: Path, seconds: float, away: float, kill_after: float | None, ends: bool
 ) -> None:
     plan = dataclasses.replace(PLAN, watchdog=WatchdogPlan(10.0, kill_after))
 
-    assert not alone(tmp_path, plan).must_end(beat(seconds), away)
+    assert ends == alone(tmp_path, plan).must_end(beat(seconds), away)
 
 
 def test_what_moves_after_all_is_left_alone(tmp_path: Path) -> None:
@@ -96,19 +98,21 @@ def test_a_rank_that_is_stopped_here_is_blamed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "victim",
+    ("dies", "code", "blamed"),
     [
-        dead(0, 1, code=1, raised=[raised("RuntimeError", PEER_GONE, 1)]),
-        dead(0, 1, code=1),
+        (dead(0, 1, code=1, raised=[raised("RuntimeError", PEER_GONE, 1)]), "unknown", []),
+        (dead(0, 1, code=1), "unknown", []),
+        (dead(0, 1, code=1, raised=[raised("ValueError", "no such file", 1)]), "rank-failed", [0]),
+        (dead(0, 1, signal=9), "rank-killed", [0]),
     ],
-    ids=["its peer was gone", "an exit code says no more"],
+    ids=["its peer was gone", "an exit code says no more", "an exception of its own", "killed"],
 )
-def test_nobody_is_blamed_for_an_end_that_another_node_may_have_caused(
-    tmp_path: Path, victim: RankEvidence
+def test_of_a_dead_rank_only_what_it_did_itself_is_blamed(
+    tmp_path: Path, dies: RankEvidence, code: str, blamed: list[int]
 ) -> None:
-    code, (verdict,) = alone(tmp_path).judge_end(Exit.WORKER_FAILED, evidence(victim, waits(1)))
+    exit_code, (verdict,) = alone(tmp_path).judge_end(Exit.WORKER_FAILED, evidence(dies, waits(1)))
 
-    assert (Exit.WORKER_FAILED, "unknown", []) == (code, verdict.code, verdict.ranks)
+    assert (Exit.WORKER_FAILED, code, blamed) == (exit_code, verdict.code, verdict.ranks)
 
 
 def test_the_launch_command_of_one_node_is_not_blamed_either(tmp_path: Path) -> None:
@@ -117,17 +121,3 @@ def test_the_launch_command_of_one_node_is_not_blamed_either(tmp_path: Path) -> 
     _, (verdict,) = alone(tmp_path).judge_end(Exit.WORKER_FAILED, here)
 
     assert ("unknown", [], []) == (verdict.code, verdict.nodes, verdict.ranks)
-
-
-@pytest.mark.parametrize(
-    ("culprit", "code"),
-    [
-        (dead(0, 1, code=1, raised=[raised("ValueError", "no such file", 1)]), "rank-failed"),
-        (dead(0, 1, signal=9), "rank-killed"),
-    ],
-    ids=["an exception of its own", "killed"],
-)
-def test_what_a_rank_did_itself_is_seen_alone(tmp_path: Path, culprit: RankEvidence, code: str) -> None:
-    _, (verdict,) = alone(tmp_path).judge_end(Exit.WORKER_FAILED, evidence(culprit, waits(1)))
-
-    assert (code, [0]) == (verdict.code, verdict.ranks)

@@ -72,12 +72,8 @@ def test_a_buried_child_tells_how_it_died_since_linux_6_15(child: subprocess.Pop
 def test_of_a_pid_that_no_process_has_nothing_is_read() -> None:
     gone = 2**22 + 1
 
-    assert (proc.stat(gone), proc.usage(gone), proc.children(gone), proc.environment(gone)) == (
-        None,
-        None,
-        [],
-        {},
-    )
+    seen = proc.stat(gone), proc.usage(gone), proc.children(gone), proc.environment(gone)
+    assert (None, None, [], {}) == seen
 
 
 def test_what_was_mapped_before_hides_no_read() -> None:

@@ -6,25 +6,17 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.agent.gate.jobs import wait_for
 from tests.busy import BUSY
 
 from ddplaunch.agent.system import processes
 
 PACKAGE = Path(processes.__file__).parents[3]
 SLEEP = "import time; time.sleep(60)"
-
-
-def wait_for(happened: object, seconds: float = 10.0) -> None:
-    """Wait until `happened()`, and fail when it does not."""
-    deadline = time.monotonic() + BUSY * seconds
-    while not happened():  # type: ignore[operator]
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.01)
 
 
 def gone(pid: int) -> bool:

@@ -31,7 +31,7 @@ def test_a_name_that_cannot_exist_is_unknown() -> None:
         resolve.resolve("a..b", time.monotonic() + 5)
 
 
-def test_a_resolver_that_takes_too_long_is_unanswered_at_the_deadline(
+def test_a_resolver_that_is_too_slow_is_unanswered_at_the_deadline(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     answered = threading.Event()

@@ -47,34 +47,29 @@ def test_a_header_of_basic_authentication_does_not_decode(before: str) -> None:
     assert 2 * 4 + len(before) * 2 >= len(left[0]) + len(left[2])
 
 
-def test_each_line_of_a_value_is_found() -> None:
-    """A private key seldom stands in one line; neither is the margin part of it."""
-    key = "-----BEGIN KEY-----\n  MIIEvQIBADAN\n}\n-----END KEY-----\n"
-
-    assert f"{MARK}|}}|x" == Redactor({"TOKEN": key}).hide("MIIEvQIBADAN|}|x")
+KEY = {"TOKEN": "-----BEGIN KEY-----\n  MIIEvQIBADAN\n}\n-----END KEY-----\n"}
+HORSE = {"TOKEN": "correct-horse-battery"}
 
 
-def test_its_beginning_is_found_where_a_text_was_cut() -> None:
-    """Messages of exceptions and last lines are bounded."""
-    redactor = Redactor({"TOKEN": "correct-horse-battery"})
-
-    assert f"password={MARK}" == redactor.hide("password=correct-horse-ba")
-    assert "correct" == redactor.hide("correct")
-    assert "correct-horse, of course" == redactor.hide("correct-horse, of course")
-
-
-def test_the_longer_of_two_is_found_and_no_mark_is_searched() -> None:
-    """One may be part of another, and of the marks themselves."""
-    redactor = Redactor({"A": "secret", "B": "secret-longer"})
-
-    assert "[secret B] [secret A]" == redactor.hide("secret-longer secret")
-
-
-def test_short_values_are_not_looked_for() -> None:
-    """They stand in any text."""
-    redactor = Redactor({"A": "abc", "B": "", "C": "1\n2\n"})
-
-    assert "abcdef12" == redactor.hide("abcdef12")
+@pytest.mark.parametrize(
+    ("values", "text", "shown"),
+    [
+        (KEY, "MIIEvQIBADAN|}|x", f"{MARK}|}}|x"),
+        (HORSE, "password=correct-horse-ba", f"password={MARK}"),  # messages and last lines are bounded
+        (HORSE, "correct", "correct"),
+        (HORSE, "correct-horse, of course", "correct-horse, of course"),
+        ({"A": "secret", "B": "secret-longer"}, "secret-longer secret", "[secret B] [secret A]"),
+        ({"A": "abc", "B": "", "C": "1\n2\n"}, "abcdef12", "abcdef12"),
+    ],
+    ids=[
+        *("a line", "its beginning", "too little", "in a sentence", "one in another and in marks"),
+        "too short",
+    ],
+)
+def test_a_value_is_found_by_a_line_or_its_beginning_and_no_other_text(
+    values: dict[str, str], text: str, shown: str
+) -> None:
+    assert shown == Redactor(values).hide(text)
 
 
 def test_evidence_is_searched_whole_and_stays_evidence() -> None:

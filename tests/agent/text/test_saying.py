@@ -61,11 +61,8 @@ def test_a_verdict_keeps_its_subjects() -> None:
     )
     again = codec.load(Verdict, json.loads(codec.text(verdict)))
 
-    assert ("node 2 (n2) never came", ["node 2 (n2): gone"], "ask node 2 (n2)") == (
-        verdict.sentence,
-        verdict.facts,
-        verdict.hint,
-    )
+    seen = verdict.sentence, verdict.facts, verdict.hint
+    assert ("node 2 (n2) never came", ["node 2 (n2): gone"], "ask node 2 (n2)") == seen
     assert verdict == again
     assert "node 2 (n2 on w2) never came" == again.on({1: "w1", 2: "w2"}).sentence
     assert {2: "w2"} == again.on({1: "w1", 2: "w2"}).machines

@@ -12,31 +12,9 @@ import pytest
 from ddplaunch.agent.text import shell
 
 WORDS = [
-    "train.py",
-    "command[1]=--hang",
-    "",
-    "two words",
-    "it's",
-    r"a\b",
-    "a\\",
-    "a\\'b",
-    r"\\",
-    "$HOME",
-    "`date`",
-    "!!",
-    "=ls",
-    "%self",
-    "~",
-    "*?{a,b}",
-    "a=~/x",
-    "#x",
-    "a;b&c|d<e>f(g)",
-    'say "no"',
-    "ä\tö",
-    "x\ny",
-    "--set",
-    "a^b",
-    "local://run/1",
+    *("train.py", "command[1]=--hang", "", "two words", "it's", r"a\b", "a\\", "a\\'b", r"\\", "$HOME"),
+    *("`date`", "!!", "=ls", "%self", "~", "*?{a,b}", "a=~/x", "#x", "a;b&c|d<e>f(g)", 'say "no"'),
+    *("ä\tö", "x\ny", "--set", "a^b", "local://run/1"),
 ]
 
 
