@@ -35,6 +35,7 @@ def named(**changes: Any) -> dict[str, str]:
     return {Env.NAMES: "n1,n2", **changes}
 
 
+@pytest.mark.whole
 def test_a_plan_without_names_takes_those_of_the_scheduler(job: Job) -> None:
     plan = make_plan(gate={"timeout": COME})
     hub = job.hub(plan, env=named())

@@ -106,6 +106,7 @@ def test_a_hang_is_ended_by_the_hub_in_the_place_of_the_first(job: Job) -> None:
     assert [("rank-stopped", [0])] == [(each.code, each.ranks) for each in bundle(job).verdicts]
 
 
+@pytest.mark.whole
 def test_a_hang_without_any_hub_is_ended_by_the_node(job: Job) -> None:
     job.start(HANGS, watchdog=WATCHDOG)
     wait_for(job.runs)
@@ -133,6 +134,7 @@ def test_a_hang_under_a_hub_that_is_stopped_is_ended_by_the_node(job: Job) -> No
     assert [("rank-stopped", [0])] == [(each.code, each.ranks) for each in bundle(job).verdicts]
 
 
+@pytest.mark.whole
 def test_a_healthy_job_needs_no_hub_at_all(job: Job) -> None:
     release = job.folder / "release"
     job.start(waits_for(release))

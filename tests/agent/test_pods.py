@@ -46,6 +46,7 @@ def _open(pipe: Path, held: list[int]) -> bool:
     return True
 
 
+@pytest.mark.whole
 def test_the_hub_stays_after_the_last_node_until_it_is_told_to_end(pods: Pods) -> None:
     zero, one = pods.running(
         "import os, time; print('up', flush=True); time.sleep(3 * int(os.environ['DDPLAUNCH_NODE']))"
@@ -146,6 +147,7 @@ def test_signals_that_come_again_do_not_cut_the_evidence_short(pods: Pods) -> No
     assert [1, 1] == [len(node.ranks) for node in found.evidence.evidence]
 
 
+@pytest.mark.whole
 def test_the_hub_still_tells_when_its_whole_trainer_is_killed(pods: Pods) -> None:
     """As for memory: no word from its supervisor, and the kubelet ends the hub over it. It still tells."""
     zero, one = pods.running()
@@ -160,6 +162,7 @@ def test_the_hub_still_tells_when_its_whole_trainer_is_killed(pods: Pods) -> Non
     assert "went away: its agent ended without a word" in found.sentence
 
 
+@pytest.mark.whole
 def test_a_hub_that_is_started_again_takes_up_the_nodes_that_run(pods: Pods) -> None:
     wait = "import os, time\nprint('up', flush=True)\nwhile not os.path.exists('/GO'): time.sleep(0.1)"
     zero, one = pods.running(wait.replace("/GO", str(pods.go)), gate={"timeout": COME})
@@ -177,6 +180,7 @@ def test_a_hub_that_is_started_again_takes_up_the_nodes_that_run(pods: Pods) -> 
     assert (Exit.OK, [], [0, 1]) == (left.exit_code, left.verdicts, [each.node for each in left.check_ins])
 
 
+@pytest.mark.whole
 def test_a_node_that_hangs_does_not_keep_the_hub_from_its_last_words(pods: Pods) -> None:
     zero, one = pods.running()
     (child,) = Path("/proc").glob(f"{one.containers['run'].process.pid}/task/*/children")
@@ -189,6 +193,7 @@ def test_a_node_that_hangs_does_not_keep_the_hub_from_its_last_words(pods: Pods)
     assert ["node-evicted"] == [found.code for found in zero.bundle().verdicts]
 
 
+@pytest.mark.whole
 def test_orphans_do_not_stay_in_the_hubs_container(pods: Pods) -> None:
     """What `kubectl exec` leaves behind becomes PID 1's; nobody else would bury it."""
     zero, _ = pods.make()
@@ -217,6 +222,7 @@ def test_orphans_do_not_stay_in_the_hubs_container(pods: Pods) -> None:
     wait_for(lambda: not processes())
 
 
+@pytest.mark.whole
 def test_status_is_answered_in_the_hubs_container(pods: Pods, agent: list[str]) -> None:
     zero, _ = pods.running()
     env = {
@@ -246,6 +252,7 @@ def codes(pod: Pod, verb: str) -> tuple[int, list[str]]:
     return words["exit_code"], [each["code"] for each in words["verdicts"]]
 
 
+@pytest.mark.whole
 def test_where_too_few_have_come_node_zero_fails_the_job(pods: Pods) -> None:
     zero, _ = pods.make(min_nodes=2, nodes=3, gate={"timeout": COME})
     zero.start("hub", **THREE)
@@ -285,6 +292,7 @@ def ended_well(pods: Pods, *which: Pod) -> None:
     assert [Exit.OK] * len(which) == [pod.containers["run"].wait(60) for pod in which]
 
 
+@pytest.mark.whole
 def test_a_pod_that_comes_late_is_let_in_as_the_next_attempt(pods: Pods) -> None:
     zero, one = alone(pods)
     gate = one.start("gate")

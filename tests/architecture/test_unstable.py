@@ -52,6 +52,7 @@ def run_tests(folder: Path, text: str, suite: str = "processes", **env: str) -> 
     return result.returncode, result.stdout.splitlines()
 
 
+@pytest.mark.whole
 def test_three_unstable_tests_pass_and_are_named_with_what_they_said(tmp_path: Path) -> None:
     """The last lines name each, and the file that holds how it failed; pytest's own line comes last."""
     planted = "".join(UNSTABLE.format(number) for number in range(3))
@@ -97,6 +98,7 @@ def test_without_processes_or_time_nothing_is_unstable(tmp_path: Path) -> None:
     assert (1, True) == (code, "failed: tests/test_planted.py::test_unstable_0" in lines)
 
 
+@pytest.mark.whole
 def test_a_file_that_cannot_be_imported_fails_the_run(tmp_path: Path) -> None:
     """It has no tests that could be run again."""
     code, _ = run_tests(tmp_path, "import nothing_of_this_name\n")

@@ -106,6 +106,7 @@ def test_any_job_gives_the_same_objects(helm: Helm, light: Path, tmp_path: Path,
     compare(helm, light, tmp_path, job)
 
 
+@pytest.mark.whole
 @MANY
 @given(job=strategies.jobs(slips=True))
 def test_any_job_that_the_launcher_refuses_is_refused(

@@ -24,6 +24,7 @@ CONFIG = "default: gpu\nprofiles: {gpu: {target: slurm, job: {slurm: {partition:
 WRONG = "name: a\nnodes: 0\ncommand: [train.py]\nnproc_per_nod: 2\n"
 
 
+@pytest.mark.whole
 def test_each_example_of_the_page_answers_what_the_page_shows(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,6 +37,7 @@ def _code(desk: Desk) -> None:
 WORDS = ["--to", "local", "--set", f"python={sys.executable}", "--wait"]
 
 
+@pytest.mark.whole
 def test_a_script_runs_without_a_job_file_and_the_saved_file_does_the_same(desk: Desk) -> None:
     """In this folder, with its arguments, on so many ranks; the saved file does the same."""
     words = [

@@ -38,6 +38,7 @@ def steps_seen(desk: Desk, handle: str) -> bool:
     return "step 1" in desk.call("logs", handle).stdout
 
 
+@pytest.mark.whole
 def test_all_verbs_agree_on_a_job_of_two_nodes_that_succeeded(desk: Desk) -> None:
     waited = desk.call("submit", desk.job(nodes=2), "--wait")
 
@@ -251,6 +252,7 @@ def test_the_job_of_init_example_trains_and_its_hang_is_explained_once(desk: Des
 NOTIFY = "watchdog: {notice_after: 4s, kill_after: 25s}\nnotify: [{webhook: {env: THE_URL}}]\n"
 
 
+@pytest.mark.whole
 def test_a_hang_is_told_when_it_is_seen_and_when_it_ends_the_job(desk: Desk) -> None:
     """With the rank and the handle; no file of the job and no line of ours has the URL."""
     with webhook() as server:
@@ -271,6 +273,7 @@ def test_a_hang_is_told_when_it_is_seen_and_when_it_ends_the_job(desk: Desk) -> 
     assert SECRET not in done.stdout + done.stderr
 
 
+@pytest.mark.whole
 def test_a_pause_that_ends_is_withdrawn(desk: Desk) -> None:
     """The notice, its withdrawal, and the good end."""
     with webhook() as server:

@@ -126,6 +126,7 @@ def test_a_file_is_started_or_refused_as_a_shell_does(
     assert said in " ".join(result.stderr.split())
 
 
+@pytest.mark.whole
 def test_a_hang_is_noticed_beside_another_torchrun_that_trains(desk: Desk) -> None:
     torchrun = " ".join([TORCHRUN[0], "--standalone", *TORCHRUN[1:]])
     script = f"{torchrun} --steps 10000 & {torchrun} --hang-at 1 & wait"

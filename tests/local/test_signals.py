@@ -126,6 +126,7 @@ def test_a_rank_whose_shell_has_ended_may_save(desk: Desk) -> None:
     assert "waiting up to 30 s for 1 process with a handler for SIGTERM" in " ".join(err.split())
 
 
+@pytest.mark.whole
 def test_cancel_ends_a_job_whose_caller_ignores_sigterm(desk: Desk) -> None:
     words = shlex.join([sys.executable, "-c", SCRIPT, "run", "--", sys.executable, "-c", TICKS])
     with subprocess.Popen(

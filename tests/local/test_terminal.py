@@ -23,6 +23,7 @@ def at_terminal(desk: Desk, *words: str) -> subprocess.Popen[bytes]:
     return spawned(desk, sys.executable, "-c", SCRIPT, *words)
 
 
+@pytest.mark.whole
 def test_the_picture_shows_every_node_and_ctrl_c_leaves_the_job_running(desk: Desk) -> None:
     path = desk.job("--steps", "150", nodes=2, nproc=1)
     with at_terminal(desk, "submit", path, "--wait") as process:

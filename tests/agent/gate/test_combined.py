@@ -16,6 +16,7 @@ def brief(verdicts: list[Verdict]) -> list[tuple[str, list[int]]]:
     return [(verdict.code, verdict.nodes) for verdict in verdicts]
 
 
+@pytest.mark.whole
 def test_a_missing_node_hides_a_dropped_port_and_the_verdict_says_so(cluster: MakeCluster) -> None:
     trial = cluster(3, master_addr=None, gate={"timeout": COME})
     trial.hosts[0].firewall(f"ip saddr 10.77.0.2 tcp dport {MASTER_PORT} drop")

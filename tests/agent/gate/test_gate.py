@@ -129,6 +129,7 @@ SERVE_HTTP = (
 )
 
 
+@pytest.mark.whole
 @pytest.mark.fault("stranger-listens")
 def test_a_stranger_in_the_hubs_place_is_described(job: Job) -> None:
     port = own_port()
@@ -145,6 +146,7 @@ def test_a_stranger_in_the_hubs_place_is_described(job: Job) -> None:
     assert "HTTP" in gate.output
 
 
+@pytest.mark.whole
 def test_a_gate_that_is_dropped_comes_again_once_a_second_until_its_deadline(job: Job) -> None:
     came: list[float] = []
 
@@ -172,6 +174,7 @@ def reachable(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
+@pytest.mark.whole
 @pytest.mark.fault("store-shared")
 def test_the_hub_of_another_attempt_is_told_from_the_jobs_own(job: Job) -> None:
     plan = make_plan()
@@ -216,6 +219,7 @@ def test_a_node_that_never_comes_is_named_at_the_deadline_to_all(job: Job) -> No
     assert hub.wait(5) == Exit.NODE_AT_FAULT
 
 
+@pytest.mark.whole
 @pytest.mark.fault("node-missing")
 def test_a_node_that_vanishes_is_missed_and_known_to_have_been_there(job: Job) -> None:
     plan = make_plan(gate={"timeout": 1.5 * COME})  # in which both come, one after the other
@@ -275,6 +279,7 @@ def test_a_demand_for_more_than_the_node_has_is_refused(job: Job) -> None:
     assert job.verdict.code == "memory-too-small"
 
 
+@pytest.mark.whole
 def test_a_signal_for_the_training_is_nothing_to_a_gate(job: Job) -> None:
     _, gate = job.waiting(0)
     gate.process.send_signal(signal.SIGUSR2)
@@ -299,6 +304,7 @@ def test_gates_say_within_seconds_that_their_hub_was_killed(job: Job) -> None:
     assert "the hub on node 0 went away" in " ".join(gate.output.split())
 
 
+@pytest.mark.whole
 def test_a_gate_that_is_told_to_stop_keeps_the_code_of_its_verdict(job: Job, tmp_path: Path) -> None:
     """In a pod it stays for node 0's to end first; then Kubernetes deletes it. The verdict's code remains."""
     plan, end = make_plan(master_addr="x" * 64 + ".invalid"), tmp_path / "end"

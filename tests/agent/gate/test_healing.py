@@ -74,6 +74,7 @@ def test_a_node_that_comes_late_is_waited_for_and_the_wait_is_said(cluster: Make
     assert "waiting for node 2 (n2) (" in trial.gates[1].output
 
 
+@pytest.mark.whole
 def test_a_master_port_that_is_freed_while_a_node_is_awaited_is_no_fault(cluster: MakeCluster) -> None:
     trial = cluster(2)
     holder = trial.hold(MASTER_PORT)
@@ -118,6 +119,7 @@ def test_a_disk_freed_while_a_node_is_awaited_is_no_fault(cluster: MakeCluster, 
     assert f"free in {place}" in only(trial.starts(), "it passed after ")
 
 
+@pytest.mark.whole
 def test_a_hubs_port_that_opens_late_is_no_fault(cluster: MakeCluster) -> None:
     trial = cluster(2)
     trial.hosts[0].firewall(f"tcp dport {GATE_PORT} ip saddr 10.77.0.2 quota until 200 bytes drop")

@@ -60,6 +60,7 @@ def test_a_job_that_names_another_node_as_master_is_told_whose_address_that_is(
     trial.mended()
 
 
+@pytest.mark.whole
 @pytest.mark.fault("dns-disagrees")
 def test_a_node_that_an_old_address_leads_to_another_node_is_named(cluster: MakeCluster) -> None:
     trial = cluster(3)
@@ -168,6 +169,7 @@ def test_a_transparent_proxy_is_told_from_node_zero(cluster: MakeCluster) -> Non
     assert "it speaks HTTP" in trial.job.verdict.sentence
 
 
+@pytest.mark.whole
 @pytest.mark.fault("node-missing")
 def test_a_node_that_is_cut_off_says_what_it_met_and_the_hub_who_never_came(cluster: MakeCluster) -> None:
     trial = cluster(2, gate={"timeout": COME})
@@ -208,6 +210,7 @@ def sysctl(host: Host, setting: str) -> None:
     run("ip", "netns", "exec", host.namespace, "sysctl", "-qw", setting)
 
 
+@pytest.mark.whole
 def test_a_job_finds_its_ports_where_all_are_the_kernels(network: Make, job: Job) -> None:
     (host,) = network(1)
     sysctl(host, EVERYTHING)
@@ -218,6 +221,7 @@ def test_a_job_finds_its_ports_where_all_are_the_kernels(network: Make, job: Job
     assert [Exit.OK] * 2 == [gate.wait() for gate in gates], [gate.output for gate in gates]
 
 
+@pytest.mark.whole
 @pytest.mark.fault("port-ephemeral")
 def test_a_given_port_that_the_kernel_may_hand_out_is_noted_with_what_mends_it(cluster: MakeCluster) -> None:
     gate = _passed(cluster(2))
@@ -226,6 +230,7 @@ def test_a_given_port_that_the_kernel_may_hand_out_is_noted_with_what_mends_it(c
     assert f"`{RESERVE}` on node 0" in gate.output
 
 
+@pytest.mark.whole
 def test_a_given_port_that_is_left_out_as_the_hint_says_is_no_note(cluster: MakeCluster) -> None:
     trial = cluster(2)
     sysctl(trial.hosts[0], RESERVE.partition(" ")[2])

@@ -54,6 +54,7 @@ def _pods(network: Make, job: Job) -> Callable[..., Pods]:
     return lambda **more: Pods(job, network(3), **more)
 
 
+@pytest.mark.whole
 def test_of_a_name_with_two_pods_both_are_asked(pods: Callable[..., Pods]) -> None:
     trial = pods()
     trial.earlier()
@@ -85,6 +86,7 @@ def test_a_name_that_goes_on_leading_to_an_earlier_job_is_a_verdict(pods: Callab
     assert trial.hosts[2].address in gate.output
 
 
+@pytest.mark.whole
 def test_a_name_that_is_known_late_is_noted_with_what_may_be_the_cause(pods: Callable[..., Pods]) -> None:
     trial = pods()
     trial.resolve()
@@ -97,6 +99,7 @@ def test_a_name_that_is_known_late_is_noted_with_what_may_be_the_cause(pods: Cal
     assert "CoreDNS' cache of denials" in gates[1].output
 
 
+@pytest.mark.whole
 def test_ranks_are_given_the_address_by_which_node_zero_was_reached(pods: Callable[..., Pods]) -> None:
     """An IPv6 record that is not routed: the ranks are given the address by which node 0 was reached."""
     trial = pods()
@@ -107,6 +110,7 @@ def test_ranks_are_given_the_address_by_which_node_zero_was_reached(pods: Callab
     assert f"node 0 is {trial.hosts[0].address}:" in gates[1].output
 
 
+@pytest.mark.whole
 def test_what_a_pod_meets_is_in_its_log_at_once(pods: Callable[..., Pods]) -> None:
     """It tells the hub nothing; whoever started the job reads logs, and need not wait until it gives up."""
     trial = pods(timeout=60.0)

@@ -98,6 +98,7 @@ def test_the_path_of_a_file_store_is_told(supervisor: Supervisor, tmp_path: Path
     assert ("store", str(path), "", None) == tuple(made[key] for key in ("method", "file", "address", "port"))
 
 
+@pytest.mark.whole
 def test_a_variable_that_torch_sets_is_not_the_scripts_own(supervisor: Supervisor, port: int) -> None:
     """Its compiler sets a variable at its import, below a line of the script's; that line is not to blame."""
     env = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "1"}

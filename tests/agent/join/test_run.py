@@ -111,6 +111,7 @@ def test_a_node_that_fails_ends_all_with_one_verdict(desk: Desk) -> None:
     assert f"the evidence is in {kept}/run" in nodes[0].output
 
 
+@pytest.mark.whole
 def test_in_containers_each_node_leaves_the_verdict_in_its_message(desk: Desk, tmp_path: Path) -> None:
     files = [tmp_path / f"message-{node}" for node in range(2)]
     command = '[ "$DDPLAUNCH_NODE" = 0 ] && sleep 100; echo no such data; exit 3'
@@ -139,6 +140,7 @@ def test_a_node_with_another_key_cannot_join_and_reads_why(desk: Desk) -> None:
     assert Exit.OK == ours.wait(60), ours.output
 
 
+@pytest.mark.whole
 def test_another_jobs_hub_is_no_wrong_key(desk: Desk) -> None:
     """It has another name, and the port was given: two jobs meet there, whatever their keys."""
     desk.join(0, MEET, "--gate-port", "29400", "--name", "other").says("listens on n0 port 29400")
@@ -148,6 +150,7 @@ def test_another_jobs_hub_is_no_wrong_key(desk: Desk) -> None:
     assert "store-shared: node 1 meets another job at n0:29400" in " ".join(node.output.split())
 
 
+@pytest.mark.whole
 def test_a_second_job_of_the_same_name_is_refused_and_the_first_not_disturbed(desk: Desk) -> None:
     first = desk.join(0, MEET)
     first.says("listens on n0 port")

@@ -78,6 +78,7 @@ def test_without_retries_the_end_at_the_limit_is_the_last(job: Job) -> None:
     assert not (job.folder / "run-0").exists()
 
 
+@pytest.mark.whole
 def test_a_limit_without_the_key_for_it_is_never_tried_again(job: Job) -> None:
     starts(job, limit=15.0, signal=None)
 

@@ -74,6 +74,7 @@ exec setpriv --inh-caps={without} --bounding-set={without} "$0" -m ddplaunch.age
 """
 
 
+@pytest.mark.whole
 @pytest.mark.processes
 @pytest.mark.skipif(bool(pods.missing()), reason=pods.missing())
 @pytest.mark.parametrize(("without", "hidden"), [("-all", True), ("-sys_nice", False)])

@@ -131,6 +131,7 @@ def test_every_node_shows_its_own_ranks(mpi: Callable[..., Job]) -> None:
     assert [] == job.processes()
 
 
+@pytest.mark.whole
 @pytest.mark.processes
 def test_a_rank_of_another_node_that_fails_is_named(mpi: Callable[..., Job]) -> None:
     """Its exit code is seen although mpirun, on node 0, is who waits for it; the others are its victims."""

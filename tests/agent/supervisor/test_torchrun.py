@@ -170,6 +170,7 @@ def test_of_a_hang_after_good_steps_it_is_known_who_waits_and_who_stands_where(n
     assert "Root Cause" not in node.output
 
 
+@pytest.mark.whole
 def test_without_a_hub_our_verdict_is_shown_and_torchruns_report_is_not(node: Node) -> None:
     program = HEAD + (
         "dist.init_process_group('gloo')\ntensor = torch.ones(4)\ndist.all_reduce(tensor)\n"
@@ -184,6 +185,7 @@ def test_without_a_hub_our_verdict_is_shown_and_torchruns_report_is_not(node: No
     assert "Root Cause" in (node.here / "launch.log").read_text()
 
 
+@pytest.mark.whole
 def test_the_victims_stand_where_they_stood(node: Node, hub: Hub) -> None:
     """One rank is killed: the others' stacks are those of before torchrun ended them.
 
@@ -238,6 +240,7 @@ def test_nothing_outlives_the_real_torchrun(node: Node) -> None:
     wait_for(lambda: not node.living(), 20, f"the end of {node.living()}")
 
 
+@pytest.mark.whole
 def test_the_users_own_log_folder_is_kept(node: Node, hub: Hub) -> None:
     logs = node.folder / "mine"
     train(node, "print('hello')\n", hub, 2, f"--log-dir={logs}")

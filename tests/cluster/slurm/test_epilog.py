@@ -170,6 +170,7 @@ until pgrep -x sleep >/dev/null; do :; done
     assert [] == [words for words in loose.processes(node).values() if "600" in words]
 
 
+@pytest.mark.whole
 def test_a_job_that_fills_the_disk_drains_no_node(loose: Cluster, node: str) -> None:
     """What its user left goes, if it is too much for the next job and the user has no other job there."""
     ours = f"{loose.folder}/opt"
@@ -199,6 +200,7 @@ def test_a_job_of_root_is_cleaned_up_too(loose: Cluster, node: str) -> None:
     assert [] == [path for path in loose.leftovers(node) if "ddplaunch" in path]
 
 
+@pytest.mark.whole
 def test_a_process_that_cannot_be_killed_drains_the_node(loose: Cluster, node: str) -> None:
     """What SIGKILL does not end may hold memory or a GPU: no further job shall meet it."""
     freezer = Path("/sys/fs/cgroup/freezer") / loose.folder.name

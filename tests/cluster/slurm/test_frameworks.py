@@ -124,6 +124,7 @@ def test_every_rank_is_a_task_of_slurm(cluster: Cluster, work: Path) -> None:
     job.leaves_nothing()
 
 
+@pytest.mark.whole
 def test_a_command_that_is_the_launcher_knows_its_node(cluster: Cluster, work: Path) -> None:
     """The words of the job file, once on each node."""
     shows = "echo node $NODE_RANK of $MASTER_ADDR, ${MASTER_PORT:+a port}, ${WORLD_SIZE:-no size}"

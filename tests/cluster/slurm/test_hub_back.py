@@ -32,6 +32,7 @@ time.sleep(60)
 """Rank 1 is stopped as soon as the path is there."""
 
 
+@pytest.mark.whole
 def test_a_hang_after_the_hub_was_killed(cluster: Cluster, work: Path) -> None:
     """Both nodes come back to the hub in its place, which ends the job at `kill_after` and names the rank."""
     program = STOPS.format(path=str(work / "go"))

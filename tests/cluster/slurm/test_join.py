@@ -136,6 +136,7 @@ def test_one_verdict_is_read_on_every_node(srun: Srun) -> None:
         assert "ranks 0-2 wait in all_reduce 4" in output
 
 
+@pytest.mark.whole
 def test_a_rank_that_fails_is_the_verdict_on_every_node(srun: Srun) -> None:
     """Its torchrun ends with a failure, and those of the other nodes cannot go on without it."""
     step = srun.join(TORCHRUN, "--nproc-per-node=2", "fails.py")

@@ -12,6 +12,7 @@ from tests.cluster.slurm.jobs import COME, STEPS, Job
 ODD = ["it's $HOME `id`", "PLAN", "--", "-x", "%j,%x", "a\nb", "ü€🚀", '\\n\t"', "*", ""]
 
 
+@pytest.mark.whole
 def test_values_reach_the_worker_unchanged(cluster: Cluster, work: Path) -> None:
     """Through sbatch, bash, srun and torchrun, also where somebody's settings say --export=NONE."""
     program = "import json, os, sys\nprint(json.dumps([sys.argv[1:], os.environ['ODD']]))\n"
@@ -35,6 +36,7 @@ def test_values_reach_the_worker_unchanged(cluster: Cluster, work: Path) -> None
     job.leaves_nothing()
 
 
+@pytest.mark.whole
 def test_a_range_of_nodes_becomes_what_slurm_has(cluster: Cluster, work: Path) -> None:
     """Three of at most four, with a core for each rank; the job needs all nodes that it got."""
     names = ("WORLD_SIZE", "SLURM_JOB_CPUS_PER_NODE")
@@ -55,6 +57,7 @@ def test_a_range_of_nodes_becomes_what_slurm_has(cluster: Cluster, work: Path) -
     job.leaves_nothing()
 
 
+@pytest.mark.whole
 def test_scancel_lets_the_ranks_end_by_themselves(cluster: Cluster, work: Path) -> None:
     """SIGTERM reaches them once; what was known is in the bundle."""
     program = (
@@ -122,6 +125,7 @@ def _ranks(job: Job) -> list[int]:
     return [rank.rank for node in evidence.evidence for rank in node.ranks]
 
 
+@pytest.mark.whole
 def test_a_node_at_fault_is_left_out_of_the_next_attempt(cluster: Cluster, work: Path) -> None:
     """Same job, same output, other nodes; the first attempt's verdict stays to be read."""
     cluster.nft("n2", "tcp dport 1024-60999 drop")

@@ -135,6 +135,7 @@ def test_a_rank_that_does_not_come_to_mpi(cluster: Cluster, work: Path, launcher
     job.leaves_nothing()
 
 
+@pytest.mark.whole
 @pytest.mark.fault("rank-killed")
 @SRUN_BY_DAY
 def test_a_rank_that_is_killed_on_another_node(
@@ -157,6 +158,7 @@ def test_a_rank_that_is_killed_on_another_node(
     job.leaves_nothing()
 
 
+@pytest.mark.whole
 @MPIRUN_BY_DAY
 def test_scancel_ends_the_ranks_of_all_nodes(cluster: Cluster, work: Path, launcher: dict[str, Any]) -> None:
     """None is left, wherever its launcher was."""

@@ -165,6 +165,7 @@ def test_shared_memory_of_one_node(cluster: Cluster, start: Start) -> None:
     mended(start, **shared)
 
 
+@pytest.mark.whole
 @pytest.mark.fault("memory-too-small")
 def test_less_memory_than_the_job_file_says(start: Start) -> None:
     """Somebody has changed it on sbatch's command line, and Slurm's control group keeps to that."""

@@ -246,6 +246,7 @@ def test_pods_are_named_by_their_owner_or_their_labels(text: str, path: str | No
     assert path == foreign_jobs.pods_named(text)
 
 
+@pytest.mark.whole
 @pytest.mark.processes
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make a container's namespaces")
 def test_all_processes_of_a_container() -> None:
@@ -380,6 +381,7 @@ def test_a_job_with_a_hub_is_left_as_it_is() -> None:
     assert job == foreign_jobs.explained(job, bundle)
 
 
+@pytest.mark.whole
 @pytest.mark.processes
 def test_how_long_a_rank_has_slept_before_anybody_looked(rank: int) -> None:
     """The kernel's word counts, where it gives one: the watch itself is shorter."""

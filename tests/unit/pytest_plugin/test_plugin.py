@@ -75,6 +75,7 @@ def test_has_a_rank_of_its_own():
 """
 
 
+@pytest.mark.whole
 def test_idle_ranks_of_an_older_fixture_hang_no_test(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:

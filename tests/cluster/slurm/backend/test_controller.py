@@ -29,6 +29,7 @@ def fresh(cluster: Cluster) -> SlurmBackend:
     return SlurmBackend(cluster.shared / "state")
 
 
+@pytest.mark.whole
 def test_a_job_that_was_taken_too_late_is_found(
     cluster: Cluster, backend: SlurmBackend, job: Make, login: Login
 ) -> None:
@@ -79,6 +80,7 @@ def test_a_controller_that_comes_back_gets_the_job_once(
     assert [handle.path] == [each for each in known(cluster) if each not in before]
 
 
+@pytest.mark.whole
 def test_a_controller_that_stays_down_is_told(cluster: Cluster, backend: SlurmBackend, job: Make) -> None:
     """Bounded: what was tried, for how long, and what Slurm said."""
     backend.queries().commands.patience = 1.0
@@ -136,6 +138,7 @@ def forget(cluster: Cluster) -> None:
     cluster.idle()
 
 
+@pytest.mark.whole
 def test_a_forgotten_job_is_known_by_what_it_left(cluster: Cluster, backend: SlurmBackend, job: Make) -> None:
     """By the hub's last word; by what we saw of its end; and no longer, when nobody knows."""
     seen, unseen, lost, stranger = (
@@ -159,6 +162,7 @@ def test_a_forgotten_job_is_known_by_what_it_left(cluster: Cluster, backend: Slu
         later.job(stranger)
 
 
+@pytest.mark.whole
 def test_an_id_that_was_given_anew_is_another_job(cluster: Cluster, backend: SlurmBackend, job: Make) -> None:
     """A cluster that was set up anew counts from the beginning: the old job is not taken for the new one."""
     forget(cluster)
@@ -186,6 +190,7 @@ def test_nonsense_is_an_error_that_shows_it(
     assert "`type squeue`" in caught.value.hint
 
 
+@pytest.mark.whole
 def test_a_job_of_another_user_is_not_ours_to_cancel(
     cluster: Cluster, backend: SlurmBackend, job: Make, login: Login
 ) -> None:

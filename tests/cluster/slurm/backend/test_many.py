@@ -60,6 +60,7 @@ def until(cluster: Cluster, files: Path, handle: str, text: str) -> dict[str, An
     return status(cluster, files, handle)
 
 
+@pytest.mark.whole
 def test_a_job_starts_when_the_one_before_it_has_succeeded(cluster: Cluster, files: Path) -> None:
     """Until then it says for which one it waits; also after a job of plain sbatch, and one that has ended."""
     go = files / "go"
