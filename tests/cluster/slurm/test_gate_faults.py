@@ -343,7 +343,6 @@ def test_a_node_on_which_slurm_does_not_start_the_step(
     assert "waiting for node 2" not in job.output.partition("own words")[2]  # the verdict has said it all
 
 
-@pytest.mark.whole
 @pytest.mark.fault("clock-skew")
 def test_a_node_whose_clock_is_ahead(start: Start, task_prolog: TaskProlog) -> None:
     """A minute, on one node: torchrun's c10d rendezvous would drop it."""
@@ -358,7 +357,6 @@ def test_a_node_whose_clock_is_ahead(start: Start, task_prolog: TaskProlog) -> N
     mended(start, rendezvous={"backend": "c10d", "port": MASTER})
 
 
-@pytest.mark.whole
 @pytest.mark.fault("network-lossy")
 def test_a_link_that_lets_little_through(cluster: Cluster, start: Start) -> None:
     """As a policer does, or a duplex that one end has wrong: all connects, nothing large arrives."""
