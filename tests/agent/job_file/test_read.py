@@ -62,7 +62,7 @@ def test_all_that_the_rules_find_is_said_at_once() -> None:
     ] == [each.sentence for each in found]
     assert [
         "remove it",
-        "ddplaunch calls torchrun itself; with `launch: none` the command is the launcher",
+        "ddplaunch calls torchrun itself; with `launch: none` your command is the launcher",
     ] == [each.hint for each in found]
 
 

@@ -34,7 +34,7 @@ def test_each_job_of_a_sweep_remembers_its_values_and_its_file() -> None:
     ]
     with pytest.raises(api.SpecError, match="found a sweep of 2 jobs") as refused:
         api.load("job.yaml")
-    assert ["`ddplaunch.api.load_all` returns them"] == [each.hint for each in refused.value.problems]
+    assert ["`ddplaunch.api.load_all` returns all of them"] == [each.hint for each in refused.value.problems]
 
 
 def test_the_plans_of_a_sweep_share_the_source_that_was_read_once() -> None:

@@ -91,7 +91,7 @@ def test_a_sweep_is_written_as_one(call: Call) -> None:
         ("submit", "no job: neither a job file nor a command"),
         ("submit --", "nothing to run after --"),
         ("submit job.yaml -- train.py", "both a job file, job.yaml, and a command after --"),
-        ("submit job.yaml --nodes 2", "--nodes is for a job without a file, and job.yaml is one"),
+        ("submit job.yaml --nodes 2", "--nodes is for jobs without a job file, and job.yaml is one"),
         ("submit job.yaml --save x.yaml", "--save: job.yaml is a job file already"),
         ("submit --to local -- nosuch.py", "command: there is no nosuch.py in "),
         (

@@ -134,7 +134,7 @@ def test_cancel_never_guesses(call: Call) -> None:
     assert (2, "") == (answer.code, answer.out)
     assert answer.err == (
         "error: name the job to cancel\n\n"
-        "hint: the last one is `ddplaunch cancel local://digits/2`; `ddplaunch list` shows all\n"
+        "hint: for the last one: `ddplaunch cancel local://digits/2`; `ddplaunch list` shows all\n"
     )
 
 

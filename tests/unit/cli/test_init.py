@@ -36,7 +36,7 @@ def test_without_a_script_the_command_waits_to_be_filled_in(call: Call, tmp_path
     several = call("init", "b.yaml")
 
     assert f"wrote a.yaml without a `command`: {tmp_path} has no train.py" in alone.err
-    assert "no script that is clearly meant: fit.py, other.py\n" in several.err
+    assert "it is not clear which script you mean: fit.py, other.py\n" in several.err
     assert "run `ddplaunch init b.yaml --script fit.py`" in several.err
     assert "1 problem in b.yaml" in (missing := call("validate", "b.yaml")).err
     assert (2, True) == (missing.code, "command: found nothing" in missing.err)

@@ -92,7 +92,7 @@ def test_every_verb_explains_itself(verb: str) -> None:
         ),
         (
             ["run", "--name", "../x", "--", "true"],
-            "argument --name: '../x': wanted lower-case letters, digits and -, a letter first",
+            "argument --name: '../x': wanted lower-case letters, digits and -, beginning with a letter",
             "`ddplaunch run --help` shows the usage",
         ),
     ],

@@ -55,7 +55,7 @@ def test_render_to_a_folder_never_overwrites(call: Call, job_file: Path, tmp_pat
     forced = call("render", "job.yaml", "-o", "out", "--force")
 
     assert (2, ["plan.json"], 0) == (refused.code, left, forced.code)
-    assert "error: out already holds plan.json\n\nhint: " in refused.err
+    assert "error: out already contains plan.json\n\nhint: " in refused.err
     assert '"digits"' in (tmp_path / "out" / "plan.json").read_text()
     assert os.access(tmp_path / "out" / "run.sh", os.X_OK)
 
@@ -348,7 +348,9 @@ def test_a_sweep_is_written_into_a_folder_for_each_job(call: Call, job_file: Pat
     for words in (["render", "job.yaml"], ["submit", "job.yaml", "--dry-run"]):
         answer = call(*words)
         assert (2, "") == (answer.code, answer.out)
-        assert "error: job.yaml is a sweep of 2 jobs, and one job is printed at a time\n" in answer.err
+        assert (
+            "error: job.yaml is a sweep of 2 jobs, but only one job can be printed at a time\n" in answer.err
+        )
 
     answer = call("render", "job.yaml", "-o", "out")
     plans = [json.loads((tmp_path / f"out/digits-{index}/plan.json").read_text()) for index in range(2)]
@@ -365,7 +367,7 @@ def test_a_sweep_is_written_into_a_folder_for_each_job(call: Call, job_file: Pat
         (["job.yaml"], "to submit a job file: ddplaunch submit job.yaml"),
         (
             ["train.py", "--lr", "0.1"],
-            "put one first: ddplaunch run -- torchrun --nproc-per-node=2 train.py --lr 0.1",
+            "put a launcher first: ddplaunch run -- torchrun --nproc-per-node=2 train.py --lr 0.1",
         ),
     ],
 )

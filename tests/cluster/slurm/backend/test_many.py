@@ -197,6 +197,9 @@ def test_a_sweep_is_submitted_whole_or_not_at_all(cluster: Cluster, files: Path)
         status(cluster, files, handle)["state"] for handle in (first, second)
     ]
     assert (106, True) == (done.returncode, "there is no partition none-such" in done.stderr)
-    assert f"first-2 was not, so those before it are cancelled: {first}, {second}\n" in done.stderr
+    assert (
+        "first-2 was not submitted; a sweep is submitted as a whole, so the jobs before it are cancelled: "
+        f"{first}, {second}\n" in done.stderr
+    )
     left = cluster.login(["squeue", "--noheader", "--format=%A"]).stdout.split()
     assert [] == left
