@@ -83,5 +83,5 @@ def test_a_check_up_takes_a_job_or_a_number_of_nodes() -> None:
         api.doctor(job, nodes=2)
     with pytest.raises(api.UsageError, match="the job already has its profile's defaults"):
         api.doctor(job, profile="none")
-    with pytest.raises(api.UsageError, match="a check-up on Kubernetes runs in pods"):
+    with pytest.raises(api.UsageError, match="the doctor runs in pods on Kubernetes"):
         api.doctor(to="kubernetes")

@@ -80,7 +80,7 @@ def test_init_proposes_what_the_script_needs(call: Call, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("words", [["--script", "no.py"], ["sub/job.yaml", "--script", "train.py"]])
 def test_a_script_that_is_not_there_is_refused(call: Call, tmp_path: Path, words: list[str]) -> None:
-    """Nor can one run that lies outside of the job file's folder."""
+    """Nor can one run that is outside of the job file's folder."""
     (tmp_path / "sub").mkdir()
     (tmp_path / "train.py").touch()
 

@@ -56,7 +56,7 @@ def test_a_dash_is_standard_input(call: Call, monkeypatch: pytest.MonkeyPatch) -
     [
         (b"\xff\xfe", "is not a text file: it contains bytes that are not UTF-8"),
         (b"#" * (2**20 + 1), "larger than 1,048,576 bytes"),
-        (b"a: [" * 5000, "found lists or mappings too deep"),
+        (b"a: [" * 5000, "found lists or mappings that are nested too deeply"),
         (b"", "found nothing, wanted one of"),
         (None, "cannot be read: No such file"),
     ],

@@ -327,7 +327,7 @@ def test_run_needs_a_command(call: Call, words: list[str]) -> None:
     ("target", "handle", "why"),
     [
         ("local", "local://digits/1", "a job on this machine starts at once"),
-        ("kubernetes", "kubernetes://lab/digits", "no Job of Kubernetes can wait for another"),
+        ("kubernetes", "kubernetes://lab/digits", "a Kubernetes Job cannot wait for another"),
         ("slurm", "local://digits/1", "local://digits/1 is not a job on slurm"),
     ],
 )

@@ -111,7 +111,10 @@ def test_an_attempt_that_nobody_followed_is_named_as_that(jobs: Jobs) -> None:
     jobs.evict(pod(jobs, "alone", 1))
     prints(jobs, "alone", "resumed after epoch")
 
-    unseen = "nothing here followed its end, and its pods took their output and evidence with them"
+    unseen = (
+        "no ddplaunch command followed the job to its end, and its output and evidence were deleted with "
+        "its pods"
+    )
     assert f"attempt 0: {unseen}" in jobs.call("status", handle, check=False).stdout
     asked = jobs.call("diagnose", handle, "--attempt", "0", check=False)
     assert 2 == asked.returncode

@@ -38,7 +38,7 @@ def test_what_the_controller_would_refuse_is_refused(
     for more, words in (
         ("slurm: {partition: nosuch}\n", "there is no partition nosuch"),
         ("slurm: {constraint: nosuch}\n", "no node has the features of `slurm.constraint`"),
-        ("resources: {memory: 900Ti}\n", "there are not enough nodes that have everything the job asks for"),
+        ("resources: {memory: 900Ti}\n", "there are not enough nodes that have everything the job requests"),
     ):
         job.write_text(JOB + more)
         assert 106 == main(["validate", "job.yaml", "--to", "slurm"])

@@ -135,7 +135,7 @@ def told(name: str, tmp_path: Path) -> Job:
                 "nodes 0-1: its pod was rejected: the namespace's quota small is used up: requested: "
                 "pods=1, used: pods=0, limited: pods=0"
             ),
-            "`kubectl describe resourcequota` shows it; ask for less, or end other jobs",
+            "`kubectl describe resourcequota` shows it; request less, or end other jobs",
             "node-missing",
         ),
         (
@@ -171,7 +171,7 @@ def test_a_job_that_does_not_start_says_why(
         ),
         (
             "secretkey",
-            "waiting for the key token of Secret kb/has, which has none of that name",
+            "waiting for the key token of Secret kb/has, which has no key of that name",
             "correct `secrets` in the job file, or add the key, and the pod starts",
         ),
     ],

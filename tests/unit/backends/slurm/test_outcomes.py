@@ -79,9 +79,9 @@ def hub_status(exit_code: int | None) -> JobStatus:
             False,
             (State.LOST, 60, "Slurm preempted it for a job of higher priority"),
         ),
-        (SlurmJob(7, "NODE_FAIL"), None, False, (State.LOST, None, "a node of it failed")),
-        (SlurmJob(7, "NODE_FAIL"), 40, False, (State.FAILED, 40, "a node of it failed")),
-        (SlurmJob(7, "BOOT_FAIL"), None, False, (State.LOST, None, "a node of it did not boot")),
+        (SlurmJob(7, "NODE_FAIL"), None, False, (State.LOST, None, "one of its nodes failed")),
+        (SlurmJob(7, "NODE_FAIL"), 40, False, (State.FAILED, 40, "one of its nodes failed")),
+        (SlurmJob(7, "BOOT_FAIL"), None, False, (State.LOST, None, "one of its nodes did not boot")),
         (SlurmJob(7, "DEADLINE"), None, False, (State.LOST, 60, "Slurm ended it at its deadline")),
         (
             SlurmJob(7, "OUT_OF_MEMORY"),
