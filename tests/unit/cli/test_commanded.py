@@ -96,7 +96,7 @@ def test_a_sweep_is_written_as_one(call: Call) -> None:
         ("submit --to local -- nosuch.py", "command: there is no nosuch.py in "),
         (
             "submit --to local --save /x/job.yaml -- train.py",
-            "--save: /x/job.yaml would lie in another folder",
+            "--save: /x/job.yaml is in another folder",
         ),
         (
             "submit --to local -- torchrun train.py",

@@ -158,7 +158,7 @@ def test_list_shows_the_target_of_the_last_job(call: Call) -> None:
     there = call("list")
 
     assert ("", True) == (here.err, "local://digits/2" in here.out)
-    assert there.err.startswith("jobs on slurm, where your last job went; `--to local` lists ")
+    assert there.err.startswith("jobs on slurm, where your last job went; use `--to local` for ")
     assert here == call("list", "--to", "local")
 
 

@@ -16,7 +16,7 @@ def test_init_writes_a_file_that_is_good(call: Call, tmp_path: Path) -> None:
     named = call("init", "first.yaml")
     assert (0, "") == named[:2]
     assert (
-        "wrote first.yaml, which runs fit.py; `ddplaunch validate first.yaml`"
+        "wrote first.yaml, which runs fit.py; next: `ddplaunch validate first.yaml`"
         == named.err.partition(", then")[0]
     )
     assert (0, "", "first.yaml: good\n") == call("validate", "first.yaml")
