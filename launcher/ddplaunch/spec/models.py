@@ -212,8 +212,8 @@ class Rendezvous(Section):
     )
     timeout: Seconds = Field(
         default=600.0,
-        description="How long torchrun waits for all nodes. 10m is torchrun's own default; the gate has "
-        "already checked that the nodes reach one another.",
+        description="How long torchrun waits for all nodes. 10m by default, as in torchrun; by then, the "
+        "gate has already checked that the nodes reach one another.",
     )
     max_restarts: int = Field(
         default=0,
