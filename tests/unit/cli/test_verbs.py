@@ -67,7 +67,10 @@ def test_the_source_is_packed_as_the_job_carries_it(call: Call, job_file: Path, 
 
     written = base64.b64decode((tmp_path / "source.b64").read_bytes())
     assert (0, "") == (answer.code, answer.out)
-    assert "wrote source.b64 with train.py; give it to Helm with `--set-file sourceArchive=source.b64`\n" == answer.err
+    assert (
+        "wrote source.b64 with train.py; give it to Helm with `--set-file sourceArchive=source.b64`\n"
+        == answer.err
+    )
     assert {*before, "source.b64"} == {path.name for path in tmp_path.iterdir()}
 
     call("render", "job.yaml", "-o", "out")
