@@ -138,6 +138,6 @@ def test_a_command_of_several_nodes_that_does_not_join_says_what_it_does_not_see
     said = desk.call("run", "--", "true").stderr
 
     assert (
-        "ddplaunch: this is one of 2 nodes (PET_NNODES=2), and the ranks of the others are not watched; "
-        "`ddplaunch run --join` on every node watches all of them\n" in said
+        "ddplaunch: this is one of 2 nodes (PET_NNODES=2), and the ranks of the others are not watched; use "
+        "`ddplaunch run --join` on every node to watch all of them\n" in said
     )

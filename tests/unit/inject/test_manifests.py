@@ -155,7 +155,12 @@ REFUSED = [
     ("pytorchjob", '  nprocPerNode: "2"', "  elasticPolicy: {maxReplicas: 4}", "found an elastic job"),
     ("volcano", "env: []", "ssh: []", "plugins: found ssh, svc, wanted the plugin pytorch, or svc and env"),
     ("volcano-pytorch", "name: worker\n", "name: helper\n", "found master, helper, wanted the tasks master"),
-    ("volcano-pytorch", "--port=23456", "--master=chief", "found --master=chief, wanted tasks by the names"),
+    (
+        "volcano-pytorch",
+        "--port=23456",
+        "--master=chief",
+        "found --master=chief, wanted tasks with the plugin's default names",
+    ),
 ]
 
 

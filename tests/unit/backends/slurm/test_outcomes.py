@@ -150,7 +150,7 @@ def test_a_folder_that_is_not_there_is_named_with_its_node() -> None:
     found = outcomes.explained(LOST, "/data/it's/toy-7.out")
 
     assert found is not None
-    assert found.verdict.sentence.startswith("the folder /data/it's is not on n1, or nothing can be written")
+    assert found.verdict.sentence.startswith("the folder /data/it's is not on n1, or is not writable")
     assert r"srun --nodelist=n1 --chdir=/ ls -ld '/data/it'\''s'" in found.verdict.hint
     assert ("launch-failed", "launch", [0], 30) == (
         found.verdict.code,
