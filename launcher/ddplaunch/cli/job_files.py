@@ -151,7 +151,7 @@ def _example(file: Path) -> int:
 _VALIDATE_HELP = """
 Reads each job file as `submit` would, and reports all problems at once: file, line, what was found, what is
 wanted, and a hint. `-` is standard input. It refuses everything that `submit` refuses: files of `source` that
-are missing or too large, a missing script, keys that a target does not support. A note names each variable
+are missing or too large, a missing script, everything that a target cannot do. A note names each variable
 under `env` that looks like a secret and belongs under `secrets`. Nothing is submitted.
 
 Without --to, a file is checked for the target of the profile, else for each target that has a section in the
