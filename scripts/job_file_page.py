@@ -16,11 +16,11 @@ _HEAD = """\
 
 Generated from the model: change that, then run `make docs`.
 
-YAML, with `apiVersion: ddplaunch/v1` in it. A key that is not here is an error, and `ddplaunch validate`
-says which one was meant. An empty default means that nothing is set, and the description says what
-happens then. A key of a section is written with a dot, as for `--set`; `[n]` stands for any item of a
-list, `NAME` for any name. Durations are written as `10s`, `2m` or `1h30m`, quantities as `16Gi` or
-`500M`. For editors there is the same as [job.schema.json](job.schema.json).
+A job file is YAML and contains `apiVersion: ddplaunch/v1`. A key that is not on this page is an error, and
+`ddplaunch validate` suggests the key that you may have meant. If the default is empty, nothing is set, and
+the description says what happens then. Keys of a section are written with a dot, as for `--set`; `[n]`
+stands for any item of a list, and `NAME` for any name. Write durations as `10s`, `2m` or `1h30m`, and
+quantities as `16Gi` or `500M`. For editors, [job.schema.json](job.schema.json) has the same.
 
 """
 

@@ -2,13 +2,13 @@
 
 ::
 
-    DdplaunchError                UNEXPECTED    raised as it is only when no class below fits
+    DdplaunchError                UNEXPECTED    raised itself only if no class below fits
     ├── UsageError                USAGE         the command line asks for something that cannot be done
     │   └── SourceTooLargeError   USAGE         `source` does not fit into what travels with a job
     ├── SpecError                 USAGE         the job file has problems (ddplaunch.spec)
     ├── NotFoundError             NOT_FOUND     no such job, file of a job, or verdict code
     ├── NotFinishedError          NOT_FINISHED  a job still runs at the end of a wait
-    ├── NeverStartsError          GATE          a job is pending, and no waiting cures the reason
+    ├── NeverStartsError          GATE          a job is pending for a reason that waiting never cures
     └── ClusterError              CLUSTER       a scheduler refused, or cannot be reached
         ├── UncertainError        CLUSTER       it is not known whether it has the job (ddplaunch.backends)
         ├── NamesakeError         CLUSTER       another job has the name (ddplaunch.backends)
@@ -25,7 +25,7 @@ from typing import ClassVar
 
 
 class ExitCode(IntEnum):
-    """Every code with which `ddplaunch` can end. Scripts rely on them."""
+    """Every exit code of `ddplaunch`. Scripts rely on them."""
 
     SUCCEEDED = 0
     UNEXPECTED = 1
@@ -63,7 +63,7 @@ class UsageError(DdplaunchError):
 
 
 class SourceTooLargeError(UsageError):
-    """`source` holds more bytes than may travel with a job."""
+    """`source` has more bytes than may travel with a job."""
 
 
 class NotFoundError(DdplaunchError):

@@ -69,7 +69,7 @@ LOCAL: Final = Target(
     plan="ddplaunch.plan.local:make",
     render="ddplaunch.render.local:render",
     connect="ddplaunch.backends.local.backend:connect",
-    without_order="a job on this machine starts at once: there is no queue in which it could wait",
+    without_order="a job on this machine starts at once: there is no queue to wait in",
 )
 SLURM: Final = Target(
     "slurm",
@@ -90,7 +90,7 @@ KUBERNETES: Final = Target(
     connect="ddplaunch.backends.kubernetes.backend:connect",
     check_up="ddplaunch.backends.kubernetes.submission:check_up",
     reach="ddplaunch.backends.kubernetes:destination",
-    without_order="no Job of Kubernetes can wait for another, with or without Kueue (a JobSet's dependsOn "
+    without_order="a Kubernetes Job cannot wait for another, with or without Kueue (a JobSet's dependsOn "
     "orders the parts of one job)",
     gate_timeout=POD_GATE_TIMEOUT,
 )
@@ -127,7 +127,7 @@ def others() -> list[Target]:
         except Exception as error:  # another package may raise anything
             raise _broken(point.name, point.value, f"{type(error).__name__}: {error}") from error
         if not isinstance(target, Target) or target.name != point.name:
-            raise _broken(point.name, point.value, "it is not a ddplaunch.targets.Target of that name")
+            raise _broken(point.name, point.value, "it is not a ddplaunch.targets.Target with that name")
         found.append(target)
     return found
 

@@ -176,7 +176,10 @@ def test_without_the_agent_it_says_how_to_get_it(helm: Helm, light: Path, job: P
     done = helm("template", "x", tmp_path / "bare", "--values", job, check=False)
 
     assert 1 == done.returncode
-    assert "this chart has no agent in it, which every pod runs\n  hint: install the packaged" in done.stderr
+    assert (
+        "this chart does not contain the agent, which every pod runs\n  hint: install the packaged"
+        in done.stderr
+    )
 
 
 def test_a_source_that_is_too_large_is_refused(helm: Helm, light: Path, job: Path, tmp_path: Path) -> None:

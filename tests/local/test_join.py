@@ -56,7 +56,7 @@ def test_a_hang_on_one_node_ends_both_with_one_verdict(desk: Desk, pair: Pair) -
     assert ("rank-in-user-code", [1]) == (verdict["code"], verdict["ranks"])
     for text in (first.stderr, second.stderr):
         assert "rank 1 is in load_slowly" in text
-    assert "`ddplaunch diagnose local://run/1` has the evidence" in first.stderr
+    assert "`ddplaunch diagnose local://run/1` shows the evidence" in first.stderr
     assert "node 0 has the evidence" in second.stderr
 
 
@@ -138,6 +138,6 @@ def test_a_command_of_several_nodes_that_does_not_join_says_what_it_does_not_see
     said = desk.call("run", "--", "true").stderr
 
     assert (
-        "ddplaunch: this is one of 2 nodes (PET_NNODES=2); the ranks of the others are not watched: "
-        "`ddplaunch run --join` on every node watches all of them\n" in said
+        "ddplaunch: this is one of 2 nodes (PET_NNODES=2), and the ranks of the others are not watched; use "
+        "`ddplaunch run --join` on every node to watch all of them\n" in said
     )

@@ -79,7 +79,7 @@ def test_a_command_runs_without_a_state_folder_and_is_told_so(
     failed = run("exit 7")
     (kept,) = temporary.iterdir()
     assert 7 == failed.returncode
-    assert f"`XDG_STATE_HOME={kept} ddplaunch diagnose local://run/1` has the evidence" in failed.stderr
+    assert f"`XDG_STATE_HOME={kept} ddplaunch diagnose local://run/1` shows the evidence" in failed.stderr
     desk.env["XDG_STATE_HOME"] = str(kept)
     assert "exit code 7" in desk.call("diagnose", "local://run/1").stdout
 

@@ -53,7 +53,7 @@ def test_a_name_that_no_handle_can_begin_with_is_refused(name: str) -> None:
     [
         ("raise RuntimeError('no licence')", "RuntimeError: no licence"),
         ("", "AttributeError"),
-        ("TARGET = 7", "it is not a ddplaunch.targets.Target of that name"),
+        ("TARGET = 7", "it is not a ddplaunch.targets.Target with that name"),
     ],
 )
 def test_a_package_that_is_broken_is_named(

@@ -10,7 +10,7 @@ so that it outlives both others, whatever kills them.
 {{- $merge := dict "original" $template "patch" .Values.kubernetes.pod_template "path" "" "keys" $keys -}}
 {{- $template = include "ddplaunch.merge" $merge | fromJson -}}
 {{- if ne "gate" (last $template.spec.initContainers).name -}}
-{{- fail "\n\nkubernetes.pod_template.spec.initContainers: found a change that breaks the gate, wanted gate as the last\n  hint: what runs after the gate lets the others wait: name yours before it, and hub before both" -}}
+{{- fail "\n\nkubernetes.pod_template.spec.initContainers: found a change that breaks the gate, wanted gate as the last\n  hint: the others wait for everything that runs after the gate: put yours before it, and hub before both" -}}
 {{- end -}}
 {{- toYaml $template -}}
 {{- end -}}
@@ -54,7 +54,7 @@ automountServiceAccountToken: false
   "hostNetwork" $options.host_network "dnsPolicy" (ternary "ClusterFirstWithHostNet" "" $options.host_network)
   "affinity" (include "ddplaunch.affinity" . | fromJson) "nodeSelector" (deepCopy $options.node_selector) "imagePullSecrets" list
 -}}
-{{- if and .Values.resources.gpu_type (hasKey $options.node_selector $options.gpu_type_label) }}{{ fail (printf "\n\nkubernetes.node_selector: found %s, wanted resources.gpu_type alone\n  hint: both choose the type of GPU" $options.gpu_type_label) }}{{ end }}
+{{- if and .Values.resources.gpu_type (hasKey $options.node_selector $options.gpu_type_label) }}{{ fail (printf "\n\nkubernetes.node_selector: found %s, wanted resources.gpu_type alone\n  hint: both choose the GPU type" $options.gpu_type_label) }}{{ end }}
 {{- with .Values.resources.gpu_type }}{{ $_ := set $asked.nodeSelector $options.gpu_type_label . }}{{ end }}
 {{- range $options.image_pull_secrets }}{{ $_ := set $asked "imagePullSecrets" (append $asked.imagePullSecrets (dict "name" .)) }}{{ end }}
 {{- range $key, $value := $asked }}{{ if $value }}

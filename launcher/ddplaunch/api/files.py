@@ -82,8 +82,8 @@ def profile(name: str | None = None, to: str | None = None) -> Profile | None:
     if to and found.target not in ("", to):
         if name:
             raise UsageError(
-                f"the profile {name} is for {found.target}, and not for {to}",
-                hint="leave out --to, or name another profile; `--profile none` is none",
+                f"the profile {name} is for {found.target}, not for {to}",
+                hint="leave out --to, or name another profile; `--profile none` uses none",
             )
         return None
     return found
@@ -104,11 +104,13 @@ def choose(jobs: Sequence[JobSpec] = (), profile: Profile | None = None) -> Choi
     if not own:
         return Choice(LOCAL.name)
     if len(own) > 1:
-        return Choice(LOCAL.name, f"the job file has the sections {' and '.join(own)}, and --to chooses")
+        return Choice(
+            LOCAL.name, f"the job file has the sections {' and '.join(own)}; use --to to choose one"
+        )
     place = _destination(own[0], jobs)
     if not place:
-        return Choice(LOCAL.name, f"no job can be sent to {own[0]} from this machine")
-    return Choice(own[0], f"{place}; the job file has a section {own[0]}, and --to local runs it here")
+        return Choice(LOCAL.name, f"jobs cannot be sent to {own[0]} from this machine")
+    return Choice(own[0], f"{place}; the job file has a section {own[0]}; use --to local to run it here")
 
 
 def _destination(target: str, jobs: Sequence[JobSpec]) -> str:
@@ -293,7 +295,7 @@ def planned(job: JobSpec | Plan, to: str | None, after: Sequence[Handle | str] =
     if to not in (None, job.target) or after:
         raise UsageError(
             f"{job.job.job} is already planned for {job.target}",
-            hint="`plan` takes the target and the jobs that come before it",
+            hint="give `plan` the target and the jobs that come before this one",
         )
     return job
 
@@ -307,7 +309,7 @@ def _ordered(jobs: Sequence[JobSpec], to: str, after: Sequence[Handle | str]) ->
 
     target = find(to)
     if not target.after:
-        reason = target.without_order or f"jobs of {to} do not wait for one another"
+        reason = target.without_order or f"jobs on {to} cannot wait for one another"
         raise UsageError(
             f"--after: {reason}",
             hint=f"`ddplaunch status --watch {shell.word(str(after[0]))} && ddplaunch submit …` waits here",

@@ -116,7 +116,7 @@ def doctor(
             "--nodes cannot be combined with a job file", hint="the job file sets the number of nodes"
         )
     if job is not None and profile is not None:
-        raise UsageError("the job already has its profile's defaults", hint="`load` takes the profile")
+        raise UsageError("the job already has its profile's defaults", hint="give the profile to `load`")
     if job is None:
         job = _without_job_file(nodes or 1, profile)
     if target.check_up:

@@ -81,7 +81,7 @@ def last() -> Handle:
         raise NotFoundError(
             "no job has been submitted from here yet",
             hint="`ddplaunch submit job.yaml` starts one; `ddplaunch list --to slurm` or `--to kubernetes` "
-            "asks a cluster for yours",
+            "shows your jobs on a cluster",
         )
     return newest.handle
 
@@ -110,7 +110,7 @@ def find(text: str, *, sure: bool = False) -> Handle:
         ]
         raise UsageError(
             f"{text} may be one of {len(named)} jobs: {', '.join(named)}",
-            hint=f"name it by its handle, such as {meant[0]}",
+            hint=f"give its handle, such as {meant[0]}",
         )
     return meant[0]
 
@@ -131,9 +131,9 @@ def _no_such_job(text: str) -> NotFoundError:
         f"no job called {text!r} has been submitted from here",
         hint=f"did you mean {near[0]}?"
         if near
-        else f"if it is a job of Slurm, slurm://{text}"
+        else f"if it is a Slurm job, use slurm://{text}"
         if text.isdecimal()
-        else "`ddplaunch list` shows the jobs here, `ddplaunch list --to slurm` those of a cluster",
+        else "`ddplaunch list` shows the jobs here, and `ddplaunch list --to slurm` those on a cluster",
     )
 
 
@@ -233,13 +233,14 @@ def diagnose(
     pid, pods = foreign_jobs.process_named(str(job)), foreign_jobs.pods_named(str(job))
     if debug_image and pods is None:
         raise UsageError(
-            f"only pods get a debug container, and {job} names none",
-            hint="name them by what owns them: kubernetes://NAMESPACE/KIND/NAME, with a kind such as job",
+            f"only pods can get a debug container, and {job} names none",
+            hint="name the pods' owner: kubernetes://NAMESPACE/KIND/NAME, where KIND is, for example, job",
         )
     if pid is not None or pods is not None:
         if attempt is not None or launch_attempt is not None or again:
             raise UsageError(
-                "a job that ddplaunch did not start has no attempts, and no bundle to be judged again",
+                "a job that ddplaunch did not start has no attempts, and no bundle that could be judged "
+                "again",
                 hint=f"`ddplaunch diagnose {shell.word(str(job))}` looks at it now",
             )
         return diagnose(
@@ -247,7 +248,9 @@ def diagnose(
         )
     if isinstance(job, Path) or (isinstance(job, str) and saved.names_file(job)):
         if attempt is not None and launch_attempt is None:
-            raise UsageError("only a job has attempts", hint="a bundle is of one: leave out the number")
+            raise UsageError(
+                "only a job has attempts", hint="a bundle has only one attempt: leave out the number"
+            )
         opened = saved.open_bundle(Path(job), again)
         return diagnose(
             *(opened if launch_attempt is None else saved.open_launch_attempt(*opened, launch_attempt))
@@ -356,7 +359,7 @@ class Wait:
     def check(self, job: Job) -> None:
         """Raise NeverStartsError if waiting for the job is useless."""
         if self.is_vain(job):
-            raise NeverStartsError(f"{job.handle} is no longer waited for: {job.detail}", hint=job.hint)
+            raise NeverStartsError(f"stopped waiting for {job.handle}: {job.detail}", hint=job.hint)
 
 
 def watch(handle: Handle | str) -> Iterator[Job]:

@@ -57,16 +57,16 @@ def opened(path: Path) -> BinaryIO:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise NotPlainError(f"{path} is a loop of links") from error
+            raise NotPlainError(f"{path} is a link that leads back to itself") from error
         raise
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise NotPlainError(f"{path} is no plain file")
+        raise NotPlainError(f"{path} is not a plain file")
     return os.fdopen(descriptor, "rb")
 
 
 def contents(path: Path, most: int = MAX_SMALL) -> bytes:
-    """Return all of a plain file. Raises OSError, or ContractError if it is no plain file or too large."""
+    """Return all of a plain file. Raises OSError, or ContractError if it is not a plain file or too large."""
     try:
         with opened(path) as file:
             data = file.read(most + 1)
@@ -147,7 +147,7 @@ def parse(text: bytes | str, most: int = MAX_SMALL) -> Any:
         # One byte of text can become thirty bytes of values, so they are counted first.
         weight = sum(text.count(mark) * each for mark, each in _WEIGHTS.items())
         if weight > _MAX_WEIGHT or text.count(":") > _MAX_KEYS:
-            raise codec.ContractError("it holds more values than any job has")
+            raise codec.ContractError("it contains more values than any job has")
         return json.loads(text, object_hook=_within_bounds)
     except codec.ContractError:
         raise
@@ -175,7 +175,7 @@ def _within_bounds(found: dict[str, Any]) -> dict[str, Any]:
         value, most = found[key], _NUMBERS[key]
         for number in value if isinstance(value, list) else (value,):
             if isinstance(number, (int, float)) and not -most <= number <= most:
-                raise codec.ContractError(f"{key} is {str(number)[:40]}, which cannot be")
+                raise codec.ContractError(f"{key} is {str(number)[:40]}, which is impossible")
     return found
 
 

@@ -41,7 +41,7 @@ def state_folder() -> Path:
         if owner not in (os.geteuid(), 0, Path.home().stat().st_uid):
             raise UsageError(
                 f"the folder {folder} belongs to another user (uid {owner})",
-                hint="jobs are kept there: set XDG_STATE_HOME to a folder of your own",
+                hint="ddplaunch keeps its jobs there: set XDG_STATE_HOME to a folder of your own",
             )
     _refuse_files(folder)
     return folder
@@ -57,7 +57,8 @@ def _refuse_files(folder: Path) -> None:
             if not stat.S_ISDIR(path.stat().st_mode):
                 raise UsageError(
                     f"the state folder {folder} cannot be used: found a file at {path}, wanted a folder",
-                    hint="jobs are kept there: set XDG_STATE_HOME to a folder, or move the file away",
+                    hint="ddplaunch keeps its jobs there: set XDG_STATE_HOME to a folder, or move the file "
+                    "away",
                 )
 
 
@@ -99,8 +100,8 @@ def new_folder(parent: Path, prefix: str) -> Iterator[Path]:
             shutil.rmtree(folder, ignore_errors=True)  # the disk may be full
         raise ClusterError(
             f"the job's folder cannot be written: {error.filename or parent}: {error.strerror}",
-            hint="jobs are kept below $XDG_STATE_HOME, or ~/.local/state: make room there, or set "
-            "XDG_STATE_HOME to a folder that you may write to",
+            hint="ddplaunch keeps its jobs below $XDG_STATE_HOME, by default ~/.local/state: make room "
+            "there, or set XDG_STATE_HOME to a folder that you can write to",
         ) from error
 
 

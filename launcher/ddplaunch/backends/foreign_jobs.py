@@ -115,20 +115,21 @@ _BLIND: Final = (
 )
 _BLIND_IN_PODS: Final = (
     "stacks need the right to trace, which a container of `--debug-image IMAGE` has, and the ranks' user "
-    "where the nodes' sysctl kernel.yama.ptrace_scope is 0; and py-spy, in the image or on a machine of "
-    "their kind from which this is run"
+    "where the nodes' sysctl kernel.yama.ptrace_scope is 0; and py-spy, in the image or on the machine "
+    "where you run this, if it is of the same kind"
 )
 _NONE_IN_PODS: Final = (
-    "to see ranks of another user than their container's takes the right to trace, which a container of "
-    "`--debug-image IMAGE` has"
+    "seeing ranks that run as another user than their container takes the right to trace, which a container "
+    "of `--debug-image IMAGE` has"
 )
 _BLIND_BESIDE_THEM: Final = (
-    "stacks need py-spy, in the debug image or on a machine of the pods' kind from which this is run, and "
-    "nodes whose sysctl kernel.yama.ptrace_scope is below 3"
+    "stacks need py-spy, in the debug image, or on the machine where you run this if it is of the pods' "
+    "kind, and nodes whose sysctl kernel.yama.ptrace_scope is below 3"
 )
 _UNCOUNTED: Final = (
-    "from outside no call of torch.distributed can be counted: started by `ddplaunch run -- COMMAND`, the "
-    "job records them next time; so does a program that calls torch.distributed.debug.start_debug_server()"
+    "calls of torch.distributed cannot be counted from outside. Next time, start the job with `ddplaunch "
+    "run -- COMMAND`, which records them; a program that calls torch.distributed.debug.start_debug_server() "
+    "records them, too"
 )
 
 
@@ -169,9 +170,9 @@ def diagnose(pid: int) -> tuple[Job, Bundle]:
         raise UsageError(str(error), hint=error.hint) from error
     if not found.members:
         raise UsageError(
-            f"process {pid} ({short_name(tree.table[pid].command)}) has started no rank that can be seen",
-            hint="torchrun and mpirun give numbers to their ranks by the environment, and those of mp.spawn "
-            "are seen by py-spy alone; run this as the user of the job, or as root",
+            f"process {pid} ({short_name(tree.table[pid].command)}) has started no ranks that can be seen",
+            hint="torchrun and mpirun number their ranks in the environment; only py-spy sees those of "
+            "mp.spawn. Run this as the job's user, or as root",
         )
     name = short_name(tree.table[pid].command)
     made = bundle(name, find_ranks.started(pid), [evidence_of(0, found)])
@@ -240,7 +241,7 @@ def explained(job: Job, bundle: Bundle | None, in_debug_container: bool = False)
     if bundle is None or evidence is None or bundle.events or job.status is not None or job.state.ended:
         return job
     ranks = [rank for node in evidence.evidence for rank in node.ranks if rank.alive]
-    detail = "" if bundle.verdicts else f"{count(len(ranks), 'rank')} seen, and nothing shows that they hang"
+    detail = "" if bundle.verdicts else f"{count(len(ranks), 'rank')} seen; nothing shows that they hang"
     in_pods = job.handle.target == "kubernetes" and not in_debug_container
     if in_pods and not ranks:
         hint = _NONE_IN_PODS

@@ -33,7 +33,8 @@ class Handle:
             guess = f"{target}://{text}" if re.fullmatch(r"[\w.-]+(/\d+)?", text) else "local://digits"
             raise UsageError(
                 f"{text!r} is not a job handle",
-                hint=f"a handle looks like {guess}; `ddplaunch submit` prints it, `ddplaunch list` shows all",
+                hint=f"a handle looks like {guess}; `ddplaunch submit` prints it, and `ddplaunch list` shows "
+                "all",
             )
         return cls(match[1], match[2])
 
@@ -132,10 +133,10 @@ def with_silence(job: Job, patience: float, now: float) -> Job:
     if now - status.updated <= patience:
         return job
     since = time.strftime("%H:%M:%S", time.localtime(status.updated))
-    silence = f"no word of the hub since {since}"
+    silence = f"the hub has not been heard since {since}"
     hint = (
-        "this may pass, as on a busy machine: until the hub speaks again, each node watches its own ranks, "
-        "and ends them when they make no progress for `watchdog.kill_after`"
+        "this may pass, for example on a busy machine; until the hub is heard again, each node watches its "
+        "own ranks and ends them if they make no progress for `watchdog.kill_after`"
     )
     if job.detail:  # the scheduler knows why: no node watches a suspended job
         return replace(job, detail=f"{job.detail}; {silence}")

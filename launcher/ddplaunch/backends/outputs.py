@@ -160,7 +160,7 @@ def remove(*paths: Path) -> None:
         except OSError as error:
             raise ClusterError(
                 f"{path} cannot be removed: {error.filename or path}: {error.strerror}",
-                hint="what was removed by then is gone; call it again when the reason is",
+                hint="some files are removed already; run the command again when the cause is fixed",
             ) from error
 
 
@@ -173,13 +173,15 @@ def _own(path: Path) -> os.stat_result | None:
     except OSError as error:
         raise ClusterError(f"{path} cannot be looked at: {error.strerror}", hint=_BY_HAND) from error
     if stat.S_ISLNK(found.st_mode):
-        raise ClusterError(f"{path} is a link, which ddplaunch has not made", hint=_BY_HAND)
+        raise ClusterError(f"{path} is a link that ddplaunch did not make", hint=_BY_HAND)
     if found.st_uid != os.geteuid():
-        raise ClusterError(f"{path} is another user's (uid {found.st_uid})", hint="only its owner deletes it")
+        raise ClusterError(
+            f"{path} is another user's (uid {found.st_uid})", hint="only its owner can delete it"
+        )
     return found
 
 
-_BY_HAND: Final = "it stays as it is; if it is to go, remove it by hand"
+_BY_HAND: Final = "it was left alone; remove it by hand if you do not need it"
 
 
 def _entries(folder: Path, device: int) -> Iterator[tuple[Path, os.stat_result]]:
@@ -188,7 +190,7 @@ def _entries(folder: Path, device: int) -> Iterator[tuple[Path, os.stat_result]]
     def refuse(error: OSError) -> None:
         raise ClusterError(
             f"{error.filename} cannot be read: {error.strerror}",
-            hint="a job's folder is deleted whole or not",
+            hint="a job's folder is deleted as a whole or not at all",
         ) from error
 
     for at, folders, names in os.walk(folder, onerror=refuse):
@@ -199,7 +201,7 @@ def _entries(folder: Path, device: int) -> Iterator[tuple[Path, os.stat_result]]
                 if found.st_dev != device:
                     raise ClusterError(
                         f"another file system is mounted at {path}, in the folder of the job",
-                        hint="what is in it may be data of others: unmount it first",
+                        hint="it may contain other people's data: unmount it first",
                     )
                 if not stat.S_ISDIR(found.st_mode):
                     yield path.relative_to(folder), found

@@ -63,8 +63,8 @@ def open_attempt(job: Job, number: int) -> tuple[Job, Bundle]:
         why = f" ({earlier[number].why_none})" if number in earlier and run is None else ""
         raise UsageError(
             f"{job.handle} has kept nothing of an attempt {number}{why}: found {kept}",
-            hint="`ddplaunch status` shows them; on a cluster whose pods take their evidence with them, "
-            "`submit --wait` and `logs -f` keep what they see",
+            hint="`ddplaunch status` shows them; where evidence is deleted with the pods, `submit --wait` "
+            "and `logs -f` keep what they see",
         )
     return _job(job.handle, bundle), bundle
 
@@ -80,8 +80,8 @@ def open_launch_attempt(job: Job, bundle: Bundle | None, number: int) -> tuple[J
         found = ", ".join(f"{now}.{each}" for each in kept) or "none"
         raise UsageError(
             f"{job.handle} has kept nothing of an attempt {now}.{number}: found {found}",
-            hint="what is kept are attempts that failed, after which the launch command went on; of the "
-            f"whole attempt: `ddplaunch diagnose {job.handle}`",
+            hint="only starts that failed, after which the launch command went on, are kept; for the whole "
+            f"attempt: `ddplaunch diagnose {job.handle}`",
         )
     attempt = kept[number]
     code = catalogue.exit_code(attempt.verdicts[0]) if attempt.verdicts else Exit.WORKER_FAILED

@@ -19,28 +19,28 @@ if TYPE_CHECKING:
     from ddplaunch.report import Diagnosis
 
 _DIAGNOSE_HELP = """
-While the job runs, this collects stacks and counters of all its ranks, and the job goes on. After its end,
-this reads the evidence that the job left. The cause to fix first is printed first.
+While the job runs, this command collects stacks and counters of all its ranks, and the job goes on. After the
+job has ended, it reads the evidence that the job left. The cause to fix first is printed first.
 
-Instead of a job, you can name a bundle, the zip archive with the evidence of a job: run/bundle.zip in the
-job's folder, or a file that --bundle wrote. You need neither the cluster nor torch to read it.
+Instead of a job, you can name a bundle, a zip archive with the evidence of a job: run/bundle.zip in the job's
+folder, or a file that --bundle wrote. To read it, you need neither the cluster nor torch.
 
 A job that ddplaunch did not start is examined from outside while it hangs, and is not changed. Name it by
 `pid:1234`, its torchrun, its mpirun or any of its ranks on this machine; by `slurm://5678`, its Slurm job; by
 `kubernetes://team/pytorchjob/llm`, the owner of its pods (job, jobset, pytorchjob, trainjob, mpijob,
-leaderworkerset, vcjob, statefulset, pod); or by their labels: `'kubernetes://team?selector=app=llm'`. If the
-image of the pods has no python3, or they may not trace, --debug-image IMAGE adds an ephemeral container to
-each pod, as `kubectl debug` does, and looks from there. That container ends after the look, but Kubernetes
-never removes it from the pod's spec.
+leaderworkerset, vcjob, statefulset, pod); or by the pods' labels: `'kubernetes://team?selector=app=llm'`. If
+the pods' image has no python3, or the pods may not trace, --debug-image IMAGE adds an ephemeral container to
+each pod, as `kubectl debug` does, and looks from there. That container ends afterwards, but Kubernetes never
+removes it from the pod's spec.
 
-The exit code is 0 whatever is wrong with the job. `ddplaunch status` exits with the job's result.
+The exit code is 0, no matter what is wrong with the job. For the job's result, use `ddplaunch status`.
 """
 
 
 def _add_diagnose_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.handle(
         parser,
-        ", the file of a bundle, pid:1234, a process, or kubernetes://namespace/kind/name, anybody's pods; "
+        "; or a bundle's file, a process (pid:1234), or anybody's pods (kubernetes://namespace/kind/name); "
         "by default the last job",
     )
     printed = parser.add_mutually_exclusive_group()
@@ -50,7 +50,7 @@ def _add_diagnose_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--svg",
         metavar="DIR",
-        help="also write each picture of the HTML file as an SVG file into this folder",
+        help="also write each picture of the HTML file to this folder, as SVG",
     )
     parser.add_argument(
         "--bundle", metavar="FILE", help="also write all evidence as one bundle, a zip archive"
@@ -60,17 +60,19 @@ def _add_diagnose_arguments(parser: argparse.ArgumentParser) -> None:
         type=arguments.attempt,
         default=(None, None),
         metavar="N",
-        help="diagnose this attempt, 0 for the first; by default the last; 0.1 for the second start of "
-        "the ranks by the launch command of attempt 0, as torchrun's first restart",
+        help="diagnose this attempt, by default the last; 0 is the first, and 0.1 is its second start of the "
+        "ranks, such as torchrun's first restart",
     )
     parser.add_argument(
         "--debug-image",
         default="",
         metavar="IMAGE",
-        help="look at anybody's pods from a container of this image, with a python3 >= 3.9, that is added to "
-        "each of them for good",
+        help="look at anybody's pods from a container with this image, which needs python3 >= 3.9; the "
+        "container is added to each pod permanently",
     )
-    parser.add_argument("--again", action="store_true", help="judge a bundle by the rules of this version")
+    parser.add_argument(
+        "--again", action="store_true", help="judge a bundle again by the rules of this version"
+    )
 
 
 def _diagnose(args: argparse.Namespace) -> int:
@@ -117,7 +119,7 @@ def _write_pictures(found: Diagnosis, folder: Path) -> None:
     for picture in pictures:
         output.write_file(folder / f"{picture.name}.svg", svg.alone(picture.svg))
     if not pictures:
-        sys.stderr.write(f"no picture was written: {found.job.handle} has left no evidence for one\n")
+        sys.stderr.write(f"no picture was written, because {found.job.handle} has left no evidence for one\n")
 
 
 def _archive(text: str, bundle: Bundle | None) -> bytes:
@@ -129,7 +131,7 @@ def _archive(text: str, bundle: Bundle | None) -> bytes:
 
 
 _EXPLAIN_HELP = """
-Prints what the verdict means, how it shows, how to confirm it by hand, and how to fix it. Without CODE, lists
+Prints what the verdict means, what you see, how to confirm it by hand, and how to fix it. Without CODE, lists
 all codes.
 """
 

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 _DOCTOR_HELP = """
 Runs every check that a job runs before its training starts, on every node and between all nodes, but starts
-no training. It prints which node reaches which, with round-trip time and path MTU; each node's address,
-interface and MTU; and the result of each check, n/a where a node has nothing to check, such as GPUs. Nodes
-with the same results share a line. With a job file, the checks use that job's nodes, ports and settings;
-without one, those of the profile.
+no training. You see which node reaches which, with round-trip time and path MTU; each node's address,
+interface and MTU; and the result of each check, or n/a where there is nothing to check, as on a node without
+GPUs. Nodes with the same results share a line. With a job file, the checks use that job's nodes, ports and
+settings; without one, those of the profile.
 
-The exit code is 0 when a job could start, else 104.
+The exit code is 0 if a job could start, and 104 if not.
 
 examples:
   ddplaunch doctor --nodes 2
@@ -95,7 +95,7 @@ def _job(args: argparse.Namespace) -> tuple[JobSpec | None, Profile | None]:
     if args.file is None:
         if args.changes:
             raise UsageError(
-                "--set is for a job file", hint="name one, or set the number of nodes by --nodes"
+                "--set is for a job file", hint="name one, or set the number of nodes with --nodes"
             )
         profile = loading.profile(args)
         loading.choose(args, [], profile)

@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 _MAX_BYTES = 2**20
 
 _INJECT_HELP = """
-Adds ddplaunch's gate and supervisor to a file and prints it; the controller that runs it stays the same: an
-Indexed Job, a JobSet of one job, a PyTorchJob (training-operator v1), a Job of Volcano, or a batch script in
-which srun starts torchrun. Everything else in the file stays byte for byte, comments too. A file that it does
-not understand is refused, and nothing is printed.
+Adds ddplaunch's gate and supervisor to a file and prints the result. The controller that runs it stays the
+same. The file may be an Indexed Job, a JobSet of one job, a PyTorchJob (training-operator v1), a Volcano Job,
+or a batch script in which srun starts torchrun. Everything else in it stays the same, byte for byte,
+including comments. If the command does not understand a file, it refuses it and prints nothing.
 
-A pod gets an init container that copies the agent from --agent-image, and `run --join --` in front of its
-command. The nodes recognize one another by a Secret, which you create once in the namespace:
+Each pod gets an init container that copies the agent from --agent-image, and `run --join --` in front of its
+command. The nodes recognize one another by a Secret, which you create once per namespace:
 
   kubectl create secret generic ddplaunch --from-literal key="$(head -c 32 /dev/urandom | base64)"
 
-A batch script gets `python3 -I -S agent.pyz run --join --` in front of torchrun, and needs no key: it is
-Slurm's own.
+A batch script gets `python3 -I -S agent.pyz run --join --` in front of torchrun. It needs no key: Slurm
+provides one.
 
 examples:
   ddplaunch inject train.yaml --agent-image registry.example/ddplaunch-agent:1 | kubectl apply -f -
@@ -43,30 +43,31 @@ examples:
 def _add_inject_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="a manifest or a batch script, or - for standard input")
     parser.add_argument("--diff", action="store_true", help="print a unified diff instead of the file")
-    parser.add_argument("--remove", action="store_true", help="take out what this command has put in")
+    parser.add_argument("--remove", action="store_true", help="remove what this command has added")
     parser.add_argument(
-        "--agent-image", metavar="IMAGE", help="pods: the image with the agent (docker/agent)"
+        "--agent-image", metavar="IMAGE", help="pods: the image that contains the agent (docker/agent)"
     )
     parser.add_argument(
         "--key-secret",
         default="ddplaunch",
         metavar="NAME",
-        help="pods: the Secret with the nodes' key, under `key` (default: ddplaunch)",
+        help="pods: the Secret that has the nodes' key under `key` (default: ddplaunch)",
     )
     parser.add_argument(
-        "--container", metavar="NAME", help="pods: the container that trains, where there are several"
+        "--container", metavar="NAME", help="pods: the container that trains, if there are several"
     )
     parser.add_argument(
         "--agent",
         default="agent.pyz",
         metavar="FILE",
-        help="batch scripts: the agent, where all nodes see it (default: agent.pyz in the job's folder)",
+        help="batch scripts: the agent's file, which all nodes must see (default: agent.pyz in the job's "
+        "folder)",
     )
     parser.add_argument(
         "--python",
         default="python3",
         metavar="PYTHON",
-        help="the Python from 3.9 on that runs the agent (default: python3)",
+        help="the Python that runs the agent, 3.9 or newer (default: python3)",
     )
 
 
@@ -103,9 +104,11 @@ def _read(path: str, name: str) -> str:
             f"{name} cannot be read: {error.strerror}", "name a manifest or a batch script"
         ) from error
     except UnicodeDecodeError as error:
-        raise UsageError(f"{name}: not a text file: it has bytes that are not UTF-8") from error
+        raise UsageError(f"{name} is not a text file: it contains bytes that are not UTF-8") from error
     if len(data) > _MAX_BYTES:
-        raise UsageError(f"{name}: larger than {_MAX_BYTES:,} bytes: not a manifest or a batch script")
+        raise UsageError(
+            f"{name} is larger than {_MAX_BYTES:,} bytes: it is not a manifest or a batch script"
+        )
     return text
 
 
@@ -118,12 +121,12 @@ def _diff(before: str, after: str, name: str) -> Iterator[str]:
 
 def _notes(changed: Changed, settings: Settings) -> Iterator[str]:
     """Yield what the user needs to know, and what has to be done once in each namespace."""
-    yield f"note: gate and supervisor are in {', '.join(changed.objects)}\n"
+    yield f"note: added gate and supervisor to {', '.join(changed.objects)}\n"
     for namespace in changed.namespaces:
         where = f" --namespace {namespace}" if namespace else ""
         yield (
-            f"note: its pods need the Secret {settings.key_secret}; once: kubectl create secret generic "
-            f'{settings.key_secret}{where} --from-literal key="$(head -c 32 /dev/urandom | base64)"\n'
+            f"note: the pods need the Secret {settings.key_secret}; create it once: kubectl create secret "
+            f'generic {settings.key_secret}{where} --from-literal key="$(head -c 32 /dev/urandom | base64)"\n'
         )
 
 

@@ -27,13 +27,13 @@ _SCRIPT: Final = "train.py"
 _SHOWN_NAMES: Final = 8
 
 _INIT_HELP = """
-The job file runs a script from its own folder or one below: the one that --script names, else train.py or
+The job file runs a script in its own folder or below it: the script that --script names, else train.py or
 main.py, else the only script that uses a process group. `source` lists the files that the script needs: the
 modules that it imports, directly or not, and small configuration files that it mentions or that are in conf,
 config or configs. Large files are left out, and you are told which. If it is not clear which script to run,
 `command` is left for you to fill in. The job is named after the folder.
 
-With --example, a small training that runs on any machine with torch is written beside it as train.py.
+With --example, a small training script is written next to it as train.py. It runs on any machine with torch.
 
 An existing file is never overwritten.
 
@@ -50,7 +50,7 @@ def _add_init_arguments(parser: argparse.ArgumentParser) -> None:
         "--script", metavar="SCRIPT", help="the training script, in the folder of FILE or below it"
     )
     which.add_argument(
-        "--example", action="store_true", help="also write train.py, a small training to begin with"
+        "--example", action="store_true", help="also write train.py, a small training script to start from"
     )
 
 
@@ -73,7 +73,7 @@ def _init(args: argparse.Namespace) -> int:
     runs = printable(shell.line(needs.command))
     submit = ["submit", str(file), "--wait"]
     sys.stderr.write(
-        f"wrote {printable(str(file))}, which runs {runs}; {_command('validate', str(file))}, "
+        f"wrote {printable(str(file))}, which runs {runs}; next: {_command('validate', str(file))}, "
         f"then {_command(*submit)}\n"
     )
     for remark in _remarks(needs.kept):
@@ -116,10 +116,9 @@ def _without_script(file: Path, candidates: Sequence[Path]) -> str:
     first = str(candidates[0]) if candidates else "SCRIPT"
     again = _command("init", *([str(file)] if file.name != "job.yaml" else []), "--script", first)
     return (
-        f"wrote {printable(str(file))} without a `command`: {folder} has no train.py, and no script that is "
-        f"clearly meant{several}\n"
-        "note: uncomment `command` and `source` and name your script, or remove the file and run "
-        f"{again}; {_command('init', '--example')} writes a script to begin with\n"
+        f"wrote {printable(str(file))} without a `command`: {folder} has no train.py, and it is not clear "
+        f"which script you mean{several}\nnote: uncomment `command` and `source` and name your script, or "
+        f"remove the file and run {again}; {_command('init', '--example')} writes a script to start from\n"
     )
 
 
@@ -142,25 +141,25 @@ def _example(file: Path) -> int:
     sys.stderr.write(
         f"wrote {printable(str(file))} and {printable(str(script))}\n"
         f"  {printable(shell.line(submit))}\n"
-        "      trains, on 2 nodes of 2 ranks: here, if no profile says otherwise\n"
+        "      trains on 2 nodes of 2 ranks: on this machine, unless a profile says otherwise\n"
         f"  {printable(shell.line([*submit, *hangs]))}\n"
-        "      hangs, and is explained\n"
+        "      hangs, and you see why\n"
     )
     return ExitCode.SUCCEEDED
 
 
 _VALIDATE_HELP = """
 Reads each job file as `submit` would, and reports all problems at once: file, line, what was found, what is
-wanted, and a hint. `-` is standard input. What `submit` refuses is refused here: files of `source` that are
-missing or too large, a script that is not there, what a target cannot do. A note names each variable under
-`env` that looks like a secret and belongs under `secrets`. Nothing is submitted.
+wanted, and a hint. `-` is standard input. It refuses everything that `submit` refuses: files of `source` that
+are missing or too large, a missing script, everything that a target cannot do. A note names each variable
+under `env` that looks like a secret and belongs under `secrets`. Nothing is submitted.
 
-Without --to a file is checked for the target of the profile, else for each that has a section in the file,
-else for this machine, and no scheduler is asked. With --to the scheduler is asked as well, and takes no job:
-`sbatch --test-only`, or a dry run of the Kubernetes server.
+Without --to, a file is checked for the target of the profile, else for each target that has a section in the
+file, else for this machine, and no scheduler is asked. With --to, the scheduler is asked, too, but gets no
+job: `sbatch --test-only`, or a dry run of the Kubernetes server.
 
-The exit code is 0 when all files are valid, else 2; 106 when they are, and the scheduler would refuse one or
-cannot be reached.
+The exit code is 0 if all files are valid, and 2 if not. It is 106 if all are valid but the scheduler would
+refuse one of them or cannot be reached.
 
 examples:
   ddplaunch validate job.yaml
@@ -171,7 +170,9 @@ examples:
 def _add_validate_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", nargs="+", metavar="FILE", help="a job file, or - for standard input")
     arguments.target(
-        parser, "the scheduler to check for, and to ask", "the profile's, else those of the file's sections"
+        parser,
+        "the scheduler to check for, and to ask",
+        "the profile's, else the targets of the file's sections",
     )
     arguments.changes(parser)
     arguments.as_json(parser)
@@ -224,7 +225,7 @@ def _checked_text(checked: _Checked) -> str:
     if found.targets != ("local",):
         good += f" for {' and '.join(found.targets)}"
     if checked.refused:
-        good += ", as far as this can be known here"
+        good += ", as far as ddplaunch can tell from here"
     elif checked.answer:
         good += f"; {checked.answer}"
     lines = [f"{checked.file}: {good}", *(f"note: {note}" for note in found.notes)]
@@ -247,13 +248,13 @@ _PACKED = 5
 """Packed files to name in the message."""
 
 _RENDER_HELP = """
-Without -o, prints text files, and the size and SHA-256 of other files. A job that is one text file is printed
-as it is, ready for a pipe; to a terminal, without the archives in it. With -o, writes all files to a folder,
-from which the job can be started by hand. Of a sweep each job gets a folder below it. The same job file
-always gives the same bytes.
+Without -o, prints the text files, and the size and SHA-256 of other files. If the job is a single text file,
+it is printed as it is, ready for a pipe; on a terminal the archives in it are left out. With -o, writes all
+files to a folder, from which you can start the job by hand. Each job of a sweep gets its own folder there.
+The same job file always gives the same bytes.
 
-Helm reads no file outside its chart: for Helm, --source-archive packs the files that `source` names, and
-renders nothing.
+Helm cannot read files outside its chart. For Helm, --source-archive packs the files that `source` names, and
+renders nothing else.
 
 examples:
   ddplaunch render job.yaml --to kubernetes | kubectl apply --server-side -f -
@@ -271,7 +272,7 @@ def _add_render_arguments(parser: argparse.ArgumentParser) -> None:
         "-o", "--output", metavar="DIR", help="write the files to this folder instead of printing them"
     )
     instead.add_argument(
-        "--source-archive", metavar="FILE", help="write only the chart's value `sourceArchive`, to this file"
+        "--source-archive", metavar="FILE", help="write only the chart's value `sourceArchive` to this file"
     )
     parser.add_argument("--force", action="store_true", help="with -o: overwrite existing files")
 
@@ -332,7 +333,7 @@ def _write_files(rendered: Rendered, folder: Path, *, force: bool) -> None:
     there = [name for name in rendered.files if (folder / name).exists()]
     if there and not force:
         raise UsageError(
-            f"{folder} already holds {', '.join(there)}",
+            f"{folder} already contains {', '.join(there)}",
             hint="choose another folder, or overwrite with --force",
         )
     try:
@@ -344,7 +345,7 @@ def _write_files(rendered: Rendered, folder: Path, *, force: bool) -> None:
     except OSError as error:
         raise _not_written(error.filename or folder, error) from error
     names, command = ", ".join(rendered.files), shell.line(rendered.command)
-    sys.stderr.write(f"wrote {names} to {folder}; `{command}` there starts the job\n")
+    sys.stderr.write(f"wrote {names} to {folder}; run `{command}` there to start the job\n")
 
 
 def _write_source(plan: Plan, path: str) -> None:
@@ -356,7 +357,7 @@ def _write_source(plan: Plan, path: str) -> None:
     if not plan.source:
         raise UsageError(
             f"{plan.job.job} has no `source`, so there is nothing to pack",
-            hint="without `source` the chart needs no sourceArchive",
+            hint="without `source`, the chart needs no sourceArchive",
         )
     try:
         Path(path).write_bytes(base64.encodebytes(source_archive(plan.source)))
@@ -364,19 +365,19 @@ def _write_source(plan: Plan, path: str) -> None:
         raise _not_written(path, error) from error
     names = ", ".join(sorted(plan.source)[:_PACKED]) + (", …" if len(plan.source) > _PACKED else "")
     option = shell.word(f"sourceArchive={path}")
-    sys.stderr.write(f"wrote {path} with {printable(names)}; for Helm: `--set-file {option}`\n")
+    sys.stderr.write(f"wrote {path} with {printable(names)}; give it to Helm with `--set-file {option}`\n")
 
 
 def _not_written(path: str | Path, error: OSError) -> UsageError:
     return UsageError(
         f"{path} cannot be written: {error.strerror}",
-        hint="name a path in a folder that has room and that you can write to",
+        hint="name a path in a folder that you can write to and that has room",
     )
 
 
 _SCHEMA_HELP = """
-The schema is for editors and other programs. Editors with the YAML language server find that of the job file
-by its first line: # yaml-language-server: $schema=job.schema.json
+The schema is for editors and other programs. Editors with the YAML language server find the job file's schema
+if the job file's first line is: # yaml-language-server: $schema=job.schema.json
 """
 
 
@@ -387,8 +388,8 @@ def _add_schema_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("job", "config", "diagnose"),
         default="job",
         metavar="OF",
-        help="`job` for the job file, which is the default; `config` for the user's "
-        "configuration; `diagnose` for what `diagnose --json` prints",
+        help="`job`, the default: the job file; `config`: your configuration; `diagnose`: the output of "
+        "`diagnose --json`",
     )
 
 

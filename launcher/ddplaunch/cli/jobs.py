@@ -50,21 +50,21 @@ def named_job(text: str | None) -> str:
         handle = api.last()
         raise UsageError(
             "name the job to cancel",
-            hint=f"the last one is `ddplaunch cancel {handle}`; `ddplaunch list` shows all",
+            hint=f"for the last one: `ddplaunch cancel {handle}`; `ddplaunch list` shows all",
         )
     return str(api.find(text, sure=True))
 
 
 _LIST_HELP = """
-The newest jobs come first: all that run, and ended ones up to 20 lines in all. On Slurm your other jobs are
-listed too, while they wait or run.
+The newest jobs come first. You see all jobs that have not ended, and ended ones up to 20 lines in total. On
+Slurm, your other jobs are listed, too, while they wait or run.
 """
 
 _LISTED = 20
 
 
 def _add_list_arguments(parser: argparse.ArgumentParser) -> None:
-    default = "the profile's, else where the last job went, else local, this machine"
+    default = "the profile's; else the last job's target; else local, this machine"
     arguments.target(parser, "the scheduler whose jobs to list", default)
     parser.add_argument("-a", "--all", action="store_true", help="list every job, however old")
     arguments.as_json(parser)
@@ -112,7 +112,7 @@ def target_meant(profile: str | None) -> str:
         return "local"
     if target != "local":
         sys.stderr.write(
-            f"jobs on {target}, where your last job went; `--to local` lists those on this machine\n"
+            f"jobs on {target}, where your last job went; use `--to local` for those on this machine\n"
         )
     return target
 
@@ -155,19 +155,22 @@ def _present(job: Job) -> str:
 
 
 _STATUS_HELP = """
-Once a job has run for a minute, a line shows how long a step takes, by the job's own collectives, and which
-rank waits least for the others. With --json that is `pace`: medians, and `first`, the ranks that wait least.
+When a job has run for a minute, a line shows how long a step takes, measured by the job's own collectives,
+and which rank waits least for the others. With --json, this is `pace`: medians, and `first`, the ranks that
+wait least.
 
 The exit code shows the job's result: 0 succeeded, 100 failed, 101 not finished, 103 cancelled, 104 the
-preflight check failed, 105 hang; 102 when there is no such job. With --watch, 104 also ends the wait for a
-job that can never start; it stays in the queue.
+preflight check failed, 105 hang. It is 102 if there is no such job. With --watch, it is also 104 for a job
+that can never start: the wait ends, and the job stays in the queue.
 """
 
 
 def _add_status_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.handle(parser)
     arguments.as_json(parser)
-    parser.add_argument("-w", "--watch", action="store_true", help="wait until the job has ended, as `watch`")
+    parser.add_argument(
+        "-w", "--watch", action="store_true", help="wait until the job has ended, like `watch`"
+    )
 
 
 def _status(args: argparse.Namespace) -> int:
@@ -192,8 +195,8 @@ def _status(args: argparse.Namespace) -> int:
 
 
 _LOGS_HELP = """
-Every line begins with [node/rank]; the rank is the global one. --rank and --node take numbers such as 0,2-3;
-with both, a line must match both.
+Every line begins with [node/rank], where rank is the global rank. --rank and --node take numbers such as
+0,2-3. If you give both, a line must match both.
 
 examples:
   ddplaunch logs -f local://digits
@@ -207,11 +210,11 @@ def _add_logs_arguments(parser: argparse.ArgumentParser) -> None:
         "-f", "--follow", action="store_true", help="follow the output until the job has ended"
     )
     parser.add_argument(
-        "-r", "--rank", type=arguments.numbers, metavar="RANKS", help="only these ranks, as in 0,2-3"
+        "-r", "--rank", type=arguments.numbers, metavar="RANKS", help="only these ranks, such as 0,2-3"
     )
     parser.add_argument("--node", type=arguments.numbers, metavar="NODES", help="only these nodes")
     parser.add_argument(
-        "-n", "--tail", type=arguments.at_least(0), metavar="N", help="begin with the last N lines"
+        "-n", "--tail", type=arguments.at_least(0), metavar="N", help="start with the last N lines"
     )
 
 
@@ -264,12 +267,12 @@ def _cancel(args: argparse.Namespace) -> int:
 
 
 _WATCH_HELP = """
-Shows a job until it ends: on a terminal as a full screen, redrawn once a second; elsewhere one line for each
-change. Nodes in the same state share a row, and unusual ones come first. Ctrl-C stops watching; the job goes
-on.
+Shows a job until it ends: on a terminal as a full screen, redrawn once a second; elsewhere as one line for
+each change. Nodes in the same state share a row, and unusual ones come first. Ctrl-C stops watching; the job
+goes on.
 
-With --web you see the same in a browser, at the address that is printed: on this machine, or on another one
-through a forwarded port. Nobody can read the page without knowing the address.
+With --web, you see the same in a browser, at the address that is printed: on this machine, or from another
+one through a forwarded port. Nobody can read the page without knowing the address.
 
 When the job has ended, its `status` is printed. The exit code is that of `status --watch`.
 """
@@ -279,7 +282,10 @@ def _add_watch_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.handle(parser)
     parser.add_argument("--web", action="store_true", help="serve the page for a browser, on loopback")
     parser.add_argument(
-        "--port", type=arguments.port, metavar="PORT", help="with --web: its port (default: any free one)"
+        "--port",
+        type=arguments.port,
+        metavar="PORT",
+        help="with --web: the port to use (default: any free port)",
     )
 
 

@@ -81,8 +81,8 @@ def only(plans: Sequence[Plan], path: str) -> Plan:
 
     if plans[0].sweep:
         raise UsageError(
-            f"{path} is a sweep of {len(plans)} jobs, and one job is printed at a time",
-            hint=f"`ddplaunch render {shell.word(path)} -o DIR` writes each into a folder of its own; "
-            "`--set sweep=null` is the file without its sweep",
+            f"{path} is a sweep of {len(plans)} jobs, but only one job can be printed at a time",
+            hint=f"`ddplaunch render {shell.word(path)} -o DIR` writes each to its own folder; "
+            "`--set sweep=null` ignores the sweep",
         )
     return plans[0]

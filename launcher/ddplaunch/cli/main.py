@@ -49,24 +49,24 @@ def _null_stream(mode: str) -> io.TextIOWrapper:
 
 
 VERBS: Final = {
-    "init": "write a commented job file to begin with",
+    "init": "write a commented job file for you to start from",
     "validate": "report every problem of job files",
     "render": "show exactly what submit would send",
     "submit": "start a job, and print its handle",
     "run": "supervise a training command on this machine, without a job file",
     "status": "show the state of a job, and which nodes it waits for",
-    "watch": "show a job until its end: ranks that wait, phases, steps a second",
-    "list": "list all jobs, finished ones too",
+    "watch": "show a job until its end: ranks that wait, phases, steps per second",
+    "list": "list all jobs, including finished ones",
     "logs": "print the output of a job's ranks",
     "outputs": "list or copy the files that a job's ranks wrote",
     "cancel": "collect evidence, then stop a job",
-    "delete": "remove what ended jobs have left",
+    "delete": "remove what finished jobs have left behind",
     "diagnose": "explain what is wrong with a job, where, and what to do",
-    "doctor": "check the nodes: run the gate alone, without training",
-    "inject": "put gate and supervisor into a manifest or batch script of another controller",
-    "explain": "print the page on a verdict code",
-    "schema": "print the JSON Schema of the job file, or of what `diagnose --json` prints",
-    "completion": "print the completion script of a shell",
+    "doctor": "check the nodes: run only the gate, without training",
+    "inject": "add gate and supervisor to another controller's manifest or batch script",
+    "explain": "print the page about a verdict code",
+    "schema": "print the JSON Schema of the job file, or of the output of `diagnose --json`",
+    "completion": "print the completion script for a shell",
 }
 """Each command, and its line in the help."""
 
@@ -94,9 +94,9 @@ EXIT_CODES: Final = {
     ExitCode.NOT_FINISHED: "the job has not finished",
     ExitCode.NOT_FOUND: "there is no such job or verdict code",
     ExitCode.CANCELLED: "the job was cancelled, or stopped from outside",
-    ExitCode.GATE: "the preflight check failed, or the job can never start: nothing was trained",
+    ExitCode.GATE: "the preflight check failed, or the job can never start; nothing was trained",
     ExitCode.HANG: "the job hung and was ended, or failed because its ranks did not match",
-    ExitCode.CLUSTER: "the scheduler refused, or cannot be reached",
+    ExitCode.CLUSTER: "the scheduler refused the request, or cannot be reached",
 }
 
 _OPTIONS = ("--help", "--version", "--debug")
@@ -236,17 +236,17 @@ def overview() -> str:
             "exit codes:",
             *(f"  {code:>3}  {text}" for code, text in EXIT_CODES.items()),
             "",
-            "`ddplaunch COMMAND --help` says more. Data goes to stdout, everything else to stderr.",
+            "See `ddplaunch COMMAND --help` for more. Data goes to stdout, everything else to stderr.",
             "",
         ]
     )
 
 
 _OS_HINTS: Final = {
-    errno.ENOSPC: "`df -h` shows which disk is full, `quota` how much of it you may use",
+    errno.ENOSPC: "`df -h` shows which disk is full, and `quota` how much of it you may use",
     errno.EDQUOT: "`quota` shows how much of this disk you may use; make room there",
-    errno.EACCES: "`ls -ld` on it and on the folders above shows the owner; you are {user}",
-    errno.EPERM: "`ls -ld` on it and on the folders above shows the owner; you are {user}",
+    errno.EACCES: "`ls -ld` shows who owns it and the folders above it; you are {user}",
+    errno.EPERM: "`ls -ld` shows who owns it and the folders above it; you are {user}",
     errno.EROFS: "the disk is mounted read-only: see `findmnt --target PATH`",
     errno.EIO: "the disk or its server is faulty: see `dmesg`",
     errno.ESTALE: "the file server has lost the file: mount the folder again, or ask its administrator",
@@ -256,7 +256,7 @@ _OS_HINTS: Final = {
 
 _NO_ROOM: Final = (
     "cannot start more processes or threads here",
-    "`ulimit -u` shows your limit, `ps -LU $USER` what is running; end what you do not need",
+    "`ulimit -u` shows your limit, and `ps -LU $USER` what is running; end what you do not need",
 )
 
 

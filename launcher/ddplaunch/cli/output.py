@@ -56,8 +56,8 @@ def write_abridged(text: str) -> None:
     sys.stdout.flush()
     if left_out:
         sys.stderr.write(
-            f"note: on a terminal {left_out:,} characters of packed files are left out; a pipe (`… | less`) "
-            "or `ddplaunch render … -o DIR` has everything\n"
+            f"note: {left_out:,} characters of packed files are not shown on a terminal; to see everything, "
+            "use a pipe (`… | less`) or `ddplaunch render … -o DIR`\n"
         )
 
 
@@ -116,7 +116,7 @@ def _beside(path: Path) -> Path:
 def _not_written(path: Path, error: OSError) -> UsageError:
     return UsageError(
         f"{path} cannot be written: {error.strerror}",
-        hint="name a file in an existing folder that has room and that you can write to",
+        hint="name a file in an existing folder that you can write to and that has room",
     )
 
 

@@ -26,10 +26,11 @@ if TYPE_CHECKING:
     from ddplaunch.backends.outputs import Outputs
 
 _OUTPUTS_HELP = """
-Lists what the ranks wrote below their working directory, and their checkpoints in DDPLAUNCH_RESUME_DIR. With
-`source`, ranks run in a folder of the job's own; without, they run in the folder of the job file, and you see
-the files written there since you submitted the job. On Kubernetes you see the folder on the volume that
-`outputs` in the job file names: a pod of the job reads it, or a small one that is deleted afterwards.
+Lists the files that the ranks wrote below their working directory, and their checkpoints in
+DDPLAUNCH_RESUME_DIR. With `source`, the ranks run in the job's own folder. Without it, they run in the job
+file's folder, and you see the files written there since you submitted the job. On Kubernetes, you see the
+folder on the volume that the key `outputs` names. A pod of the job reads it, or a small pod that is deleted
+afterwards.
 
 examples:
   ddplaunch outputs
@@ -42,7 +43,7 @@ _LISTED = 20
 def _add_outputs_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.handle(parser)
     parser.add_argument(
-        "--copy", metavar="DIR", help="copy them there; a file that exists is never overwritten"
+        "--copy", metavar="DIR", help="copy the files to this folder; an existing file is never overwritten"
     )
     arguments.as_json(parser)
 
@@ -55,7 +56,7 @@ def _outputs(args: argparse.Namespace) -> int:
         return ExitCode.SUCCEEDED
     if not any(each.files for each in found):
         where = "".join(f" in {each.where or each.folder}" for each in found[:1])
-        sys.stderr.write(f"{handle} has written no file{where}\n")
+        sys.stderr.write(f"{handle} has written no files{where}\n")
     for each in found:
         if each.files and args.copy is None:
             _print(each)
@@ -78,7 +79,7 @@ def _print(outputs: Outputs) -> None:
         ago = words.duration(max(0.0, now - each.modified))
         print(f"  {words.size(each.size):>10}  {printable(each.path)}  ({ago} ago)")
     if len(newest) > _LISTED:
-        print(f"  … and {len(newest) - _LISTED} more: --json lists all")
+        print(f"  … and {len(newest) - _LISTED} more; --json lists all")
 
 
 def _copied(handle: str, to: Path) -> list[Outputs]:
@@ -91,7 +92,7 @@ def _copied(handle: str, to: Path) -> list[Outputs]:
             for each in found:
                 if not each.complete:
                     folder = printable(each.where or str(each.folder))
-                    sys.stderr.write(f"not all files were copied: there are more in {folder}\n")
+                    sys.stderr.write(f"not all files were copied; there are more in {folder}\n")
             return found
     except OSError as error:
         raise UsageError(
@@ -151,14 +152,14 @@ def _data(outputs: Outputs) -> dict[str, object]:
 
 
 _DELETE_HELP = """
-Removes everything that a job has left behind: on this machine and on Slurm its folder, with its output and
-the files that its ranks wrote there; on Kubernetes its Job or JobSet and all objects made for it; everywhere
-the evidence that was kept. It shows what would be removed and asks before it does so. Without a terminal,
-where it cannot ask, it removes nothing unless you give --yes.
+Removes everything that a job has left behind: on this machine and on Slurm, its folder, with its output and
+the files that its ranks wrote there; on Kubernetes, its Job or JobSet and all objects made for it;
+everywhere, the evidence that was kept. You see what would be removed and are asked first. Without a terminal
+to ask on, nothing is removed unless you give --yes.
 
-Name the jobs, or choose them by --ended or --older; if you do both, a job must match both. A job that is
-still running is left alone, or with --cancel stopped first. Folders that ddplaunch did not make are never
-touched, no link is followed, and a folder of another user is refused.
+Name the jobs, or choose them with --ended or --older; if you do both, a job must match both. A job that is
+still running is left alone; with --cancel, it is stopped first. Folders that ddplaunch did not make are never
+touched, links are not followed, and another user's folder is refused.
 
 examples:
   ddplaunch delete local://digits/3
@@ -178,21 +179,22 @@ def _add_delete_arguments(parser: argparse.ArgumentParser) -> None:
         "handles",
         nargs="*",
         metavar="HANDLE",
-        help="the jobs, as submit printed them, or their names: a name means the newest job that has it",
+        help="the jobs: handles that submit printed, or names; a name means the newest job that has it",
     )
     parser.add_argument("--ended", action="store_true", help="all jobs of the target that have ended")
     parser.add_argument(
         "--older",
         type=arguments.seconds,
         metavar="TIME",
-        help="only jobs that ended longer ago, such as 7d or 12h; those of the target where none is named",
+        help="only jobs that ended longer ago than this, such as 7d or 12h; all of the target's if you name "
+        "none",
     )
     parser.add_argument(
         "--cancel", action="store_true", help="also jobs that have not ended: stop them first"
     )
     parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
-    default = "the profile's, else where the last job went, else local, this machine"
-    arguments.target(parser, "the scheduler whose jobs are meant, where none is named", default)
+    default = "the profile's; else the last job's target; else local, this machine"
+    arguments.target(parser, "the scheduler whose jobs to delete, if you name none", default)
 
 
 def _delete(args: argparse.Namespace) -> int:
@@ -218,7 +220,7 @@ def _doomed(args: argparse.Namespace) -> Iterator[_Doomed]:
     if not args.handles and not args.ended and args.older is None:
         raise UsageError(
             "name the jobs to delete",
-            hint="`ddplaunch list` shows all; --ended means all that have ended, --older 7d the old ones",
+            hint="`ddplaunch list` shows all; --ended chooses all that have ended, --older 7d the old ones",
         )
     for job in _named(args) if args.handles else _chosen(args):
         left = api.remains(job.handle)
@@ -237,12 +239,12 @@ def _named(args: argparse.Namespace) -> Iterator[Job]:
         if not (job.state.ended or args.cancel):
             raise UsageError(
                 f"{job.handle} has not ended; nothing was deleted",
-                hint="--cancel stops it first; `ddplaunch status` shows what it does",
+                hint="use --cancel to stop it first; `ddplaunch status` shows what it is doing",
             )
         if _is_old(job, args.older):
             yield job
         else:
-            sys.stderr.write(f"{job.handle} is not that old; not deleted\n")
+            sys.stderr.write(f"{job.handle} is not that old, and was not deleted\n")
 
 
 def _chosen(args: argparse.Namespace) -> Iterator[Job]:
@@ -256,7 +258,7 @@ def _chosen(args: argparse.Namespace) -> Iterator[Job]:
             else:  # of a namespace that is shared, all jobs are listed
                 others += 1
     if others:
-        sys.stderr.write(f"{others} more were not submitted from here, and stay unless you name them\n")
+        sys.stderr.write(f"{others} more jobs were not submitted from here; they stay unless you name them\n")
 
 
 def _is_old(job: Job, seconds: float | None) -> bool:

@@ -59,8 +59,8 @@ class WebView:
             f"ddplaunch: {self.url} shows the job until it ends; Ctrl-C stops the page, not the job"
         )
         self._lines.line(
-            f"ddplaunch: from another machine: `ssh -L {port}:{HOST}:{port} {socket.gethostname()}`, "
-            "and the same address"
+            f"ddplaunch: from another machine, run `ssh -L {port}:{HOST}:{port} {socket.gethostname()}` and "
+            "open the same address"
         )
         self._thread.start()
         return self
@@ -147,6 +147,6 @@ def _listen(port: int) -> _Server:
         return _Server(port)
     except OSError as error:
         raise UsageError(
-            f"port {port} of {HOST} cannot be had: {error.strerror}",
+            f"port {port} on {HOST} is not available: {error.strerror}",
             hint="leave out --port to use any free port",
         ) from error

@@ -115,8 +115,8 @@ def handle(parser: argparse.ArgumentParser, more: str = "; by default the last j
         "handle",
         nargs="?",
         metavar="HANDLE",
-        help="the job, as submit printed it: local://name/n, slurm://id, kubernetes://namespace/name; "
-        f"or its name{more}",
+        help="the job: the handle that submit printed (local://name/n, slurm://id, "
+        f"kubernetes://namespace/name), or its name{more}",
     )
 
 
@@ -128,7 +128,7 @@ def as_json(parser: argparse._ActionsContainer) -> None:
 def target(
     parser: argparse.ArgumentParser,
     what: str = "the scheduler to use",
-    default: str = "the profile's, else that of the job file's only section, else local, this machine",
+    default: str = "the profile's; else that of the only section in the job file; else local, this machine",
 ) -> None:
     """Add the options --to and --profile."""
     parser.add_argument(
@@ -145,7 +145,8 @@ def profile(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--profile",
         metavar="PROFILE",
-        help="the profile of your configuration, or none (default: $DDPLAUNCH_PROFILE, else its default)",
+        help="a profile of your configuration, or none (default: $DDPLAUNCH_PROFILE, else the "
+        "configuration's default)",
     )
 
 
@@ -157,8 +158,8 @@ def changes(parser: argparse.ArgumentParser) -> None:
         default=[],
         dest="changes",
         metavar="KEY=VALUE",
-        help="set a key of the job file, such as nodes=4, env.LR=0.1 or 'command[2]=x'; null removes it; "
-        "may be given several times",
+        help="set a key of the job file, such as nodes=4, env.LR=0.1 or 'command[2]=x'; null removes the "
+        "key; may be given several times",
     )
 
 
@@ -177,7 +178,9 @@ def numbers(text: str) -> frozenset[int]:
 def job_name(text: str) -> str:
     """Return `text` if a job file could use it as its name. Raises ArgumentTypeError."""
     if not re.fullmatch(r"[a-z]([-a-z0-9]{0,48}[a-z0-9])?", text):
-        raise argparse.ArgumentTypeError(f"{text!r}: wanted lower-case letters, digits and -, a letter first")
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: wanted lower-case letters, digits and -, beginning with a letter"
+        )
     return text
 
 
@@ -186,7 +189,7 @@ def at_least(least: int) -> Callable[[str], int]:
 
     def convert(text: str) -> int:
         if not text.isdecimal() or int(text) < least:
-            raise argparse.ArgumentTypeError(f"{text!r}: wanted a whole number from {least}")
+            raise argparse.ArgumentTypeError(f"{text!r}: wanted a whole number, at least {least}")
         return int(text)
 
     return convert

@@ -128,27 +128,27 @@ def _request(received: Received) -> StopRequest:
 
 
 _RUN_HELP = """
-The command is supervised like a submitted job: this machine is checked first, and a hang or a failure gets a
-verdict. The command runs in the foreground, and all its processes end with it, unless you give
+Your command is supervised like a submitted job: this machine is checked first, and if the command hangs or
+fails, you get a verdict. The command runs in the foreground. All its processes end with it, unless you give
 --keep-background.
 
 The command keeps its stdin, stdout and stderr; ddplaunch's own lines go to stderr. In a terminal, if several
 ranks print, each line begins with [node/rank] and progress bars are stacked. --raw hands the terminal to the
 command unchanged, as a debugger needs it.
 
-Every signal is passed on to the command once, and does what it would do without ddplaunch. Before Ctrl-C,
-SIGTERM or a SIGHUP that the command does not handle is passed on, evidence is collected. Two seconds after a
-second Ctrl-C, everything that is left is killed. Ctrl-Z stops the command and its supervisor; `fg` and `bg`
-continue them.
+Every signal is passed on to the command once, and does what it would do without ddplaunch. Evidence is
+collected before a Ctrl-C, a SIGTERM, or a SIGHUP that the command does not handle is passed on. Two seconds
+after a second Ctrl-C, everything that is left is killed. Ctrl-Z stops the command and its supervisor; `fg`
+and `bg` continue them.
 
-On several nodes, run the same command with --join on each. The nodes then pass the gate together, one hub
-watches all ranks, and all nodes end with the same verdict. Node rank, number of nodes and master are taken
-from torchrun's arguments, from PET_* and from the variables of Slurm, Indexed Jobs and Open MPI.
+On several nodes, run the same command with --join on each node. The nodes then pass the gate together, one
+hub watches all ranks, and all nodes end with the same verdict. The node rank, the number of nodes and the
+master come from torchrun's arguments, from PET_*, and from the variables of Slurm, Indexed Jobs and Open MPI.
 
-The exit code is the command's own: 128 + n if signal n ended it, 127 or 126 if it was not found or could not
+The exit code is the command's own: 128 + n if signal n ended it, 127 if it was not found, 126 if it could not
 be executed. It is 103 if the command did not end when told to and was killed, 104 if the preflight check
-failed, and 105 if the command hung and was ended. With --join it is that of this node's command, or 1 if that
-was ended because another node had failed.
+failed, and 105 if the command hung and was ended. With --join, it is the exit code of this node's command, or
+1 if that command was ended because another node had failed.
 
 examples:
   ddplaunch run -- torchrun --nproc-per-node=2 train.py --epochs 3
@@ -181,19 +181,19 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
         type=join.or_never(arguments.seconds),
         default=None,
         metavar="TIME",
-        help="end the command when no rank has done anything for this time, or `never` (default: after the "
-        "timeout of the ranks' process groups, 10m at least)",
+        help="end the command when no rank has done anything for this time; or `never` (default: the "
+        "timeout of the ranks' process groups, at least 10m)",
     )
     parser.add_argument(
         "--keep-background",
         action="store_true",
-        help="let processes that the command has started in the background go on after its end",
+        help="do not end the processes that the command has started in the background and left behind",
     )
     join.add_prefix(parser)
     parser.add_argument(
         "--raw",
         action="store_true",
-        help="give the command stdin, stdout and stderr as they are: nothing of its output is kept",
+        help="give the command stdin, stdout and stderr unchanged; its output is not kept",
     )
     join.add_arguments(parser, arguments.seconds)
     parser.add_argument(
@@ -258,7 +258,7 @@ def _place(*, passing: bool = False) -> Iterator[_Place]:
         yield _Place(None, why or "no temporary folder has room")
         return
     if why:
-        _say(f"{why}; the record of this job is in {private}, which goes if it ends well")
+        _say(f"{why}; the record of this job is in {private}, which is removed if the job succeeds")
     place = _Place(local.LocalBackend(private / "ddplaunch"), state="" if passing else str(private))
     try:
         yield place
@@ -301,8 +301,8 @@ def _refuse_file(command: Sequence[str]) -> None:
         raise UsageError(f"{name} is not a command", hint=f"to submit a job file: ddplaunch submit {name}")
     if name.endswith(".py"):
         raise UsageError(
-            f"{name} is not a command: a launcher starts its ranks",
-            hint=f"put one first: ddplaunch run -- torchrun --nproc-per-node=2 {shell.line(command)}",
+            f"{name} is not a command; it needs a launcher to start its ranks",
+            hint=f"put a launcher first: ddplaunch run -- torchrun --nproc-per-node=2 {shell.line(command)}",
         )
 
 
@@ -348,7 +348,7 @@ def _run_plan(
     if code and bundle and code != OUTPUT_LOST:
         place.keeps = bool(place.state)
         state = f"XDG_STATE_HOME={shell.word(place.state)} " if place.state else ""
-        _say(f"`{state}ddplaunch diagnose {handle}` has the evidence")
+        _say(f"`{state}ddplaunch diagnose {handle}` shows the evidence")
     elif code and plan.job.nodes > 1:
         _say("node 0 has the evidence")
     own = _own_code(backend, handle, plan, node, code)
@@ -405,8 +405,8 @@ def _note_other_nodes(command: list[str]) -> None:
     nodes = spot.nodes_of_command(command, os.environ)
     if nodes is not None:
         _say(
-            f"this is one of {nodes.value} nodes ({nodes.source}); the ranks of the others are not watched: "
-            "`ddplaunch run --join` on every node watches all of them"
+            f"this is one of {nodes.value} nodes ({nodes.source}), and the ranks of the others are not "
+            "watched; use `ddplaunch run --join` on every node to watch all of them"
         )
 
 

@@ -24,23 +24,22 @@ if TYPE_CHECKING:
 
 _SUBMIT_HELP = """
 Standard output is the job's handle and nothing else; pass it to the other commands. The job goes on when this
-command ends, whatever the reason.
+command ends, no matter why.
 
 With --wait, you see the phase of every node and the output of the ranks, and the exit code is the job's
 result: 0 succeeded, 100 the training failed, 103 cancelled, 104 the preflight check failed, 105 hang. Ctrl-C
-leaves the job running and prints how to come back to it. If the job can never start, because a job that it
-waits for has failed, for example, --wait gives up after 10 s with exit code 104, and the job stays in the
-queue.
+leaves the job running and prints how to come back to it. If the job can never start, for example because a
+job that it waits for has failed, --wait gives up after 10 s with exit code 104. The job stays in the queue.
 
-A job file with a `sweep` submits all its jobs or none: if one is refused, those before it are cancelled. Each
-handle is on its own line. With --wait, this waits for all of them and shows how each ended. The exit code is
-that of the first job in the sweep that did not succeed.
+For a job file with a `sweep`, all jobs are submitted or none: if one is refused, the ones before it are
+cancelled. Each handle is on its own line. With --wait, this command waits for all jobs and shows how each
+ended. The exit code is that of the first job in the sweep that did not succeed.
 
-Without a job file, the words after -- are the script and its arguments, and the options stand for the keys of
-the file; --set and a profile set the rest. The ranks run in this folder, as with sbatch. Pods cannot see it,
-so on Kubernetes the files that the script needs travel with the job, as `init` would list them, unless `--set
-source=[…]` names others, or the script is in the image and not here. --save writes that job file before it
-submits the job.
+Without a job file, the words after -- are the script and its arguments. The options take the place of the
+file's keys; --set and a profile set all others. The ranks run in this folder, as with sbatch. Pods cannot see
+this folder, so on Kubernetes the files that the script needs travel with the job, as `init` would list them,
+unless you name others with `--set source=[…]`, or the script is in the image and not here. --save writes the
+job file that this command line stands for, before the job is submitted.
 
 examples:
   ddplaunch submit job.yaml --wait
@@ -71,11 +70,11 @@ def _add_submit_arguments(parser: Parser) -> None:
         action="append",
         default=[],
         metavar="HANDLE",
-        help="start when that job has succeeded (Slurm), by its handle, its number or its name; may be given "
+        help="start only after this job has succeeded (Slurm); give its handle, number or name; may be given "
         "several times",
     )
     parser.add_argument("--wait", action="store_true", help="wait until the job has ended")
-    parser.add_argument("--dry-run", action="store_true", help="send nothing; print what `render` prints")
+    parser.add_argument("--dry-run", action="store_true", help="submit nothing; print what `render` prints")
     arguments.as_json(parser)
 
 
@@ -97,7 +96,7 @@ def _plans(args: argparse.Namespace) -> list[Plan]:
     if args.command is not None and args.file is not None:
         raise UsageError(
             f"both a job file, {args.file}, and a command after --",
-            hint=f"{args.file} has a `command` already: `--set` changes it; else leave out the file",
+            hint=f"{args.file} has a `command` already: change it with `--set`, or leave out the file",
         )
     if args.command is None and args.file is None:
         raise UsageError(
@@ -132,8 +131,8 @@ def _one(plan: Plan, args: argparse.Namespace) -> int:
                 output.print_job(api.status(handle))
         if plan.keeps_no_files:
             sys.stderr.write(
-                "note: the job has no volume (`volumes`): what its ranks write is lost with their pods; "
-                "`outputs` keeps it\n"
+                "note: the job has no volume (`volumes`), so files that its ranks write are lost with their "
+                "pods; set `outputs` to keep them\n"
             )
         if interrupt.came:
             raise KeyboardInterrupt
@@ -201,8 +200,8 @@ def _submit_all(plans: Sequence[Plan], *, printed: bool) -> list[Handle]:
     def cancelling(handles: list[Handle]) -> None:
         name = plans[min(len(handles), len(plans) - 1)].job.job
         sys.stderr.write(
-            f"a sweep is submitted whole or not at all: {name} was not, so those before it are cancelled: "
-            f"{', '.join(map(str, handles))}\n"
+            f"{name} was not submitted; a sweep is submitted as a whole, so the jobs before it are "
+            f"cancelled: {', '.join(map(str, handles))}\n"
         )
 
     try:
@@ -231,7 +230,7 @@ def _wait_for_all(handles: Sequence[Handle]) -> int:
     except KeyboardInterrupt:
         sys.stderr.write(
             f"\ndetached; {len(handles) - len(over)} jobs go on: `ddplaunch list` shows them, "
-            "`ddplaunch cancel HANDLE` stops one\n"
+            "and `ddplaunch cancel HANDLE` stops one\n"
         )
     codes = [exits.of_wait(over[handle]) if handle in over else ExitCode.NOT_FINISHED for handle in handles]
     good = codes.count(ExitCode.SUCCEEDED)
@@ -267,8 +266,8 @@ class Commanded(NamedTuple):
         file = Path(path)
         if file.absolute().parent.resolve() != Path.cwd().resolve():
             raise UsageError(
-                f"--save: {path} would lie in another folder, and mean another script",
-                hint=f"what a job file names lies beside it: --save {file.name}",
+                f"--save: {path} is in another folder, where the job file would mean another script",
+                hint=f"paths in a job file are relative to it; use --save {file.name}",
             )
         template.create(file, self.text)
         sys.stderr.write(f"wrote {printable(path)}\n")
@@ -302,7 +301,9 @@ def _add_options_without_file(parser: argparse.ArgumentParser) -> None:
         help="without a file: the job's time limit, such as 90m",
     )
     group.add_argument(
-        "--save", metavar="FILE", help="without a file: write the job file, too; never over another"
+        "--save",
+        metavar="FILE",
+        help="without a file: also write the job file; an existing file is not overwritten",
     )
 
 
@@ -312,11 +313,11 @@ def _refuse_options(args: argparse.Namespace) -> None:
         value = getattr(args, option)
         if value is not None:
             raise UsageError(
-                f"--{option.replace('_', '-')} is for a job without a file, and {args.file} is one",
-                hint=f"`--set {key}={value}` changes the job file's own",
+                f"--{option.replace('_', '-')} is for jobs without a job file, and {args.file} is one",
+                hint=f"use `--set {key}={value}` to change the job file's value",
             )
     if args.save is not None:
-        raise UsageError(f"--save: {args.file} is a job file already", hint="`cp` copies it")
+        raise UsageError(f"--save: {args.file} is a job file already", hint="use `cp` to copy it")
 
 
 def load_command(args: argparse.Namespace) -> Commanded:
@@ -343,7 +344,7 @@ def load_command(args: argparse.Namespace) -> Commanded:
         sys.stderr.write(f"note: {note}\n")
     if changes:
         text = template.job_file_text(changed(text.encode(), changes))
-    head = "# `ddplaunch submit` with a command and no file has written this job file.\n"
+    head = "# Written by `ddplaunch submit` for a command without a job file.\n"
     return Commanded(found, f"{head}{text}")
 
 
@@ -372,7 +373,7 @@ def _limit(args: argparse.Namespace) -> dict[str, Any]:
         return {}
     if args.to not in _LIMITS:
         raise UsageError(
-            f"--time: there is no such limit for --to {args.to}",
+            f"--time: {args.to} has no time limit",
             hint="leave it out",
         )
     return {args.to: {_LIMITS[args.to]: args.time}}
@@ -407,7 +408,7 @@ def _source_lines(paths: Sequence[str], kept: Sequence[Any]) -> Iterator[str]:
     yield f"source: {printable(', '.join(paths))}"
     if kept:
         names = ", ".join(f"{each.path} ({words.size(each.size)})" for each in kept[:5])
-        yield f"note: the code names {printable(names)}, which will not travel with the job"
+        yield f"note: the code mentions {printable(names)}, which will not travel with the job"
 
 
 COMMANDS: Final = {

@@ -16,7 +16,7 @@ from ddplaunch.inject import Settings, document, pod, sbatch
 from ddplaunch.inject.document import Value
 from ddplaunch.inject.pod import Pods, training_container
 
-INDEXED = "Indexed, by which each pod knows its number"
+INDEXED = "Indexed, which gives each pod its number"
 """What a Job's completionMode has to be."""
 _MASTERS = ("MASTER_ADDR", "PET_MASTER_ADDR", "PET_RDZV_ENDPOINT")
 _MASTER_WORDS = ("--master", "--rdzv-endpoint", "--rdzv_endpoint")
@@ -105,7 +105,7 @@ def pytorchjob_pods(document: Value, settings: Settings) -> list[Pods]:  # noqa:
     spec = document.need("spec", wanted="a PyTorchJob")
     elastic = spec.get("elasticPolicy")
     if elastic:
-        raise elastic.refused("an elastic job", "a job of a fixed number of nodes")
+        raise elastic.refused("an elastic job", "a job with a fixed number of nodes")
     replicas = spec.need("pytorchReplicaSpecs", wanted="Master and Worker")
     parts = {str(key.value): value for key, value in replicas.entries()}
     if _PYTORCH_MASTER not in parts or parts.keys() - {_PYTORCH_MASTER, _PYTORCH_WORKER}:
@@ -121,14 +121,14 @@ def pytorchjob_pods(document: Value, settings: Settings) -> list[Pods]:  # noqa:
 
 
 _VOLCANO_MASTER, _VOLCANO_WORKER = "master", "worker"
-_PLUGINS = "the plugin pytorch, or svc and env, by which the pods find one another"
+_PLUGINS = "the plugin pytorch, or svc and env, so that the pods find one another"
 
 
 def volcano_pods(document: Value, settings: Settings) -> list[Pods]:  # noqa: ARG001 - as the other kinds
     """Return the pods of a Volcano Job: rank and master from its plugin `pytorch`, or from `svc` and
     `env`.
     """
-    spec = document.need("spec", wanted="a Job of Volcano")
+    spec = document.need("spec", wanted="a Volcano Job")
     plugins = spec.need("plugins", wanted=_PLUGINS)
     tasks = spec.need("tasks", wanted="tasks")
     names = {str(key.value) for key, _ in plugins.entries()}
@@ -159,7 +159,7 @@ def _by_pytorch(plugins: Value, tasks: Value) -> list[Pods]:
     if arguments.node.value:
         words = [item.text() for item in arguments.items()]
         if any(word.lstrip("-").startswith((_VOLCANO_MASTER, _VOLCANO_WORKER)) for word in words):
-            raise arguments.refused(" ".join(words), "tasks by the names that the plugin knows by itself")
+            raise arguments.refused(" ".join(words), "tasks with the plugin's default names")
     names = [task.name() for task in tasks.items()]
     if sorted(names) not in ([_VOLCANO_MASTER], [_VOLCANO_MASTER, _VOLCANO_WORKER]):
         raise tasks.refused(", ".join(names), f"the tasks {_VOLCANO_MASTER} and {_VOLCANO_WORKER}")
@@ -224,10 +224,10 @@ def inject(text: str, file: str, settings: Settings) -> Changed:
     for value in found:
         own = pod.first_of_ours(value)
         if own:
-            hint = "`ddplaunch inject --remove` takes out what it has put in"
+            hint = "`ddplaunch inject --remove` removes what it has added"
             raise own.refused("a part of ddplaunch", "a manifest without it", hint)
     if settings.agent_image is None:
-        raise UsageError(f"{file}: found no --agent-image, wanted the image that holds the agent", _IMAGE)
+        raise UsageError(f"{file}: found no --agent-image, wanted the image that contains the agent", _IMAGE)
     changes = [
         edit
         for value in found
@@ -257,7 +257,7 @@ def _known(text: str, file: str) -> list[Value]:
         wanted = ", ".join(" ".join(key) for key in KINDS)
         hint = next((each for value in documents if (each := _instead(value))), _BY_HAND)
         raise UsageError(
-            f"{file}: found {named or 'nothing'}, wanted one of {wanted}, or a batch script of Slurm", hint
+            f"{file}: found {named or 'nothing'}, wanted one of {wanted}, or a Slurm batch script", hint
         )
     for value in found:
         document.refuse_aliases(value)

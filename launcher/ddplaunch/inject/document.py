@@ -103,7 +103,9 @@ def read(text: str, file: str) -> list[Value]:
         hint = "a template must be rendered first: `helm template … | ddplaunch inject -`"
         raise UsageError(f"{place}: found {problem}, wanted YAML", hint) from error
     except RecursionError as error:
-        raise UsageError(f"{file}: found lists or mappings too deep, wanted a manifest") from error
+        raise UsageError(
+            f"{file}: found lists or mappings that are nested too deeply, wanted a manifest"
+        ) from error
     return [Value(node, "", file) for node in nodes if isinstance(node, yaml.MappingNode)]
 
 
@@ -188,7 +190,9 @@ def _dash(text: str, items: Value) -> str:
     start, first = items.node.start_mark, items.items()[0].node.start_mark
     between = text[start.index : first.index]
     if not re.fullmatch(r"- +", between):
-        raise items.refused("a list whose first item is not beside its dash", "`- ` and the item on one line")
+        raise items.refused(
+            "a list whose first item is not on the line of its dash", "`- ` and the item on one line"
+        )
     return " " * start.column + between
 
 

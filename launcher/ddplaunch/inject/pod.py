@@ -41,7 +41,7 @@ class Pods:
 def additions(text: str, pods: Pods, job: str, settings: Settings) -> list[Edit]:
     """Return the edits that add the agent to these pods of the object `job`. Raises UsageError."""
     container = training_container(pods.spec, pods.container or settings.container)
-    hint = "the image's own entry point is not known here: write it out as `command`"
+    hint = "ddplaunch does not know the image's own entry point: write it as `command`"
     command = container.need("command", wanted="the command that trains, as a list of words", hint=hint)
     named = [f"--name={job}"] if _NAME.fullmatch(job) else []
     agent = [settings.python, "-I", "-S", f"{FOLDER}/{Files.AGENT}"]
@@ -82,7 +82,9 @@ def training_container(spec: Value, name: str | None) -> Value:
     items = containers.items()
     names = [item.name() for item in items]
     if name is None and len(items) > 1:
-        raise containers.refused(", ".join(names), "the name of the one that trains", "give --container NAME")
+        raise containers.refused(
+            ", ".join(names), "the name of the container that trains", "give --container NAME"
+        )
     chosen = [item for item in items if name in (None, item.name())]
     if not chosen:
         raise containers.refused(", ".join(names), f"a container {name}")

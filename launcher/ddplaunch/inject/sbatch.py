@@ -65,7 +65,7 @@ def inject(text: str, file: str, settings: Settings) -> str:
     if already:
         raise UsageError(
             f"{_line(text, file, already[0].place)}: found ddplaunch's agent, wanted a script without it",
-            "`ddplaunch inject --remove` takes it out",
+            "`ddplaunch inject --remove` removes it",
         )
     chosen = [command for command in commands if _is_launcher([word.text for word in command.rest])]
     if not chosen:
@@ -110,13 +110,13 @@ def _commands(text: str, file: str) -> Iterator[list[_Word]]:
     while place < len(text):
         token = _TOKEN.match(text, place)
         if token is None:
-            wanted = "a script whose quotes are closed"
+            wanted = "a script with matching quotes"
             raise UsageError(f"{_line(text, file, place)}: found {text[place]!r}, wanted {wanted}")
         if token.lastgroup == "word":
             words.append(_Word(re.sub(r"['\"]", "", token[0]), *token.span()))
         elif token.lastgroup == "operator":
             if _HERE_DOCUMENT.search(token[0]) and not text[token.end() : token.end() + 1].isdigit():
-                wanted = "a script without one, in which each line is a command"
+                wanted = "a script without here-documents"
                 raise UsageError(
                     f"{_line(text, file, place)}: found a here-document, wanted {wanted}", _BY_HAND
                 )

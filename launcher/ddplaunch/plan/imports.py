@@ -62,7 +62,7 @@ def find(script: Path, base: Path) -> Needs:
     Raises UsageError for a script that is elsewhere, or that does not exist.
     """
     if not script.is_file():
-        raise UsageError(f"there is no script {script}", hint="name one that is there, by --script")
+        raise UsageError(f"there is no script {script}", hint="name an existing script with --script")
     search = _Search(script.absolute(), base.absolute())
     search.run()
     return search.needs()
@@ -72,8 +72,8 @@ class _Search:
     def __init__(self, script: Path, base: Path) -> None:
         if not script.is_relative_to(base):
             raise UsageError(
-                f"{script} lies outside of {base}, the job file's folder",
-                hint=f"write the job file beside it: {script.parent / 'job.yaml'}",
+                f"{script} is outside of {base}, the job file's folder",
+                hint=f"write the job file next to it: {script.parent / 'job.yaml'}",
             )
         self.base = base
         self.script = script

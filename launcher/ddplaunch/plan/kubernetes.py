@@ -86,8 +86,8 @@ AFFINITY = ("nodeAffinity", "podAffinity", "podAntiAffinity")
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 OWN_PREFIXES = ("app.kubernetes.io/", "batch.kubernetes.io/", "ddplaunch/", "jobset.sigs.k8s.io/")
 OWN_KEYS = {
-    "job-name": "it is Kubernetes' own",
-    "controller-uid": "it is Kubernetes' own",
+    "job-name": "Kubernetes reserves this name",
+    "controller-uid": "Kubernetes reserves this name",
     "kueue.x-k8s.io/queue-name": "set kubernetes.queue",
     "kueue.x-k8s.io/priority-class": "set kubernetes.queue_priority",
     "kueue.x-k8s.io/podset-required-topology": "set kubernetes.topology",
@@ -104,7 +104,12 @@ def _image(spec: JobSpec) -> _Found:
     if image is None:
         yield "image", "no image", "the trainer's image", "pods run in it: python 3.9 or newer, and torch"
     elif wanted := wanted_for_image(image):
-        yield "image", f'"{image}"', wanted, "the repository is in lower case, the tag comes last"
+        yield (
+            "image",
+            f'"{image}"',
+            wanted,
+            "the repository must be in lower case, and the tag must come last",
+        )
 
 
 def _secrets(spec: JobSpec) -> _Found:
@@ -148,14 +153,14 @@ def _volumes(spec: JobSpec) -> _Found:
                 f"{at}.name",
                 volume.name,
                 "another name",
-                "a volume of ddplaunch's own has this name",
+                "one of ddplaunch's own volumes has this name",
             )
         path = volume.mount_path.rstrip("/")
         if path == SHM:
-            hint = "every pod has memory there; set its size by resources.shm"
+            hint = "every pod has memory there; set its size with resources.shm"
             yield f"{at}.mount_path", path, "another folder", hint
         elif path == FOLDER or path.startswith(f"{FOLDER}/"):
-            yield f"{at}.mount_path", path, "another folder", "ddplaunch's own files lie there"
+            yield f"{at}.mount_path", path, "another folder", "ddplaunch's own files are there"
         elif path == "":
             yield f"{at}.mount_path", "/", "a folder below /", "it would hide the whole image"
         if ":" in path:
@@ -214,7 +219,7 @@ def _kueue(spec: JobSpec) -> _Found:
         yield "kubernetes.topology", "both or none", "one of required, preferred", ""
     for key in QUEUED:
         if getattr(options, key) is not None and not options.queue:
-            hint = "Kueue alone heeds it, and only of jobs in its queues"
+            hint = "only Kueue uses it, and only for jobs in its queues"
             yield f"kubernetes.{key}", "no queue", "kubernetes.queue beside it", hint
 
 
@@ -227,7 +232,7 @@ def _topology(options: Kubernetes) -> dict[str, str]:
 def _gpu_type(spec: JobSpec) -> _Found:
     label = spec.kubernetes.gpu_type_label
     if spec.resources.gpu_type and label in spec.kubernetes.node_selector:
-        hint = "both choose the type of GPU"
+        hint = "both choose the GPU type"
         yield "kubernetes.node_selector", label, "resources.gpu_type alone", hint
 
 

@@ -29,10 +29,10 @@ def make(spec: JobSpec) -> TargetPlan:
 
 def problems(spec: JobSpec) -> list[Problem]:
     """Return all that cannot be had here: it mounts nothing, has no Secrets, and no choice of GPUs."""
-    hint = "a run on this machine sees its folders as they are; give the paths in `command` or `env`"
+    hint = "jobs on this machine see its folders directly; put the paths into `command` or `env`"
     found = [target.no_volume(spec, index, "local", hint) for index in range(len(spec.volumes))]
     if spec.resources.gpu_type:
-        hint = "a run on this machine takes the GPUs that are here: leave it out"
+        hint = "jobs on this machine use its own GPUs: leave this key out"
         wanted = "no type for --to local"
         found.append(target.problem(spec, "resources.gpu_type", spec.resources.gpu_type, wanted, hint))
     found += target.no_outputs(spec, "local")

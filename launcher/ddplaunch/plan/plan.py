@@ -107,7 +107,7 @@ def problems(spec: JobSpec, target: str) -> list[Problem]:
         found.append(problem(spec, "sweep", "a sweep", "one of its jobs", hint))
     found += there.load(there.problems)(spec)
     if not found and spec.launch == "srun" and not there.load(there.plan)(spec).starter:
-        hint = "srun starts processes inside of a job of Slurm: --to slurm, or launch: torchrun"
+        hint = "srun starts processes inside a Slurm job: use --to slurm, or launch: torchrun"
         found.append(problem(spec, "launch", "srun", f"another value for --to {target}", hint))
     return found
 
@@ -155,14 +155,12 @@ def _missing_script(
         if any(str(path) in travels.files for path in (script, *script.parents)):  # also if it is a link
             return None
         names = [name for name in travels.files if PurePosixPath(name).name == script.name]
-        hint = (
-            "name it under `source`, too" if is_here else "`source` names what travels, and nothing else does"
-        )
+        hint = "name it under `source`, too" if is_here else "only files that `source` names travel"
         hint = f"write command: [{names[0]}]" if names else hint
         return f"command: {script} is not among the files that `source` names", hint
     if is_here or not made.sees_folders:
         return None
-    hint = "ranks run in the folder of the job file; where the script is on the nodes alone, give `workdir`"
+    hint = "ranks run in the job file's folder; if the script is only on the nodes, set `workdir`"
     return f"command: there is no {script} in {base.absolute()}", hint
 
 

@@ -130,7 +130,7 @@ def _mount(volume: Volume) -> str:
     return f"{volume.host_path}:{volume.mount_path}" + (":ro" if volume.read_only else "")
 
 
-_BUNDLE_MOUNTS = "Slurm's own containers mount what config.json of the bundle names: add it there"
+_BUNDLE_MOUNTS = "Slurm's own containers mount what the bundle's config.json lists: add it there"
 
 
 def problems(spec: JobSpec) -> list[Problem]:
@@ -140,7 +140,7 @@ def problems(spec: JobSpec) -> list[Problem]:
 
 def _newcomers(spec: JobSpec) -> Iterator[Problem]:
     if spec.newcomers == "join":
-        hint = "Slurm settles the number of nodes before the job starts, and none comes later"
+        hint = "Slurm fixes the number of nodes before the job starts; no node joins later"
         yield target.problem(spec, "newcomers", "join", "refuse for --to slurm", hint)
 
 
@@ -151,10 +151,13 @@ def _volumes(spec: JobSpec) -> Iterator[Problem]:
     """
     for index, volume in enumerate(spec.volumes):
         if volume.host_path is None:
-            hint = "Slurm knows no claims: name the folder of the node by `host_path`"
+            hint = "Slurm has no claims: name the node's folder with `host_path`"
             yield target.no_volume(spec, index, "slurm", hint)
         elif spec.slurm.container.runtime == "none" and volume.host_path != volume.mount_path:
-            hint = "without a container a folder is where it is; set slurm.container, or give its path"
+            hint = (
+                "without a container, folders keep their own paths; set slurm.container, or use the "
+                "folder's path"
+            )
             yield target.no_volume(spec, index, "slurm", hint)
         elif spec.slurm.container.runtime == "oci":
             yield target.no_volume(spec, index, "slurm", _BUNDLE_MOUNTS)
@@ -174,7 +177,7 @@ def _container(spec: JobSpec) -> Iterator[Problem]:
             "slurm.container.image",
             "no image",
             f"an image for {runtime}",
-            "set it here, or `image` for all targets",
+            "set it here, or set `image` for all targets",
         )
     if runtime == "oci":
         yield from _bundle(spec)
@@ -184,7 +187,7 @@ def _container(spec: JobSpec) -> Iterator[Problem]:
             "slurm.container.runtime",
             f"{runtime} with launch: {spec.launch}",
             "none",
-            "what starts the ranks would have to be in the container too: name programs of the nodes",
+            "the launcher would have to be in the container, too: use the nodes' own programs",
         )
 
 
@@ -197,7 +200,7 @@ def _bundle(spec: JobSpec) -> Iterator[Problem]:
             "slurm.container.image",
             f'"{image}" with runtime: oci',
             "the absolute path of an OCI bundle, a folder with config.json and rootfs",
-            "`umoci unpack` makes one of an image; put it where all nodes see it",
+            "`umoci unpack` makes one from an image; put it where all nodes see it",
         )
     if container.mounts:
         yield target.problem(
@@ -215,7 +218,8 @@ def _resume(spec: JobSpec) -> Iterator[Problem]:
     kept += [each.mount_path for each in spec.volumes if each.host_path and not each.read_only]
     if not f"{folder}/".startswith(tuple(f"{path}/" for path in kept)):
         hint = (
-            f"what is written elsewhere goes with the container: add SRC:{folder}, of a folder that is shared"
+            f"files written elsewhere are lost with the container: add SRC:{folder}, where SRC is a shared "
+            "folder"
         )
         yield target.problem(spec, "resume.dir", folder, "a folder on one of slurm.container.mounts", hint)
 
@@ -224,7 +228,7 @@ def _extra(spec: JobSpec) -> Iterator[Problem]:
     """Refuse several jobs in one, and a second dependency: sbatch takes the last one, and the job would not
     wait.
     """
-    array = "not an array: `sweep` makes many jobs of one file, each with values of its own"
+    array = "no array: `sweep` makes many jobs from one file, each with its own values"
     refused = [(r"(--array|-a)\b|hetjob\b", "one job of equal nodes", array)]
     if spec.slurm.dependency:
         refused.append((r"--dependency\b|-d", "one place", "write it into `slurm.dependency`"))

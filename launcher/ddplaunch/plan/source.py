@@ -128,7 +128,7 @@ def _find(
                 size = status.st_size
             else:
                 raise UsageError(
-                    f"source: {path} is no plain file",
+                    f"source: {path} is not a plain file",
                     hint="leave it out: list the files and folders that are code",
                 )
             key = (name, status.st_dev, status.st_ino)
@@ -163,7 +163,7 @@ def _exists(root: Path, given: str) -> bool:
     except OSError as error:  # a name that is too long, or a folder that is another user's
         raise UsageError(
             f"source: {given[:80]} cannot be looked at: {error.strerror}",
-            hint="`ls -ld` on it and on the folders above shows whose they are",
+            hint="`ls -ld` shows who owns it and the folders above it",
         ) from error
 
 
@@ -201,8 +201,8 @@ def _stays(link: Path, inside: Path, rules: LeftOut, *, links_outside: bool) -> 
         return not rules.has(meant.relative_to(inside).as_posix())
     if not links_outside:
         raise UsageError(
-            f"source: {link} is a link to {meant}, which lies outside of {inside}",
-            hint="name what it leads to under `source`, copy it into the folder, or name the link in a "
+            f"source: {link} is a link to {meant}, which is outside of {inside}",
+            hint="name its target under `source`, copy it into the folder, or name the link in a "
             ".ddplaunchignore; put data on a volume",
         )
     return True
@@ -262,8 +262,8 @@ class LeftOut:
             self._spec = _spec((*_CACHES, *private, *own))
         except ValueError as error:
             raise UsageError(
-                f"source: {root / IGNORE_FILE} holds a line that is no pattern: {error}",
-                hint="its lines are those of a .gitignore: see `git help gitignore`",
+                f"source: {root / IGNORE_FILE} contains a line that is not a pattern: {error}",
+                hint="its lines are written as in a .gitignore: see `git help gitignore`",
             ) from error
         self._private = range(len(_CACHES), len(_CACHES) + len(private))
         self.noted: list[str] = []
@@ -290,6 +290,6 @@ def _lines(path: Path) -> list[str]:
     if len(data) > _MAX_BYTES:
         raise UsageError(
             f"source: {path} has more than {_MAX_BYTES:,} bytes",
-            hint="it is a list of patterns, as a .gitignore is",
+            hint="it is a list of patterns, like a .gitignore",
         )
     return data.decode("utf-8", "surrogateescape").splitlines()

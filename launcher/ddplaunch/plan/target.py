@@ -45,7 +45,7 @@ def no_outputs(spec: JobSpec, target: str) -> list[Problem]:
     """Return the problem that `target` needs no volume for what ranks write."""
     if spec.outputs is None:
         return []
-    hint = "it is for Kubernetes: here what ranks write in their folder is kept without it"
+    hint = "it is for Kubernetes; here, files that ranks write in their folder are kept anyway"
     found = f"the volume {spec.outputs.volume}"
     return [problem(spec, "outputs", found, f"no `outputs` for --to {target}", hint)]
 

@@ -78,12 +78,12 @@ def json_schema() -> dict[str, Any]:
     job = schema.json_schema()
     part = {key: value for key, value in job.items() if key not in ("$schema", "$id", "$defs")}
     part["properties"] = {key: value for key, value in part["properties"].items() if key not in NOT_DEFAULTS}
-    part |= {"title": "Defaults", "required": [], "description": "Defaults of every job file's keys."}
+    part |= {"title": "Defaults", "required": [], "description": "Defaults for the keys of every job file."}
     profile = {
         "type": "object",
-        "description": "What holds for one cluster.",
+        "description": "Settings for one cluster.",
         "properties": {
-            "target": {"type": "string", "description": "The target without `--to`."},
+            "target": {"type": "string", "description": "The target to use without `--to`."},
             "job": part,
         },
         "additionalProperties": False,
@@ -96,7 +96,7 @@ def json_schema() -> dict[str, Any]:
         "description": "The user's configuration, ~/.config/ddplaunch/config.yaml.",
         "type": "object",
         "properties": {
-            "default": {"type": "string", "description": "The profile without `--profile`."},
+            "default": {"type": "string", "description": "The profile to use without `--profile`."},
             "profiles": {
                 "type": "object",
                 "propertyNames": {"pattern": f"^{_NAME.pattern}$", "not": {"const": NONE}},

@@ -17,7 +17,7 @@ def problems(profile: Profile) -> list[Problem]:
     root = profile.job
     if root is None:
         return []
-    hint = "it says what one job is, so it belongs in that job's file"
+    hint = "this key describes a single job, so it belongs in that job's file"
     found = [
         document.problem(profile.file, entry, (key,), "this key in a profile", "it in the job file", hint)
         for key, entry in root.entries.items()

@@ -17,13 +17,13 @@ import yaml
 from ddplaunch.agent.job_file.rules import Path, join
 from ddplaunch.spec.problems import Problem, SpecError
 
-START_HINT = "`ddplaunch init` writes one to begin with"
-SPLIT_HINT = "put each job into a file of its own; `---` begins a new document"
+START_HINT = "`ddplaunch init` writes one for you to start from"
+SPLIT_HINT = "put each job into its own file; `---` begins a new document"
 
-_INDENT = "indent keys of one mapping alike, and with two spaces more than the key above them"
-_CLOSE = "it is opened here and never closed"
+_INDENT = "indent the keys of a mapping equally, two spaces more than the key above them"
+_CLOSE = "it begins here and is never closed"
 
-_TAG = ("a YAML tag", "a plain value", "a text that begins with ! needs quotes")
+_TAG = ("a YAML tag", "a plain value", "text that begins with ! needs quotes")
 
 # The parser's message -> found, wanted, hint.
 _WORDS = {
@@ -39,31 +39,31 @@ _WORDS = {
     "did not find expected ',' or ']'": ("no ']'", "a list that is closed", _CLOSE),
     "did not find expected ',' or '}'": ("no '}'", "a mapping that is closed", _CLOSE),
     "did not find expected <document start>": (
-        "something beside the job",
+        "something next to the job",
         "one mapping that begins in the first column",
         _INDENT,
     ),
     "found unknown escape character": (
-        "a backslash that begins no escape",
+        "a backslash before a character that cannot be escaped",
         "a known escape, or single quotes",
-        "inside '…' a backslash is only a backslash",
+        "inside '…' a backslash is just a backslash",
     ),
     "did not find expected node content": (
         "no value, or a bracket out of place",
         "a value",
-        "quote a value that begins with one of } ] ,",
+        "quote a value that begins with } or ] or a comma",
     ),
     "found incompatible YAML document": ("another version of YAML", "YAML 1.1", "remove the %YAML line"),
     "found invalid Unicode character escape code": (
-        "an escape that is no character",
+        "an escape that is not a character",
         "the character itself",
-        "JSON's pairs of escapes (\\ud83d\\ude00) are not known to YAML",
+        "YAML does not have JSON's pairs of escapes (\\ud83d\\ude00)",
     ),
     "found unknown directive name": ("an unknown % line", "a job file", "remove the line that begins with %"),
     "found undefined tag handle": _TAG,
     "did not find expected tag URI": _TAG,
     "did not find expected alphabetic or numeric character": (
-        "& or * before something that is no name",
+        "& or * before something that is not a name",
         "the name of an anchor, or text in quotes",
         "quote a value that begins with & or *",
     ),
@@ -272,7 +272,7 @@ class _Builder:
 
     def value(self, event: Any, path: Path, depth: int) -> Node:
         if event.tag not in _PLAIN_TAGS:
-            hint = "remove the tag; a text that begins with ! needs quotes"
+            hint = "remove the tag; text that begins with ! needs quotes"
             self.note(event, path, found="a YAML tag", wanted="a plain value", hint=hint)
         if isinstance(event, yaml.ScalarEvent):
             return self.scalar(event)
@@ -288,8 +288,14 @@ class _Builder:
     def alias(self, event: Any, path: Path) -> Node:
         # The name is not repeated, because what looks like an alias may be a password that begins with *.
         if event.anchor not in self.anchors:
-            hint = "a text that begins with * needs quotes"
-            self.fail(event, path, found="an alias of nothing", wanted="one of an anchor above", hint=hint)
+            hint = "text that begins with * needs quotes"
+            self.fail(
+                event,
+                path,
+                found="an alias without an anchor",
+                wanted="an alias of an anchor above",
+                hint=hint,
+            )
         node = self.anchors[event.anchor]
         if node is None:
             self.fail(event, path, found="an anchor inside itself", wanted="a value that ends")
@@ -305,7 +311,7 @@ class _Builder:
             known = merges[0] if merge and merges else own.get(name) if not merge else None
             if known:
                 again = f"it once; line {known.line} has it already"
-                self.note(key, (*path, name), found="the key a second time", wanted=again)
+                self.note(key, (*path, name), found="this key a second time", wanted=again)
             elif merge:
                 merges.append(entry)
             else:
@@ -327,7 +333,10 @@ class _Builder:
                 yield node
             else:
                 self.note(
-                    node, (*path, "<<"), found="no mapping", wanted="an alias of a mapping, or a list of them"
+                    node,
+                    (*path, "<<"),
+                    found="something that is not a mapping",
+                    wanted="an alias of a mapping, or a list of them",
                 )
 
     def key(self, event: Any, path: Path) -> tuple[str, bool]:
@@ -344,7 +353,7 @@ class _Builder:
             reading = f" (which YAML reads as {node.reading})" if node.reading else ""
             found, hint = f"the key {node.text}{reading}", f'quote it: "{node.text}"'
             if not node.text or path[:1] == ("secrets",):
-                found, hint = "a key that is no text", "quote it"
+                found, hint = "a key that is not text", "quote it"
             self.note(event, path, found=found, wanted="text as the key", hint=hint)
         return node.text, self.tag(event) == "merge"
 
@@ -427,14 +436,14 @@ def _number(tag: str, text: str, loader: Any) -> tuple[str | int | float, str]:
     if _INT.fullmatch(text):
         return int(text), ""
     if len(text) > 40:  # computing such numbers takes minutes
-        return text, "a number of very many digits"
+        return text, "a number with very many digits"
     construct = loader.construct_yaml_int if tag == "int" else loader.construct_yaml_float
     try:
         value: int | float = construct(yaml.ScalarNode(f"tag:yaml.org,2002:{tag}", text))
     except (ValueError, OverflowError):
         return text, ""
     if isinstance(value, float) and not math.isfinite(value):
-        return text, "no finite number"
+        return text, "a number that is not finite"
     if isinstance(value, int) and abs(value) >= 2**63:
         return text, "a number beyond 64 bits"
     return value, "" if _FLOAT.fullmatch(text) else f"the number {value}"

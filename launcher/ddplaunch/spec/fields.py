@@ -87,7 +87,7 @@ EnvName = Annotated[
     str,
     _text(r"^[A-Za-z_][A-Za-z0-9_]*$", "a variable name: letters, digits and _, not beginning with a digit"),
 ]
-Word = Annotated[str, _text(r"^\S+$", "one word, without blanks")]
+Word = Annotated[str, _text(r"^\S+$", "one word without spaces")]
 """One argument of a command line. A blank in it is always a mistake."""
 Line = Annotated[str, _text(r"^[^\r\n]+$", "text on one line")]
 AbsolutePath = Annotated[str, _text(r"^/[^\r\n]*$", "an absolute path, beginning with /")]
@@ -98,7 +98,7 @@ SlurmDependency = Annotated[
     str,
     _text(
         rf"^{_DEPENDENCY}((,{_DEPENDENCY})*|(\?{_DEPENDENCY})*)$",
-        "Slurm's words, such as afterok:1234, afterany:1234:1235 or singleton",
+        "a dependency as in Slurm, such as afterok:1234, afterany:1234:1235 or singleton",
     ),
 ]
 SbatchOption = Annotated[
@@ -138,7 +138,7 @@ Switches = Annotated[
             "type": ["string", "integer"],
             "minimum": 1,
             "examples": ["1", "1@10:00"],
-            "x-wanted": 'a number, or one with the longest wait, such as "1@10:00"',
+            "x-wanted": 'a number, if you like with the longest wait, as in "1@10:00"',
         },
     ),
 ]
@@ -216,9 +216,9 @@ def _or_a_range(made: dict[str, Any]) -> None:
         {
             "type": "object",
             "properties": {
-                "min": {"description": "What `min_nodes` says.", **number},
-                "max": {"description": "What `nodes` says.", **number},
-                "newcomers": {"description": "What `newcomers` says.", "enum": ["refuse", "join"]},
+                "min": {"description": "As `min_nodes`.", **number},
+                "max": {"description": "As `nodes`.", **number},
+                "newcomers": {"description": "As `newcomers`.", "enum": ["refuse", "join"]},
             },
             "required": ["min", "max"],
             "additionalProperties": False,

@@ -88,7 +88,7 @@ def parse(data: bytes, file: str, changes: "Sequence[Change]" = ()) -> JobSpec:
 def _only(jobs: list[JobSpec]) -> JobSpec:
     if jobs[0].sweep_values:
         found = f"a sweep of {len(jobs)} jobs"
-        hint = "`ddplaunch.api.load_all` returns them"
+        hint = "`ddplaunch.api.load_all` returns all of them"
         file = jobs[0].job_file or jobs[0].name
         raise _error(file, path="sweep", found=found, wanted="a file with one job", hint=hint)
     return jobs[0]
@@ -200,7 +200,7 @@ def _refuse_other_versions(root: document.Node, file: str) -> None:
 def _text(data: bytes, file: str) -> str:
     """Return the text of a job file, without a byte order mark. Raises SpecError if it is not UTF-8."""
     if len(data) > MAX_BYTES:
-        hint = "code and data travel by `source` or `volumes`, not inside the job file"
+        hint = "put code and data into `source` or `volumes`, not into the job file"
         raise _error(file, found="more than 1 MiB", wanted=A_JOB_FILE, hint=hint)
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise _error(file, found="UTF-16", wanted="UTF-8", hint="save it as UTF-8")
@@ -225,7 +225,7 @@ def _read(path: Path) -> bytes:
             raise _error(name, found="a directory", wanted=A_JOB_FILE, hint=_inside(path))
         # A pipe of a shell, /dev/stdin or `<(…)`, has a writer, and its resolved path does not exist.
         if stat.S_ISFIFO(mode) and path.resolve().exists():
-            hint = "pipe the job file in, and write - for its name: `generate-job | ddplaunch submit -`"
+            hint = "pipe the job file in and write - as its name: `generate-job | ddplaunch submit -`"
             raise _error(name, found="a named pipe", wanted=A_JOB_FILE, hint=hint)
         with path.open("rb") as stream:
             return stream.read(MAX_BYTES + 1)
@@ -236,7 +236,7 @@ def _read(path: Path) -> bytes:
         raise _error(name, found="no permission to read it", wanted=A_JOB_FILE, hint=hint) from error
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise _error(name, found=f"what cannot be read ({reason})", wanted=A_JOB_FILE) from error
+        raise _error(name, found=f"a file that cannot be read ({reason})", wanted=A_JOB_FILE) from error
 
 
 def _names(folder: Path) -> list[str]:
@@ -248,7 +248,7 @@ def _names(folder: Path) -> list[str]:
 
 def _inside(folder: Path) -> str:
     files = [name for name in _names(folder) if name.endswith((".yaml", ".yml"))]
-    return "it holds " + ", ".join(files[:5]) if files else ""
+    return "it contains " + ", ".join(files[:5]) if files else ""
 
 
 def _near(path: Path) -> str:
@@ -262,7 +262,7 @@ def _near(path: Path) -> str:
         return f"did you mean {path.parent / near[0]}?"
     if not path.parent.is_dir():
         return f"there is no folder {path.parent}"
-    return "`ddplaunch init` writes one to begin with"
+    return "`ddplaunch init` writes one for you to start from"
 
 
 def _error(
@@ -303,9 +303,9 @@ def exposed(env: Mapping[str, str]) -> list[str]:
 def note(name: str) -> str:
     """Return a note on such a variable, without its value."""
     return (
-        f"env.{name}: this looks like a secret, and its value is in the job file and in everything made "
-        f"from it; `secrets: {{{name}: {{env: {name}}}}}` takes it from your environment when the job "
-        "starts, and `secret: {name: …, key: …}` from a Kubernetes Secret"
+        f"env.{name}: this looks like a secret, but its value is in the job file and in everything made "
+        f"from it. `secrets: {{{name}: {{env: {name}}}}}` takes the value from your environment when the job "
+        "starts, and `secret: {name: …, key: …}` takes it from a Kubernetes Secret"
     )
 
 

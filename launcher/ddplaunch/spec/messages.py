@@ -59,11 +59,17 @@ _ELSEWHERE = {
 
 _SCHEDULER = "write pod_template: {spec: {schedulerName: …}}; whole jobs wait in Kueue's queue: `queue`"
 _ARRAY = (
-    "`sweep` makes a job of each value, as in sweep: {env.SEED: [1, 2, 3]}; `submit` prints all their handles"
+    "`sweep` makes one job of each value, as in sweep: {env.SEED: [1, 2, 3]}; `submit` prints the handles "
+    "of all"
 )
-_ALONE = "no Job of Kubernetes waits for another: `ddplaunch submit first.yaml --wait && ddplaunch submit …`"
+_ALONE = (
+    "a Kubernetes Job cannot wait for another: `ddplaunch submit first.yaml --wait && ddplaunch submit …`"
+)
 _INSTEAD = {
-    ("slurm", "gres"): "GPUs are resources.gpus and resources.gpu_type; for others write extra: [--gres=…]",
+    (
+        "slurm",
+        "gres",
+    ): "for GPUs use resources.gpus and resources.gpu_type; for other devices write extra: [--gres=…]",
     ("slurm", "array"): _ARRAY,
     ("kubernetes", "array"): _ARRAY,
     ("array", "array"): _ARRAY,
@@ -71,18 +77,21 @@ _INSTEAD = {
     ("master_port", "master_port"): "it is called rendezvous.port",
     ("rendezvous", "master_addr"): "did you mean address?",
     ("rendezvous", "master_port"): "did you mean port?",
-    ("slurm", "ntasks"): "the ranks are nodes times nproc_per_node",
+    ("slurm", "ntasks"): "the number of ranks is nodes times nproc_per_node",
     ("kubernetes", "depends_on"): _ALONE,
     ("kubernetes", "dependency"): _ALONE,
-    ("kubernetes", "context"): "the current context counts: `kubectl config use-context …`",
+    ("kubernetes", "context"): "ddplaunch uses the current context: `kubectl config use-context …`",
     ("slurm", "singleton"): "write dependency: singleton",
     (
         "slurm",
         "priority",
-    ): "`nice` steps back and `qos` may go ahead; administrators write extra: [--priority=…]",
+    ): "`nice` lowers the priority, `qos` may raise it; administrators can write extra: [--priority=…]",
     ("slurm", "topology"): "see switches",
     ("slurm", "affinity"): "see constraint, nodelist and exclude",
-    ("kubernetes", "exclusive"): "see one_per_machine; a job that asks for all GPUs has its machines alone",
+    (
+        "kubernetes",
+        "exclusive",
+    ): "see one_per_machine; a job that asks for all GPUs has its machines to itself",
     ("kubernetes", "volcano"): _SCHEDULER,
     ("kubernetes", "scheduler"): _SCHEDULER,
     ("kubernetes", "scheduler_name"): _SCHEDULER,
@@ -146,7 +155,7 @@ def found_text(node: Node, path: Path) -> str:
     if node.value is None:
         return "nothing"
     if hidden(path):
-        kind = "text" if isinstance(node.value, str) and not node.reading else "a value that is no text"
+        kind = "text" if isinstance(node.value, str) and not node.reading else "a value that is not text"
         return f"{kind} (not shown)"
     text = node.text
     text = text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 1] + "…"

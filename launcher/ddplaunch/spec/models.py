@@ -42,29 +42,29 @@ from ddplaunch.spec.targets import Kubernetes, Local, Slurm
 
 
 class SecretKey(Section):
-    """One key of a Secret that the cluster keeps."""
+    """One key of a Secret in the cluster."""
 
     name: DnsName = Field(description="Name of the Secret, in the job's namespace.", examples=["s3"])
     key: Word = Field(description="Key inside the Secret.", examples=["access-key"])
 
 
 class SecretRef(Section):
-    """Source of a secret's value: one of three. The value itself never stands in the file."""
+    """Where a secret's value comes from: one of three places. The value itself is never in the job file."""
 
     model_config = ConfigDict(
         json_schema_extra={
             "x-whole": True,
             "x-wanted": "{env: NAME}, {file: PATH} or {secret: {name: …, key: …}}",
-            "x-hint": "a secret's value never stands in the job file; say where it is to be found",
+            "x-hint": "keep a secret's value out of the job file; say where to find it",
         }
     )
 
     env: EnvName | None = Field(
-        default=None, description="Variable of the environment in which `ddplaunch submit` is called."
+        default=None, description="Environment variable, read where you run `ddplaunch submit`."
     )
     file: Line | None = Field(
         default=None,
-        description="File whose content, without its last newline, is the value.",
+        description="File that contains the value; its last newline is removed.",
         examples=["/home/me/.hf-token"],
     )
     secret: SecretKey | None = Field(
@@ -75,17 +75,17 @@ class SecretRef(Section):
 
 
 class Metrics(Section):
-    """Figures of the job in Prometheus' text format, which the hub serves."""
+    """The job's metrics, which the hub serves in Prometheus' text format."""
 
     port: Port | None = Field(
         default=None,
         examples=[9400],
-        description="Port of node 0 at which the hub serves /metrics; by default none is opened.",
+        description="Port on node 0 where the hub serves /metrics. By default no port is opened.",
     )
     address: Word | None = Field(
         default=None,
-        description="Address of node 0 to listen on; by default all of a pod's, and elsewhere 127.0.0.1, "
-        "because all who reach the port can read the figures.",
+        description="Address on node 0 to listen on. By default all addresses in a pod, and 127.0.0.1 "
+        "elsewhere, because anybody who reaches the port can read the metrics.",
     )
 
 
@@ -96,34 +96,34 @@ else:
 
 
 class Notify(Section):
-    """One recipient, which gets one message of one sentence at a time: a webhook, a command, or events."""
+    """One recipient of messages, one sentence each: a webhook, a command, or events."""
 
     webhook: SecretRef | None = Field(
         default=None,
-        description="Where the URL (http or https) is to be found to which each message is sent by POST. "
-        "Who knows such a URL can write to its channel, so it is treated as a secret.",
+        description="Where to find the URL (http or https); each message is sent to it by POST. Anybody who "
+        "knows such a URL can write to its channel, so it is treated as a secret.",
     )
     command: Annotated[tuple[str, ...], Field(min_length=1)] | None = Field(
         default=None,
         examples=[["mail", "-s", "digits", "me@example.com"]],
-        description="Program with its arguments that is run for each message, with the message on its "
-        "standard input, where the hub runs: on node 0, in a pod in the hub's container. It is ended after "
-        "10 seconds.",
+        description="Program to run for each message, with its arguments; the message is its standard "
+        "input. It runs where the hub runs: on node 0, and in a pod in the hub's container. It is ended "
+        "after 10 seconds.",
     )
     events: bool = Field(
         default=False,
-        description="Show each message where the scheduler shows the job: on Kubernetes as an Event of the "
-        "Job, which the pods' service account must be allowed to create; on Slurm as the job's comment, "
-        "which it becomes without being asked unless the job has one of its own.",
+        description="Show each message where the scheduler shows the job. On Kubernetes it becomes an Event "
+        "of the Job; the pods' service account must be allowed to create Events. On Slurm it becomes the "
+        "job's comment, which happens without this key, too, unless you set a comment yourself.",
     )
     format: Literal["json", "slack"] = Field(
         default="json",
-        description="What a message is: our own JSON with all that is known, or `slack` for what Slack, "
-        "Mattermost and others take: a JSON object with one text.",
+        description="Format of a message: `json` is ddplaunch's own and has everything that is known; "
+        "`slack` is a JSON object with one text, as Slack, Mattermost and others expect it.",
     )
     when: tuple[OccasionName, ...] = Field(
         default=Occasion.ALL,
-        description="Occasions of a message; all, of which a healthy job has `end` alone.",
+        description="When to send a message. By default always; a healthy job sends only `end`.",
     )
 
 
@@ -141,85 +141,86 @@ else:
 
 
 class Volume(Section):
-    """Storage that every node of the job sees under one path; exactly one of host_path, claim, empty_dir."""
+    """Storage that every node sees under the same path: exactly one of host_path, claim and empty_dir."""
 
     name: DnsLabel = Field(description="Name of the volume, unique in the job.")
-    mount_path: AbsolutePath = Field(description="Where the trainer finds it: an absolute path.")
+    mount_path: AbsolutePath = Field(description="Where your program finds it: an absolute path.")
     read_only: bool = Field(
-        default=False, description="Mount it read-only; off, because checkpoints are written."
+        default=False, description="Mount it read-only. Off by default, because checkpoints are written."
     )
-    host_path: AbsolutePath | None = Field(default=None, description="Folder of the node itself.")
+    host_path: AbsolutePath | None = Field(default=None, description="Folder on the node itself.")
     claim: DnsName | None = Field(default=None, description="Name of a PersistentVolumeClaim.")
     empty_dir: bool = Field(
-        default=False, description="A fresh, empty folder that vanishes with the node's job."
+        default=False, description="A new, empty folder, deleted when the node's part of the job ends."
     )
 
 
 class Outputs(Section):
-    """Storage of a Kubernetes cluster on which the ranks run; elsewhere what they write is kept as it is."""
+    """The volume where the ranks run on Kubernetes. Elsewhere output files stay where they are written."""
 
     volume: DnsLabel = Field(
-        description="Name of one of `volumes`, with a claim or a host_path. The ranks run in a folder of the "
-        "job's own on it, the same in all attempts."
+        description="Name of one of the `volumes`, with a claim or a host_path. The ranks run in a folder "
+        "on it that belongs to the job and stays the same in all attempts."
     )
     path: Line | None = Field(
         default=None,
         examples=["experiments/digits"],
-        description="Folder on that volume in which each job gets its own; by default the volume itself.",
+        description="Folder on that volume where each job gets a folder of its own. By default the top of "
+        "the volume.",
     )
 
 
 class Resources(Section):
-    """Resources that each node must have; none by default, so that a first job runs anywhere."""
+    """Resources that each node needs. None by default, so that a first job runs anywhere."""
 
     gpus: DeviceCount | None = Field(default=None, description="GPUs per node.")
     gpu_type: GpuType | None = Field(
         default=None,
-        description="Type of these GPUs, by the name that the cluster has for it: on Slurm the type of the "
-        "generic resource (`h100`), on Kubernetes the value of the machines' label "
-        "`kubernetes.gpu_type_label` (`NVIDIA-H100-80GB-HBM3`). By default any.",
+        description="Type of the GPUs, as your cluster calls it. On Slurm it is the type of the generic "
+        "resource (`h100`). On Kubernetes it is the value of the machines' label "
+        "`kubernetes.gpu_type_label` (`NVIDIA-H100-80GB-HBM3`). By default any type.",
     )
     cpus: Cores | None = Field(
-        default=None, description="CPU cores per node, for all its ranks; fractions are allowed."
+        default=None, description="CPU cores per node, for all its ranks together. Fractions are allowed."
     )
-    memory: ByteCount | None = Field(default=None, description="Memory per node, for all its ranks.")
+    memory: ByteCount | None = Field(default=None, description="Memory per node, for all its ranks together.")
     shm: ByteCount | None = Field(
         default=None,
-        description="Size of /dev/shm per node, where NCCL and DataLoader workers share tensors; when "
-        "not given, the target's own size stays and the gate judges it.",
+        description="Size of /dev/shm per node, where NCCL and DataLoader workers share tensors. By default "
+        "the size stays what it is on the target, and the gate checks that it is enough.",
     )
     rdma: DeviceCount | None = Field(default=None, description="RDMA devices per node.")
 
 
 class Rendezvous(Section):
-    """Way in which the torchrun agents of the nodes find one another (torchrun's --rdzv-* flags)."""
+    """How the nodes' torchruns find one another (torchrun's --rdzv-* flags)."""
 
     backend: Literal["static", "c10d"] = Field(
         default="static",
-        description="torchrun's rendezvous backend; static by default, because the node ranks are known "
-        "and nothing is left to guess who hosts the store.",
+        description="torchrun's rendezvous backend. `static` by default, because every node's rank is known "
+        "and there is no guessing which node hosts the store.",
     )
     address: Word | None = Field(
         default=None,
-        description="Name or address of node 0 as the other nodes reach it; by default the target says, "
-        "and the gate proves it.",
+        description="Name or address of node 0 by which the other nodes reach it. By default the target "
+        "provides it. The gate checks that it works.",
     )
     port: Port | None = Field(
         default=None,
-        description="Port of the store on node 0 (MASTER_PORT); by default one is chosen at run time "
-        "outside the ephemeral range and proved free.",
+        description="Port of the store on node 0 (MASTER_PORT). By default a free port outside the "
+        "ephemeral range is chosen at run time.",
     )
     timeout: Seconds = Field(
         default=600.0,
-        description="How long torchrun waits for all nodes; 10m, which is torchrun's own, since the gate "
-        "has already proved the way.",
+        description="How long torchrun waits for all nodes. 10m by default, as in torchrun; by then, the "
+        "gate has already checked that the nodes reach one another.",
     )
     max_restarts: int = Field(
         default=0,
         ge=0,
         le=1000,
-        description="Restarts of the workers by torchrun (--max-restarts). What failed before a restart is "
-        "kept, see `diagnose --attempt`.",
+        description="How often torchrun restarts the workers (--max-restarts). What was known of a failure "
+        "before a restart is kept; see `diagnose --attempt`.",
     )
 
 
@@ -227,126 +228,127 @@ class Gate(Section):
     """Checks that every node must pass before torchrun starts."""
 
     enabled: bool = Field(
-        default=True, description="Run the gate; on, because it costs seconds and saves hours."
+        default=True, description="Run the gate. On by default, because it takes seconds and saves hours."
     )
     timeout: Seconds | None = Field(
         default=None,
-        description="Wall clock for the whole gate; by default 2m, which outlasts a resolver that "
-        "remembers a missing name for 30 s, and 10m on Kubernetes, where nodes pull their images at "
-        "different speeds.",
+        description="Time limit for the whole gate. By default 2m, because a resolver may remember for 30 s "
+        "that a name is missing; on Kubernetes 10m, because nodes pull their images at different speeds.",
     )
     port: Port | None = Field(
         default=None,
-        description="Port of the hub on node 0; by default one is chosen at run time outside the "
-        "ephemeral range. Never the rendezvous port: the live store is not probed.",
+        description="Port of the hub on node 0. By default a free port outside the ephemeral range is "
+        "chosen at run time. It is never the rendezvous port, because the live store is not probed.",
     )
     interface: InterfaceName | None = Field(
         default=None,
-        description="Exact name of the network interface that the ranks use on every node; by default "
-        "the one that reaches the peers is found.",
+        description="Exact name of the network interface that the ranks use on every node. By default "
+        "ddplaunch finds the one that reaches the other nodes.",
     )
     skip: tuple[CheckName, ...] = Field(
-        default=(), description="Checks that are left out; none, because each has its reason."
+        default=(), description="Checks to skip. None by default, because each check has its reason."
     )
     smoke_test: bool = Field(
         default=False,
-        description="After the other checks, let all ranks import torch and add up, from 4 bytes to 16 "
-        "MiB, by the job's own backend; off, because that takes as long as torch takes to import, and a "
-        "few seconds.",
+        description="After the other checks, let all ranks import torch and run all-reduces from 4 bytes to "
+        "16 MiB with the job's own backend. Off by default, because it takes as long as importing torch, "
+        "plus a few seconds.",
     )
 
 
 class Watchdog(Section):
-    """Limits for a job that makes no progress: when that is reported, and when the job is ended."""
+    """When a job that makes no progress is reported, and when it is ended."""
 
     notice_after: Seconds = Field(
         default=WatchdogPlan.notice_after,
-        description="Time without any progress on any rank until the notice with the verdict; 10s, "
-        "because a notice harms nobody.",
+        description="How long no rank may make progress before you get a notice with the verdict. 10s by "
+        "default, because a notice does no harm.",
     )
     kill_after: Seconds | Literal["auto", "never"] = Field(
         default="auto",
-        description="Time in which no rank does anything until the job is ended, after the evidence of all "
-        "live ranks is safe. A time is kept, also where a rank computes while others wait; `never` only "
-        "speaks. `auto`, because then nothing ends that torch would not end: as long as the longest timeout "
-        "of the process groups, and never less than 10m; ranks that compute while none waits, and programs "
-        "without a group, are not ended.",
+        description="How long no rank may do anything before the job is ended. The evidence of all live "
+        "ranks is saved first. If you give a time, it always counts, even if one rank computes while others "
+        "wait. `never` only reports. `auto`, the default, ends nothing that torch would not end: it waits "
+        "as long as the longest timeout of the process groups, and at least 10m; ranks that compute while "
+        "none waits, and programs without a process group, are not ended.",
     )
     privileges: Literal["none", "ptrace"] = Field(
         default="none",
-        description="What the evidence may ask of the system: `ptrace` lets the sampler read the stacks "
-        "of workers that do not answer; `none`, because many clusters forbid it.",
+        description="Privileges for collecting evidence. `ptrace` lets ddplaunch read the stacks of workers "
+        "that do not answer. `none` by default, because many clusters forbid it.",
     )
 
 
 class Resume(Section):
-    """The way in which a later attempt goes on from the checkpoint of an earlier one."""
+    """How a later attempt continues from the checkpoint of an earlier one."""
 
     args: tuple[str, ...] = Field(
         default=(),
         examples=[["--resume"]],
-        description="Arguments that are appended to `command` in every attempt but the first; none, because "
-        "many programs look for a checkpoint by themselves.",
+        description="Arguments appended to `command` in every attempt except the first. None by default, "
+        "because many programs look for a checkpoint themselves.",
     )
     dir: AbsolutePath | None = Field(
         default=None,
-        description="Folder for checkpoints, which the ranks find in DDPLAUNCH_RESUME_DIR, the same in all "
-        "attempts; another job that names it finds the same files. By default the folder `resume` of the "
-        "job's own folder, locally and on Slurm; pods and containers have none of their own.",
+        description="Folder for checkpoints. The ranks find it in DDPLAUNCH_RESUME_DIR, the same in all "
+        "attempts; another job with the same folder finds the same files. By default it is the folder "
+        "`resume` in the job's own folder, on your machine and on Slurm. Pods and containers have no "
+        "default.",
     )
 
 
 class Signal(Section):
-    """A signal for every rank before the job is ended, so that it can write a checkpoint."""
+    """A signal that every rank gets before the job is ended, so that it can write a checkpoint."""
 
     model_config = ConfigDict(json_schema_extra={"x-whole": True})
 
     name: SignalName = Field(
         examples=["USR1"],
-        description="The signal, such as USR1 or SIGUSR1. Each rank gets it once, whatever stands between; "
-        "a rank without a handler for it does not, because it would only die.",
+        description="The signal, such as USR1 or SIGUSR1. Each rank gets it once, even through other "
+        "processes in between. A rank without a handler does not get it, because it would only die.",
     )
     before: Seconds = Field(
         examples=["120s"],
-        description="Time from the signal to the end: to the time limit of Slurm (`slurm.time`) or of this "
-        "machine (`local.time`), or, once a pod is deleted, to SIGTERM.",
+        description="How long before the end the signal is sent: before the time limit of Slurm "
+        "(`slurm.time`) or of this machine (`local.time`), or, when a pod is deleted, before SIGTERM.",
     )
 
 
 class JobSpec(Section):
-    """A job file: what to train, on how many nodes, and what must hold before and while it runs."""
+    """A job file: what to train, on how many nodes, and what to check before and during the run."""
 
     api_version: Literal["ddplaunch/v1"] = Field(
-        alias="apiVersion", description="Version of this file's form: always ddplaunch/v1."
+        alias="apiVersion", description="Version of the job file's format: always ddplaunch/v1."
     )
     name: JobName = Field(
-        description="Name of the job. At most 50 characters, since Kubernetes appends the node's index "
-        "and a suffix and refuses a pod's name over 63 only when the job already stands; a letter first, "
-        "since it names a Service too.",
+        description="Name of the job. At most 50 characters: Kubernetes appends the node's index and a "
+        "suffix, and refuses a pod's name over 63 characters only after the Job exists. The first character "
+        "is a letter, because a Service has this name, too.",
     )
     nodes: NodeCount = Field(
         default=1,
-        description="Number of nodes; 1, where everything begins. `{min: 2, max: 4}`, or `2:4`, is short for "
-        "`nodes: 4` and `min_nodes: 2`; `newcomers` may stand there, too.",
+        description="Number of nodes. `{min: 2, max: 4}`, or `2:4`, is short for `nodes: 4` and `min_nodes: "
+        "2`; the mapping may also contain `newcomers`.",
     )
     min_nodes: Annotated[int, Field(ge=1, le=10_000)] | None = Field(
         default=None,
         examples=[1],
-        description="Nodes, node 0 among them, that suffice: the gate starts the job with those that have "
-        "come and passed by gate.timeout. By default all nodes are needed.",
+        description="Number of nodes that are enough, including node 0: at gate.timeout, the gate starts "
+        "the job with the nodes that have arrived and passed. By default all nodes are needed.",
     )
     newcomers: Literal["refuse", "join"] = Field(
         default="refuse",
-        description="What becomes of a node of the range that comes when the others have started. `join`: on "
-        "Kubernetes, once the job has run for gate.timeout, its ranks get SIGTERM and 30 s for a checkpoint, "
-        "and the next attempt begins with the newcomer: it costs the steps since the last checkpoint.",
+        description="What happens to a node that arrives after the others have started. With `join`, on "
+        "Kubernetes, once the job has run for gate.timeout, its ranks get SIGTERM and 30 s for a "
+        "checkpoint. The next attempt then includes the new node. This costs the steps since the last "
+        "checkpoint.",
     )
     nproc_per_node: int = Field(
         default=1,
         ge=1,
         le=1024,
-        json_schema_extra={"x-hint": "torchrun's gpu, cpu and auto are not known here: write the number"},
-        description="Worker processes (ranks) per node, as in torchrun; one per GPU is usual.",
+        json_schema_extra={"x-hint": "torchrun's gpu, cpu and auto do not work here: write the number"},
+        description="Worker processes (ranks) per node, as in torchrun; usually one per GPU.",
     )
     command: tuple[str, ...] = Field(
         min_length=1,
@@ -355,93 +357,94 @@ class JobSpec(Section):
             "x-wanted": "a list: the script, then one item for each argument",
             "x-hint": 'for example [train.py, --epochs, "3"]',
         },
-        description="The training script and its arguments, without torchrun and without python; with "
-        "`launch: none` a whole command line.",
+        description="The training script and its arguments, without torchrun and without python. With "
+        "`launch: none`, a whole command line.",
     )
     launch: Literal["torchrun", "mpi", "srun", "none"] = Field(
         default="torchrun",
-        description="What starts the ranks: torchrun; `mpi`, mpirun or srun for MPI; `srun`, Slurm alone, "
-        "one task for each rank; `none`, the command itself, which is started once on each node, with "
-        "NODE_RANK, MASTER_ADDR and MASTER_PORT.",
+        description="What starts the ranks: `torchrun`; `mpi`, which is mpirun or srun for MPI; `srun`, "
+        "which is Slurm alone, with one task for each rank; or `none`, where your command runs once on each "
+        "node, with NODE_RANK, MASTER_ADDR and MASTER_PORT, and starts the ranks itself.",
     )
     python: Line = Field(
-        default="python3", description="The Python that has torch, on the nodes; python3 is what images have."
+        default="python3",
+        description="The Python on the nodes that has torch. `python3` by default, as in most images.",
     )
     image: Word | None = Field(
-        default=None, description="Container image of the trainer; Kubernetes needs one."
+        default=None, description="Container image to run your program in. Kubernetes needs one."
     )
     source: Paths = Field(
         default=(),
         description="Files and folders that travel with the job, for code that is not in the image: one "
-        "path or several, relative to the job file. Each keeps its path. Of a folder, what looks private "
-        "(`.git`, `.env`, `.ssh`, `*.pem`, `id_rsa` and the like) stays at home unless it is named here "
-        "itself, and so does what a `.ddplaunchignore` in that folder names, in git's syntax.",
+        "path or several, relative to the job file. Each keeps its path. Files in a folder that look "
+        "private (`.git`, `.env`, `.ssh`, `*.pem`, `id_rsa` and the like) stay at home unless you name them "
+        "here yourself. So does everything that a `.ddplaunchignore` in that folder lists, in git's syntax.",
     )
     env: dict[EnvName, str] = Field(
-        default={}, description="Environment variables of the ranks; values are text."
+        default={}, description="Environment variables of the ranks. Values are text."
     )
     secrets: dict[EnvName, SecretRef] = Field(
         default={},
-        description="Environment variables whose values are fetched when the job starts. What ddplaunch "
-        "itself prints, writes or sends shows `[secret NAME]` in place of a value of four characters or "
+        description="Environment variables whose values are fetched when the job starts. In everything that "
+        "ddplaunch itself prints, writes or sends, `[secret NAME]` replaces a value of four characters or "
         "more.",
     )
     volumes: tuple[Volume, ...] = Field(default=(), description="Storage that every node sees.")
     outputs: Outputs | None = Field(
         default=None,
         examples=[{"volume": "runs"}],
-        description="Volume on which the ranks run on Kubernetes, so that what they write there stays.",
+        description="Volume where the ranks run on Kubernetes, so that the files they write there are kept.",
     )
     workdir: Line | None = Field(
         default=None,
-        description="Folder in which the ranks start; by default where the source lies, and without "
-        "`source` the job file's own folder, or the image's.",
+        description="Folder in which the ranks start. By default the folder with the source; without "
+        "`source`, the job file's own folder, or the image's working directory.",
     )
-    resources: Resources = Field(default=Resources(), description="What each node must have.")
+    resources: Resources = Field(default=Resources(), description="What each node needs.")
     rendezvous: Rendezvous = Field(
         default=Rendezvous(), description="How the nodes' torchruns find one another."
     )
-    gate: Gate = Field(default=Gate(), description="What is proved before torchrun starts.")
+    gate: Gate = Field(default=Gate(), description="What is checked before torchrun starts.")
     watchdog: Watchdog = Field(
-        default=Watchdog(), description="When a job without any progress is reported, and when it is ended."
+        default=Watchdog(), description="When a job without progress is reported, and when it is ended."
     )
     retries: int = Field(
         default=0,
         ge=0,
         le=100,
-        description="Whole-job resubmissions when a node or the network is at fault; 0, because a person "
-        "should see the first fault.",
+        description="How often the whole job is submitted again when a node or the network is at fault. 0 "
+        "by default, because a person should see the first fault.",
     )
     retry_hangs: bool = Field(
         default=False,
-        description="Let `retries` follow a hang, too; off, because most hangs are bugs that come back, and "
-        "each costs `watchdog.kill_after`. A failure of the program itself is never followed by a retry.",
+        description="Use `retries` after a hang, too. Off by default, because most hangs are bugs that come "
+        "back, and each costs `watchdog.kill_after`. A failure of the program itself is never retried.",
     )
     resume: Resume = Field(default=Resume(), description="How a later attempt finds its checkpoint.")
     signal: Signal | None = Field(
         default=None,
         examples=[{"name": "USR1", "before": "120s"}],
-        description="A signal for the ranks before the job is ended by its time limit, or because a pod is "
-        "deleted. An attempt that ends after it is followed by another, as far as `retries` go. By default "
-        "none, and a time limit is the end.",
+        description="A signal that the ranks get before the job is ended, by its time limit or because a "
+        "pod is deleted. If the attempt ends after the signal, another follows, as long as `retries` "
+        "allows. By default there is no signal, and the time limit is final.",
     )
     notify: tuple[Notify, ...] = Field(
         default=(),
         max_length=8,
-        description="Webhooks and commands that get a message at a notice, its withdrawal and the end. "
-        "A message is dropped after five tries; the job never waits for one.",
+        description="Webhooks and commands that get a message at a notice, at its withdrawal, and at the "
+        "end. A message is dropped after five tries; the job never waits for one.",
     )
-    metrics: Metrics = Field(default=Metrics(), description="The job's figures for Prometheus.")
+    metrics: Metrics = Field(default=Metrics(), description="The job's metrics for Prometheus.")
     sweep: dict[Line, Annotated[tuple[Any, ...], Field(min_length=1)]] = Field(
         default={},
         examples=[{"env.LR": ["0.1", "0.01"], "command[2]": [3, 10]}],
-        description="Keys with several values each, such as `env.LR` or `command[2]`, as for `--set`: every "
-        "combination is a job of its own, at most 1000, by the names NAME-0, NAME-1, …; the last key changes "
-        "fastest.",
+        description="Keys with several values each, such as `env.LR` or `command[2]`, written as for "
+        "`--set`. Every combination becomes a job of its own, at most 1000, named NAME-0, NAME-1, and so "
+        "on. The last key changes fastest.",
     )
-    kubernetes: Kubernetes = Field(default=Kubernetes(), description="What only Kubernetes knows.")
-    slurm: Slurm = Field(default=Slurm(), description="What only Slurm knows.")
-    local: Local = Field(default=Local(), description="What only a run on this machine knows.")
+    kubernetes: Kubernetes = Field(default=Kubernetes(), description="Settings for Kubernetes only.")
+    slurm: Slurm = Field(default=Slurm(), description="Settings for Slurm only.")
+    local: Local = Field(default=Local(), description="Settings for runs on this machine only.")
 
     _job_file: str = PrivateAttr(default="")
     _sweep_values: dict[str, str] = PrivateAttr(default={})
@@ -537,12 +540,12 @@ def job_model() -> type[JobSpec]:
     for target in targets.others():
         if target.name in JobSpec.model_fields:
             raise UsageError(
-                f"the target {target.name!r} cannot be used: that is a key of every job file",
+                f"the target {target.name!r} cannot be used: every job file has a key of that name",
                 hint="uninstall the Python package that offers it",
             )
         section = target.load(target.section)
         sections[target.name] = (
             section,
-            Field(default=section(), description=f"What only {target.name} knows."),
+            Field(default=section(), description=f"Settings for {target.name} only."),
         )
     return create_model("JobSpec", __base__=JobSpec, **sections) if sections else JobSpec

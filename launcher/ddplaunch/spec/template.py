@@ -27,29 +27,30 @@ nodes: 2  # or {{min: 1, max: 2, newcomers: join}}, with rendezvous.backend: c10
 nproc_per_node: 2
 {command}  # the script and its arguments, numbers in quotes: [train.py, --epochs, "3"]
 
-# Files and folders that travel with the job and keep their paths, relative to this file. Without `source`
-# ranks run in this folder, if all nodes see it, as with sbatch.
+# Files and folders that travel with the job; paths are relative to this file and are kept. Without `source`,
+# the ranks run in this folder, as with sbatch, if all nodes see it.
 {source}
 #workdir: /work
 #python: python3
 #image: registry.example.com/trainer:1.0
 #launch: torchrun  # or mpi; srun: one Slurm task per rank; none: the command starts the ranks
-#retries: 0  # whole-job resubmissions when a node or the network was at fault
-#retry_hangs: false  # resubmit after a hang, too
+#retries: 0  # how often to submit the job again when a node or the network was at fault
+#retry_hangs: false  # also after a hang
 
 # How a later attempt resumes from the checkpoint of an earlier one; see examples/digits/train.py
 #resume:
 #  args: [--resume]  # appended to `command` from the second attempt on
-#  dir: /checkpoints/digits  # DDPLAUNCH_RESUME_DIR; by default a folder of the job's own
+#  dir: /checkpoints/digits  # DDPLAUNCH_RESUME_DIR; by default in the job's own folder
 
-# A signal for each rank before the time limit, or once a pod is deleted; with `retries` the job runs again.
+# A signal for each rank before the time limit, or when a pod is deleted; with `retries` the job runs again.
 #signal: {{name: USR1, before: 120s}}
 
 # Variables of every rank. Values are text: quote numbers.
 {env}
 #  OMP_NUM_THREADS: "4"
 
-# Variables whose values must not be in this file: from your environment, a file, or a Kubernetes Secret.
+# Variables whose values must not be in this file: they come from your environment, a file, or a Kubernetes
+# Secret.
 #secrets:
 #  WANDB_API_KEY: {{env: WANDB_API_KEY}}
 #  HF_TOKEN: {{file: /home/me/.hf-token}}
@@ -68,12 +69,12 @@ nproc_per_node: 2
 #    mount_path: /models
 #    host_path: /srv/models
 
-# On Kubernetes: the volume on which the ranks run, so that what they write there stays.
+# On Kubernetes: the volume where the ranks run, so that the files they write there are kept.
 #outputs:
 #  volume: models
-#  path: runs  # each job gets its own folder in it; by default directly on the volume
+#  path: runs  # each job gets its own folder in this one; by default at the top of the volume
 
-# What each node must have.
+# What each node needs.
 #resources:
 #  gpus: 2
 #  gpu_type: h100  # as the cluster calls it
@@ -82,7 +83,7 @@ nproc_per_node: 2
 #  shm: 2Gi  # /dev/shm, where NCCL and DataLoader workers share tensors
 #  rdma: 1
 
-# How the nodes' torchruns find one another. A port that is not given is chosen at run time.
+# How the nodes' torchruns find one another. Without `port`, a free one is chosen at run time.
 #rendezvous:
 #  backend: static  # or c10d
 #  address: 10.0.0.5
@@ -99,8 +100,8 @@ nproc_per_node: 2
 #  skip: []  # of: {checks}
 #  smoke_test: false
 
-# A job in which nothing moves is reported after notice_after and ended after kill_after: a time, never, or
-# auto, which is the timeout of its process groups, but at least 10m.
+# A job that makes no progress is reported after notice_after, and ended after kill_after: a time, never, or
+# auto, which is the timeout of its process groups and at least 10m.
 #watchdog:
 #  notice_after: 10s
 #  kill_after: auto
@@ -112,14 +113,14 @@ nproc_per_node: 2
 #    format: slack  # or json
 #    when: [notice, withdrawn, end]
 #  - command: [mail, -s, digits, me@example.com]
-#  - events: true  # on Kubernetes as Events of the Job; on Slurm as its comment, which is the default there
+#  - events: true  # on Kubernetes Events of the Job; on Slurm the job's comment, which is the default there
 
-# The job's metrics for Prometheus, served by the hub on node 0; none by default.
+# The job's metrics for Prometheus, which the hub on node 0 serves. Off by default.
 #metrics:
 #  port: 9400
 #  address: 0.0.0.0  # by default 127.0.0.1, and in pods all addresses
 
-# A job for each combination of values, such as {{env.LR: [0.1, 0.01], nodes: [1, 2]}}.
+# One job for each combination of values, such as {{env.LR: [0.1, 0.01], nodes: [1, 2]}}.
 #sweep: {{}}
 
 # Settings for Kubernetes only.
@@ -151,10 +152,10 @@ nproc_per_node: 2
 #  run_as_user: 1000
 #  active_deadline: 12h
 #  ttl: 1d
-#  pod_template: {{}}  # merged over the rendered pod
+#  pod_template: {{}}  # merged over the generated pod
 #  version: "1.31"
 
-# Settings for Slurm only; each key is the sbatch option of the same name.
+# Settings for Slurm only. Most keys are sbatch options of the same name.
 #slurm:
 #  partition: gpu
 #  account: team-a
@@ -176,7 +177,7 @@ nproc_per_node: 2
 #    image: registry.example.com/trainer:1.0
 #    mounts: ["/data:/data:ro"]
 
-# Settings for a run on this machine only.
+# Settings for runs on this machine only.
 #local:
 #  time: 2h  # of each attempt
 """
@@ -199,7 +200,7 @@ def text(
     carried = _block("source", source) if source else "#source: [train.py]"
     remarks = "".join(f"\n#   {remark}" for remark in kept)
     if remarks:
-        carried += f"\n# Named by the code, and not in `source`:{remarks}"
+        carried += f"\n# The code uses these, but they are not in `source`:{remarks}"
     runs = f"command: {flow(command)}" if command else "#command: [train.py]"
     env = "#env:"
     if python_path:

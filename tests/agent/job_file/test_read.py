@@ -60,7 +60,10 @@ def test_all_that_the_rules_find_is_said_at_once() -> None:
         "the job file cannot be used: env.RANK: found a name that ddplaunch sets itself, wanted another name",
         'the job file cannot be used: command[0]: found "torchrun", wanted the script and its arguments only',
     ] == [each.sentence for each in found]
-    wanted = ["remove it", "ddplaunch calls torchrun itself; with `launch: none` the command is the launcher"]
+    wanted = [
+        "remove it",
+        "ddplaunch calls torchrun itself; with `launch: none` your command is the launcher",
+    ]
     assert wanted == [each.hint for each in found]
 
 

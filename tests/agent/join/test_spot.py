@@ -146,7 +146,7 @@ def test_options_go_before_arguments_variables_and_the_scheduler(
         (Options(port=1), STATIC, {}, "port 1 contradicts torchrun's --master-port=29511"),
         (Options(node_rank=3), TORCHRUN, STEP, "there is no node 3 in a job of 2 nodes"),
         (Options(), TORCHRUN, {**STEP, "SLURM_STEP_NUM_TASKS": "4"}, "srun starts 4 tasks on 2 nodes"),
-        (Options(), TORCHRUN, {**STEP, "PET_NNODES": "two"}, "PET_NNODES=two is no number"),
+        (Options(), TORCHRUN, {**STEP, "PET_NNODES": "two"}, "PET_NNODES=two is not a number"),
         (Options(), ["torchrun", "--standalone", "t.py"], STEP, "--standalone is for one node"),
         (Options(), ["torchrun", "--nnodes=1:4", "t.py"], STEP, "the number of nodes is not given"),
     ],

@@ -70,7 +70,7 @@ def test_the_launchers_image_starts_as_anybody(launcher: str) -> None:
 
     assert "#SBATCH --nodes=2" in _said(*here, "render", "job.yaml", "--to", "slurm")
     assert "no jobs yet" in _said(*here, "list")
-    assert "is started by sh, and there is none on PATH" in _said(*here, "submit", "job.yaml", code=106)
+    assert "are started by sh, which is not on PATH" in _said(*here, "submit", "job.yaml", code=106)
 
 
 @pytest.mark.whole

@@ -79,7 +79,10 @@ def test_the_digits_are_learnt_and_the_test_passes(cluster: Cluster, namespace: 
     cluster.run(["helm", "upgrade", *words])
     values.write_text(json.dumps(job_file(cluster, ["train.py", "--epochs", "3"])))
     refused = cluster.run(["helm", "upgrade", *words], check=False)
-    assert "a job that has been started cannot be changed\n  hint: give the new one a name" in refused.stderr
+    assert (
+        "a job that has been started cannot be changed\n  hint: give the new job another name"
+        in refused.stderr
+    )
 
     tested = cluster.run(
         ["helm", "test", "digits-1", "--namespace", namespace, "--timeout", "6m"], timeout=400

@@ -8,7 +8,7 @@ NET = "10.99.0"
 CONTROLLER = "ctl"
 CONTROLLER_ADDRESS = f"{NET}.1"
 SLURM_PORTS = "{ 6817, 6818, 61001-63000 }"
-"""What Slurm itself speaks on, as nft(8) writes it; SrunPortRange lies outside of the ephemeral range."""
+"""What Slurm itself speaks on, as nft(8) writes it; SrunPortRange is outside of the ephemeral range."""
 
 KIND, OTHER_KIND = "a100", "h100"
 """Types of the fake GPUs: the first of each node, and all others."""

@@ -338,7 +338,7 @@ def test_a_node_on_which_slurm_does_not_start_the_step(
 
     assert ("node-missing", [2]) == (job.verdict.code, job.verdict.nodes)
     assert "node 2 (n3) never came: waited 15 s; nodes 0 (n1) and 1 (n2) are here" == job.verdict.sentence
-    job.said("own words at the gate are in")
+    job.said("each node said at the gate is in")
     assert "Killed" not in job.output  # srun, which would wait for that node once more
     assert "waiting for node 2" not in job.output.partition("own words")[2]  # the verdict has said it all
 

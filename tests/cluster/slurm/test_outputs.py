@@ -53,9 +53,9 @@ def test_what_a_node_wrote_that_shares_no_folder_is_brought(cluster: Cluster, ap
     assert written(0) == (job.folder / "work/out/model 0.pt").read_bytes()
     assert written(1) == (job.folder / "outputs/node-1/out/model 1.pt").read_bytes(), job.output
     said = (
-        "what the ranks of n2 wrote is in"
+        "files that the ranks of n2 wrote are in"
         if end == "scancel"
-        else "n2: bringing what its ranks wrote in /tmp"
+        else "n2: copying files that its ranks wrote from /tmp"
     )
     assert said in job.output
     job.leaves_nothing()
@@ -69,6 +69,7 @@ def test_what_cannot_be_brought_stays_and_is_named(cluster: Cluster, apart: Path
     (job.folder / "outputs").write_text("in the way")
     job.ended()
 
-    said = job.output.partition("what n2 wrote is not all here: the rest stays there, in ")[2].split()[0]
+    words = "not all files that n2 wrote were copied: the rest is still there, in "
+    said = job.output.partition(words)[2].split()[0]
     assert written(1) == cluster.path("n2", said).joinpath("out/model 1.pt").read_bytes()
     cluster.run("n2", ["rm", "-r", str(Path(said).parent)])

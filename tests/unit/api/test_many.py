@@ -34,7 +34,7 @@ def test_each_job_of_a_sweep_remembers_its_values_and_its_file() -> None:
     ]
     with pytest.raises(api.SpecError, match="found a sweep of 2 jobs") as refused:
         api.load("job.yaml")
-    assert ["`ddplaunch.api.load_all` returns them"] == [each.hint for each in refused.value.problems]
+    assert ["`ddplaunch.api.load_all` returns all of them"] == [each.hint for each in refused.value.problems]
 
 
 def test_the_plans_of_a_sweep_share_the_source_that_was_read_once() -> None:
@@ -76,5 +76,5 @@ def test_a_check_up_takes_a_job_or_a_number_of_nodes() -> None:
         api.doctor(job, nodes=2)
     with pytest.raises(api.UsageError, match="the job already has its profile's defaults"):
         api.doctor(job, profile="none")
-    with pytest.raises(api.UsageError, match="a check-up on Kubernetes runs in pods"):
+    with pytest.raises(api.UsageError, match="the doctor runs in pods on Kubernetes"):
         api.doctor(to="kubernetes")

@@ -68,7 +68,7 @@ def test_the_command_line_comes_before_the_variable_and_that_before_the_default(
 def test_a_default_profile_of_another_target_does_not_hold() -> None:
     """Who writes `--to local` gets no paths of a cluster; a profile without a target holds everywhere."""
     assert [None, "gpu", "any"] == [name(to="local"), name(to="slurm"), name("any", "local")]
-    with pytest.raises(api.UsageError, match="the profile gpu is for slurm, and not for local"):
+    with pytest.raises(api.UsageError, match="the profile gpu is for slurm, not for local"):
         name("gpu", "local")
 
 
@@ -103,12 +103,12 @@ def test_the_target_of_the_profile_comes_first(tmp_path: Path) -> None:
 
 def test_the_only_section_is_meant_where_jobs_can_be_sent_there(tmp_path: Path) -> None:
     """Else this machine, and a word about it."""
-    nowhere = ("local", "no job can be sent to slurm from this machine")
+    nowhere = ("local", "jobs cannot be sent to slurm from this machine")
     assert nowhere == chosen(tmp_path, "slurm: {time: 1h}\n")
     sbatch(tmp_path)
     target, why = chosen(tmp_path, "slurm: {time: 1h}\n")
     assert "slurm" == target
-    assert "sbatch is on PATH; the job file has a section slurm, and --to local runs it here" == why
+    assert "sbatch is on PATH; the job file has a section slurm; use --to local to run it here" == why
 
 
 def test_kubernetes_is_said_with_its_context_and_namespace(tmp_path: Path) -> None:

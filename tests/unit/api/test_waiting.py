@@ -30,7 +30,7 @@ def test_a_job_is_given_up_when_it_has_been_vain_for_ten_seconds_without_a_break
         wait.check(NEVER)
 
     error = given_up.value
-    assert ("slurm://7 is no longer waited for: it is too large", "shrink", 104) == (
+    assert ("stopped waiting for slurm://7: it is too large", "shrink", 104) == (
         error.message,
         error.hint,
         error.exit_code,

@@ -105,7 +105,7 @@ def test_evidence_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     os.mkfifo(tmp_path / "run" / "bundle.zip")
 
-    with pytest.raises(UsageError, match=r"bundle\.zip is no plain file"):
+    with pytest.raises(UsageError, match=r"bundle\.zip is not a plain file"):
         folder.newest_bundle(tmp_path)
 
 

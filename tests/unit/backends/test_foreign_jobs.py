@@ -330,16 +330,16 @@ def test_calls_that_were_counted_need_no_hint(groups: list[Group], hinted: bool)
     bundle = foreign_jobs.bundle("llm", 0.0, [NodeEvidence(0, "n1", 0.0, Phase.RUNNING, seen)])
     job = foreign_jobs.explained(Job(Handle("pid", "7"), State.RUNNING, 0.0, "llm"), bundle)
 
-    assert hinted == ("can be counted" in job.hint)
+    assert hinted == ("cannot be counted" in job.hint)
 
 
 @pytest.mark.parametrize(
     ("ranks", "beside", "hint"),
     [
         (2, False, "a container of `--debug-image IMAGE` has, and the ranks' user where"),
-        (0, False, "to see ranks of another user than their container's"),
-        (2, True, "in the debug image or on a machine of the pods' kind"),
-        (0, True, "started by `ddplaunch run -- COMMAND`"),
+        (0, False, "seeing ranks that run as another user than their container"),
+        (2, True, "in the debug image, or on the machine where you run this"),
+        (0, True, "start the job with `ddplaunch run -- COMMAND`"),
     ],
 )
 def test_what_would_show_more_in_pods(ranks: int, beside: bool, hint: str) -> None:
@@ -351,7 +351,11 @@ def test_what_would_show_more_in_pods(ranks: int, beside: bool, hint: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("file", "hint"), [("/env/mpi4py/MPI.so", ""), ("/env/torch/distributed.py", "from outside no call of")]
+    ("file", "hint"),
+    [
+        ("/env/mpi4py/MPI.so", ""),
+        ("/env/torch/distributed.py", "calls of torch.distributed cannot be counted"),
+    ],
 )
 def test_calls_that_are_counted_nowhere(file: str, hint: str) -> None:
     """A job that ddplaunch starts has torch's calls counted, and no MPI's."""
@@ -369,7 +373,7 @@ def test_ranks_that_move() -> None:
     bundle = foreign_jobs.bundle("train.py", 0.0, [NodeEvidence(0, "n1", 0.0, Phase.RUNNING, ranks)])
     job = foreign_jobs.explained(Job(Handle("pid", "7"), State.RUNNING, 0.0, "train.py"), bundle)
 
-    assert ([], "2 ranks seen, and nothing shows that they hang") == (bundle.verdicts, job.detail)
+    assert ([], "2 ranks seen; nothing shows that they hang") == (bundle.verdicts, job.detail)
 
 
 def test_a_job_with_a_hub_is_left_as_it_is() -> None:

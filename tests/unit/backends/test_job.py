@@ -23,7 +23,7 @@ def test_of_a_hub_without_a_heartbeat_there_is_no_word() -> None:
     job = with_silence(JOB, SILENT_AFTER_HERE, NOW)
 
     since = time.strftime("%H:%M:%S", time.localtime(STATUS.updated))
-    assert f"no word of the hub since {since}" == job.detail
+    assert f"the hub has not been heard since {since}" == job.detail
     assert job.hint.startswith("this may pass")
     assert "`watchdog.kill_after`" in job.hint
 
@@ -34,7 +34,7 @@ def test_what_the_scheduler_says_comes_first() -> None:
         dataclasses.replace(JOB, detail="its state in Slurm is SUSPENDED"), SILENT_AFTER_HERE, NOW
     )
 
-    assert job.detail.startswith("its state in Slurm is SUSPENDED; no word of the hub since ")
+    assert job.detail.startswith("its state in Slurm is SUSPENDED; the hub has not been heard since ")
     assert "" == job.hint
 
 

@@ -203,7 +203,7 @@ def test_without_a_shell_no_job_starts(
     """In an image that has none it is said what is missing, and no job is left behind."""
     monkeypatch.setenv("PATH", str(tmp_path))
 
-    with pytest.raises(ClusterError, match="is started by sh, and there is none on PATH"):
+    with pytest.raises(ClusterError, match="are started by sh, which is not on PATH"):
         backend.submit(job(""))
 
     assert [] == backend.jobs()

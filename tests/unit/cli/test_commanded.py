@@ -93,12 +93,12 @@ def test_a_sweep_is_written_as_one(call: Call) -> None:
         ("submit", "no job: neither a job file nor a command"),
         ("submit --", "nothing to run after --"),
         ("submit job.yaml -- train.py", "both a job file, job.yaml, and a command after --"),
-        ("submit job.yaml --nodes 2", "--nodes is for a job without a file, and job.yaml is one"),
+        ("submit job.yaml --nodes 2", "--nodes is for jobs without a job file, and job.yaml is one"),
         ("submit job.yaml --save x.yaml", "--save: job.yaml is a job file already"),
         ("submit --to local --save x.yaml -- nosuch.py", "command: there is no nosuch.py in "),
         (
             "submit --to local --save /x/job.yaml -- train.py",
-            "--save: /x/job.yaml would lie in another folder",
+            "--save: /x/job.yaml is in another folder",
         ),
         (
             "submit --to local -- torchrun train.py",

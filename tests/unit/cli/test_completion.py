@@ -134,10 +134,10 @@ CASES = [
         ("bash", "expl", ["explain"]),
         ("bash", "status local:", ["//digits/1", "//digits/2"]),
         ("bash", "submit ", [""]),
-        ("zsh", "expl", ["explain:print the page on a verdict code"]),
+        ("zsh", "expl", ["explain:print the page about a verdict code"]),
         ("zsh", "status local:", ["local\\://digits/2:succeeded", "local\\://digits/1:succeeded"]),
         ("zsh", "submit ", [":files"]),
-        ("fish", "expl", ["explain\tprint the page on a verdict code"]),
+        ("fish", "expl", ["explain\tprint the page about a verdict code"]),
         ("fish", "status local:", ["local://digits/1\tsucceeded", "local://digits/2\tsucceeded"]),
         ("fish", "validate some-fi", ["some-file.yaml"]),
     ]

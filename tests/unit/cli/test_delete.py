@@ -106,7 +106,7 @@ def test_a_job_that_runs_is_stopped_only_when_told_so(call: Call, state: Path) -
 
     assert "nothing to delete\n" == call("delete", "--ended", "--yes").err
     refused = call("delete", str(handle), "--yes")
-    assert (2, True) == (refused.code, "--cancel stops it first" in refused.err)
+    assert (2, True) == (refused.code, "use --cancel to stop it first" in refused.err)
     assert folder.is_dir()
     assert (0, f"{handle}\n") == call("delete", str(handle), "--cancel", "--yes")[:2]
     assert not folder.exists()

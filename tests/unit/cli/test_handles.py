@@ -98,7 +98,7 @@ def test_what_changes_something_does_not_choose_between_targets(call: Call) -> N
     first, _, hint = answer.err.splitlines()
     assert first.startswith("error: both may be one of 3 jobs: kubernetes://lab/both (submitted 1970-01-01 ")
     assert first.index("slurm://77 (") < first.index("local://both/1 (")
-    assert "hint: name it by its handle, such as kubernetes://lab/both" == hint
+    assert "hint: give its handle, such as kubernetes://lab/both" == hint
 
 
 def test_a_name_in_a_namespace_is_a_job_of_kubernetes(call: Call) -> None:
@@ -111,8 +111,8 @@ def test_a_name_in_a_namespace_is_a_job_of_kubernetes(call: Call) -> None:
     ("name", "hint"),
     [
         ("digit", "did you mean digits?"),
-        ("4711", "if it is a job of Slurm, slurm://4711"),
-        ("zebra", "`ddplaunch list` shows the jobs here, `ddplaunch list --to slurm` those of a"),
+        ("4711", "if it is a Slurm job, use slurm://4711"),
+        ("zebra", "`ddplaunch list` shows the jobs here, and `ddplaunch list --to slurm` those on a"),
     ],
 )
 def test_an_unknown_name_is_not_found(call: Call, name: str, hint: str) -> None:
@@ -131,7 +131,7 @@ def test_cancel_never_guesses(call: Call) -> None:
     assert (2, "") == (answer.code, answer.out)
     assert answer.err == (
         "error: name the job to cancel\n\n"
-        "hint: the last one is `ddplaunch cancel local://digits/2`; `ddplaunch list` shows all\n"
+        "hint: for the last one: `ddplaunch cancel local://digits/2`; `ddplaunch list` shows all\n"
     )
 
 
@@ -154,7 +154,7 @@ def test_list_shows_the_target_of_the_last_job(call: Call) -> None:
     there = call("list")
 
     assert ("", True) == (here.err, "local://digits/2" in here.out)
-    assert there.err.startswith("jobs on slurm, where your last job went; `--to local` lists ")
+    assert there.err.startswith("jobs on slurm, where your last job went; use `--to local` for ")
     assert here == call("list", "--to", "local")
 
 

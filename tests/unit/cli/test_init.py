@@ -16,7 +16,7 @@ def test_init_writes_a_file_that_is_good(call: Call, tmp_path: Path) -> None:
     named = call("init", "first.yaml")
     assert (0, "") == named[:2]
     assert (
-        "wrote first.yaml, which runs fit.py; `ddplaunch validate first.yaml`"
+        "wrote first.yaml, which runs fit.py; next: `ddplaunch validate first.yaml`"
         == named.err.partition(", then")[0]
     )
     assert (0, "", "first.yaml: good\n") == call("validate", "first.yaml")
@@ -36,7 +36,7 @@ def test_without_a_script_the_command_waits_to_be_filled_in(call: Call, tmp_path
     several = call("init", "b.yaml")
 
     assert f"wrote a.yaml without a `command`: {tmp_path} has no train.py" in alone.err
-    assert "no script that is clearly meant: fit.py, other.py\n" in several.err
+    assert "it is not clear which script you mean: fit.py, other.py\n" in several.err
     assert "run `ddplaunch init b.yaml --script fit.py`" in several.err
     assert "1 problem in b.yaml" in (missing := call("validate", "b.yaml")).err
     assert (2, True) == (missing.code, "command: found nothing" in missing.err)
@@ -79,7 +79,7 @@ def test_init_proposes_what_the_script_needs(call: Call, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("words", [["--script", "no.py"], ["sub/job.yaml", "--script", "train.py"]])
 def test_a_script_that_is_not_there_is_refused(call: Call, tmp_path: Path, words: list[str]) -> None:
-    """Nor can one run that lies outside of the job file's folder."""
+    """Nor can one run that is outside of the job file's folder."""
     (tmp_path / "sub").mkdir()
     (tmp_path / "train.py").touch()
 

@@ -21,7 +21,7 @@ def test_the_file_is_printed_and_the_key_is_asked_for(call: Call) -> None:
     answer = call("inject", str(GOLDEN / "job.yaml"), *IMAGE)
 
     assert (ExitCode.SUCCEEDED, (GOLDEN / "job.injected.yaml").read_text()) == (answer.code, answer.out)
-    assert "note: gate and supervisor are in Job train\n" in answer.err
+    assert "note: added gate and supervisor to Job train\n" in answer.err
     assert "kubectl create secret generic ddplaunch --namespace vision --from-literal key=" in answer.err
 
 
@@ -53,9 +53,9 @@ def test_a_dash_is_standard_input(call: Call, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"\xff\xfe", "not a text file: it has bytes that are not UTF-8"),
+        (b"\xff\xfe", "is not a text file: it contains bytes that are not UTF-8"),
         (b"#" * (2**20 + 1), "larger than 1,048,576 bytes"),
-        (b"a: [" * 5000, "found lists or mappings too deep"),
+        (b"a: [" * 5000, "found lists or mappings that are nested too deeply"),
         (b"", "found nothing, wanted one of"),
         (None, "cannot be read: No such file"),
     ],

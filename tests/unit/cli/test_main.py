@@ -72,7 +72,7 @@ def test_every_verb_explains_itself(verb: str) -> None:
         (["status", "ssh://digits"], "there is no target 'ssh'", "one of local, slurm, kubernetes"),
         (
             ["run", "--name", "../x", "--", "true"],
-            "argument --name: '../x': wanted lower-case letters, digits and -, a letter first",
+            "argument --name: '../x': wanted lower-case letters, digits and -, beginning with a letter",
             "`ddplaunch run --help` shows the usage",
         ),
     ],

@@ -61,9 +61,9 @@ def test_a_terminal_gets_no_archive(
     assert (True, True) == (len(piped) > 200_000, len(shown) < 60_000)
     lines = [line for line in shown.splitlines() if "more characters of base64)" not in line]
     assert set(lines) <= set(piped.splitlines())
-    notes = [line for line in errors.splitlines() if "are left out" in line]
+    notes = [line for line in errors.splitlines() if "are not shown on a terminal" in line]
     assert 1 == len(notes)
-    assert notes[0].endswith("a pipe (`… | less`) or `ddplaunch render … -o DIR` has everything")
+    assert notes[0].endswith("use a pipe (`… | less`) or `ddplaunch render … -o DIR`")
 
 
 def test_what_is_short_is_whole(job_file: Path, tmp_path: Path, call: Call) -> None:

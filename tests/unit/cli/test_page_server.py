@@ -170,7 +170,9 @@ def test_a_page_that_nobody_reads_delays_nothing() -> None:
 def test_a_port_that_is_taken_is_an_error_with_advice() -> None:
     with socket.create_server((HOST, 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(UsageError, match=f"port {port} of {HOST} cannot be had: Address already in use"):
+        with pytest.raises(
+            UsageError, match=f"port {port} on {HOST} is not available: Address already in use"
+        ):
             WebView(io.StringIO(), port)
 
 

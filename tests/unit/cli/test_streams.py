@@ -54,7 +54,7 @@ def test_a_full_disk_is_told_as_such(tmp_path: Path, words: str) -> None:
 
     said = (
         b"error: standard output cannot be written: No space left on device\n\n"
-        b"hint: `df -h` shows which disk is full, `quota` how much of it you may use\n"
+        b"hint: `df -h` shows which disk is full, and `quota` how much of it you may use\n"
     )
     assert (1, said) == (result.returncode, result.stderr)
 

@@ -160,7 +160,7 @@ def test_a_scheduler_that_cannot_be_asked_is_no_fault_of_the_file(
 
     assert 106 == answer.code
     assert answer.err.startswith(
-        "job.yaml: good for slurm, as far as this can be known here\nerror: there is no `"
+        "job.yaml: good for slurm, as far as ddplaunch can tell from here\nerror: there is no `"
     )
     assert 0 == call("validate", "job.yaml", "--to", "local").code
 

@@ -55,7 +55,7 @@ def test_render_to_a_folder_never_overwrites(call: Call, job_file: Path, tmp_pat
     forced = call("render", "job.yaml", "-o", "out", "--force")
 
     assert (2, ["plan.json"], 0) == (refused.code, left, forced.code)
-    assert "error: out already holds plan.json\n\nhint: " in refused.err
+    assert "error: out already contains plan.json\n\nhint: " in refused.err
     assert '"digits"' in (tmp_path / "out" / "plan.json").read_text()
     assert os.access(tmp_path / "out" / "run.sh", os.X_OK)
 
@@ -67,7 +67,10 @@ def test_the_source_is_packed_as_the_job_carries_it(call: Call, job_file: Path, 
 
     written = base64.b64decode((tmp_path / "source.b64").read_bytes())
     assert (0, "") == (answer.code, answer.out)
-    assert "wrote source.b64 with train.py; for Helm: `--set-file sourceArchive=source.b64`\n" == answer.err
+    assert (
+        "wrote source.b64 with train.py; give it to Helm with `--set-file sourceArchive=source.b64`\n"
+        == answer.err
+    )
     assert {*before, "source.b64"} == {path.name for path in tmp_path.iterdir()}
 
     call("render", "job.yaml", "-o", "out")
@@ -297,7 +300,7 @@ def test_run_needs_a_command(call: Call, words: list[str]) -> None:
     ("target", "handle", "why"),
     [
         ("local", "local://digits/1", "a job on this machine starts at once"),
-        ("kubernetes", "kubernetes://lab/digits", "no Job of Kubernetes can wait for another"),
+        ("kubernetes", "kubernetes://lab/digits", "a Kubernetes Job cannot wait for another"),
         ("slurm", "local://digits/1", "local://digits/1 is not a job on slurm"),
     ],
 )
@@ -318,7 +321,9 @@ def test_a_sweep_is_written_into_a_folder_for_each_job(call: Call, job_file: Pat
     for words in (["render", "job.yaml"], ["submit", "job.yaml", "--dry-run"]):
         answer = call(*words)
         assert (2, "") == (answer.code, answer.out)
-        assert "error: job.yaml is a sweep of 2 jobs, and one job is printed at a time\n" in answer.err
+        assert (
+            "error: job.yaml is a sweep of 2 jobs, but only one job can be printed at a time\n" in answer.err
+        )
 
     answer = call("render", "job.yaml", "-o", "out")
     plans = [json.loads((tmp_path / f"out/digits-{index}/plan.json").read_text()) for index in range(2)]
@@ -335,7 +340,7 @@ def test_a_sweep_is_written_into_a_folder_for_each_job(call: Call, job_file: Pat
         (["job.yaml"], "to submit a job file: ddplaunch submit job.yaml"),
         (
             ["train.py", "--lr", "0.1"],
-            "put one first: ddplaunch run -- torchrun --nproc-per-node=2 train.py --lr 0.1",
+            "put a launcher first: ddplaunch run -- torchrun --nproc-per-node=2 train.py --lr 0.1",
         ),
     ],
 )

@@ -114,7 +114,7 @@ def test_the_container_that_trains_is_named_where_there_are_two() -> None:
     volumes = "      volumes:\n      - name: data\n        pers"
     text = changed(JOB, volumes, f"      - {{name: logs, image: registry.example/logs:1}}\n{volumes}")
 
-    assert "containers: found train, logs, wanted the name of the one that trains" in refused(text)
+    assert "containers: found train, logs, wanted the name of the container that trains" in refused(text)
     chosen = Settings(agent_image="i", container="train")
     (job,) = (each for each in yaml.safe_load_all(injected(text, chosen)) if each["kind"] == "Job")
     assert {"name": "logs", "image": "registry.example/logs:1"} == job["spec"]["template"]["spec"][
@@ -153,7 +153,12 @@ REFUSED = [
     ("pytorchjob", '  nprocPerNode: "2"', "  elasticPolicy: {maxReplicas: 4}", "found an elastic job"),
     ("volcano", "env: []", "ssh: []", "plugins: found ssh, svc, wanted the plugin pytorch, or svc and env"),
     ("volcano-pytorch", "name: worker\n", "name: helper\n", "found master, helper, wanted the tasks master"),
-    ("volcano-pytorch", "--port=23456", "--master=chief", "found --master=chief, wanted tasks by the names"),
+    (
+        "volcano-pytorch",
+        "--port=23456",
+        "--master=chief",
+        "found --master=chief, wanted tasks with the plugin's default names",
+    ),
 ]
 
 
@@ -199,7 +204,7 @@ def test_an_alias_is_refused() -> None:
 
 def test_without_an_image_there_is_nothing_to_inject() -> None:
     """None is published, so that none is guessed."""
-    assert "found no --agent-image, wanted the image that holds the agent" in refused(JOB, Settings())
+    assert "found no --agent-image, wanted the image that contains the agent" in refused(JOB, Settings())
 
 
 def test_node_0_may_be_named_by_the_user() -> None:

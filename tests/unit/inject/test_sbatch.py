@@ -85,7 +85,7 @@ def test_srun_is_found_where_the_shell_finds_it(line: str) -> None:
         ("srun -N2 -n8 torchrun train.py", "found 8 tasks on 2 nodes, wanted one task on each node"),
         ("#SBATCH --ntasks-per-node 4\nsrun torchrun t.py", "train.sbatch:3: found --ntasks-per-node=4"),
         ("cat > x <<EOF\nsrun torchrun train.py\nEOF", "train.sbatch:2: found a here-document"),
-        ("srun torchrun 'train.py", 'train.sbatch:2: found "\'", wanted a script whose quotes are closed'),
+        ("srun torchrun 'train.py", 'train.sbatch:2: found "\'", wanted a script with matching quotes'),
     ],
 )
 def test_what_is_not_understood_is_refused(line: str, message: str) -> None:

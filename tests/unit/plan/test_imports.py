@@ -239,7 +239,7 @@ def test_what_is_too_large_is_named_and_stays(tmp_path: Path) -> None:
 def test_a_script_elsewhere_is_refused(tmp_path: Path) -> None:
     """It could import nothing from beside the job file."""
     _lay(tmp_path, {"a/job.yaml": "", "b/train.py": ""})
-    with pytest.raises(UsageError, match="lies outside of"):
+    with pytest.raises(UsageError, match="is outside of"):
         imports.find(tmp_path / "b" / "train.py", tmp_path / "a")
     with pytest.raises(UsageError, match="there is no script"):
         imports.find(tmp_path / "train.py", tmp_path)

@@ -158,7 +158,7 @@ BUNDLE = Container(runtime="oci", image="/images/bundle")
     ("more", "path", "words"),
     [
         ({"image": "torch:2"}, "slurm.container.image", "absolute path of an OCI bundle"),
-        ({"mounts": ("/a:/b",)}, "slurm.container.mounts", "config.json of the bundle"),
+        ({"mounts": ("/a:/b",)}, "slurm.container.mounts", "the bundle's config.json"),
     ],
 )
 def test_slurms_own_container_is_a_bundle_with_mounts_of_its_own(

@@ -110,7 +110,7 @@ def test_many_files_are_measured_together(tmp_path: Path) -> None:
 def test_a_device_is_no_file(tmp_path: Path) -> None:
     (tmp_path / "data").symlink_to("/dev/zero")
 
-    with pytest.raises(UsageError, match="is no plain file"):
+    with pytest.raises(UsageError, match="is not a plain file"):
         source.read(("data",), tmp_path)
 
 
@@ -118,7 +118,7 @@ def test_a_device_is_no_file(tmp_path: Path) -> None:
 def test_a_named_pipe_is_no_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
 
-    with pytest.raises(UsageError, match="pipe is no plain file"):
+    with pytest.raises(UsageError, match="pipe is not a plain file"):
         source.read((".",), tmp_path)
 
 
@@ -134,7 +134,7 @@ def test_a_link_out_of_the_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "outside.txt").write_text("mine")
     (tmp_path / "src" / "link").symlink_to("../outside.txt")
 
-    with pytest.raises(UsageError, match=r"link is a link to .*outside\.txt, which lies outside of"):
+    with pytest.raises(UsageError, match=r"link is a link to .*outside\.txt, which is outside of"):
         source.read(("src",), tmp_path)
 
 
@@ -209,5 +209,5 @@ def test_the_ignore_file_has_gits_syntax(tmp_path: Path) -> None:
 def test_a_pattern_that_is_none_is_refused(tmp_path: Path) -> None:
     (tmp_path / ".ddplaunchignore").write_text("a/***/[\n!\n")
 
-    with pytest.raises(UsageError, match=r"\.ddplaunchignore holds a line that is no pattern"):
+    with pytest.raises(UsageError, match=r"\.ddplaunchignore contains a line that is not a pattern"):
         source.read((".",), tmp_path)

@@ -123,7 +123,7 @@ def test_all_that_breaks_it_is_said_at_once() -> None:
 
     assert (
         "job: kubernetes.pod_template.spec.containers[trainer].image: found a change that breaks the gate, "
-        "wanted trainer\n  hint: set image: the gate proves the image that trains"
+        "wanted trainer\n  hint: set image: the gate checks the image that trains"
     ) in str(caught.value)
     assert 2 == len(caught.value.problems)
 

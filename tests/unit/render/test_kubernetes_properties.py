@@ -98,7 +98,7 @@ def test_more_than_a_config_map_holds_is_refused() -> None:
 
     with pytest.raises(
         SourceTooLargeError,
-        match=r"the files of job are 1,\d\d\d,\d{3} bytes, and a ConfigMap holds 1,048,576",
+        match=r"the files of job are 1,\d\d\d,\d{3} bytes, and a ConfigMap can contain at most 1,048,576",
     ) as caught:
         rendered(job)
 

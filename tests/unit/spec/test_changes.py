@@ -116,4 +116,4 @@ def test_a_job_array_is_called_a_sweep_here() -> None:
         changed("slurm.array=0-3")
 
     (problem,) = caught.value.problems
-    assert problem.hint.startswith("`sweep` makes a job of each value")
+    assert problem.hint.startswith("`sweep` makes one job of each value")

@@ -44,7 +44,7 @@ def test_an_empty_file_has_no_profiles(text: str) -> None:
         ("default: b", "wanted no such key, because there are no profiles"),
         ("profiles: {none: {}}", "`--profile none` means no profile"),
         ("profiles: {a: {job: 3}}", "profiles.a.job: found 3, wanted a mapping"),
-        ("profiles: {a: {}, a: {}}", "found the key a second time"),
+        ("profiles: {a: {}, a: {}}", "found this key a second time"),
         ("a: [", "found"),
     ],
 )

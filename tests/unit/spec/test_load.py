@@ -47,7 +47,7 @@ def test_a_large_file_is_refused_unread(tmp_path: Path) -> None:
     path = tmp_path / "job.yaml"
     path.write_bytes(GOOD + b"#" * 5_000_000)
 
-    assert ("more than 1 MiB", "code and data travel by `source` or `volumes`, not inside the job file") == (
+    assert ("more than 1 MiB", "put code and data into `source` or `volumes`, not into the job file") == (
         _refused(path)
     )
 
@@ -63,7 +63,7 @@ def test_an_endless_file_is_refused() -> None:
         (b"\x89PNG\r\n", "the byte 0x89", "save the file as UTF-8"),
         ("name: ä".encode("latin-1"), "the byte 0xe4", "save the file as UTF-8"),
         (GOOD.decode().encode("utf-16"), "UTF-16", "save it as UTF-8"),
-        (b"", "no job in it", "`ddplaunch init` writes one to begin with"),
+        (b"", "no job in it", "`ddplaunch init` writes one for you to start from"),
         (b"just words", "a single value", "begin with `apiVersion: ddplaunch/v1`, and give every line a key"),
         (b"- a\n", "a list", "begin with `apiVersion: ddplaunch/v1`, and give every line a key"),
         (b"apiVersion: v1\nkind: Pod\n", '"v1"', "this file is for another program"),
@@ -110,7 +110,7 @@ def test_a_directory_names_the_files_in_it(tmp_path: Path) -> None:
     (tmp_path / "job.yaml").touch()
     (tmp_path / "train.py").touch()
 
-    assert ("a directory", "it holds job.yaml") == _refused(tmp_path)
+    assert ("a directory", "it contains job.yaml") == _refused(tmp_path)
 
 
 @pytest.mark.parametrize("asked", ["job.yml", "jobb.yaml"])
@@ -124,7 +124,9 @@ def test_a_missing_file_is_answered_with_its_nearest(tmp_path: Path, asked: str)
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     """Not the file is missing then, but the way to it."""
     assert ("no such file", f"there is no folder {tmp_path / 'x'}") == _refused(tmp_path / "x" / "job.yaml")
-    assert ("no such file", "`ddplaunch init` writes one to begin with") == _refused(tmp_path / "zebra")
+    assert ("no such file", "`ddplaunch init` writes one for you to start from") == _refused(
+        tmp_path / "zebra"
+    )
 
 
 def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
@@ -148,7 +150,7 @@ def test_a_name_that_no_file_can_have(name: str) -> None:
     """Also what the system refuses to look up is an answer, not a traceback."""
     found, _ = _refused(name)
 
-    assert found.startswith("what cannot be read (")
+    assert found.startswith("a file that cannot be read (")
 
 
 @pytest.mark.fault("port-ephemeral")

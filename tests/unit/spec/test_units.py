@@ -92,10 +92,10 @@ def test_quantities_are_bytes(text: object, count: int) -> None:
         ("16 ", "write 16"),
         ("100m", "m means thousandths in Kubernetes: write 100M or 100Mi"),
         ("12B", "bytes have no suffix: write 12"),
-        ("0.1", "0.1 is no whole number of bytes"),
+        ("0.1", "0.1 is not a whole number of bytes"),
         ("3Xi", ""),
         ("lots", ""),
-        (1.5, "a number of bytes is whole; with a suffix it may have a fraction, as in 1.5Gi"),
+        (1.5, "a plain number of bytes must be whole; with a suffix it may have a fraction, as in 1.5Gi"),
         (True, ""),
     ],
 )

@@ -25,9 +25,10 @@ def _hint(text: str) -> str:
     return problem.hint
 
 
-ALONE = "no Job of Kubernetes waits for another: `ddplaunch submit first.yaml --wait && ddplaunch submit …`"
+ALONE = "a Kubernetes Job cannot wait for another: `ddplaunch submit first.yaml --wait && ddplaunch submit …`"
 SWEEP = (
-    "`sweep` makes a job of each value, as in sweep: {env.SEED: [1, 2, 3]}; `submit` prints all their handles"
+    "`sweep` makes one job of each value, as in sweep: {env.SEED: [1, 2, 3]}; `submit` prints the handles "
+    "of all"
 )
 
 
@@ -46,7 +47,7 @@ SWEEP = (
         ("gate: {zzz: 2m}", ""),
         ("slurm: {gpus_per_node: 8}", "it is called resources.gpus"),
         ("slurm: {topology: rack}", "see switches"),
-        ("slurm: {ntasks: 8}", "the ranks are nodes times nproc_per_node"),
+        ("slurm: {ntasks: 8}", "the number of ranks is nodes times nproc_per_node"),
         ("slurm: {after: 7}", "did you mean dependency?"),
         ("slurm: {singleton: true}", "write dependency: singleton"),
         ("after: 7", "it is called slurm.dependency"),
@@ -95,7 +96,7 @@ def test_an_unknown_key_is_answered_with_the_known_one(line: str, hint: str) -> 
         ("slurm: {time: 1:30:00}", 'quote it: "1:30:00"'),
         ("rendezvous: {timeout: 1:30}", "the units are ms, s, m, h and d, as in 1h30m"),
         ("kubernetes: {namespace: Team_A}", "for example team-a"),
-        ("nproc_per_node: auto", "torchrun's gpu, cpu and auto are not known here: write the number"),
+        ("nproc_per_node: auto", "torchrun's gpu, cpu and auto do not work here: write the number"),
     ],
 )
 def test_a_value_that_does_not_fit_has_a_hint(line: str, hint: str) -> None:
@@ -113,7 +114,7 @@ def test_a_value_that_does_not_fit_has_a_hint(line: str, hint: str) -> None:
         ('python: "a\\nb"', 'python: found "a\\nb", wanted text on one line'),
         ('python: "a\\n"', 'python: found "a\\n", wanted text on one line'),
         ('env: {A: "a\\0b"}', "env.A: found a NUL character, wanted text without it"),
-        ("image: " + "x y" * 40, f'image: found "{("x y" * 40)[:59]}…", wanted one word, without blanks'),
+        ("image: " + "x y" * 40, f'image: found "{("x y" * 40)[:59]}…", wanted one word without spaces'),
         ('slurm: {comment: "a\\nb"}', 'slurm.comment: found "a\\nb", wanted text on one line'),
     ],
 )

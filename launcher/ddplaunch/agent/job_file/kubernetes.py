@@ -210,7 +210,7 @@ def devices(gate: Mapping[str, Any], trainer: Mapping[str, Any]) -> Iterator[tup
 
     Each container is given its own devices: a gate without them would prove nothing about them.
     """
-    at, why = "spec.initContainers[gate].resources", "the gate proves the devices that the trainer has"
+    at, why = "spec.initContainers[gate].resources", "the gate checks the devices that the trainer has"
     wanted, given = trainer.get("limits") or {}, gate.get("limits") or {}
     for name, count in wanted.items():
         if "/" in name and count is not None and given.get(name) != count:

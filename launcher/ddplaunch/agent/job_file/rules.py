@@ -95,21 +95,21 @@ def elastic(job: Job) -> Iterator[Finding]:
             yield Finding((("newcomers",), at), "join", "a range of nodes", "as in nodes: {min: 2, max: 4}")
         return
     if least >= most:
-        hint = "where the number is fixed, write it alone"
+        hint = "for a fixed number, write the number alone"
         yield Finding((at, ("min_nodes",)), f"{least} to {most} nodes", "min below max", hint)
     backend = job["rendezvous"]["backend"]
     if job["launch"] != "torchrun":
-        hint = "torchrun alone starts a job with fewer nodes than it may have"
+        hint = "only torchrun can start a job with fewer nodes than the most it may have"
         yield Finding((at, ("launch",)), f"a range with launch: {job['launch']}", "a number", hint)
     elif backend != "c10d":
-        hint = "torchrun's static rendezvous waits for a number of nodes that is fixed"
+        hint = "torchrun's static rendezvous waits for a fixed number of nodes"
         paths = (("rendezvous", "backend"), at)
         yield Finding(paths, f"{backend} with a range of nodes", "backend: c10d", hint)
     if not job["gate"]["enabled"]:
-        hint = "it is the gate that decides with which nodes the job starts"
+        hint = "the gate decides which nodes the job starts with"
         yield Finding((("gate", "enabled"), at), "false with a range of nodes", "true", hint)
     if job["gate"]["smoke_test"]:
-        hint = "it is a collective of all ranks, and an elastic job may lack some"
+        hint = "the smoke test is a collective of all ranks, and an elastic job may not have all of them"
         yield Finding((("gate", "smoke_test"), at), "true with a range of nodes", "false", hint)
 
 
@@ -123,8 +123,8 @@ def ports(job: Job) -> Iterator[Finding]:
             yield Finding((path,), f"{port}", "a port from 1024 to 32767", "ports below 1024 need root")
         if EPHEMERAL[0] <= port <= EPHEMERAL[1]:
             hint = (
-                f"{EPHEMERAL[0]} to {EPHEMERAL[1]} are ephemeral: any outgoing connection may hold one; "
-                "leave the port out, and a free one is chosen"
+                f"{EPHEMERAL[0]} to {EPHEMERAL[1]} are ephemeral: any outgoing connection may take one; "
+                "leave the port out to get a free one"
             )
             yield Finding((path,), f"{port}", "a port from 1024 to 32767", hint, "port-ephemeral")
 
@@ -137,7 +137,7 @@ def one_port_each(job: Job) -> Iterator[Finding]:
             (("gate", "port"), ("rendezvous", "port")),
             f"{port}, which is rendezvous.port",
             "a port of its own",
-            "the hub keeps its port while torchrun's store uses the other",
+            "the hub keeps its port while torchrun's store uses its own",
         )
     metrics = job["metrics"].get("port")
     for section in ("gate", "rendezvous"):
@@ -166,7 +166,7 @@ def a_gpu_for_each_rank(job: Job) -> Iterator[Finding]:
             (("resources", "gpus"), ("nproc_per_node",)),
             f"{gpus}",
             f"at least nproc_per_node, which is {job['nproc_per_node']}",
-            "one GPU for each rank; gpus: 0 says that the ranks need none",
+            "each rank needs a GPU; write gpus: 0 if the ranks use none",
         )
 
 
@@ -178,7 +178,7 @@ def shm_is_memory(job: Job) -> Iterator[Finding]:
             (("resources", "shm"), ("resources", "memory")),
             format_quantity(shm),
             f"at most resources.memory, which is {format_quantity(memory)}",
-            "what lies in /dev/shm counts as memory: a job that filled it would be killed",
+            "files in /dev/shm count as memory: a job that filled it would be killed",
         )
 
 
@@ -205,7 +205,7 @@ def restarts_need_c10d(job: Job) -> Iterator[Finding]:
             (("rendezvous", "max_restarts"), ("rendezvous", "backend"), ("nodes",)),
             f"{restarts} with the static backend",
             "0, or backend: c10d",
-            "nodes cannot meet again through a static rendezvous; set backend: c10d, or use retries",
+            "nodes cannot meet again through a static rendezvous: set backend: c10d, or use retries",
         )
 
 
@@ -218,7 +218,7 @@ def rendezvous_is_torchruns(job: Job) -> Iterator[Finding]:
     wanted, hint = "none", "remove the section: MPI brings its ranks together itself"
     if launch != "mpi":
         given = {key: value for key, value in given.items() if key not in ("address", "port")}
-        wanted, hint = "address and port at most", "the others are torchrun's own: remove them"
+        wanted, hint = "only address and port", "remove the other keys: they are torchrun's own"
     if launch != "torchrun" and given != RENDEZVOUS:
         found = "settings of torchrun's rendezvous"
         yield Finding((("rendezvous",), ("launch",)), found, f"{wanted} with launch: {launch}", hint)
@@ -238,7 +238,7 @@ def env_or_secret(job: Job) -> Iterator[Finding]:
     for name in job["secrets"]:
         if name in job["env"]:
             yield Finding(
-                (("secrets", name), ("env", name)), "a name that env has too", "it in one of the two"
+                (("secrets", name), ("env", name)), "a name that is also in env", "it in one of the two"
             )
 
 
@@ -247,23 +247,25 @@ def interface_names(job: Job) -> Iterator[Finding]:
     nccl = job["env"].get("NCCL_SOCKET_IFNAME", "")
     at: Path = ("env", "NCCL_SOCKET_IFNAME")
     if len(nccl) == 1:
-        hint = "NCCL ignores a value of one character and takes what it finds"
+        hint = "NCCL ignores a value of one character and uses any interface that it finds"
         yield Finding((at,), f'"{nccl}"', "a name or a prefix of two characters or more", hint)
     elif nccl.startswith("=^"):
         yield Finding((at,), f'"{nccl}"', "^= in this order", "NCCL takes =^ for a name that begins with ^")
     elif re.search(r"\s", nccl):
-        yield Finding((at,), f'"{nccl}"', "names with commas and no blanks", "NCCL does not trim blanks")
+        yield Finding(
+            (at,), f'"{nccl}"', "names separated by commas, without spaces", "NCCL does not remove spaces"
+        )
     gloo = job["env"].get("GLOO_SOCKET_IFNAME", "")
     if len(gloo) == 1 or re.search(r"[\^=\s]", gloo):
         yield Finding(
             (("env", "GLOO_SOCKET_IFNAME"),),
             f'"{gloo}"',
-            "exact names with commas, such as eth0",
-            "Gloo knows neither prefixes nor ^ and = as NCCL does, and ignores one character",
+            "exact names separated by commas, such as eth0",
+            "unlike NCCL, Gloo has no prefixes, no ^ and no =, and it ignores a value of one character",
         )
     family = job["env"].get("NCCL_SOCKET_FAMILY", "AF_INET")
     if family not in ("AF_INET", "AF_INET6"):
-        hint = "NCCL ignores any other value in silence"
+        hint = "NCCL silently ignores any other value"
         yield Finding((("env", "NCCL_SOCKET_FAMILY"),), f'"{family}"', "AF_INET or AF_INET6", hint)
 
 
@@ -283,7 +285,7 @@ def script_alone(job: Job) -> Iterator[Finding]:
         yield Finding(at, f'"{first}"', wanted, _launcher(job))
     elif job["launch"] == "torchrun" and _PYTHON.fullmatch(name):
         what = "begin with -m" if rest[:1] == ["-m"] else f"begin with {rest[0] if rest else 'the script'}"
-        yield Finding(at, f'"{first}"', wanted, f"{what}; another Python is named by `python`")
+        yield Finding(at, f'"{first}"', wanted, f"{what}; the key `python` names another Python")
     elif job["launch"] == "torchrun" and first.startswith("-") and first != "-m":
         hint = "torchrun's flags have keys of their own here: nodes, nproc_per_node, rendezvous"
         yield Finding(at, f'"{first}"', wanted, hint)
@@ -297,17 +299,17 @@ def script_alone(job: Job) -> Iterator[Finding]:
 def _launcher(job: Job) -> str:
     """Return the hint for a command that begins with a launcher."""
     itself = {"torchrun": "torchrun", "mpi": "mpirun or srun"}.get(job["launch"], "srun")
-    return f"ddplaunch calls {itself} itself; with `launch: none` the command is the launcher"
+    return f"ddplaunch calls {itself} itself; with `launch: none` your command is the launcher"
 
 
 def _a_program(first: str, name: str) -> list[Finding]:
     """Return a finding for a command that lacks Python before it, or that starts the ranks of all nodes."""
     at: tuple[Path, ...] = (("command", 0), ("launch",))
     if first.startswith("-") or (name == first and first.endswith(".py")):
-        hint = f"the command is started as it is: python3, then {first}"
+        hint = f"the command runs as it is written: write python3, then {first}"
         return [Finding(at, f'"{first}"', "a program with launch: none", hint)]
     if name in ("mpirun", "mpiexec", "srun"):
-        hint = "every node would start the ranks of all: launch: srun, or launch: mpi, starts them once"
+        hint = "every node would start the ranks of all nodes; launch: srun and launch: mpi start them once"
         return [Finding(at, f'"{first}"', "a program that starts the ranks of its own node", hint)]
     return []
 
@@ -333,7 +335,7 @@ def recipients(job: Job) -> Iterator[Finding]:
             found = " and ".join(given) or "no recipient"
             yield Finding((at,), found, "exactly one of webhook, command, events")
         if not each.get("when", True):
-            yield Finding(((*at, "when"),), "an empty list", "one occasion or more", "or leave the key out")
+            yield Finding(((*at, "when"),), "an empty list", "at least one occasion", "or leave the key out")
         if (webhook := each.get("webhook")) is not None:
             yield from _one_source((*at, "webhook"), webhook)
 
@@ -398,10 +400,12 @@ def outputs(job: Job) -> Iterator[Finding]:
         if volume["name"] != given["volume"]:
             continue
         if volume.get("empty_dir"):
-            hint = "an empty_dir goes with its node's job"
+            hint = "an empty_dir is deleted with its node's part of the job"
             yield Finding(paths, f"{volume['name']}, an empty_dir", "a claim or a host_path", hint)
         if volume.get("read_only"):
-            yield Finding(paths, f"{volume['name']}, which is read_only", "a volume that can be written", "")
+            yield Finding(
+                paths, f"{volume['name']}, which is read_only", "a volume that the ranks can write to", ""
+            )
     if ".." in (given.get("path") or "").split("/"):
         yield Finding((("outputs", "path"),), "a path with '..'", "a folder on the volume")
 
@@ -413,7 +417,7 @@ def signal_before_limit(job: Job) -> Iterator[Finding]:
         limit = (job.get(section) or {}).get("time")
         if before is not None and limit is not None and before >= limit:
             wanted = f"less than {section}.time, which is {format_duration(limit)}"
-            hint = "the ranks get the signal so long before the time limit"
+            hint = "the ranks get the signal this long before the time limit"
             paths = (("signal", "before"), (section, "time"))
             yield Finding(paths, format_duration(before), wanted, hint)
 

@@ -91,13 +91,15 @@ def parse_quantity(value: object) -> int:
     if isinstance(value, int):
         return value
     if not isinstance(value, str):
-        raise UnitError("a number of bytes is whole; with a suffix it may have a fraction, as in 1.5Gi")
+        raise UnitError(
+            "a plain number of bytes must be whole; with a suffix it may have a fraction, as in 1.5Gi"
+        )
     match = _QUANTITY.fullmatch(value)
     if not match or match[2] not in BYTES:
         raise UnitError(_quantity_hint(value))
     exact = Decimal(match[1]) * BYTES[match[2]]
     if exact != int(exact):
-        raise UnitError(f"{value} is no whole number of bytes")
+        raise UnitError(f"{value} is not a whole number of bytes")
     return int(exact)
 
 

@@ -21,16 +21,23 @@ JOB = "run"
 
 def add_arguments(parser: argparse.ArgumentParser, seconds: Callable[[str], float] = float) -> None:
     """Add the options of --join; `seconds` parses a time."""
-    auto = "default: as torchrun, PET_* or the scheduler says"
+    auto = "default: from torchrun, PET_* or the scheduler"
     options: dict[str, dict[str, Any]] = {
         "--nodes": {"type": int, "metavar": "N", "help": f"how many nodes there are ({auto})"},
-        "--node-rank": {"type": int, "metavar": "N", "help": f"which of them this is, from 0 ({auto})"},
+        "--node-rank": {
+            "type": int,
+            "metavar": "N",
+            "help": f"the rank of this node, counted from 0 ({auto})",
+        },
         "--master": {"metavar": "HOST", "help": f"name or address of node 0 ({auto})"},
         "--port": {"type": int, "metavar": "PORT", "help": f"the ranks' master port ({auto}, or a free one)"},
         "--gate-port": {
             "type": int,
             "metavar": "PORT",
-            "help": "where node 0's hub listens, and on the next port the key server (default: by the name)",
+            "help": (
+                "the port of node 0's hub; the key server uses the next port (default: derived from the "
+                "job's name)"
+            ),
         },
         "--gate-timeout": {
             "type": seconds,
@@ -40,12 +47,12 @@ def add_arguments(parser: argparse.ArgumentParser, seconds: Callable[[str], floa
         },
         "--key-file": {
             "metavar": "FILE",
-            "help": f"the secret that all nodes share (default: {Env.KEY}, MUNGE under Slurm, or "
-            "~/.config/ddplaunch/key)",
+            "help": f"a file with the secret that all nodes share (default: {Env.KEY}, MUNGE under "
+            "Slurm, or ~/.config/ddplaunch/key)",
         },
     }
     parser.add_argument(
-        "--join", action="store_true", help="one of several nodes, which all run this command"
+        "--join", action="store_true", help="this is one of several nodes that all run this command"
     )
     for name, settings in options.items():
         parser.add_argument(name, **{**settings, "help": f"with --join: {settings['help']}"})
@@ -58,7 +65,7 @@ def add_prefix(parser: argparse.ArgumentParser) -> None:
         "--prefix",
         action="store_true",
         default=None,
-        help="put [node/rank] before each line (default: in a terminal, where several ranks print)",
+        help="put [node/rank] before each line (default: in a terminal, if several ranks print)",
     )
     which.add_argument(
         "--no-prefix", action="store_false", dest="prefix", help="show the bytes as the command writes them"

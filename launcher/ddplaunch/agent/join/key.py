@@ -109,7 +109,7 @@ def read(path: str) -> str:
     except OSError as error:
         raise CannotJoinError(
             f"this node cannot join: the key in {path} cannot be read: {error.strerror}",
-            "give --key-file a file that is there on every node",
+            "give --key-file a file that exists on every node",
         ) from error
     if status.st_uid not in (0, os.geteuid()) or status.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise CannotJoinError(
@@ -123,7 +123,7 @@ def _checked(key: str, source: str) -> str:
     if len(key) < _SHORTEST:
         raise CannotJoinError(
             f"this node cannot join: the key of {source} has {len(key)} characters, wanted {_SHORTEST}",
-            f"`{_MAKE}` prints a good one",
+            f"`{_MAKE}` prints a good key",
         )
     return key
 
@@ -233,7 +233,7 @@ def _request(connection: socket.socket, job: str, place: Optional[str]) -> str:
     connection.sendall(_sealed({"ask": job, "nonce": nonce}, place))
     answer = _opened(_line(connection), place)
     if answer.get("nonce") != nonce or not isinstance(answer.get("key"), str):
-        raise ValueError("its answer is not to this request")
+        raise ValueError("it answered another request")
     return str(answer["key"])
 
 

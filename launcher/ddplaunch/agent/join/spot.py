@@ -246,14 +246,14 @@ class _Search:
             return None
         number = _count(facts[0].value)
         if number is None and not _is_range(facts[0].value):
-            self._problems.append(f"{facts[0].source} is no number")
+            self._problems.append(f"{facts[0].source} is not a number")
         return number
 
     def _refuse_problems(self) -> None:
         if self._problems:
             raise CannotJoinError(
                 f"this node cannot join: {'; '.join(self._problems)}",
-                "set each value in one place only; `ddplaunch run --help` has the options",
+                "set each value in one place only; `ddplaunch run --help` lists the options",
             )
 
     def _missing(self, nodes: Optional[int], node: Optional[int], master: Optional[str]) -> CannotJoinError:

@@ -71,7 +71,7 @@ def lacking(missing: list[Permission], namespace: str, user: str = "") -> Cluste
     )
     who = f"you ({user})" if user else "you"
     return ClusterError(
-        f"{who} lack permissions in namespace {namespace}; a Role there needs these rules as well:{rules}",
+        f"{who} lack permissions in namespace {namespace}; a Role there also needs these rules:{rules}",
         hint=f"nothing was submitted; ask the cluster's administrator for a RoleBinding: {_ROLE}",
     )
 
@@ -89,7 +89,7 @@ def _explained(status: int, message: str, details: dict[str, Any]) -> tuple[str,
     if status == 401:
         return (
             "authentication at the API server failed: your credentials are wrong or have expired",
-            "log in again with your provider's command; `kubectl auth whoami` tries them",
+            "log in again with your provider's command; `kubectl auth whoami` tests them",
         )
     if status == 403:
         return _forbidden(message)
@@ -124,7 +124,10 @@ def _explained(status: int, message: str, details: dict[str, Any]) -> tuple[str,
             "`ddplaunch render --to kubernetes` shows what was sent; see `kubernetes.pod_template`",
         )
     if status == 409:
-        return f"the API server refused to {{what}}, because it has changed meanwhile: {text}", "try again"
+        return (
+            f"the API server refused to {{what}}, because it has changed in the meantime: {text}",
+            "try again",
+        )
     return f"the API server refused to {{what}}: {text}", ""
 
 
@@ -142,7 +145,7 @@ def _forbidden(message: str) -> tuple[str, str]:
     if "exceeded quota" in message:
         return (
             f"you cannot {{what}}, because the namespace's quota is used up: {_bare(message)}",
-            "`kubectl describe resourcequota` shows it; ask for less, or end other jobs",
+            "`kubectl describe resourcequota` shows it; request less, or end other jobs",
         )
     return f"you may not {{what}}: {_bare(message)}", "ask the cluster's administrator"
 
@@ -351,7 +354,7 @@ class Api:
         if "CERTIFICATE_VERIFY_FAILED" in text:
             return SilentError(
                 f"the API server {self.place} has a certificate that is not trusted on this machine",
-                hint="the cluster may have been created again: fetch its kubeconfig again",
+                hint="if the cluster was created anew, fetch its kubeconfig again",
             )
         if "Name or service not known" in text or "Temporary failure in name" in text:
             why = "its name does not resolve"
@@ -364,7 +367,7 @@ class Api:
         tried = f", tried for {seconds:.0f} s" if seconds >= 1 else ""
         return SilentError(
             f"the API server {self.place} cannot be reached: {why}{tried}",
-            hint="`kubectl config get-contexts` shows the current one, `kubectl version` tries it",
+            hint="`kubectl config get-contexts` shows the current one, and `kubectl version` tests it",
         )
 
 
@@ -412,7 +415,7 @@ def _configured() -> tuple[ClusterContext, Any]:
         return ClusterContext(configuration.host, "", namespace), configuration
     if not there:
         raise ClusterError(
-            f"there is no kubeconfig at {paths}, so the cluster is not known",
+            f"there is no kubeconfig at {paths}, so ddplaunch does not know the cluster",
             hint="fetch it with your provider's command, or set KUBECONFIG to its path",
         )
     with _config_errors(paths):
@@ -477,7 +480,7 @@ def _logged_errors() -> Iterator[list[str]]:
 def _no_credentials(context: str, message: str) -> ClusterError:
     return ClusterError(
         f"context {context} gives no credentials: {message}",
-        hint="log in again with your provider's command; `kubectl auth whoami` tries it",
+        hint="log in again with your provider's command; `kubectl auth whoami` tests it",
     )
 
 

@@ -394,15 +394,15 @@ class KubernetesBackend:
             if record is None:
                 raise _not_found(namespace, name)
             raise NotFoundError(
-                f"{handle} is gone from the cluster, which says no more on which volume it wrote",
+                f"{handle} is gone from the cluster, which no longer says what volume it wrote to",
                 hint=f"with `outputs` its files are on that volume, in {name}-{record.uid[:8]}",
             )
         where = volume.place(state.owner)
         if where is None:
             raise NotFoundError(
-                f"{handle} names no volume under `outputs`: what its ranks wrote in their folder goes with "
-                "their pods",
-                hint="what they wrote on its `volumes` is there; docs/how-to/where-code-runs.md has more",
+                f"{handle} names no volume under `outputs`: files that its ranks wrote in their folder are "
+                "lost with their pods",
+                hint="files on its `volumes` are still there; see docs/how-to/where-code-runs.md",
             )
         return state, where
 
@@ -414,7 +414,7 @@ class KubernetesBackend:
         record, state = self._sent(namespace, name), self._snapshots.at(namespace, name).state
         parts: list[str] = []
         if record is not None and state.owner is not None and not _is_of(record, state):
-            stays = f"the {state.owner['kind']} that has this name now is another submission, and stays"
+            stays = f"the {state.owner['kind']} that has this name now is another submission, and is kept"
             return outputs.counted(*self.records.paths(record)) + Remains(stays=(stays,))
         if state.owner is not None:
             if not objects.is_ours(state.owner):
@@ -485,5 +485,6 @@ def _joined(*texts: str) -> str:
 def _not_found(namespace: str, name: str) -> NotFoundError:
     return NotFoundError(
         f"there is no job {name} in namespace {namespace}",
-        hint="`ddplaunch list --to kubernetes` shows the jobs of your context's namespace, and all you sent",
+        hint="`ddplaunch list --to kubernetes` shows the jobs in your context's namespace, and all that you "
+        "submitted",
     )

@@ -65,10 +65,10 @@ def wait(api: Api, queries: Queries, owner: Json, namespace: str) -> None:
     while left := _left(api, queries, owner, namespace):
         if time.monotonic() > deadline:
             raise ClusterError(
-                f"kubernetes://{namespace}/{name} was deleted {GONE:.0f} s ago and is not gone: "
+                f"kubernetes://{namespace}/{name} was deleted {GONE:.0f} s ago but still exists: "
                 f"{', '.join(left[:5])} remain",
                 hint="a machine that does not answer keeps its pods: `kubectl get pods -o wide` names it, "
-                "`kubectl delete pod --force` deletes them nevertheless",
+                "and `kubectl delete pod --force` deletes them anyway",
             )
         time.sleep(_PAUSE)
 

@@ -106,8 +106,8 @@ def merged(target: Target, answers: Sequence[Answer], started: float) -> Bundle:
         first = next(each for each in answers if each.silent)
         raise ClusterError(
             f"no pod of {target} could be looked at: {first.pod}: {first.why}",
-            hint="it takes a python3 >= 3.9, in the image of the ranks or in that of --debug-image, and a "
-            "node that answers",
+            hint="this needs python3 >= 3.9, in the ranks' image or in that of --debug-image, and a node "
+            "that answers",
         )
     _refuse_several_jobs(target, with_ranks)
     # If every rank is there, leftover pods of an earlier try, and launchers' pods, add nothing.
@@ -149,7 +149,7 @@ def _pods(names: Sequence[str]) -> str:
 
 
 def _refuse_several_jobs(target: Target, answers: Iterable[Answer]) -> None:
-    named = "name one job: by its kind and name, by more labels, or a single pod of it"
+    named = "name one job: by its kind and name, by more labels, or by one of its pods"
     hint = f"name one of its groups: '{target.one_job}'" if target.one_job else named
     pods: dict[int, str] = {}
     for each in answers:
@@ -157,7 +157,8 @@ def _refuse_several_jobs(target: Target, answers: Iterable[Answer]) -> None:
             if pods.setdefault(rank.rank, each.pod) != each.pod:
                 raise UsageError(
                     f"rank {rank.rank} runs in two {'' if target.kind else 'of the '}pods of {target}, "
-                    f"{pods[rank.rank]} and {each.pod}: they are of several jobs, or were given one number",
+                    f"{pods[rank.rank]} and {each.pod}: they belong to several jobs, or were given the same "
+                    "number",
                     hint=hint,
                 )
 
@@ -321,7 +322,7 @@ def _why_none(ran: pod_exec.Ran) -> str:
 def _no_answer(why: str, otherwise: str) -> str:
     text = why.lower()
     if "python3" in text and ("not found" in text or "no such file" in text):
-        why = "its image has no python3, which the look needs"
+        why = "its image has no python3, which is needed to look at it"
     elif "the agent needs" not in text:
         otherwise = ""
     return f"no answer: {why}" + (f"; {otherwise}" if otherwise else "")
@@ -329,8 +330,8 @@ def _no_answer(why: str, otherwise: str) -> str:
 
 def _not_allowed(namespace: str, message: str) -> ClusterError:
     return ClusterError(
-        f"you may not run a command in the pods of namespace {namespace}, by which their ranks are "
-        f"looked at: {message}",
+        f"you may not run a command in the pods of namespace {namespace}, which is needed to look at their "
+        f"ranks: {message}",
         hint='a Role there needs {apiGroups: [""], resources: [pods/exec], verbs: [get, create]}, beside '
-        "[get, list] of pods: docs/how-to/diagnose.md has it whole",
+        "[get, list] of pods: docs/how-to/diagnose.md has the whole Role",
     )

@@ -109,8 +109,8 @@ def parse(path: str) -> Target:
     if kind is None:
         known = ", ".join(each.spellings[0] for each in KINDS)
         raise UsageError(
-            f"{named[2]} is no kind of object whose pods are known here",
-            hint=f"one of {known}; pods of any other by labels: "
+            f"{named[2]} is not a kind of object whose pods ddplaunch can find",
+            hint=f"one of {known}; name pods of any other kind by labels: "
             f"'kubernetes://{named[1]}?selector=KEY=VALUE', `kubectl get pods --show-labels` shows these",
         )
     return Target(named[1], kind, named[3])
@@ -288,9 +288,10 @@ _FIRST: Final = _START + 60.0
 _MOST: Final = 300.0
 _MERGED: Final = "application/strategic-merge-patch+json"
 _OTHERWISE: Final = (
-    "without --debug-image, stacks take a python3 in the pod's image and a node whose sysctl "
-    "kernel.yama.ptrace_scope is 0; on the node itself, root sees them by `ddplaunch diagnose pid:PID`; "
-    "started by `ddplaunch run -- COMMAND`, the job records its calls next time, without any right"
+    "without --debug-image, stacks need python3 in the pod's image and a node whose sysctl "
+    "kernel.yama.ptrace_scope is 0; on the node itself, root sees them with `ddplaunch diagnose pid:PID`; "
+    "next time, start the job with `ddplaunch run -- COMMAND`, which records its calls without any special "
+    "right"
 )
 
 
@@ -380,13 +381,13 @@ def _not_allowed(error: RefusedError, namespace: str) -> ClusterError:
         return ClusterError(
             error.message,
             hint='for --debug-image a Role there needs {apiGroups: [""], resources: '
-            "[pods/ephemeralcontainers], verbs: [patch]} as well: docs/how-to/diagnose.md has it whole",
+            "[pods/ephemeralcontainers], verbs: [patch]} as well: docs/how-to/diagnose.md has the whole Role",
         )
     _, security, what = error.message.partition("violates PodSecurity")
     if security:
         return ClusterError(
-            f"the Pod Security of namespace {namespace} lets no container trace, as that of --debug-image "
-            f"does (SYS_PTRACE, as root):{what}",
+            f"the Pod Security of namespace {namespace} does not let a container trace, which that of "
+            f"--debug-image does (SYS_PTRACE, as root):{what}",
             hint=_OTHERWISE,
         )
     return ClusterError(error.message, hint=_OTHERWISE)
@@ -422,5 +423,5 @@ def _state(pod: Json, name: str) -> Json:
 def _why_ended(ended: Json, image: str) -> str:
     message = objects.line(ended.get("message")) or str(ended.get("reason") or "")
     if "python3" in message and ("not found" in message or "no such file" in message):
-        return f"the image {image} has no python3, which the look needs"
+        return f"the image {image} has no python3, which is needed to look at the pod"
     return f"its container of the image {image} has ended: {message or 'without a reason'}"

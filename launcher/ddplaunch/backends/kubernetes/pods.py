@@ -265,7 +265,7 @@ def _configuration(reason: str, message: str) -> PodProblem:
         text = f"waiting for {match[1]} {match[2]}, which does not exist"
         hint = f"`kubectl get {match[1]}s` lists them; create it, and the pod starts"
     elif match := re.search(r"couldn't find key (\S+) in Secret (\S+)", message):
-        text = f"waiting for the key {match[1]} of Secret {match[2]}, which has none of that name"
+        text = f"waiting for the key {match[1]} of Secret {match[2]}, which has no key of that name"
         hint = "correct `secrets` in the job file, or add the key, and the pod starts"
     else:
         text, hint = f"not started ({reason}): {message}", "`kubectl describe pod` shows its settings"
@@ -279,7 +279,7 @@ def _not_placed(pod: Json) -> PodProblem | None:
             if each.get("reason") == "SchedulingGated":
                 return PodProblem(
                     "node-missing",
-                    "held by a scheduling gate until that is removed",
+                    "held by a scheduling gate until the gate is removed",
                     "`kubectl get pod -o yaml` shows spec.schedulingGates",
                 )
             return unschedulable(message)
@@ -300,8 +300,8 @@ _HINTS = (
     (
         "anti-affinity",
         (
-            "with `kubernetes.one_per_machine` or `kubernetes.host_network` each node of the job needs a "
-            "machine of its own; `kubernetes.affinity` may ask for more"
+            "with `kubernetes.one_per_machine` or `kubernetes.host_network`, each node of the job needs its "
+            "own machine; `kubernetes.affinity` may ask for more"
         ),
     ),
     ("persistentvolumeclaim", "`kubectl get pvc` lists the claims; see `volumes`"),
@@ -401,7 +401,7 @@ _REJECTIONS = (
     (
         r"exceeded quota: ([^,]+), (.*)",
         "the namespace's quota {} is used up: {}",
-        "`kubectl describe resourcequota` shows it; ask for less, or end other jobs",
+        "`kubectl describe resourcequota` shows it; request less, or end other jobs",
     ),
     (
         r'admission webhook "([^"]+)" denied the request:? ?(.*)',

@@ -92,7 +92,7 @@ class _Poller(Poller):
         silent = self._silent()
         if self._snapshot.ended or silent < _QUIET:
             return self._snapshot
-        note = f"the API server has not answered for {silent:.0f} s; the job does not need it"
+        note = f"the API server has not answered for {silent:.0f} s; the job goes on without it"
         return dataclasses.replace(self._snapshot, note=note)
 
     def _answer(self, snapshot: Snapshot) -> None:

@@ -40,7 +40,9 @@ if TYPE_CHECKING:
     from ddplaunch.render import Rendered
     from ddplaunch.spec.models import JobSpec
 
-_UNSEEN = "nothing here followed its end, and its pods took their output and evidence with them"
+_UNSEEN = (
+    "no ddplaunch command followed the job to its end, and its output and evidence were deleted with its pods"
+)
 _SHOWN = 100
 """The earlier attempts that are named; the number comes from a label, which may be any."""
 _BUNDLE, _STATUS = Path(Files.BUNDLE).name, Path(Files.STATUS).name
@@ -263,9 +265,9 @@ def check_up(spec: JobSpec) -> JobSpec:
     """
     if not (spec.image or spec.job_file):
         raise UsageError(
-            "a check-up on Kubernetes runs in pods, and they need an image",
-            hint="set `image:` in a job file (`ddplaunch init` writes one), then "
-            "`ddplaunch doctor job.yaml --to kubernetes`; or in a profile, and name that by --profile",
+            "the doctor runs in pods on Kubernetes, and they need an image",
+            hint="set `image:` in a job file (`ddplaunch init` writes one), then `ddplaunch doctor job.yaml "
+            "--to kubernetes`; or set it in a profile, and name the profile with --profile",
         )
     options = spec.kubernetes.model_copy(update={"ttl": spec.kubernetes.ttl or _TTL})
     return spec.model_copy(update={"name": f"doctor-{os.urandom(3).hex()}", "kubernetes": options})
@@ -295,7 +297,7 @@ _WITHOUT = {
     "NetworkPolicy": "every pod of the cluster can connect to the port of this job's hub",
 }
 """Kinds that a job can do without, and what happens then."""
-_RENAME = "give the new job another name by `--set name=NAME`"
+_RENAME = "give the new job another name with `--set name=NAME`"
 _MOST_TRIED = 100
 """Names to try for one job, at the most."""
 _LOG = logging.getLogger(__name__)
@@ -478,7 +480,7 @@ class _Made:
                 left.append(f"{objects.plural(document['kind'])}/{objects.name(document)}")
         if left:
             raise ClusterError(
-                f"the job could not be created, and these parts could not be deleted: {', '.join(left)}",
+                f"the job could not be created, and parts of it could not be deleted: {', '.join(left)}",
                 hint=f"kubectl delete --namespace {self._namespace} {' '.join(left)}",
             )
 
@@ -519,15 +521,16 @@ def _refuse_missing_parts(api: Api, owner: Json, namespace: str) -> None:
     """Raise ClusterError if a job needs JobSet or Kueue and the cluster does not have it."""
     if owner["kind"] == "JobSet" and not _knows(api, owner["apiVersion"], "jobsets"):
         raise ClusterError(
-            f"the cluster has no JobSet controller, or not {owner['apiVersion']}",
-            hint="`kubernetes.jobset: false` sends a plain Job; see jobset.sigs.k8s.io for how to install it",
+            f"the cluster has no JobSet controller, or none for {owner['apiVersion']}",
+            hint="`kubernetes.jobset: false` sends a plain Job; jobset.sigs.k8s.io says how to install the "
+            "controller",
         )
     queue = objects.labels(owner).get(objects.QUEUE)
     if not queue:
         return
     if not _knows(api, objects.KUEUE, "localqueues"):
         raise ClusterError(
-            f"the job asks for queue {queue}, and the cluster has no Kueue: it would never start",
+            f"the job asks for queue {queue}, but the cluster has no Kueue: the job would never start",
             hint="remove `kubernetes.queue`",
         )
     path = f"{objects.collection(objects.KUEUE, 'localqueues', namespace)}/{queue}"

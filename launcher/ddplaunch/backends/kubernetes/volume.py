@@ -124,7 +124,7 @@ def outputs(
     machines = {node: machine for node, machine in placed.items() if node is not None and machine}
     if where.of_machine and not machines:
         raise ClusterError(
-            f"the pods of {state.name} are gone, and with them on which machines its files are",
+            f"the pods of {state.name} are gone, so it is not known on which machines its files are",
             hint=f"they are in {where}",
         )
     left = sorted(machines) if where.of_machine else [0]
@@ -172,19 +172,19 @@ class _Reading(NamedTuple):
                 return _received(_Bytes(pieces), copy)
         except pod_exec.NotAllowedError as error:
             raise ClusterError(
-                f"you may run no command in a pod of namespace {self.namespace}, so the files cannot be "
-                f"looked at: {error}",
-                hint=f"they are in {where}; to look yourself, mount it in a pod of your own",
+                f"you may not run commands in pods of namespace {self.namespace}, so ddplaunch cannot look "
+                f"at the files: {error}",
+                hint=f"they are in {where}; to look at them, mount that in a pod of your own",
             ) from error
         except (pod_exec.UnusableError, ValueError, LookupError, TypeError) as error:
             raise ClusterError(
                 f"the files in {where} could not be read: {objects.line(error)}",
-                hint="call it again; what has been written stays where it is",
+                hint="run the command again; files that are written already are kept",
             ) from error
         except OSError as error:
             raise ClusterError(
                 f"{error.filename or copy} cannot be written: {error.strerror}",
-                hint="make room, or name another folder; what has been written stays where it is",
+                hint="make room, or name another folder; files that are written already are kept",
             ) from error
 
 
@@ -236,7 +236,7 @@ def _received(stream: _Bytes, copy: Path | None) -> tuple[list[int], _Found]:
 def _below(folder: Path, name: str) -> Path:
     """Return the path of a file. Raises ValueError for a path that a pod must not name."""
     if name.startswith("/") or ".." in name.split("/"):
-        raise ValueError(f"{name!r} is no path below the folder")
+        raise ValueError(f"{name!r} is not a path below the folder")
     return folder / name
 
 
@@ -245,7 +245,7 @@ def _link(folder: Path, links: dict[str, str]) -> None:
     for name, link in links.items():
         target = _below(folder, name)
         if any(above.as_posix() in links for above in PurePosixPath(name).parents):
-            raise ValueError(f"{name!r} lies behind a link")
+            raise ValueError(f"{name!r} is reached through a link")
         target.parent.mkdir(parents=True, exist_ok=True)
         target.symlink_to(link)
 
@@ -262,7 +262,7 @@ def _bring(stream: _Bytes, target: Path, modified: float, mode: int) -> None:
     if end["fault"]:
         raise ValueError(f"{target.name}: {end['fault']}")
     if end["sha256"] != digest.hexdigest():
-        raise ValueError(f"{target.name} came with other bytes")
+        raise ValueError(f"{target.name} arrived with different bytes")
     target.chmod(mode & 0o777 | 0o600)
     os.utime(target, (modified, modified))
 
@@ -324,8 +324,8 @@ def _started(api: Api, namespace: str, name: str, where: Place) -> str:
             problem = next(filter(None, map(pods.problem, found)), None)
             why = f": {problem.text}" if problem else ""
             raise ClusterError(
-                f"the pod that was to read the files has not started in {_START:.0f} s{why}",
-                hint=f"they are in {where}; call it again, or mount it in a pod of your own",
+                f"the pod that reads the files has not started in {_START:.0f} s{why}",
+                hint=f"they are in {where}; run the command again, or mount that in a pod of your own",
             )
         time.sleep(_POLL)
 

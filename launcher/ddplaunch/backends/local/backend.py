@@ -206,7 +206,8 @@ class LocalBackend:
             raise ClusterError(
                 f"the job's host process ended at once with exit code {code}"
                 + "".join(f"\n    {line}" for line in lines),
-                hint="`ddplaunch render --to local -o DIR` writes what was started; try `sh DIR/run.sh`",
+                hint="`ddplaunch render --to local -o DIR` writes the files that were started; try `sh "
+                "DIR/run.sh`",
             )
         if code is None:  # otherwise, in a program that goes on, the host remains as a zombie after its end
             threading.Thread(target=child.wait, name=f"wait for {folder}", daemon=True).start()
@@ -238,8 +239,8 @@ class LocalBackend:
     ) -> tuple[Path, Child]:
         if shutil.which("sh") is None:
             raise ClusterError(
-                "a job on this machine is started by sh, and there is none on PATH",
-                hint="nothing was submitted; take an image or a machine that has one, or another target: "
+                "jobs on this machine are started by sh, which is not on PATH",
+                hint="nothing was submitted; use an image or a machine that has sh, or another target: "
                 "`--to slurm`, `--to kubernetes`",
             )
         begun = self.store.begin(rendered.job, rendered.files)
@@ -304,7 +305,7 @@ class LocalBackend:
                 process.kill()
                 if not process.wait(KILLED):
                     raise ClusterError(
-                        f"process {process.pid} of {handle} does not end, although it was killed",
+                        f"process {process.pid} of {handle} was killed, but does not end",
                         hint=f"it waits for a disk or a device: /proc/{process.pid}/stack shows where",
                     )
         return _read_job(folder)

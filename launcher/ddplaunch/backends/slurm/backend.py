@@ -109,7 +109,8 @@ class SlurmBackend:
             job_id = submission.find_submitted(queries, record, submission.CANCEL_WAIT)
         except ClusterError as error:
             raise submission.UncertainError(
-                f"it is not known whether Slurm took the job before you interrupted it: {error.message}",
+                "it is not known whether Slurm accepted the job before you interrupted ddplaunch: "
+                f"{error.message}",
                 hint="`ddplaunch list --to slurm` shows it, if Slurm has it",
             ) from error
         if job_id is not None:
@@ -251,7 +252,7 @@ class SlurmBackend:
             )
         if output.exists() and not output.is_file():
             raise ClusterError(
-                f"the output of {handle} is not kept: its batch script prints to {output}",
+                f"the output of {handle} is not kept, because its batch script prints to {output}",
                 hint="`#SBATCH --output=FILE` names a file for it",
             )
         yield from lines.lines(
@@ -434,8 +435,8 @@ def jobs_after(specs: Sequence[JobSpec], handles: Sequence[Handle]) -> list[JobS
         before = backend.job(handle)
         if before.state.ended and before.state is not State.SUCCEEDED:
             raise UsageError(
-                f"--after: {handle} has ended, and not well ({before.state}): this job would never start",
-                hint=f"`ddplaunch diagnose {handle}` says why; submit it again first",
+                f"--after: {handle} did not succeed ({before.state}), so this job would never start",
+                hint=f"`ddplaunch diagnose {handle}` says why; submit that job again first",
             )
         ids += [] if before.state.ended else [str(parse_handle(handle)[0])]
     return [_with_dependency(spec, f"afterok:{':'.join(ids)}") if ids else spec for spec in specs]
@@ -446,15 +447,15 @@ def _check_dependency(spec: JobSpec, handles: Sequence[Handle]) -> None:
     given = spec.slurm.dependency
     if given and "?" in given:
         raise UsageError(
-            f"--after: slurm.dependency is {given}, and Slurm takes no `?` beside another condition",
-            hint=f"give all of them there, such as {given}?afterok:ID",
+            f"--after: slurm.dependency is {given}, and Slurm allows no other condition next to a `?`",
+            hint=f"write all of them there, such as {given}?afterok:ID",
         )
     wanted = pending.requested("\n".join(f"#SBATCH {option}" for option in spec.slurm.extra), os.environ)
     for handle in handles:
         if parse_handle(handle)[1] != wanted.clusters:  # there, that id is another job's
             here = f"cluster {wanted.clusters}" if wanted.clusters else "the cluster of this machine"
             raise UsageError(
-                f"--after: {handle} is a job of another cluster, and this one goes to {here}",
+                f"--after: {handle} is a job on another cluster, but this job goes to {here}",
                 hint="a job waits for jobs of its own cluster; `slurm.extra: [--clusters=NAME]` chooses it",
             )
 

@@ -143,7 +143,7 @@ class Commands:
         except sh.CommandNotFound as error:
             raise ClusterError(
                 f"there is no `{program}` on this machine",
-                hint="jobs are sent to Slurm from where sbatch works: a login node of the cluster",
+                hint="use a machine where sbatch works, such as a login node of the cluster",
             ) from error
         except sh.TimeoutException:
             return CommandResult(None, "", f"no answer in {limit or LIMIT:.0f} s")
@@ -152,8 +152,8 @@ class Commands:
         answer = CommandResult(done.exit_code, _text(done.stdout), _text(done.stderr))
         if answer.code != 0 and _NO_CLUSTER in answer.err:
             raise ClusterError(
-                f"`{program}` knows of no cluster: {_NO_CLUSTER}",
-                hint="try `sinfo`; use a login node of the cluster, or set SLURM_CONF to its slurm.conf",
+                f"`{program}` finds no cluster: {_NO_CLUSTER}",
+                hint="try `sinfo` on a login node of the cluster, or set SLURM_CONF to its slurm.conf",
             )
         return answer
 
@@ -292,12 +292,12 @@ def _is_unknown(answer: CommandResult) -> bool:
 
 def _good(program: str, answer: CommandResult) -> str:
     if answer.code != 0:
-        raise NonsenseError(f"{program} ends with {answer.code}: {answer.last_line}")
+        raise NonsenseError(f"{program} ended with exit code {answer.code}: {answer.last_line}")
     return answer.out
 
 
 def _not_understood(program: str, nonsense: NonsenseError) -> ClusterError:
     return ClusterError(
         f"the output of `{program}` cannot be read: {nonsense}",
-        hint=f"is it Slurm's own `{program}`, of version 20.02 or later? `type {program}` shows what it is",
+        hint=f"it must be Slurm's own `{program}`, 20.02 or newer; `type {program}` shows what it is",
     )

@@ -98,7 +98,7 @@ def collect_from_outside(job: SlurmJob, commands: Commands) -> Bundle:
     if not nodes:
         raise ClusterError(
             f"no node of job {job.job_id} could be looked at: {answer.last_line or 'the step has no output'}",
-            hint="only the user of the job may start a step in it, with a python3 >= 3.9 on its nodes",
+            hint="only the job's user may start a step in it, and its nodes need python3 >= 3.9",
         )
     silent = sorted(set(range(job.nodes)) - {each.node for each in nodes})
     return foreign_jobs.bundle(job.name, job.started or 0.0, nodes, silent)

@@ -53,8 +53,8 @@ ENDED = frozenset(
 _BY_SLURM: Mapping[str, str] = {
     "TIMEOUT": "Slurm ended it at its time limit",
     "PREEMPTED": "Slurm preempted it for a job of higher priority",
-    "NODE_FAIL": "a node of it failed",
-    "BOOT_FAIL": "a node of it did not boot",
+    "NODE_FAIL": "one of its nodes failed",
+    "BOOT_FAIL": "one of its nodes did not boot",
     "DEADLINE": "Slurm ended it at its deadline",
     "OUT_OF_MEMORY": "it used more memory than it was given",
     "REVOKED": "another cluster of the federation runs it",
@@ -129,12 +129,12 @@ _VERDICTS: Mapping[str, tuple[str, str, str]] = {
     "PREEMPTED": (
         "node-evicted",
         "Slurm preempted the job for one of higher priority",
-        "save checkpoints, and set `retries` so that Slurm starts it again; or take another `slurm.qos`",
+        "save checkpoints, and set `retries` so that Slurm starts it again; or use another `slurm.qos`",
     ),
     "NODE_FAIL": (
         "network-lost",
         "{nodes} of the job failed: Slurm lost contact with it",
-        "`sinfo --list-reasons` says why; set `retries`, and Slurm starts such a job again on other nodes",
+        "`sinfo --list-reasons` says why; set `retries`, so that Slurm restarts such jobs on other nodes",
     ),
     "BOOT_FAIL": (
         "node-missing",
@@ -200,7 +200,7 @@ _TEXTS: Mapping[int, _Failure] = {
     4015: _Failure("SHARED_MEMORY_ERROR", "{node} had no shared memory for the batch script"),
     4016: _Failure(
         "SET_UID_OR_GID_ERROR",
-        "{node} could not become the job's user, whom it may not know",
+        "{node} could not switch to the job's user, whom it may not know",
         "`srun --nodelist={node} id` shows it; its administrator finds the reason in slurmd's log there",
     ),
     4017: _Failure("SET_SID_ERROR", "{node} could not start a session for the batch script"),
@@ -209,8 +209,8 @@ _TEXTS: Mapping[int, _Failure] = {
     4020: _Failure("EXECVE_FAILED", "{node} could not execute the batch script"),
     _IO_ERROR: _Failure(
         "IO_ERROR",
-        "the folder {folder} is not on {node}, or nothing can be written to it there: Slurm could not open "
-        "the job's output in it, and started nothing",
+        "the folder {folder} is not on {node}, or is not writable there: Slurm could not open the job's "
+        "output file in it, so it started nothing",
         "submit from a folder that the nodes share; `srun --nodelist={node} --chdir=/ ls -ld {folder}` shows "
         "whether it is there",
         Exit.MISCONFIGURED,

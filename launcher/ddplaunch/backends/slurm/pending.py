@@ -76,7 +76,9 @@ def explain_limit(job: SlurmJob, reason: str) -> Why | None:
 def never_starts(text: str, what: str, job: SlurmJob) -> Why:
     """Return that a job must be submitted again, with the change that `what` names."""
     return Why(
-        text, f"it never starts as it is: `ddplaunch cancel slurm://{job.job_id}`, then {what}", never=True
+        text,
+        f"the job can never start as it is: `ddplaunch cancel slurm://{job.job_id}`, then {what}",
+        never=True,
     )
 
 
@@ -84,7 +86,7 @@ def _group_limit(_: SlurmJob, match: re.Match[str]) -> Why:
     whose = "its QOS" if match["who"].lower() == "qos" else "its account"
     return Why(
         f"all running jobs of {whose} together are at the limit of {_limited(match['what'])} ({match[0]})",
-        "nothing is wrong: it starts when other jobs of them end; or use another account or QOS",
+        "nothing is wrong: it starts when some of those jobs end; or use another account or QOS",
     )
 
 
@@ -94,11 +96,11 @@ def _own_limit(job: SlurmJob, match: re.Match[str]) -> Why:
     if not re.search(r"per(job|node)(limit)?$", what, re.IGNORECASE):
         return Why(
             f"{whose} allows no more {_limited(what)} at once ({match[0]})",
-            "it starts when other jobs of yours end; or ask for less",
+            "it starts when your other jobs end; or request less",
         )
     return never_starts(
-        f"it asks for more {_limited(what)} than {whose} allows a job ({match[0]})",
-        "ask for less, or take another `slurm.qos` or `slurm.account`",
+        f"it requests more {_limited(what)} than {whose} allows per job ({match[0]})",
+        "request less, or use another `slurm.qos` or `slurm.account`",
         job,
     )
 
@@ -112,8 +114,8 @@ def _account_limit(_: SlurmJob, match: re.Match[str]) -> Why:
 
 def _min_limit(job: SlurmJob, match: re.Match[str]) -> Why:
     return never_starts(
-        f"it asks for fewer {_limited(match['what'])} than its QOS requires ({match[0]})",
-        "ask for more, or take another `slurm.qos`",
+        f"it requests fewer {_limited(match['what'])} than its QOS requires ({match[0]})",
+        "request more, or use another `slurm.qos`",
         job,
     )
 
@@ -188,7 +190,7 @@ def _resources(job: SlurmJob, facts: PartitionFacts) -> Why:
 def _priority(job: SlurmJob, facts: PartitionFacts) -> Why:
     return Why(
         f"other jobs come first{_where(job)}{_free(facts)}{_expected(job)}",
-        "nothing is wrong; a shorter `slurm.time` may let it pass ahead of larger jobs",
+        "nothing is wrong; a shorter `slurm.time` may let it start before larger jobs",
     )
 
 
@@ -205,10 +207,10 @@ def node_limit(nodes: int, partition: Partition) -> str:
 def _node_limit(job: SlurmJob, facts: PartitionFacts) -> Why:
     limit = node_limit(job.nodes, facts.partition) if facts.partition is not None else ""
     if limit:
-        text = f"it asks for {count(job.nodes, 'node')}, and {limit}"
-        return never_starts(text, "change `nodes` or take another `slurm.partition`", job)
+        text = f"it requests {count(job.nodes, 'node')}, but {limit}"
+        return never_starts(text, "change `nodes` or use another `slurm.partition`", job)
     return Why(
-        f"it asks for {count(job.nodes, 'node')}, more than are available{_where(job)} now{_unusable(facts)}",
+        f"it requests {count(job.nodes, 'node')}, more than are available{_where(job)} now{_unusable(facts)}",
         "it starts when those nodes come back; or cancel it and lower `nodes`",
     )
 
@@ -217,8 +219,8 @@ def _time_limit(job: SlurmJob, facts: PartitionFacts) -> Why:
     partition = facts.partition
     most = f", which is {span(partition.most_time)}" if partition and partition.most_time < math.inf else ""
     return never_starts(
-        f"its time limit is above that of partition {job.partition}{most}",
-        "lower `slurm.time` or take another `slurm.partition`",
+        f"its time limit is above the limit of partition {job.partition}{most}",
+        "lower `slurm.time` or use another `slurm.partition`",
         job,
     )
 
@@ -231,7 +233,7 @@ def _not_available(_: SlurmJob, facts: PartitionFacts) -> Why:
 
 
 def _held_by_user(job: SlurmJob, _: PartitionFacts) -> Why:
-    return Why("it is held", f"`scontrol release {job.job_id}` releases it, if its owner wants that")
+    return Why("it is held", f"its owner can release it with `scontrol release {job.job_id}`")
 
 
 def _launch_failed(job: SlurmJob, _: PartitionFacts) -> Why:
@@ -244,7 +246,7 @@ def _launch_failed(job: SlurmJob, _: PartitionFacts) -> Why:
 
 def _dependency(job: SlurmJob, _: PartitionFacts) -> Why:
     until = waits_for(job.dependency) or f"for another job: {job.dependency or 'not known which'}"
-    return Why(f"it waits {until}", "nothing is wrong; it starts by itself when that has happened")
+    return Why(f"it waits {until}", "nothing is wrong; it starts by itself after that")
 
 
 def _never_satisfied(job: SlurmJob, _: PartitionFacts) -> Why:
@@ -258,7 +260,11 @@ def _never_satisfied(job: SlurmJob, _: PartitionFacts) -> Why:
 
 def _begin_time(job: SlurmJob, _: PartitionFacts) -> Why:
     at = f" {_clock(job.started)}" if job.started else " a given time"
-    why = "Slurm waits two minutes before it starts a job again" if job.restarts else "it was submitted so"
+    why = (
+        "Slurm waits two minutes before it starts a job again"
+        if job.restarts
+        else "it was submitted this way"
+    )
     return Why(f"it may not start before{at}", f"nothing is wrong; {why}")
 
 
@@ -311,8 +317,8 @@ _BY_REASON: Mapping[str, Callable[[SlurmJob, PartitionFacts], Why]] = {
     "dependencyneversatisfied": _never_satisfied,
     "begintime": _begin_time,
     "badconstraints": _never(
-        "no node has everything that it asks for",
-        "ask for what the nodes have: `sinfo --format '%N %f %m %G %c'` shows features, memory, GPUs, CPUs",
+        "no node has everything that it requests",
+        "request what the nodes have: `sinfo --format '%N %f %m %G %c'` shows features, memory, GPUs, CPUs",
     ),
     "licenses": _fixed(
         "it waits for licences that other jobs use", "`scontrol show licenses` shows which are in use"
@@ -322,24 +328,24 @@ _BY_REASON: Mapping[str, Callable[[SlurmJob, PartitionFacts], Why]] = {
     ),
     "reservationdeleted": _never(_RESERVATION_DELETED, _NO_RESERVATION),
     "partitiondown": _fixed(
-        "partition {partition} starts no jobs now", f"{_ASK}, or take another `slurm.partition`"
+        "partition {partition} starts no jobs now", f"{_ASK}, or use another `slurm.partition`"
     ),
     "partitioninactive": _fixed(
-        "partition {partition} is inactive", f"{_ASK}, or take another `slurm.partition`"
+        "partition {partition} is inactive", f"{_ASK}, or use another `slurm.partition`"
     ),
-    "invalidaccount": _never("its account is not valid", f"take another `slurm.account`: {_YOURS}"),
-    "invalidqos": _never("its QOS is not valid", f"take another `slurm.qos`: {_YOURS}"),
+    "invalidaccount": _never("its account is not valid", f"use another `slurm.account`: {_YOURS}"),
+    "invalidqos": _never("its QOS is not valid", f"use another `slurm.qos`: {_YOURS}"),
     "accountnotallowed": _never(
-        "its account may not use partition {partition}", "take another `slurm.account` or `slurm.partition`"
+        "its account may not use partition {partition}", "use another `slurm.account` or `slurm.partition`"
     ),
     "qosnotallowed": _never(
-        "its QOS may not use partition {partition}", "take another `slurm.qos` or `slurm.partition`"
+        "its QOS may not use partition {partition}", "use another `slurm.qos` or `slurm.partition`"
     ),
     "cleaning": _fixed(
         "its last attempt is still being cleaned up on the nodes", "nothing is wrong; it takes seconds"
     ),
     "prolog": _fixed("the nodes' prolog runs", "nothing is wrong; it takes seconds"),
-    "deadline": _never("it cannot end before its deadline", "submit it with a later one"),
+    "deadline": _never("it cannot end before its deadline", "submit it with a later deadline"),
     "systemfailure": _fixed("Slurm itself has failed", _ASK),
 }
 

@@ -240,6 +240,6 @@ def _visible_state(slurm_job: SlurmJob | None) -> tuple[str, str, int | None] | 
 def _not_found(job_id: int, cluster: str) -> NotFoundError:
     where = f" on cluster {cluster}" if cluster else ""
     return NotFoundError(
-        f"Slurm has no job {job_id}{where}, and none of that id was submitted from here",
-        hint="`ddplaunch list --to slurm` shows yours; Slurm forgets jobs some minutes after their end",
+        f"Slurm has no job {job_id}{where}, and none with this id was submitted from here",
+        hint="`ddplaunch list --to slurm` shows your jobs; Slurm forgets jobs some minutes after their end",
     )

@@ -107,8 +107,8 @@ _GPUS = (
     "`sinfo --format '%N %G'` lists what the nodes have; see `resources.gpus` and `resources.gpu_type`",
 )
 _MUNGE = (
-    "authentication failed: munge does not run here, or has another key than the controller",
-    "`munge -n | unmunge` tries it; ask an administrator",
+    "authentication failed: munge does not run here, or its key differs from the controller's",
+    "`munge -n | unmunge` tests it; ask an administrator",
 )
 _KNOWN: Mapping[str, tuple[str, str]] = {
     "Invalid partition name specified": _PARTITION,
@@ -130,11 +130,11 @@ _KNOWN: Mapping[str, tuple[str, str]] = {
         "`scontrol show reservation` lists them",
     ),
     "Access denied to requested reservation": (
-        "the reservation is not for you",
+        "you may not use this reservation",
         "`scontrol show reservation` shows who may use it",
     ),
     "Memory specification can not be satisfied": (
-        "no node has so much memory",
+        "no node has that much memory",
         "`sinfo --format '%N %m'` lists the nodes' memory in MiB; lower `resources.memory`",
     ),
     "Invalid generic resource (gres) specification": _GPUS,
@@ -149,11 +149,11 @@ _KNOWN: Mapping[str, tuple[str, str]] = {
         "`sinfo --format '%P %l'` lists the partitions' limits; lower `slurm.time`",
     ),
     "Node count specification invalid": (
-        "the partition does not allow a job so many nodes",
+        "the partition does not allow a job that many nodes",
         "`sinfo --format '%P %s %D'` lists how many; change `nodes` or `slurm.partition`",
     ),
     "More processors requested than permitted": (
-        "no node has so many CPUs",
+        "no node has that many CPUs",
         "`sinfo --format '%N %c'` lists them; lower `resources.cpus` or `nproc_per_node`",
     ),
     "Job violates accounting/QOS policy": (
@@ -161,7 +161,7 @@ _KNOWN: Mapping[str, tuple[str, str]] = {
         "`sacctmgr show associations user=$USER` and `sacctmgr show qos` show the limits",
     ),
     "User's group not permitted to use this partition": (
-        "the partition is not for your group",
+        "your group may not use the partition",
         "`scontrol show partition` shows who may use it; name another as `slurm.partition`",
     ),
     "Required partition not available": (
@@ -170,22 +170,22 @@ _KNOWN: Mapping[str, tuple[str, str]] = {
     ),
     "Batch script contains DOS line breaks": (
         "the file has DOS line ends",
-        "send it as `ddplaunch render` wrote it",
+        "submit it unchanged, as `ddplaunch render` wrote it",
     ),
     "Pathname of a file, directory or other parameter too long": (
-        "the file with all that travels in it is larger than this cluster takes",
+        "the batch script, with everything that travels in it, is larger than this cluster accepts",
         "make `source` smaller, or put it on a shared file system and name it as `workdir`",
     ),
     "Invalid authentication credential": _MUNGE,
     "Protocol authentication error": _MUNGE,
-    "Access/permission denied": ("you may not send jobs here", "ask an administrator of the cluster"),
+    "Access/permission denied": ("you may not submit jobs here", "ask an administrator of the cluster"),
     "Job dependency problem": (
         "the job that it depends on does not exist",
         "see `slurm.dependency`",
     ),
     # sbatch prints this one after the actual reason, if there is one.
     "Requested node configuration is not available": (
-        "there are not enough nodes that have everything the job asks for",
+        "there are not enough nodes that have everything the job requests",
         "compare `nodes`, `resources` and `slurm.constraint` with `sinfo --format '%P %D %c %m %G %f'`",
     ),
 }
@@ -273,9 +273,9 @@ def found_or_error(queries: Queries, record: Submission, answer: CommandResult) 
         return found, queries.commands.cluster
     reply = answer.last_line or "nothing"
     raise UncertainError(
-        f"it is not known whether Slurm has the job: sbatch printed {reply!r}, and {APPEARS:.0f} s later it "
-        "is not listed",
-        hint="`ddplaunch list --to slurm` shows it if it still appears; submit it again if it does not",
+        f"it is not known whether Slurm has the job: sbatch printed {reply!r}, and {APPEARS:.0f} s later the "
+        "job is not listed",
+        hint="`ddplaunch list --to slurm` shows the job if it appears later; submit it again if it does not",
     )
 
 

@@ -33,12 +33,13 @@ from ddplaunch.render.kubernetes.pod import (
 _ROOM = 50
 """Characters in a job's name, as in a job file. Kubernetes makes longer names from it."""
 _KEY = (
-    "no file holds the job's key: `submit` makes one, in the Secret {job}-key. By hand, before the job is "
+    "the job's key is in no file: `submit` makes one, in the Secret {job}-key. By hand, before the job is "
     "applied: `head -c 32 /dev/urandom | base64 | kubectl create secret generic {job}-key{namespace} "
-    "--from-file=key=/dev/stdin`. Without it the key is the Job's uid, which whoever may list pods can read."
+    "--from-file=key=/dev/stdin`. Without it, the key is the Job's uid, which every user who may list pods "
+    "can read."
 )
 _ROLE = (
-    "its Events need a right, once in a namespace: `kubectl create role events{namespace} --verb=create "
+    "its Events need a permission; once per namespace: `kubectl create role events{namespace} --verb=create "
     "--resource=events.events.k8s.io`, and `kubectl create rolebinding events{namespace} --role=events "
     "--serviceaccount={account}`"
 )
@@ -102,7 +103,8 @@ def config_map(plan: Plan) -> dict[str, Any]:
     size = sum(map(len, archives.values())) + len(text.encode())
     if size > _CONFIG_MAP:
         raise SourceTooLargeError(
-            f"the files of {plan.job.job} are {size:,} bytes, and a ConfigMap holds {_CONFIG_MAP:,} at most",
+            f"the files of {plan.job.job} are {size:,} bytes, and a ConfigMap can contain at most "
+            f"{_CONFIG_MAP:,}",
             hint="put code into the image or on a volume, and long values of `env` into files",
         )
     return {

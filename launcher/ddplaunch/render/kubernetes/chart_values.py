@@ -23,20 +23,27 @@ _NO_WORD = {"not": {"pattern": r"^\$"}}
 _OURS = [pod.PYTHON, pod.HUB, pod.GATE, pod.TRAINER]
 _BESIDE_THE_JOB: Schema = {
     "sourceArchive": {
-        "description": "The files of `source` as a tar archive in base64, since Helm reads no file outside "
-        "the chart: --set-file sourceArchive=FILE.",
+        "description": (
+            "The files of `source` as a tar archive in base64, because Helm cannot read files "
+            "outside the chart. Set it with --set-file sourceArchive=FILE."
+        ),
         "type": "string",
         "pattern": r"^[A-Za-z0-9+/=\s]*$",
         "default": "",
     },
     "createRole": {
-        "description": "Create a Role with the right that `events` under `notify` needs, and give it to the "
-        "pods' service account, which is created as well unless kubernetes.service_account names one. Off, "
-        "because many may create no roles.",
+        "description": (
+            "Create a Role with the permission that `events` under `notify` needs, and give it "
+            "to the pods' service account. The service account is created, too, unless "
+            "kubernetes.service_account names one. Off by default, because many users may not create Roles."
+        ),
         "type": "boolean",
         "default": False,
     },
-    "global": {"description": "Helm passes it to every chart; nothing of it is read.", "type": "object"},
+    "global": {
+        "description": "Helm passes this to every chart; ddplaunch does not read it.",
+        "type": "object",
+    },
 }
 """The values that are not keys of a job file."""
 

@@ -130,7 +130,7 @@ def _check_key(item: dict[str, Any], key: str, at: str) -> None:
     kind, wanted = (int, "a number") if key == "containerPort" else (str, "text")
     if type(found) is kind and found != "":
         return
-    hint = f"write `{key}:` with that of the item to change, or with a new one to add an item"
+    hint = f"write `{key}:` with the value of the item to change, or with a new value to add an item"
     if found is None or found == "":
         raise OverlayError(at, f"no {key}", f"{key}, by which the item is found", hint)
     raise OverlayError(f"{at}.{key}", _kind(found), wanted, hint)
@@ -195,14 +195,14 @@ VOLUMES = ("ddplaunch", "files")
 
 POD = {
     "subdomain": "the nodes' names are below it",
-    "restartPolicy": "a pod that starts again would meet an old attempt",
+    "restartPolicy": "a pod that restarts would meet an old attempt",
     "hostNetwork": "set kubernetes.host_network, which also keeps the nodes apart",
     "hostname": "the nodes' names are made of the job's name and their index",
     "hostnameOverride": "the nodes' names are made of the job's name and their index",
     "setHostnameAsFQDN": "a pod whose full name is longer than 64 characters would never start",
 }
 CONTAINER = {
-    "image": "set image: the gate proves the image that trains",
+    "image": "set image: the gate checks the image that trains",
     "command": "the agent starts the job's command; set command, python or launch",
     "args": "the agent starts the job's command; set command",
     "restartPolicy": "the hub must go on, and the gate must end",
@@ -237,7 +237,7 @@ def _broken(before: dict[str, Any], after: dict[str, Any]) -> _Broken:
     labels, left = before["metadata"]["labels"], after.get("metadata", {}).get("labels") or {}
     for key, value in labels.items():
         if left.get(key) != value and key != "sidecar.istio.io/inject":
-            yield f"metadata.labels.{key}", f'"{value}"', "by its labels the job is found"
+            yield f"metadata.labels.{key}", f'"{value}"', "ddplaunch finds the job by its labels"
     was, spec = before["spec"], after.get("spec") or {}
     yield from _same("spec", was, spec, POD)
     yield from _pod(was, spec)
@@ -264,14 +264,17 @@ def _pod(was: dict[str, Any], spec: dict[str, Any]) -> _Broken:
         yield "spec.terminationGracePeriodSeconds", wanted, "evidence is taken before anything is killed"
     names = [each.get("name") for each in spec.get("initContainers") or []]
     if GATE in names and names[-1] != GATE:
-        why = "what runs after the gate lets the others wait: name yours before it, and hub before both"
+        why = (
+            "the others wait for everything that runs after the gate: put yours before it, and hub before "
+            "both"
+        )
         yield "spec.initContainers", "gate as the last", why
     if was.get("hostNetwork") and not _apart(was["affinity"], spec.get("affinity") or {}):
         yield "spec.affinity.podAntiAffinity", "the rendered term among yours", POD["hostNetwork"]
     volumes = _by(spec.get("volumes"), "name")
     for volume in was["volumes"]:
         if volume["name"] in VOLUMES and volumes.get(volume["name"]) != volume:
-            yield f"spec.volumes[{volume['name']}]", "the volume as it is", "the agent lies in it"
+            yield f"spec.volumes[{volume['name']}]", "the volume as it is", "the agent is in it"
 
 
 def _container(at: str, was: dict[str, Any], now: dict[str, Any]) -> _Broken:
@@ -280,12 +283,12 @@ def _container(at: str, was: dict[str, Any], now: dict[str, Any]) -> _Broken:
     for variable in was.get("env", ()):
         name = variable["name"]
         if name.startswith(Env.PREFIX) and env.get(name) != variable:
-            yield f"{at}.env[{name}]", "the variable as it is", "it tells the node who it is"
+            yield f"{at}.env[{name}]", "the variable as it is", "it tells the node which node it is"
     own = {each["mountPath"]: each for each in was["volumeMounts"]}
     mounts = _by(now.get("volumeMounts"), "mountPath")
     for path in {**own, **mounts}:
         if _is_own(path) and mounts.get(path) != own.get(path):
-            yield f"{at}.volumeMounts[{path}]", "the mount as it is", "the agent's files lie there"
+            yield f"{at}.volumeMounts[{path}]", "the mount as it is", "the agent's files are there"
 
 
 def _apart(was: dict[str, Any], now: dict[str, Any]) -> bool:

@@ -144,7 +144,7 @@ on_node='
         rm -f "$folder.tar"
     fi
     ours "4[15]c0" "$folder" || {
-        echo "error: $folder is not what the gate has left" >&2
+        echo "error: $folder is not what the gate left there" >&2
         exit 79
     }
     for signal in HUP INT QUIT ABRT USR1 USR2 ALRM XCPU CONT WINCH; do
@@ -194,7 +194,7 @@ agent=("${inside[@]}" "$agent_python" -I -S)
 remove() { # NODES: the files that the gate has left there; one that is silent keeps us no longer
     timeout --kill-after=2 10 "${step[@]}" --nodes=$# --ntasks=$# --nodelist="$(IFS=, && echo "$*")" --overlap \
         rm -rf -- "$scratch" "$scratch.tar" "$scratch.env" >/dev/null 2>&1 ||
-        say "the job's files may have stayed on $*: $scratch"
+        say "the job's files may still be on $*: $scratch"
 }
 
 fetch() { # NODE NUMBER: what its ranks wrote where this node does not see it; false: not all of it is here
@@ -215,10 +215,10 @@ unfold() { # what nodes have printed of their ranks' files
         to=$folder/outputs/node-$node
         mkdir -p "$to" && sed -n "s/^ddplaunch-node $node: out: //p" "$folder/run/srun.log" | base64 -d | tar -xf - -C "$to"
         if [ "${PIPESTATUS[*]}" = "0 0 0" ]; then
-            say "what the ranks of ${names[$node]} wrote is in $to"
+            say "files that the ranks of ${names[$node]} wrote are in $to"
             sed -i "/^ddplaunch-node $node: out/d" "$folder/run/srun.log"
         else
-            say "error: what ${names[$node]} wrote is in $folder/run/srun.log alone, as a tar in base64: is the disk full?"
+            say "error: files that ${names[$node]} wrote are only in $folder/run/srun.log, as a tar in base64: is the disk full?"
         fi
     done < <(sed -n 's/^ddplaunch-node \([0-9]*\): out end$/\1/p' "$folder/run/srun.log")
 }
@@ -226,14 +226,14 @@ fetch_all() { # of the nodes in `left`, 16 at a time; those whose files are not 
     local -A fetches
     for node in "${!left[@]}"; do
         ! grep -qx "ddplaunch-node $node: outputs" "$folder/run/srun.log" ||
-            say "${left[node]}: bringing what its ranks wrote in $scratch/work to $folder/outputs/node-$node"
+            say "${left[node]}: copying files that its ranks wrote from $scratch/work to $folder/outputs/node-$node"
         fetch "${left[node]}" "$node" &
         fetches[$node]=$!
         [ $((${#fetches[@]} % 16)) -ne 0 ] || wait "${fetches[@]}"
     done
     for node in "${!fetches[@]}"; do
         join "${fetches[$node]}" && continue
-        say "error: what ${left[node]} wrote is not all here: the rest stays there, in $scratch/work"
+        say "error: not all files that ${left[node]} wrote were copied: the rest is still there, in $scratch/work"
         unset "left[$node]"
     done
     rmdir "$folder/outputs" 2>/dev/null
@@ -362,7 +362,7 @@ fi
 without || code=$word
 wait # for what the hub said to be written, and for files to be removed
 if [ -n "$refused" ]; then
-    say "each node's own words at the gate are in $folder/run/gate.log"
+    say "what each node said at the gate is in $folder/run/gate.log"
     [ "$word" -eq 20 ] || [ "$word" -eq 30 ] || # else there is no verdict that explains it
         grep -v ': {"unreached":\|ddplaunch-node ' "$folder/run/gate.log" | tail -n 30
 fi

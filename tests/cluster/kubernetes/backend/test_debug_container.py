@@ -70,7 +70,7 @@ def test_a_rank_of_another_user_without_python(
     enforce = ["label", "namespace", namespace, "pod-security.kubernetes.io/enforce"]
     cluster.kubectl(*enforce[:-1], f"{enforce[-1]}=baseline")
     code, _, said = ann(*look)
-    assert (106, True) == (code, "lets no container trace" in said), said
+    assert (106, True) == (code, "does not let a container trace" in said), said
     cluster.kubectl(*enforce[:-1], f"{enforce[-1]}-")
     code, _, said = ann(*look, "--bundle", bundle)
 

@@ -53,5 +53,5 @@ def test_a_job_that_trains(cli: Cli, training: Training) -> None:
     found = _diagnosed(cli, f"kubernetes://{training.namespace}/job/llm")
     again = _diagnosed(cli, f"kubernetes://{training.namespace}/llm")
 
-    assert ([], "2 ranks seen, and nothing shows that they hang") == (found["verdicts"], found["detail"])
+    assert ([], "2 ranks seen; nothing shows that they hang") == (found["verdicts"], found["detail"])
     assert ([], 2) == (again["verdicts"], again["evidence"]["ranks"])

@@ -92,7 +92,7 @@ def test_what_is_missing_is_named(cluster: Cluster, as_user: As, write: Write, n
     code, out, said = as_user(role)("submit", write(), "--to", "kubernetes")
 
     assert (106, "") == (code, out)
-    assert said.startswith(f"error: you lack permissions in namespace {namespace}; a Role there needs")
+    assert said.startswith(f"error: you lack permissions in namespace {namespace}; a Role there also needs")
     assert '- {apiGroups: [""], resources: [configmaps], verbs: [delete]}' in said
     assert '- {apiGroups: ["batch"], resources: [jobs], verbs: [get, create, patch, delete, list]}' in said
     assert [] == left(cluster, namespace)

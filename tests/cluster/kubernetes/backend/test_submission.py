@@ -160,7 +160,7 @@ def test_what_the_cluster_has_not(
     if "localqueues.kueue.x-k8s.io" not in known:
         with pytest.raises(ClusterError) as error:
             backend.submit(job(kubernetes={"queue": "lab"}))
-        assert "the job asks for queue lab, and the cluster has no Kueue" in error.value.message
+        assert "the job asks for queue lab, but the cluster has no Kueue" in error.value.message
     if "jobsets.jobset.x-k8s.io" not in known:
         with pytest.raises(ClusterError) as error:
             backend.submit(job(kubernetes={"jobset": True}))

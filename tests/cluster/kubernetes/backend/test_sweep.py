@@ -48,7 +48,10 @@ def test_a_sweep_of_which_one_is_refused_leaves_nothing(
     assert 0 != code
     handles = [f"kubernetes://{namespace}/digits-{number}" for number in range(2)]
     assert handles == out.split()
-    assert f"digits-2 was not, so those before it are cancelled: {', '.join(handles)}" in said
+    assert (
+        "digits-2 was not submitted; a sweep is submitted as a whole, so the jobs before it are cancelled: "
+        f"{', '.join(handles)}" in said
+    )
     assert "exceeded quota: few" in said
     cluster.until(
         lambda: not left(cluster, namespace), "nothing is left", 60, lambda: str(left(cluster, namespace))

@@ -64,10 +64,12 @@ def test_an_attempt_that_nobody_attends_is_counted_and_said_to_be_unseen(jobs: J
 
     assert "Completed" == state()
     assert "attempt 1" in status.splitlines()[0]
-    assert "  attempt 0: nothing here followed its end, and its pods took their output" in status
+    assert "  attempt 0: no ddplaunch command followed the job to its end, and its output" in status
     assert "nothing is wrong: the job succeeded" in jobs.call("diagnose", handle).stdout
     assert 2 == first.returncode
-    assert "has kept nothing of an attempt 0 (nothing here followed its end" in first.stderr
+    assert (
+        "has kept nothing of an attempt 0 (no ddplaunch command followed the job to its end" in first.stderr
+    )
 
 
 def test_a_deadline_is_no_reason_to_start_again(jobs: Jobs) -> None:

@@ -71,7 +71,7 @@ def test_a_job_that_runs_is_stopped_first(cluster: Cluster, work: Path) -> None:
         "nothing to delete" in ddplaunch(cluster, work, "delete", "--ended", "--to", "slurm", "--yes").stderr
     )
     refused = ddplaunch(cluster, work, "delete", handle, "--yes", check=False)
-    assert (2, True) == (refused.returncode, "--cancel stops it first" in refused.stderr)
+    assert (2, True) == (refused.returncode, "use --cancel to stop it first" in refused.stderr)
     assert "RUNNING" == cluster.state(number)
     assert f"{handle}\n" == ddplaunch(cluster, work, "delete", handle, "--cancel", "--yes").stdout
     assert not list(work.glob("toy-*"))

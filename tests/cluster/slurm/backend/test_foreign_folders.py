@@ -40,7 +40,7 @@ def test_a_folder_that_the_nodes_do_not_see(cluster: Cluster, work: Path, here: 
     waited = ddplaunch(cluster, work, *words, check=False, cwd=here)
     handle = waited.stdout.strip()
 
-    told = f"the folder {here} is not on n1, or nothing can be written to it there"
+    told = f"the folder {here} is not on n1, or is not writable there"
     assert (104, True) == (waited.returncode, told in waited.stderr), waited.stderr
     assert "submit from a folder that the nodes share" in waited.stderr
     assert "signal" not in waited.stderr

@@ -100,7 +100,7 @@ def test_a_job_after_one_that_fails_never_starts_and_says_so(cluster: Cluster, f
 
     assert ("pending", True) == (never["state"], f"`ddplaunch cancel {second}`" in never["hint"])
     assert (2, "") == (refused.returncode, refused.stdout)
-    assert f"--after: {first} has ended, and not well (failed)" in refused.stderr
+    assert f"--after: {first} did not succeed (failed)" in refused.stderr
     assert (102, True) == (unknown.returncode, "Slurm has no job 987" in unknown.stderr)
     assert "cancelled" == status(cluster, files, second)["state"]
 
@@ -122,7 +122,7 @@ def test_a_wait_for_what_can_never_start_ends_and_leaves_the_job(cluster: Cluste
 
             assert (104, 104) == (waiting.returncode, scripted.returncode)
             handle = out.strip()
-            assert f"error: {handle} is no longer waited for: {never}\n\nhint: " in err
+            assert f"error: stopped waiting for {handle}: {never}\n\nhint: " in err
             assert f"`ddplaunch cancel {handle}`" in err
             shown = json.loads(printed)
             assert ("pending", True, never) == (shown["state"], shown["never_starts"], shown["detail"])

@@ -38,13 +38,13 @@ def test_what_the_controller_would_refuse_is_refused(
     for more, words in (
         ("slurm: {partition: nosuch}\n", "there is no partition nosuch"),
         ("slurm: {constraint: nosuch}\n", "no node has the features of `slurm.constraint`"),
-        ("resources: {memory: 900Ti}\n", "there are not enough nodes that have everything the job asks for"),
+        ("resources: {memory: 900Ti}\n", "there are not enough nodes that have everything the job requests"),
     ):
         job.write_text(JOB + more)
         assert 106 == main(["validate", "job.yaml", "--to", "slurm"])
 
         answer = capfd.readouterr().err
-        assert answer.startswith("job.yaml: good for slurm, as far as this can be known here\nerror: ")
+        assert answer.startswith("job.yaml: good for slurm, as far as ddplaunch can tell from here\nerror: ")
         assert words in answer
         assert (106, "") == (main(["submit", "job.yaml", "--to", "slurm"]), capfd.readouterr().out)
 

@@ -43,7 +43,7 @@ def test_who_waits_for_nodes_hears_how_many_are_free(
 
 REASONS = {
     "--hold": ("it is held", "`scontrol release {id}` releases it"),
-    "--begin=now+1hour": ("it may not start before 20", "it was submitted so"),
+    "--begin=now+1hour": ("it may not start before 20", "it was submitted this way"),
     "--dependency=afterok:{other}": ("it waits until job {other} has succeeded", "nothing is wrong"),
     "--dependency=afternotok:{done}": (
         "it will never start: job {done} has not failed",
@@ -85,16 +85,18 @@ def test_what_slurm_takes_though_it_can_never_start(
     monkeypatch.setattr("ddplaunch.backends.slurm.pending.problems", lambda *_: [])
     short = "--partition=short"
     handles = {
-        "it asks for 2 nodes, and partition short allows a job at most 1": job("", short, nodes=2),
-        "it asks for 4 nodes, and partition all has 3": job("", nodes=4),
-        "its time limit is above that of partition short, which is 00:10:00": job("", short, "--time=20"),
+        "it requests 2 nodes, but partition short allows a job at most 1": job("", short, nodes=2),
+        "it requests 4 nodes, but partition all has 3": job("", nodes=4),
+        "its time limit is above the limit of partition short, which is 00:10:00": job(
+            "", short, "--time=20"
+        ),
     }
     for begin, rendered in handles.items():
         handle = backend.submit(rendered)
 
         found = told(cluster, backend, handle, begin)
         assert found.never_starts
-        assert f"it never starts as it is: `ddplaunch cancel {handle}`" in found.hint
+        assert f"the job can never start as it is: `ddplaunch cancel {handle}`" in found.hint
 
 
 def test_a_node_that_cannot_start_it(cluster: Cluster, backend: SlurmBackend, job: Make) -> None:
@@ -144,7 +146,7 @@ REFUSED = {
     "--nodelist=n9": "it names a node that does not exist",
     "--gres=gpu:8": "there are not enough nodes that have everything",
     "--gres=tpu:1": "there are no such GPUs",
-    "--mem=9T": "no node has so much memory",
+    "--mem=9T": "no node has that much memory",
     "--licenses=zebra": "there are no such licences",
 }
 

@@ -66,7 +66,7 @@ TOO_LARGE = 'ConfigMap "digits" is invalid: []: Too long: must have at most 1048
             "the API server refused to create Job digits, because it is not valid: Job.batch",
             "`kubernetes.pod_template`",
         ),
-        (409, "the object has been modified", "because it has changed meanwhile", "try again"),
+        (409, "the object has been modified", "because it has changed in the meantime", "try again"),
         (500, "etcdserver: request timed out", "refused to create Job digits: etcdserver: request", ""),
         (
             500,
@@ -95,7 +95,7 @@ def test_all_that_is_missing_is_told_at_once() -> None:
     ]
 
     assert (
-        "you lack permissions in namespace lab; a Role there needs these rules as well:\n"
+        "you lack permissions in namespace lab; a Role there also needs these rules:\n"
         '    - {apiGroups: ["batch"], resources: [jobs], verbs: [create, patch]}\n'
         '    - {apiGroups: [""], resources: [pods/log], verbs: [get]}'
     ) == lacking(missing, "lab").message

@@ -93,7 +93,7 @@ def test_pods_that_do_not_run_get_none(cluster: type[Cluster]) -> None:
         ({"terminated": {"reason": "Error", "message": ""}}, f"of the image {IMAGE} has ended: Error"),
         (
             {"terminated": {"reason": "StartError", "message": 'exec: "python3": executable file not found'}},
-            f"the image {IMAGE} has no python3, which the look needs",
+            f"the image {IMAGE} has no python3, which is needed to look at the pod",
         ),
     ],
 )
@@ -198,7 +198,7 @@ def test_a_container_that_ends_with_the_look_before(cluster: type[Cluster]) -> N
 
 @pytest.mark.parametrize("job", ["pid:1", "kubernetes://team/digits", "digits"])
 def test_only_pods_get_one(job: str) -> None:
-    with pytest.raises(UsageError, match="only pods get a debug container") as raised:
+    with pytest.raises(UsageError, match="only pods can get a debug container") as raised:
         api.diagnose(job, debug_image=IMAGE)
 
     assert "kubernetes://NAMESPACE/KIND/NAME" in raised.value.hint

@@ -189,7 +189,7 @@ def test_another_job_that_has_taken_the_name_stays(
     store[f"{JOBS}/toy"]["metadata"]["uid"] = "theirs"
     left = backend.remains(handle)
     assert left is not None
-    assert (1, ("the Job that has this name now is another submission, and stays",)) == (
+    assert (1, ("the Job that has this name now is another submission, and is kept",)) == (
         len(left.parts),
         left.stays,
     )

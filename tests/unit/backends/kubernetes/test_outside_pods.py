@@ -54,7 +54,7 @@ def test_kinds_are_taken_as_kubectl_takes_them(path: str, word: str, handle: str
 
 def test_a_kind_that_is_not_known_is_refused_with_those_that_are() -> None:
     """The message lists those that are, and what else leads to the pods."""
-    with pytest.raises(UsageError, match="deployment is no kind of object whose pods are known") as raised:
+    with pytest.raises(UsageError, match="deployment is not a kind of object whose pods") as raised:
         parse("team/deployment/llm")
 
     known = "job, jobset, pytorchjob, trainjob, mpijob, leaderworkerset, vcjob, statefulset, pod"

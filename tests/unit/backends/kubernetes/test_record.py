@@ -66,7 +66,10 @@ def test_an_attempt_of_which_nothing_was_seen_says_why(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as error:
         saved.open_attempt(job(kept, 2), 0)
 
-    unseen = "nothing here followed its end, and its pods took their output and evidence with them"
+    unseen = (
+        "no ddplaunch command followed the job to its end, and its output and evidence were deleted with "
+        "its pods"
+    )
     assert [f"attempt 0: {unseen}", True] == [lines[0], lines[1].startswith("attempt 1: node 1 was told")]
     wanted = f"kubernetes://lab/digits has kept nothing of an attempt 0 ({unseen}): found 1, 2"
     assert wanted == error.value.message

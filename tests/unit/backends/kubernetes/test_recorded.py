@@ -64,7 +64,7 @@ def test_a_job_that_does_not_start_says_why(name: str, tmp_path: Path) -> None:
         ),
         (
             "secretkey",
-            "waiting for the key token of Secret kb/has, which has none of that name",
+            "waiting for the key token of Secret kb/has, which has no key of that name",
             "correct `secrets` in the job file, or add the key, and the pod starts",
         ),
     ],

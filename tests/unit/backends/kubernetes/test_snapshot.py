@@ -84,7 +84,7 @@ def test_a_server_that_begins_anew_may_turn_us_away_for_a_moment(
     monkeypatch.setattr(_Server, "status", 200)
     again = job.at("team", "digits", fresh=True)
 
-    assert f"the API server has not answered for {away + 20:.0f} s; the job does not need it" == late.note
+    assert f"the API server has not answered for {away + 20:.0f} s; the job goes on without it" == late.note
     assert ("digits", "") == (late.state.name, again.note)
 
 

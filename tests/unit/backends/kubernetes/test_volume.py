@@ -133,7 +133,7 @@ def test_bytes_that_changed_on_the_way_are_no_copy(folder: Path, tmp_path: Path)
     data = read(folder)
     at = data.index(BINARY[:1000]) + 500
 
-    with pytest.raises(ValueError, match="came with other bytes"):
+    with pytest.raises(ValueError, match="arrived with different bytes"):
         received(data[:at] + b"!" + data[at + 1 :], tmp_path / "here")
 
 
@@ -155,6 +155,6 @@ def test_a_pod_names_no_path_outside(tmp_path: Path, name: str) -> None:
     lines = [{"nodes": []}, [name, 1, 0.0, 0o644, None]]
     data = b"".join(json.dumps(each).encode() + b"\n" for each in lines) + b"1\nx0\n"
 
-    with pytest.raises(ValueError, match="is no path below the folder"):
+    with pytest.raises(ValueError, match="is not a path below the folder"):
         received(data, tmp_path / "here")
     assert not (tmp_path / "x").exists()

@@ -104,9 +104,9 @@ def test_commands_without_a_cluster_lead_to_one(write: Write) -> None:
     """Where Slurm is installed and not set up, as on a desk; in the words of the real command."""
     write("squeue", "echo 'squeue: fatal: Could not establish a configuration source' >&2; exit 1")
 
-    with pytest.raises(ClusterError, match="`squeue` knows of no cluster") as caught:
+    with pytest.raises(ClusterError, match="`squeue` finds no cluster") as caught:
         Commands().ask("squeue")
-    assert "use a login node of the cluster, or set SLURM_CONF" in caught.value.hint
+    assert "on a login node of the cluster, or set SLURM_CONF" in caught.value.hint
 
 
 def test_the_users_habits_do_not_change_answers(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,4 +83,4 @@ def test_a_step_that_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with pytest.raises(ClusterError, match=r"no node of job 7 could be looked at: .*denied") as raised:
         evidence.collect_from_outside(SlurmJob(7, "RUNNING", nodes=2), Commands())
 
-    assert "only the user of the job" in raised.value.hint
+    assert "only the job's user" in raised.value.hint

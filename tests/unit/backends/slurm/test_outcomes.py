@@ -73,9 +73,9 @@ job = functools.partial(SlurmJob, 7)
         ),
         (job("TIMEOUT"), 50, False, State.FAILED, 50, "Slurm ended it at its time limit"),
         (job("PREEMPTED"), None, False, State.LOST, 60, "Slurm preempted it for a job of higher priority"),
-        (job("NODE_FAIL"), None, False, State.LOST, None, "a node of it failed"),
-        (job("NODE_FAIL"), 40, False, State.FAILED, 40, "a node of it failed"),
-        (job("BOOT_FAIL"), None, False, State.LOST, None, "a node of it did not boot"),
+        (job("NODE_FAIL"), None, False, State.LOST, None, "one of its nodes failed"),
+        (job("NODE_FAIL"), 40, False, State.FAILED, 40, "one of its nodes failed"),
+        (job("BOOT_FAIL"), None, False, State.LOST, None, "one of its nodes did not boot"),
         (job("DEADLINE"), None, False, State.LOST, 60, "Slurm ended it at its deadline"),
         (job("OUT_OF_MEMORY"), None, False, State.FAILED, 41, "it used more memory than it was given"),
     ],
@@ -139,7 +139,7 @@ def test_a_folder_that_is_not_there_is_named_with_its_node() -> None:
     found = outcomes.explained(LOST, "/data/it's/toy-7.out")
 
     assert found is not None
-    assert found.verdict.sentence.startswith("the folder /data/it's is not on n1, or nothing can be written")
+    assert found.verdict.sentence.startswith("the folder /data/it's is not on n1, or is not writable")
     assert r"srun --nodelist=n1 --chdir=/ ls -ld '/data/it'\''s'" in found.verdict.hint
     assert ("launch-failed", "launch", [0], 30) == (
         found.verdict.code,
