@@ -121,6 +121,7 @@ def _job(cluster: Cluster, namespace: str, agent: str, tmp_path: Path) -> Inject
     return Injected(cluster, namespace, agent, tmp_path)
 
 
+@pytest.mark.whole
 @pytest.mark.fault("dns-not-found")
 def test_the_gate_refuses_what_cannot_meet_and_lets_the_rest_train(job: Injected) -> None:
     """Without its Service the pods have no names: no rank starts. With it the same manifest trains."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from tests.cluster.kubernetes.faults import Faults
 from tests.cluster.kubernetes.gates import PLAIN, Start
 from tests.cluster.kubernetes.jobs import Job
@@ -33,6 +34,7 @@ def left(job: Job) -> str:
     return unschedulable(found[0]).hint
 
 
+@pytest.mark.whole
 def test_gpus_of_a_type_are_where_the_label_says_so(faults: Faults, submit: Start) -> None:
     """Both machines have GPUs; the pods prefer one machine each, and share the one with the right type."""
     first, second = faults.cluster.workers

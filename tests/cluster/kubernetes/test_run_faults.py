@@ -148,6 +148,7 @@ def test_a_pod_is_cut_off(
         assert SECRET not in text
 
 
+@pytest.mark.whole
 @pytest.mark.fault("node-evicted")
 def test_a_machine_is_drained(faults: Faults, start: Start) -> None:
     """The pod on it is told to stop, and the job ends with the word for that."""

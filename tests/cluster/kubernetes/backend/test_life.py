@@ -140,6 +140,7 @@ def test_a_check_up_of_a_port_that_is_closed(faults: Faults, cli: Cli, write: Wr
     assert ": ok in " in cell[1]
 
 
+@pytest.mark.whole
 @pytest.mark.timeout(900)
 def test_the_api_server_is_away(faults: Faults, cli: Cli, write: Write) -> None:
     """While somebody waits: he is told, and no line is lost or doubled."""
