@@ -28,6 +28,12 @@ def last(rank: RankEvidence) -> list[str]:
     return [f"rank {rank.rank} had come back from {place}"] if call.state == "returned" else []
 
 
+def last_frames(rank: RankEvidence) -> list[Frame]:
+    """Return where its main thread raised, otherwise where it crashed or is now."""
+    raised = [each.frames for each in rank.raised if not each.handled]
+    return raised[-1] if raised else stacks.main(rank.stacks)
+
+
 def waited_for(rank: RankEvidence) -> Optional[Collective]:
     """Return the asynchronous call in whose `wait` the rank's main thread is; None if none is known."""
     return next((call for call in reversed(rank.calls) if call.state == "waiting"), None)

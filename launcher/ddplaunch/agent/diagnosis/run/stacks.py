@@ -23,6 +23,7 @@ _STANDARD = re.compile(
     r"|(^|/)ddplaunch_(hook|rendezvous|ring|spawn|torch|work)\.py$"
 )
 _DISTRIBUTED = re.compile(r"(^|/)torch/(distributed/(distributed_c10d|utils)|nn/parallel/distributed)\.py$")
+_DDP = re.compile(r"(^|/)torch/nn/parallel/distributed\.py$")
 _MPI4PY = re.compile(r"(^|/)mpi4py/MPI\b")
 _MAKES = re.compile(r"(^|/)torch/(distributed/|nn/parallel/distributed\.py$)")
 _WRAPPERS = ("wrapper", "inner")
@@ -120,6 +121,12 @@ def shared(file: str) -> str:
 def in_backward(frames: Sequence[Frame]) -> bool:
     """Whether it is in torch's autograd engine, which calls DDP's collectives without a Python frame."""
     return bool(frames and _BACKWARD.search(frames[0].file))
+
+
+def in_ddp_forward(frames: Sequence[Frame]) -> bool:
+    """Whether it is in a call of DDP's own `forward`, outside the model within."""
+    inner = takewhile(lambda frame: _TORCH.search(frame.file) or _STANDARD.search(frame.file), frames)
+    return any(_name(frame) == "forward" and _DDP.search(frame.file) for frame in inner)
 
 
 def torchs_own(frames: Sequence[Frame]) -> Optional[str]:
