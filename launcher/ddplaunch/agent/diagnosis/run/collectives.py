@@ -18,10 +18,14 @@ from ddplaunch.agent.diagnosis.run.view import BACKWARD, JobView, plain
 from ddplaunch.agent.system import phrases, subjects
 from ddplaunch.agent.text.saying import Text, joined, listed, say
 
+_ALL_ALIKE = "All ranks of a group must call the same collectives in the same order, with the same shapes"
 _HINT = (
-    "All ranks of a group must call the same collectives in the same order, with the same shapes: look for "
-    "a branch "
-    "on the rank, or on data that differs between ranks, around the calls named here."
+    f"{_ALL_ALIKE}: look for a branch on the rank, or on data that differs between ranks, around the calls "
+    "named here."
+)
+_OTHER_DATA = (
+    f"{_ALL_ALIKE}: one line sends different tensors here. Compare what it sends, such as the parameters of "
+    "the model or the last batch, and the versions of the installed packages that make it."
 )
 _FINGERPRINT = re.compile(
     r"Rank (\d+) is running collective: CollectiveFingerPrint\(SequenceNumber=(\d+), ?OpType=(\w+)"
@@ -110,13 +114,22 @@ def _mismatch_verdict(view: JobView, mismatch: Mismatch) -> Verdict:
             *mismatch.facts(view),
             f"process group {mismatch.group!r}; known of {mismatch.involved} of {len(view.world)} ranks",
         ],
-        hint=f"{branches.file_hint(view, choice)}{_ddp_hint(view, few)}{_HINT}",
+        hint=f"{branches.file_hint(view, choice)}{_ddp_hint(view, few)}{_hint(mismatch, choice)}",
     )
+
+
+def _hint(mismatch: Mismatch, choice: Optional[branches.Choice]) -> str:
+    sites = {label.rpartition(" (")[2] for label in mismatch.camps}
+    if len(sites) == 1 and choice is None and mismatch.calls:
+        return _OTHER_DATA
+    if choice is None or choice.branch.kind in ("for", "while"):
+        return _HINT
+    return f"Let all ranks take the same way at {choice.place}, or make the call outside it. {_ALL_ALIKE}."
 
 
 def _ddp_hint(view: JobView, few: Sequence[int]) -> str:
     """Return the way out for ranks that call DDP's forward where others do not."""
-    if not all(_in_ddp_forward(view.ranks[rank]) for rank in few if rank in view.ranks):
+    if not all(_in_ddp_forward(view, rank) for rank in few):
         return ""
     return (
         "DistributedDataParallel sends the model's buffers in `forward`: if only some ranks evaluate, let "
@@ -124,8 +137,8 @@ def _ddp_hint(view: JobView, few: Sequence[int]) -> str:
     )
 
 
-def _in_ddp_forward(rank: RankEvidence) -> bool:
-    return stacks.in_ddp_forward(call_records.last_frames(rank))
+def _in_ddp_forward(view: JobView, rank: int) -> bool:
+    return rank in view.ranks and stacks.in_ddp_forward(call_records.last_frames(view.ranks[rank]))
 
 
 def _confidence(mismatch: Mismatch) -> float:
@@ -198,7 +211,10 @@ def _beside_torchs_own(view: JobView) -> Optional[Mismatch]:
     """
     within: dict[int, Collective] = {}
     beside: dict[int, str] = {}
-    elsewhere: list[int] = []
+    elsewhere, unknown = (
+        [],
+        0,
+    )  # ranks that were ended before anybody could look: their calls are left, if any
     for number in view.world:
         rank = view.ranks.get(number)
         frames = call_records.last_frames(rank) if rank is not None else []
@@ -207,8 +223,10 @@ def _beside_torchs_own(view: JobView) -> Optional[Mismatch]:
             within[number] = rank.calls[-1]
         elif rank is not None and function and (rank.calls or _has_hook(rank)):
             beside[number] = f"{function}{phrases.at(stacks.user_frame(frames))}"
-        elif rank is not None and not rank.alive and not frames and rank.sequences:
-            elsewhere.append(number)  # it was ended, and left its calls alone
+        elif rank is not None and not rank.alive and not frames and rank.calls:
+            elsewhere.append(number)
+        elif rank is not None and not rank.alive and not frames:
+            unknown += 1
         else:
             return None
     labels = _labelled(view, within, _camps(within))
@@ -222,10 +240,12 @@ def _beside_torchs_own(view: JobView) -> Optional[Mismatch]:
     in_step = all((its.get(group, 0) == seq - 1 if within else its == made[0]) for its in made)
     if calls or not made or len(labels) != 2 or not in_step:
         return None
-    few, many = sorted(labels.values(), key=len)
-    culprits = few if len(few) < len(many) else view.world
-    if elsewhere and within:  # they have not made the call of those within, wherever they were
-        culprits = sorted(within) if 2 * len(within) < len(view.world) else view.world
+    # Those elsewhere have not made the call of those within. If nobody is in one, their camp is not known.
+    sides = [[*within], [*beside, *elsewhere]] if within else [*labels.values()]
+    unknown += 0 if within else len(elsewhere)
+    culprits = _minority(sorted(sides, key=len, reverse=True), unknown)
+    if len(sides[0]) == len(sides[1]) and not unknown:
+        culprits = view.world
     ordered = sorted(labels, key=lambda call: labels[call] != culprits)
     camps = {call: labels[call] for call in ordered}
     return Mismatch(group, seq, camps, culprits, dict(within), of_program=True, exact=False)
@@ -404,6 +424,8 @@ def _labelled(view: JobView, calls: dict[int, Collective], camps: list[list[int]
             parts = [plain(call.op), *(str(size) for size in call.sizes if size)]
             parts += call.dtypes if len(types) > 1 else []
             site = stacks.user_frame(call.frames) or view.locations[rank].site
+            if _in_ddp_forward(view, rank) and call.state not in ("completed", "returned"):
+                parts.append("in DDP's forward")
             found.setdefault(" ".join(parts) + phrases.at(site), []).append(rank)
     return found
 

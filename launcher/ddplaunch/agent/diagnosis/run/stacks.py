@@ -136,6 +136,8 @@ def torchs_own(frames: Sequence[Frame]) -> Optional[str]:
     """
     if in_backward(frames):
         return "backward"
+    if in_ddp_forward(frames):
+        return "DDP's forward"
     named = collective(frames)
     if named is not None:
         return named if named in _PLAIN.values() else None
