@@ -87,7 +87,7 @@ FAULTS = [
     _one("beside_torch", "ddp", "collective-mismatch", 0, 3, whole=False),
     _one("beside_torch", "fsdp", "collective-mismatch", 0, 3),
     _one("branches", "checkpoint", "collective-mismatch", 2, 3, whole=False),
-    _one("branches", "expert", "collective-mismatch", 1, 3),
+    _one("branches", "expert", "collective-skipped", 1, 3),
     _one("branches", "evaluates", "collective-mismatch", 0, 3),
     Fault(
         "branches_logs",

@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 def log_loss(loss):
     dist.all_reduce(loss)
-    return loss.item()
+    return loss.sum().item()
 
 
 def checkpoint():

@@ -100,10 +100,10 @@ def test_a_file_that_decides_may_lie_in_another_folder_on_each_node() -> None:
         *(stands(n, "broadcast", *IN_INIT) for n in (1, 3)),
         per_node=2,
     )
-    asked = "A file decides at train.py:2 (`os.path.exists(last)`): "
+    asked = "A file decides at train.py:2 (`os.path.exists(last)`). "
 
-    assert only(apart).hint.startswith(f"{asked}the path may not be the same folder on all nodes.")
-    assert only(mixed).hint.startswith(f"{asked}ranks of one node differ")
+    assert only(apart).hint.startswith(f"{asked}The path may not be the same folder on all nodes.")
+    assert only(mixed).hint.startswith(f"{asked}Ranks of one node differ")
     assert 0.7 == only(apart).confidence
 
 
@@ -119,11 +119,23 @@ def test_nodes_of_one_machine_see_the_same_folder() -> None:
 
 
 def test_the_nearest_branch_is_shown_because_the_others_may_have_been_in_the_one_around_it() -> None:
-    ranks = [stands(n, "all_gather", ("main", 6), ("train", 22)) for n in (1, 2, 3)]
+    ranks = [stands(n, "barrier", ("main", 6), ("train", 23)) for n in (1, 2, 3)]
     verdict = only(all_of(stands(0, "all_reduce", ("main", 6), ("train", 19)), *ranks))
 
     assert "; rank 0 took the branch of train.py:18 (`if rank == 0`), ranks 1-3 did not" in verdict.sentence
     assert "A file decides" not in verdict.hint
+
+
+def test_a_rank_that_may_be_a_round_ahead_has_perhaps_only_come_to_the_branch_first() -> None:
+    """`continue` may have led it past the call in which the others are."""
+    ranks = [stands(n, "all_gather", ("main", 6), ("train", 22)) for n in (1, 2, 3)]
+    verdict = only(all_of(stands(0, "all_reduce", ("main", 6), ("train", 19)), *ranks))
+
+    assert (
+        "; rank 0 was in the branch of train.py:18 (`if rank == 0`), ranks 1-3 were not" in verdict.sentence
+    )
+    assert "took" not in verdict.sentence
+    assert verdict.hint.endswith("What may lead a rank past its call: train.py:20 (`if not step`: continue).")
 
 
 @pytest.mark.parametrize(
@@ -132,7 +144,7 @@ def test_the_nearest_branch_is_shown_because_the_others_may_have_been_in_the_one
         ((("main", 6), ("train", 22)), (("main", 6), ("train", 22))),  # one line, different tensors
         ((("main", 6), ("other", 19)), (("main", 6), ("train", 22))),  # a line of no function that is known
         ((("elsewhere", 6), ("train", 22)), (("main", 6), ("load", 13))),  # no function in common
-        ((("main", 3), ("init_weights", 10)), (("main", 6), ("train", 19), ("init_weights", 10))),
+        ((("main", 6), ("load", 13)), (("main", 3), ("load", 13))),  # before and behind, in no branch
     ],
 )
 def test_ways_that_show_no_branch(mine: Sequence[tuple[str, int]], theirs: Sequence[tuple[str, int]]) -> None:
@@ -205,6 +217,32 @@ def history(number: int, lines: Sequence[int]) -> RankEvidence:
         collectives=[entry],
         groups=[Group("0", [], last.seq, last.seq - 1)],
     )
+
+
+ROUTER = """\
+def route(tokens):
+    chosen = tokens[tokens > 0]
+    if chosen.numel():
+        reduce(chosen)
+
+def reduce(x):
+    dist.all_reduce(x)
+
+def main():
+    for batch in loader:
+        route(batch)
+        dist.barrier()
+"""
+
+
+def test_a_call_within_a_line_that_the_odd_rank_has_passed_is_behind_a_branch_in_there() -> None:
+    ranks = [stands(n, "all_reduce", ("main", 11), ("route", 4), ("reduce", 7)) for n in (0, 1, 2)]
+    passed, before = (stands(3, "barrier", ("main", line)) for line in (12, 10))
+
+    assert only(all_of(*ranks, passed, text=ROUTER)).sentence.endswith(
+        "; ranks 0-2 took the branch of train.py:3 (`if chosen.numel()`), rank 3 did not"
+    )
+    assert "took" not in only(all_of(*ranks, before, text=ROUTER)).sentence  # it may come there yet
 
 
 MORE, LESS = [5] * 5 + [2] + [5] * 60, [5] * 65 + [8]

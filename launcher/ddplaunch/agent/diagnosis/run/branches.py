@@ -8,7 +8,7 @@ A call of long ago has no stack: its callers are known only where one line alone
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple, Optional
+from typing import Callable, NamedTuple, Optional
 
 from ddplaunch.agent.contract import Branch, Collective, Fact, Frame, Function
 from ddplaunch.agent.diagnosis.run import call_records, stacks
@@ -41,14 +41,26 @@ Camp = Mapping[int, Optional[Collective]]
 """Ranks, each with its call; None: where it is now, or where it ended."""
 
 
+Pair = tuple[int, Way]
+"""A rank, and its way."""
+_Nearest = Optional[tuple[str, Branch, Optional[Branch]]]
+_Found = Optional[tuple[str, Branch, Optional[Branch], list[str]]]
+Look = Callable[[JobView, Pair, Pair, Function], _Nearest]
+
+
 class Choice(NamedTuple):
-    """`ranks` are, or were, in this branch of `file`, and `others` not. `within`: an `if` around a loop."""
+    """`ranks` are, or were, in this branch of `file`, and `others` not. `within`: an `if` around a loop.
+
+    `skips`: branches with a `continue` in a loop around both. A rank that took one is a round ahead, and may
+    be in the branch before the others come there.
+    """
 
     ranks: list[int]
     others: list[int]
     file: str
     branch: Branch
     within: Optional[Branch]
+    skips: list[str]
 
     @property
     def place(self) -> str:
@@ -67,27 +79,43 @@ def find(view: JobView, few: Camp, many: Camp) -> Optional[Choice]:
 
     That of the smaller camp is looked for first. None: none is known, or the ranks of a camp differ.
     """
-    for own, others in ((few, many), (many, few)):
-        mine, theirs = _ways(view, own), _ways(view, others)
-        if max(len(mine), len(theirs)) > _WAYS:
-            return None
-        found = [
-            _branch(view, (rank, way), (other, its))
-            for way, rank in mine.items()
-            for its, other in theirs.items()
-        ]
-        first = found[0] if found else None
-        if first is not None and all(each == first for each in found):
-            return Choice(sorted(own), sorted(others), *first)
+    for look in (_around, _below):
+        for own, others in ((few, many), (many, few)):
+            found = _found(view, look, own, others)
+            if found is not None:
+                return found
     return None
+
+
+def find_of(view: JobView, more: Camp, less: Camp) -> Optional[Choice]:
+    """Return the branch around calls of which it is known that one camp made them, and the other did not."""
+    found = _found(view, _around, more, less) or _found(view, _below, more, less)
+    return None if found is None else found._replace(skips=[])
+
+
+def _found(view: JobView, look: Look, own: Camp, others: Camp) -> Optional[Choice]:
+    mine, theirs = _ways(view, own), _ways(view, others)
+    if max(len(mine), len(theirs)) > _WAYS:
+        return None
+    found = [
+        _branch(view, look, (rank, way), (other, its))
+        for way, rank in mine.items()
+        for its, other in theirs.items()
+    ]
+    first = found[0] if found else None
+    if first is None or any(each is None or each[:3] != first[:3] for each in found):
+        return None
+    skips = {skip: None for each in found if each is not None for skip in each[3]}
+    return Choice(sorted(own), sorted(others), *first[:3], [*skips][:_EXITS])
 
 
 def took(choice: Optional[Choice]) -> list[Text]:
     """'rank 0 took the branch of train.py:18 (`if rank == 0`), ranks 1-3 did not'; empty if it is unknown.
 
-    Of a loop it is only known who was in it: the others may have left it before.
+    Of a loop it is only known who was in it: the others may have left it before. So it is if one may be a
+    round ahead.
     """
-    if choice is None or choice.branch.kind in _LOOPS:
+    if choice is None or choice.branch.kind in _LOOPS or choice.skips:
         return stands(choice, "was", "were")
     verb = "went into" if choice.branch.kind == "except" else "took"
     others = subjects.ranks(choice.others)
@@ -115,11 +143,14 @@ def file_hint(view: JobView, choice: Optional[Choice]) -> str:
     if choice is None or not choice.branch.file_test:
         return ""
     mine, theirs = (_machines(view, ranks) for ranks in (choice.ranks, choice.others))
-    why = "ranks of one node differ: does one make or remove the file while others look for it?"
+    why = (
+        "Ranks of one node differ: a rank may make or remove the file while others look, or the path depends "
+        "on the rank."
+    )
     if mine.isdisjoint(theirs):
-        why = "the path may not be the same folder on all nodes."
+        why = "The path may not be the same folder on all nodes."
     return (
-        f"A file decides at {choice.place} (`{choice.branch.file_test}`): {why} Let one rank look, and "
+        f"A file decides at {choice.place} (`{choice.branch.file_test}`). {why} Let one rank look, and "
         "broadcast what it has found. "
     )
 
@@ -190,35 +221,92 @@ def _frames(view: JobView, rank: int) -> list[Frame]:
     return [] if its is None else call_records.last_frames(its)
 
 
-def _branch(
-    view: JobView, mine: tuple[int, Way], theirs: tuple[int, Way]
-) -> Optional[tuple[str, Branch, Optional[Branch]]]:
-    """Return the file and the nearest branch around one way, where it parts from the other."""
-    parting = _parting(mine[1], theirs[1])
-    if parting is None:
+def _branch(view: JobView, look: Look, mine: Pair, theirs: Pair) -> _Found:
+    """Return what `look` finds where one way parts from the other."""
+    places = _parting(mine[1], theirs[1])
+    if places is None:
         return None
-    own, other = parting
+    at, its = places
+    own, other = mine[1][at], theirs[1][its]
     function, same = _function(view, mine[0], own), _function(view, theirs[0], other)
     if function is None or same is None or (function.name, function.lines) != (same.name, same.lines):
         return None  # or the nodes have different files
+    found = look(view, (mine[0], mine[1][at:]), (theirs[0], theirs[1][its:]), function)
+    if found is None:
+        return None
+    around = [(frame, _function(view, mine[0], frame)) for frame in mine[1][:at]]
+    skips = [skip for frame, its in around if its is not None for skip in _skips(frame, its, frame)]
+    return (*found, [*skips, *_skips(own, function, other)])
+
+
+def _skips(line: Frame, function: Function, other: Frame) -> list[str]:
+    """Return the branches that go on with the next round of a loop around both lines."""
+    loops = [
+        each.lines
+        for each in function.branches
+        if each.kind in _LOOPS and _has(each, line.line) and _has(each, other.line)
+    ]
+    first, last = min(loops, default=(0, -1))
+    return [
+        f"{_shown(line.file, each)[:-1]}: continue)"
+        for each in function.branches
+        if each.ends == "continue" and first <= each.line and each.lines[1] <= last
+    ]
+
+
+def _around(_: JobView, mine: Pair, theirs: Pair, function: Function) -> _Nearest:
+    """Return the nearest branch around one line, and not around the other."""
+    own, other = mine[1][0], theirs[1][0]
     around = [each for each in function.branches if _has(each, own.line) and not _has(each, other.line)]
-    around.sort(key=lambda each: each.lines[1] - each.lines[0])
+    return _nearest(own, around)
+
+
+def _below(view: JobView, mine: Pair, theirs: Pair, function: Function) -> _Nearest:
+    """Return the nearest branch in the functions that one line has called, if the other rank has passed it.
+
+    That rank has made this call as well, and has come back without what the others do in there. In a loop it
+    may be a round behind: then nothing may lead past its own call.
+    """
+    own, other = mine[1][0], theirs[1][0]
+    both = [each for each in function.branches if each.kind in _LOOPS and _has(each, own.line)]
+    in_loop = any(_has(each, other.line) for each in both)
+    if own.line >= other.line or (in_loop and _innermost(view, theirs) is not None):
+        return None
+    return _innermost(view, mine)
+
+
+def _innermost(view: JobView, way: Pair) -> _Nearest:
+    """Return the nearest branch in the functions below the first of a way."""
+    rank, (_, *inner) = way
+    for frame in reversed(inner):
+        function = _function(view, rank, frame)
+        around = [each for each in function.branches if _has(each, frame.line)] if function else []
+        if around:
+            return _nearest(frame, around)
+    return None
+
+
+def _nearest(line: Frame, around: list[Branch]) -> _Nearest:
+    around = sorted(around, key=lambda each: each.lines[1] - each.lines[0])
     if not around:
         return None
     loop = around[0].kind in _LOOPS
     within = next((each for each in around if each.kind not in _LOOPS), None) if loop else None
-    return stacks.shared(own.file), around[0], within
+    return stacks.shared(line.file), around[0], within
 
 
-def _parting(mine: Way, theirs: Way) -> Optional[tuple[Frame, Frame]]:
-    """Return the two lines of one function at which two ways part; None: they part otherwise, or not."""
+def _parting(mine: Way, theirs: Way) -> Optional[tuple[int, int]]:
+    """Return the places in two ways at which they part within one function; None: otherwise, or not."""
     names = [_named(frame) for frame in theirs]
     begin = next((place for place, frame in enumerate(mine) if _named(frame) in names), len(mine))
-    for own, other in zip(mine[begin:], theirs[names.index(_named(mine[begin])) :] if mine[begin:] else ()):
+    if begin == len(mine):
+        return None
+    first = names.index(_named(mine[begin]))
+    for place, (own, other) in enumerate(zip(mine[begin:], theirs[first:])):
         if _named(own) != _named(other):
             return None
         if own.line != other.line:
-            return own, other
+            return begin + place, first + place
     return None
 
 

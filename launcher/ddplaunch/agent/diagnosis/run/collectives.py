@@ -63,6 +63,7 @@ class Mismatch:
     calls: dict[int, Collective] = field(default_factory=dict)  # of these ranks, as far as they are known
     of_program: bool = False  # the number counts the program's calls alone, without those of torch itself
     exact: bool = True  # the ranks were in step before: no call of torch itself may lie in between
+    more: Sequence[int] = ()  # of two camps the one that has made a call more since, or all its calls
 
     @property
     def involved(self) -> int:
@@ -102,6 +103,8 @@ def collective_mismatch(view: JobView) -> Optional[Verdict]:
 def _mismatch_verdict(view: JobView, mismatch: Mismatch) -> Verdict:
     few, many = mismatch.in_two()
     choice = branches.find(view, few, many)
+    if mismatch.more:
+        choice = branches.find_of(view, *((few, many) if mismatch.more[0] in few else (many, few)))
     way = branches.took(choice) if mismatch.exact and mismatch.number else branches.stands(choice)
     sentence = say(f"at {mismatch.which} " if mismatch.number else "", _contrast(mismatch))
     return view.verdict(
@@ -124,7 +127,8 @@ def _hint(mismatch: Mismatch, choice: Optional[branches.Choice]) -> str:
         return _OTHER_DATA
     if choice is None or choice.branch.kind in ("for", "while"):
         return _HINT
-    return f"Let all ranks take the same way at {choice.place}, or make the call outside it. {_ALL_ALIKE}."
+    way = f"Let all ranks take the same way at {choice.place}, or make the call outside it. {_ALL_ALIKE}."
+    return f"{way} What may lead a rank past its call: {', '.join(choice.skips)}." if choice.skips else way
 
 
 def _ddp_hint(view: JobView, few: Sequence[int]) -> str:
@@ -345,9 +349,10 @@ def _first_in_a_tie(view: JobView) -> Optional[Mismatch]:
     """
     for group in sorted({call.group for rank in view.ranks.values() for call in rank.calls}):
         histories = _histories(view, group)
-        number = _parted_by_a_call(histories)
-        if number is None:
+        parted = _parted_by_a_call(histories)
+        if parted is None:
             continue
+        number, more = parted
         calls = {rank: each.calls[number] for each in histories for rank in each.ranks}
         camps: dict[Line, list[int]] = {}
         for rank in sorted(calls):
@@ -356,9 +361,8 @@ def _first_in_a_tie(view: JobView) -> Optional[Mismatch]:
         first, second = sorted(camps.values())
         if len(first) == len(second):
             culprits = sorted(calls) if everyone else []
-            return Mismatch(
-                group, number, _labelled(view, calls, [first, second]), culprits, calls, of_program=True
-            )
+            labels = _labelled(view, calls, [first, second])
+            return Mismatch(group, number, labels, culprits, calls, of_program=True, more=more)
     return None
 
 
@@ -424,6 +428,7 @@ def _labelled(view: JobView, calls: dict[int, Collective], camps: list[list[int]
             parts = [plain(call.op), *(str(size) for size in call.sizes if size)]
             parts += call.dtypes if len(types) > 1 else []
             site = stacks.user_frame(call.frames) or view.locations[rank].site
+            site = site or stacks.user_frame(call_records.last_frames(view.ranks[rank]))
             if _in_ddp_forward(view, rank) and call.state not in ("completed", "returned"):
                 parts.append("in DDP's forward")
             found.setdefault(" ".join(parts) + phrases.at(site), []).append(rank)
@@ -635,13 +640,15 @@ def _skip_verdict(
         hint = "Look for a branch that depends on the rank or on its data around the calls named here."
     others = [rank for rank in view.members.get(group, view.world) if rank not in found]
     calls = {rank: each.calls for each in histories for rank in each.ranks}
-    choice = None
+    choice, module = None, []
     if step.since:
         few, many = (
             {rank: calls[rank][step.number] for rank in those if step.number in calls.get(rank, ())}
             for those in (ranks, others)
         )
-        choice = branches.find(view, few, many)
+        choice = branches.find_of(view, *((few, many) if step.left_out is None else (many, few)))
+        now = all(step.number == max(calls[rank]) for rank in (*few, *many))
+        module = branches.module(view, few, many) if now else []
         past = [] if step.left_out is None else branches.exits(view, others[0], step.left_out.frames[0])
         hint = f"{branches.file_hint(view, choice)}{hint}"
         if choice is None and past:
@@ -655,7 +662,7 @@ def _skip_verdict(
     sure_of_it = sure.OUT_OF_STEP_SINCE if step.since else sure.OUT_OF_STEP
     return view.verdict(
         code="collective-skipped",
-        sentence=joined("; ", [sentence, *branches.took(choice)]),
+        sentence=joined("; ", [sentence, *module, *branches.took(choice)]),
         ranks=ranks,
         victims=view.victims_of(ranks),
         confidence=sure_of_it if step.certain else sure.OUT_OF_STEP_PERHAPS,
@@ -770,8 +777,8 @@ def _parted_earlier(histories: Sequence[_History]) -> bool:
     return any(one and next_one for one, next_one in zip(apart, apart[1:]))
 
 
-def _parted_by_a_call(histories: Sequence[_History]) -> Optional[int]:
-    """Return the first number at which there are two camps, one of which has made a call more since then.
+def _parted_by_a_call(histories: Sequence[_History]) -> Optional[tuple[int, list[int]]]:
+    """Return the first number at which there are two camps, and the ranks that made a call more since then.
 
     A number at which a rank has a line of its own for the same call is passed over: the next calls agree.
     """
@@ -780,17 +787,19 @@ def _parted_by_a_call(histories: Sequence[_History]) -> Optional[int]:
     calls = [each.calls for each in histories]
     first, last = max(map(min, calls)), min(map(max, calls))
     for number in range(first, last + 1):
-        camps: dict[Line, list[Calls]] = {}
-        for its in calls:
-            camps.setdefault(_line(its[number]), []).append(its)
+        camps: dict[Line, list[_History]] = {}
+        for each in histories:
+            camps.setdefault(_line(each.calls[number]), []).append(each)
         if len(camps) < 2:
             continue
         if len(camps) == 2 and (number > first or first == 1):
-            one, other = camps.values()
-            pairs = [(mine, theirs) for mine in one for theirs in other]
-            for way in (pairs, [pair[::-1] for pair in pairs]):
-                if all(_step(mine, theirs, number, since=True) is not None for mine, theirs in way):
-                    return number
+            for one, other in (camps.values(), [*camps.values()][::-1]):
+                pairs = [(mine, theirs) for mine in one for theirs in other]
+                steps = [_step(mine.calls, theirs.calls, number, since=True) for mine, theirs in pairs]
+                ahead = {step.ahead > 0 for step in steps if step is not None}
+                if None not in steps and len(ahead) == 1:
+                    more = other if ahead.pop() else one
+                    return number, sorted(rank for each in more for rank in each.ranks)
         if len({_line(its[number + 1]) for its in calls if number + 1 in its}) != 1:
             return None
     return None
