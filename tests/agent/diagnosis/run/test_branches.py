@@ -175,6 +175,36 @@ def test_ranks_of_a_camp_that_came_by_different_ways_have_no_branch_in_common() 
     assert "took" not in only(all_of(*ranks, other, stands(4, "broadcast", *IN_INIT), per_node=5)).sentence
 
 
+STOPS = """\
+def fit():
+    for epoch in range(9):
+        step()
+        if bad > 3:
+            break
+        if bad < 0:
+            return
+    report()
+
+def step():
+    dist.all_reduce(x)
+
+def report():
+    dist.barrier()
+"""
+
+
+def test_what_ends_the_loop_that_one_camp_is_in_is_in_the_hint() -> None:
+    """`return` ends it too, but that rank is still in the function."""
+    ranks = [stands(n, "all_reduce", ("fit", 3), ("step", 11)) for n in (0, 1, 2)]
+    left = stands(3, "barrier", ("fit", 8), ("report", 14))
+    verdict = only(all_of(*ranks, left, text=STOPS))
+
+    assert verdict.sentence.endswith(
+        "ranks 0-2 were in the loop of train.py:2 (`for epoch in range(9)`), rank 3 was not"
+    )
+    assert "What also ends the loop: train.py:4 (`if bad > 3`: break)" in verdict.hint
+
+
 # --- calls of long ago
 
 

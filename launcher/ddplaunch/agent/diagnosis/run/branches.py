@@ -7,7 +7,7 @@ A call of long ago has no stack: its callers are known only where one line alone
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Callable, NamedTuple, Optional
 
 from ddplaunch.agent.contract import Branch, Collective, Fact, Frame, Function
@@ -25,7 +25,7 @@ _EXITS = 3
 _PAST = ("returned", "issued", "waited", "completed")
 _CALL_MODULE = ("_call_impl", "_wrapped_call_impl")
 """Functions of torch that call a module's `forward`."""
-_LOOPS = ("for", "while")
+LOOPS = ("for", "while")
 _PLACES = {
     "if": "the branch of {}",
     "case": "the branch of {}",
@@ -115,7 +115,7 @@ def took(choice: Optional[Choice]) -> list[Text]:
     Of a loop it is only known who was in it: the others may have left it before. So it is if one may be a
     round ahead.
     """
-    if choice is None or choice.branch.kind in _LOOPS or choice.skips:
+    if choice is None or choice.branch.kind in LOOPS or choice.skips:
         return stands(choice, "was", "were")
     verb = "went into" if choice.branch.kind == "except" else "took"
     others = subjects.ranks(choice.others)
@@ -168,23 +168,36 @@ def module(view: JobView, few: Camp, many: Camp) -> list[Text]:
     return []
 
 
-def exits(view: JobView, rank: int, line: Frame, lines: Optional[list[int]] = None) -> list[str]:
+def exits(view: JobView, rank: int, line: Frame) -> list[str]:
     """Return ['train.py:14 (`if not batch`: continue)'], the branches before a line that may lead past it.
 
-    They are in the innermost loop around the line, or in its function without one. `lines`: of a loop that a
-    rank has left, in place of it.
+    They are in the innermost loop around the line, or in its function without one.
     """
     function = _function(view, rank, line)
-    if function is None or (lines and not function.lines[0] <= lines[0] <= lines[1] <= function.lines[1]):
+    if function is None:
         return []
-    loops = [each.lines for each in function.branches if each.kind in _LOOPS and _has(each, line.line)]
-    first, last = lines or max(loops, default=function.lines)
+    loops = [each.lines for each in function.branches if each.kind in LOOPS and _has(each, line.line)]
+    first, _ = max(loops, default=function.lines)
     found = [
-        f"{_shown(line.file, each)[:-1]}: {each.ends})"
+        _leaving(line.file, each)
         for each in function.branches
-        if each.ends and first <= each.line and each.lines[1] <= last and not _has(each, line.line)
-        if each.ends in ("break", "return") or (lines is None and each.lines[1] < line.line)
+        if each.ends and first <= each.line and each.lines[1] < line.line
     ]
+    return found if len(found) <= _EXITS else []
+
+
+def ends_of(view: JobView, rank: int, loop: Sequence[int]) -> list[str]:
+    """Return ['train.py:21 (`if bad > 3`: break)'], the branches that end a loop that the rank has left."""
+    first, last = loop
+    found = []
+    for frame in stacks.users(_frames(view, rank)):
+        function = _function(view, rank, frame)
+        if function is not None and function.lines[0] <= first <= last < frame.line <= function.lines[1]:
+            found += [
+                _leaving(frame.file, each)
+                for each in function.branches
+                if each.ends == "break" and first <= each.line and each.lines[1] <= last
+            ]
     return found if len(found) <= _EXITS else []
 
 
@@ -244,11 +257,11 @@ def _skips(line: Frame, function: Function, other: Frame) -> list[str]:
     loops = [
         each.lines
         for each in function.branches
-        if each.kind in _LOOPS and _has(each, line.line) and _has(each, other.line)
+        if each.kind in LOOPS and _has(each, line.line) and _has(each, other.line)
     ]
     first, last = min(loops, default=(0, -1))
     return [
-        f"{_shown(line.file, each)[:-1]}: continue)"
+        _leaving(line.file, each)
         for each in function.branches
         if each.ends == "continue" and first <= each.line and each.lines[1] <= last
     ]
@@ -268,7 +281,7 @@ def _below(view: JobView, mine: Pair, theirs: Pair, function: Function) -> _Near
     may be a round behind: then nothing may lead past its own call.
     """
     own, other = mine[1][0], theirs[1][0]
-    both = [each for each in function.branches if each.kind in _LOOPS and _has(each, own.line)]
+    both = [each for each in function.branches if each.kind in LOOPS and _has(each, own.line)]
     in_loop = any(_has(each, other.line) for each in both)
     if own.line >= other.line or (in_loop and _innermost(view, theirs) is not None):
         return None
@@ -290,8 +303,8 @@ def _nearest(line: Frame, around: list[Branch]) -> _Nearest:
     around = sorted(around, key=lambda each: each.lines[1] - each.lines[0])
     if not around:
         return None
-    loop = around[0].kind in _LOOPS
-    within = next((each for each in around if each.kind not in _LOOPS), None) if loop else None
+    loop = around[0].kind in LOOPS
+    within = next((each for each in around if each.kind not in LOOPS), None) if loop else None
     return stacks.shared(line.file), around[0], within
 
 
@@ -345,3 +358,7 @@ def _has(branch: Branch, line: int) -> bool:
 
 def _shown(file: str, branch: Branch) -> str:
     return f"{file.rpartition('/')[2]}:{branch.line} (`{branch.text}`)"
+
+
+def _leaving(file: str, branch: Branch) -> str:
+    return f"{_shown(file, branch)[:-1]}: {branch.ends})"

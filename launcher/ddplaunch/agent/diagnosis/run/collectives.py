@@ -7,7 +7,7 @@ must be the same on all its ranks. If the counts are not recorded, a rank's own 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
@@ -117,21 +117,25 @@ def _mismatch_verdict(view: JobView, mismatch: Mismatch) -> Verdict:
             *mismatch.facts(view),
             f"process group {mismatch.group!r}; known of {mismatch.involved} of {len(view.world)} ranks",
         ],
-        hint=f"{branches.file_hint(view, choice)}{_ddp_hint(view, few)}{_hint(mismatch, choice)}",
+        hint=f"{branches.file_hint(view, choice)}{_ddp_hint(view, few)}{_hint(view, mismatch, choice)}",
     )
 
 
-def _hint(mismatch: Mismatch, choice: Optional[branches.Choice]) -> str:
+def _hint(view: JobView, mismatch: Mismatch, choice: Optional[branches.Choice]) -> str:
     sites = {label.rpartition(" (")[2] for label in mismatch.camps}
     if len(sites) == 1 and choice is None and mismatch.calls:
         return _OTHER_DATA
-    if choice is None or choice.branch.kind in ("for", "while"):
+    if choice is None:
         return _HINT
-    way = f"Let all ranks take the same way at {choice.place}, or make the call outside it. {_ALL_ALIKE}."
-    return f"{way} What may lead a rank past its call: {', '.join(choice.skips)}." if choice.skips else way
+    if choice.skips:
+        return f"{_HINT} What may lead a rank past its call: {', '.join(choice.skips)}."
+    if choice.branch.kind in branches.LOOPS:
+        ends = branches.ends_of(view, choice.others[0], choice.branch.lines)
+        return f"{_HINT} What also ends the loop: {', '.join(ends)}." if ends else _HINT
+    return f"Let all ranks take the same way at {choice.place}, or make the call outside it. {_ALL_ALIKE}."
 
 
-def _ddp_hint(view: JobView, few: Sequence[int]) -> str:
+def _ddp_hint(view: JobView, few: Iterable[int]) -> str:
     """Return the way out for ranks that call DDP's forward where others do not."""
     if not all(_in_ddp_forward(view, rank) for rank in few):
         return ""
@@ -227,7 +231,7 @@ def _beside_torchs_own(view: JobView) -> Optional[Mismatch]:
             within[number] = rank.calls[-1]
         elif rank is not None and function and (rank.calls or _has_hook(rank)):
             beside[number] = f"{function}{phrases.at(stacks.user_frame(frames))}"
-        elif rank is not None and not rank.alive and not frames and rank.calls:
+        elif rank is not None and not rank.alive and not frames and (rank.calls or rank.rendezvous):
             elsewhere.append(number)
         elif rank is not None and not rank.alive and not frames:
             unknown += 1
@@ -847,8 +851,7 @@ def _left_verdict(
     rest = phrases.one_or(others, "is", "are")
     signal = signals.left_for(view, ranks)
     after = f" after {signal}" if signal is not None else ""
-    lines = [loop.first, loop.last]
-    exits = [way for frame in _way_in(view, ranks[0]) for way in branches.exits(view, ranks[0], frame, lines)]
+    exits = branches.ends_of(view, ranks[0], [loop.first, loop.last])
     hint = _UNEVEN + (f" What also ends the loop: {', '.join(exits)}." if exits else "")
     return view.verdict(
         code="collective-skipped",
