@@ -103,7 +103,7 @@ def test_a_file_that_decides_may_lie_in_another_folder_on_each_node() -> None:
     asked = "A file decides at train.py:2 (`os.path.exists(last)`). "
 
     assert only(apart).hint.startswith(f"{asked}The path may not be the same folder on all nodes.")
-    assert only(mixed).hint.startswith(f"{asked}Ranks of one node differ")
+    assert only(mixed).hint.startswith(f"{asked}Ranks on one machine differ")
     assert 0.7 == only(apart).confidence
 
 
@@ -275,6 +275,16 @@ def test_a_call_within_a_line_that_the_odd_rank_has_passed_is_behind_a_branch_in
     assert "took" not in only(all_of(*ranks, before, text=ROUTER)).sentence  # it may come there yet
 
 
+def test_where_one_line_leads_to_both_it_is_not_known_whether_the_odd_rank_has_passed_the_branch() -> None:
+    """As `model(x).sum().backward()`: it is only not in there."""
+    ranks = [stands(n, "all_reduce", ("main", 11), ("route", 4), ("reduce", 7)) for n in (0, 1, 2)]
+    verdict = only(all_of(*ranks, stands(3, "barrier", ("main", 11)), text=ROUTER))
+
+    assert verdict.sentence.endswith(
+        "; ranks 0-2 were in the branch of train.py:3 (`if chosen.numel()`), rank 3 was not"
+    )
+
+
 MORE, LESS = [5] * 5 + [2] + [5] * 60, [5] * 65 + [8]
 
 
@@ -411,6 +421,17 @@ def test_a_rank_that_has_called_as_much_as_the_one_that_died_differs_by_nothing_
     verdict = only(died(ended(0, 5, EXTRA), ended(1, 3, same, seen=False)))
 
     assert "which rank differs was not recorded" in verdict.sentence
+
+
+def test_a_rank_whose_records_died_with_it_is_with_those_that_ended_in_the_same_call() -> None:
+    """Its ring has the call; the recorders of the others have it too, under torch's number."""
+    inside = [ended(n, 5, EXTRA) for n in (1, 2)]
+    recorded = [replace(its, collectives=[Collective("0", 77, "all_reduce", [[1]])]) for its in inside]
+    odd = replace(ended(3, 3), collectives=[Collective("0", 77, "all_reduce", [[578]])])
+    verdict = only(died(ended(0, 5, EXTRA), *recorded, odd))
+
+    assert [3] == verdict.ranks
+    assert "process group '0'; known of 4 of 4 ranks" in verdict.facts
 
 
 # --- modules

@@ -44,7 +44,7 @@ Camp = Mapping[int, Optional[Collective]]
 Pair = tuple[int, Way]
 """A rank, and its way."""
 _Nearest = Optional[tuple[str, Branch, Optional[Branch]]]
-_Found = Optional[tuple[str, Branch, Optional[Branch], list[str]]]
+_Found = Optional[tuple[str, Branch, Optional[Branch], bool, list[str]]]
 Look = Callable[[JobView, Pair, Pair, Function], _Nearest]
 
 
@@ -52,7 +52,8 @@ class Choice(NamedTuple):
     """`ranks` are, or were, in this branch of `file`, and `others` not. `within`: an `if` around a loop.
 
     `skips`: branches with a `continue` in a loop around both. A rank that took one is a round ahead, and may
-    be in the branch before the others come there.
+    be in the branch before the others come there. Then, and where one line leads to both, it is not `sure`
+    that the others did not take the branch; only that they are not in it.
     """
 
     ranks: list[int]
@@ -60,6 +61,7 @@ class Choice(NamedTuple):
     file: str
     branch: Branch
     within: Optional[Branch]
+    sure: bool
     skips: list[str]
 
     @property
@@ -90,7 +92,7 @@ def find(view: JobView, few: Camp, many: Camp) -> Optional[Choice]:
 def find_of(view: JobView, more: Camp, less: Camp) -> Optional[Choice]:
     """Return the branch around calls of which it is known that one camp made them, and the other did not."""
     found = _found(view, _around, more, less) or _found(view, _below, more, less)
-    return None if found is None else found._replace(skips=[])
+    return None if found is None else found._replace(sure=True, skips=[])
 
 
 def _found(view: JobView, look: Look, own: Camp, others: Camp) -> Optional[Choice]:
@@ -105,8 +107,9 @@ def _found(view: JobView, look: Look, own: Camp, others: Camp) -> Optional[Choic
     first = found[0] if found else None
     if first is None or any(each is None or each[:3] != first[:3] for each in found):
         return None
-    skips = {skip: None for each in found if each is not None for skip in each[3]}
-    return Choice(sorted(own), sorted(others), *first[:3], [*skips][:_EXITS])
+    skips = {skip: None for each in found if each is not None for skip in each[4]}
+    sure = not skips and first[3]
+    return Choice(sorted(own), sorted(others), *first[:3], sure, [*skips][:_EXITS])
 
 
 def took(choice: Optional[Choice]) -> list[Text]:
@@ -115,7 +118,7 @@ def took(choice: Optional[Choice]) -> list[Text]:
     Of a loop it is only known who was in it: the others may have left it before. So it is if one may be a
     round ahead.
     """
-    if choice is None or choice.branch.kind in LOOPS or choice.skips:
+    if choice is None or choice.branch.kind in LOOPS or not choice.sure:
         return stands(choice, "was", "were")
     verb = "went into" if choice.branch.kind == "except" else "took"
     others = subjects.ranks(choice.others)
@@ -144,7 +147,7 @@ def file_hint(view: JobView, choice: Optional[Choice]) -> str:
         return ""
     mine, theirs = (_machines(view, ranks) for ranks in (choice.ranks, choice.others))
     why = (
-        "Ranks of one node differ: a rank may make or remove the file while others look, or the path depends "
+        "Ranks on one machine differ: a rank may make or remove the file while others look, or the path depends "
         "on the rank."
     )
     if mine.isdisjoint(theirs):
@@ -249,7 +252,7 @@ def _branch(view: JobView, look: Look, mine: Pair, theirs: Pair) -> _Found:
         return None
     around = [(frame, _function(view, mine[0], frame)) for frame in mine[1][:at]]
     skips = [skip for frame, its in around if its is not None for skip in _skips(frame, its, frame)]
-    return (*found, [*skips, *_skips(own, function, other)])
+    return (*found, own.line != other.line, [*skips, *_skips(own, function, other)])
 
 
 def _skips(line: Frame, function: Function, other: Frame) -> list[str]:
@@ -283,7 +286,7 @@ def _below(view: JobView, mine: Pair, theirs: Pair, function: Function) -> _Near
     own, other = mine[1][0], theirs[1][0]
     both = [each for each in function.branches if each.kind in LOOPS and _has(each, own.line)]
     in_loop = any(_has(each, other.line) for each in both)
-    if own.line >= other.line or (in_loop and _innermost(view, theirs) is not None):
+    if own.line > other.line or (in_loop and _innermost(view, theirs) is not None):
         return None
     return _innermost(view, mine)
 
@@ -309,7 +312,10 @@ def _nearest(line: Frame, around: list[Branch]) -> _Nearest:
 
 
 def _parting(mine: Way, theirs: Way) -> Optional[tuple[int, int]]:
-    """Return the places in two ways at which they part within one function; None: otherwise, or not."""
+    """Return the places in two ways at which they part within one function; None: otherwise, or not.
+
+    One way may end at the line from which the other goes on.
+    """
     names = [_named(frame) for frame in theirs]
     begin = next((place for place, frame in enumerate(mine) if _named(frame) in names), len(mine))
     if begin == len(mine):
@@ -318,7 +324,11 @@ def _parting(mine: Way, theirs: Way) -> Optional[tuple[int, int]]:
     for place, (own, other) in enumerate(zip(mine[begin:], theirs[first:])):
         if _named(own) != _named(other):
             return None
-        if own.line != other.line:
+        ends = len(mine) - begin != len(theirs) - first and place + 1 in (
+            len(mine) - begin,
+            len(theirs) - first,
+        )
+        if own.line != other.line or ends:
             return begin + place, first + place
     return None
 

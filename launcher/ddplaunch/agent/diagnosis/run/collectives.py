@@ -334,9 +334,11 @@ def _differing(view: JobView, source: Source, failed_too: bool) -> Optional[Mism
         places |= {(number, group) for group, number in last.items()}
     for number, group in sorted(places):
         calls = _at(source, group, number)
+        members = view.members.get(group, view.world)
+        if failed_too:
+            calls.update(_beside_others(view, calls, [rank for rank in members if rank not in source]))
         camps = _camps(calls)
         if len(camps) > 1:
-            members = view.members.get(group, view.world)
             unseen = [rank for rank in view.unseen if rank in members]
             silent = [rank for rank in view.alive if rank in members and rank not in source]
             both = [] if unseen or silent else sorted(calls)  # the missing call would decide
@@ -344,6 +346,22 @@ def _differing(view: JobView, source: Source, failed_too: bool) -> Optional[Mism
             reports = _labelled(view, calls, sorted(camps, key=lambda ranks: ranks[0] not in culprits))
             return Mismatch(group, number, reports, culprits, calls)
     return None
+
+
+def _beside_others(view: JobView, calls: dict[int, Collective], ranks: list[int]) -> dict[int, Collective]:
+    """Return the calls of these ranks, whose records died with them, if they ended in the call of another."""
+    last = {
+        rank: its.calls[-1] for rank, its in view.ranks.items() if its.calls and _is_in(its, its.calls[-1])
+    }
+    found = {}
+    for rank in ranks:
+        for other, call in calls.items():
+            mine, its = last.get(rank), last.get(other)
+            if mine is None or its is None or (plain(its.op), its.sizes) != (plain(call.op), call.sizes):
+                continue
+            if (mine.group, mine.seq, mine.sizes, mine.frames) == (its.group, its.seq, its.sizes, its.frames):
+                found[rank] = call
+    return found
 
 
 def _first_in_a_tie(view: JobView) -> Optional[Mismatch]:
