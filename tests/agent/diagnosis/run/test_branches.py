@@ -403,8 +403,8 @@ def test_a_rank_that_was_ended_before_anybody_could_look_has_not_made_the_call_e
 
     assert ("collective-mismatch", [0], 0.97) == (verdict.code, verdict.ranks, verdict.confidence)
     assert (
-        "at call 2 of the program rank 0 called all_reduce [1] (train.py:5), the others backward "
-        "(train.py:3); rank 0 is in the branch of train.py:4 (`if rank == 0`), ranks 1 and 3 are not"
+        "at call 2 of the program rank 0 called all_reduce [1] (train.py:5), ranks 1 and 3 called "
+        "backward (train.py:3); rank 0 is in the branch of train.py:4 (`if rank == 0`), ranks 1 and 3 are not"
     ) == verdict.sentence
 
 

@@ -788,7 +788,7 @@ def test_the_line_is_that_of_the_call() -> None:
         for number in range(3)
     ]
 
-    assert only(job(*waits)).sentence == (
+    assert only(job(*waits, per_node=3)).sentence == (
         "at collective 17 rank 2 called broadcast [16] (train.py:61), "
         "the others all_reduce [16] (train.py:60)"
     )

@@ -147,8 +147,8 @@ def file_hint(view: JobView, choice: Optional[Choice]) -> str:
         return ""
     mine, theirs = (_machines(view, ranks) for ranks in (choice.ranks, choice.others))
     why = (
-        "Ranks on one machine differ: a rank may make or remove the file while others look, or the path depends "
-        "on the rank."
+        "Ranks on one machine differ: a rank may make or remove the file while others look, or the path "
+        "depends on the rank."
     )
     if mine.isdisjoint(theirs):
         why = "The path may not be the same folder on all nodes."
@@ -219,9 +219,11 @@ def _way(view: JobView, rank: int, call: Optional[Collective]) -> Way:
     frames = stacks.users(_frames(view, rank))
     if call is None or not call.frames:
         return tuple(frames[::-1]) if call is None or not call.done else ()
-    site = call.frames[0]
+    site, last = call.frames[0], view.ranks[rank].calls[-1:]
+    now = call.state not in _PAST and not call.done  # torch's recorder calls one that has failed done
+    now = now or any(call_records.is_in(view.ranks[rank], each) and each.frames == [site] for each in last)
     for place, frame in enumerate(frames):
-        if (frame.file, frame.line) == (site.file, site.line) and call.state not in _PAST and not call.done:
+        if (frame.file, frame.line) == (site.file, site.line) and now:
             return tuple(frames[place:][::-1])
     way = [site]
     for _ in range(_CALLERS):

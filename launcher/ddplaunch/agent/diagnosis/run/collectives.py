@@ -106,7 +106,7 @@ def _mismatch_verdict(view: JobView, mismatch: Mismatch) -> Verdict:
     if mismatch.more:
         choice = branches.find_of(view, *((few, many) if mismatch.more[0] in few else (many, few)))
     way = branches.took(choice) if mismatch.exact and mismatch.number else branches.stands(choice)
-    sentence = say(f"at {mismatch.which} " if mismatch.number else "", _contrast(mismatch))
+    sentence = say(f"at {mismatch.which} " if mismatch.number else "", _contrast(view, mismatch))
     return view.verdict(
         code="collective-mismatch",
         sentence=joined("; ", [sentence, *branches.module(view, few, many), *way]),
@@ -227,7 +227,7 @@ def _beside_torchs_own(view: JobView) -> Optional[Mismatch]:
         rank = view.ranks.get(number)
         frames = call_records.last_frames(rank) if rank is not None else []
         function = stacks.torchs_own(frames)
-        if rank is not None and rank.calls and _is_in(rank, rank.calls[-1]):
+        if rank is not None and rank.calls and call_records.is_in(rank, rank.calls[-1]):
             within[number] = rank.calls[-1]
         elif rank is not None and function and (rank.calls or _has_hook(rank)):
             beside[number] = f"{function}{phrases.at(stacks.user_frame(frames))}"
@@ -257,12 +257,6 @@ def _beside_torchs_own(view: JobView) -> Optional[Mismatch]:
     ordered = sorted(labels, key=lambda call: labels[call] != culprits)
     camps = {call: labels[call] for call in ordered}
     return Mismatch(group, seq, camps, culprits, dict(within), of_program=True, exact=False)
-
-
-def _is_in(rank: RankEvidence, call: Collective) -> bool:
-    """Whether it is in this call, or has died of an exception from the call."""
-    died_of_it = call.state == "raised" and any(not each.handled for each in rank.raised)
-    return call.state in ("entered", "waiting") or died_of_it
 
 
 def _has_hook(rank: RankEvidence) -> bool:
@@ -351,7 +345,9 @@ def _differing(view: JobView, source: Source, failed_too: bool) -> Optional[Mism
 def _beside_others(view: JobView, calls: dict[int, Collective], ranks: list[int]) -> dict[int, Collective]:
     """Return the calls of these ranks, whose records died with them, if they ended in the call of another."""
     last = {
-        rank: its.calls[-1] for rank, its in view.ranks.items() if its.calls and _is_in(its, its.calls[-1])
+        rank: its.calls[-1]
+        for rank, its in view.ranks.items()
+        if its.calls and call_records.is_in(its, its.calls[-1])
     }
     found = {}
     for rank in ranks:
@@ -457,11 +453,12 @@ def _labelled(view: JobView, calls: dict[int, Collective], camps: list[list[int]
     return found
 
 
-def _contrast(mismatch: Mismatch) -> Text:
+def _contrast(view: JobView, mismatch: Mismatch) -> Text:
+    whole = mismatch.involved == len(view.members.get(mismatch.group, view.world))
     (first, odd), *rest = mismatch.camps.items()
     parts = [say(subjects.ranks(odd), f" called {first}")]
     for call, ranks in rest:
-        plain_majority = len(rest) == 1 and not mismatch.tie and len(ranks) > 1
+        plain_majority = len(rest) == 1 and not mismatch.tie and len(ranks) > 1 and whole
         parts.append(
             say(f"the others {call}") if plain_majority else say(subjects.ranks(ranks), f" called {call}")
         )
