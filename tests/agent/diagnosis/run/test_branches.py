@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from tests.agent.diagnosis.build import C10D, TORCH, dead, in_evaluate, job, only, raised, rank
+from tests.agent.diagnosis.build import C10D, NOW, TORCH, dead, in_evaluate, job, only, raised, rank
 from tests.agent.diagnosis.run.build_blocked import call
 
 from ddplaunch.agent.contract import (
     Collective,
+    Exited,
     Frame,
     Function,
     Group,
@@ -316,6 +317,14 @@ def test_two_ranks_of_which_one_called_more_long_ago_are_both_named() -> None:
         "at call 6 of the program rank 0 called all_reduce (train.py:2) and rank 1 called all_reduce "
         "(train.py:5); rank 0 took the branch of train.py:6 (`if step == 4 and rank == 0`), rank 1 did not"
     ) == verdict.sentence
+
+
+def test_a_rank_that_is_done_while_the_other_waits_for_a_call_more_has_not_ended_early() -> None:
+    done = replace(history(1, [5] * 65), alive=False, exit=Exited(NOW - 20, 0), stacks=[], groups=[])
+    verdict = only(all_of(history(0, MORE[:66]), done, per_node=2, text=HELPER))
+
+    assert ("collective-mismatch", [0, 1]) == (verdict.code, verdict.ranks)
+    assert "rank 0 took the branch of train.py:6" in verdict.sentence
 
 
 def test_two_ranks_with_lines_of_their_own_for_one_call_have_not_parted_there() -> None:

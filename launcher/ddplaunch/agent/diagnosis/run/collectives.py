@@ -367,7 +367,7 @@ def _first_in_a_tie(view: JobView) -> Optional[Mismatch]:
     """
     for group in sorted({call.group for rank in view.ranks.values() for call in rank.calls}):
         histories = _histories(view, group)
-        parted = _parted_by_a_call(histories)
+        parted = _parted_by_a_call(histories, [rank for rank in view.ranks if rank not in view.alive])
         if parted is None:
             continue
         number, more = parted
@@ -587,6 +587,15 @@ def _step(mine: Calls, normal: Calls, number: int, since: bool) -> Optional[_Ste
     return _in_rounds(mine, normal, number) if since else None
 
 
+def _one_more(mine: Calls, normal: Calls, number: int) -> bool:
+    """Whether all calls are the others', but for the one at `number`, from a line that they do not reach."""
+    own = mine[number]
+    reached = any(_line(own) == _line(each) for each in normal.values())
+    as_root = _ROOTED.fullmatch(plain(own.op)) is not None
+    whole = max(mine) - max(normal) == 1 and not reached and not as_root
+    return whole and _agreed(mine, normal, number + 1, -1) >= max(2, max(mine) - number)
+
+
 def _agreed(mine: Calls, normal: Calls, number: int, shift: int) -> int:
     """Return how many calls from `number` on are what the others made `shift` later; 0 if one is not."""
     pairs = [(mine[each], normal.get(each + shift)) for each in sorted(mine) if each >= number]
@@ -796,10 +805,13 @@ def _parted_earlier(histories: Sequence[_History]) -> bool:
     return any(one and next_one for one, next_one in zip(apart, apart[1:]))
 
 
-def _parted_by_a_call(histories: Sequence[_History]) -> Optional[tuple[int, list[int]]]:
+def _parted_by_a_call(
+    histories: Sequence[_History], ended: Sequence[int] = ()
+) -> Optional[tuple[int, list[int]]]:
     """Return the first number at which there are two camps, and the ranks that made a call more since then.
 
-    A number at which a rank has a line of its own for the same call is passed over: the next calls agree.
+    A number at which a rank has a line of its own for the same call is passed over: the next calls agree. But
+    if the other camp has ended, and a call too early, that call was one more.
     """
     if len(histories) < 2 or not all(_lined(each.calls) for each in histories):
         return None
@@ -814,6 +826,9 @@ def _parted_by_a_call(histories: Sequence[_History]) -> Optional[tuple[int, list
         if len(camps) == 2 and (number > first or first == 1):
             for one, other in (camps.values(), [*camps.values()][::-1]):
                 pairs = [(mine, theirs) for mine in one for theirs in other]
+                over = all(rank in ended for theirs in other for rank in theirs.ranks)
+                if over and all(_one_more(mine.calls, theirs.calls, number) for mine, theirs in pairs):
+                    return number, sorted(rank for mine in one for rank in mine.ranks)
                 steps = [_step(mine.calls, theirs.calls, number, since=True) for mine, theirs in pairs]
                 ahead = {step.ahead > 0 for step in steps if step is not None}
                 if None not in steps and len(ahead) == 1:
