@@ -101,10 +101,10 @@ def test_a_file_that_decides_may_lie_in_another_folder_on_each_node() -> None:
         *(stands(n, "broadcast", *IN_INIT) for n in (1, 3)),
         per_node=2,
     )
-    asked = "A file decides at train.py:2 (`os.path.exists(last)`). "
+    asked = "A file decides at train.py:2 (`os.path.exists(last)`): "
 
-    assert only(apart).hint.startswith(f"{asked}The path may not be the same folder on all nodes.")
-    assert only(mixed).hint.startswith(f"{asked}Ranks on one machine differ")
+    assert only(apart).hint.startswith(f"{asked}the path may not be the same folder on all nodes.")
+    assert only(mixed).hint.startswith(f"{asked}a rank may make or remove the file while others look")
     assert 0.7 == only(apart).confidence
 
 
@@ -498,6 +498,9 @@ def test_a_rank_that_evaluates_with_the_ddp_model_learns_the_way_out() -> None:
 
     assert [0] == verdict.ranks
     assert "model.module(…)" in verdict.hint
+    within = [frames[0], Frame("_run_ddp_forward", frames[0].file, 1), *frames[1:]]
+    model = replace(evaluates, stacks=[Stack("MainThread", True, within)])  # as in SyncBatchNorm
+    assert "model.module" not in only(all_of(model, *ranks, per_node=3)).hint
     plain = only(all_of(stands(0, "broadcast", ("train", 19)), *ranks, per_node=3))
     assert "model.module" not in plain.hint
 
@@ -513,4 +516,4 @@ def test_a_rank_in_its_own_code_is_shown_with_its_branch() -> None:
     assert (
         "rank 3 is in the branch of train.py:2 (`if not os.path.exists(last)`), ranks 0-2 are not"
     ) in verdict.facts
-    assert verdict.hint.startswith("A file decides at train.py:2")
+    assert verdict.hint.startswith("If it is a file that decides at train.py:2 (`os.path.exists(last)`): ")

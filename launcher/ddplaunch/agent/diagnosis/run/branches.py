@@ -39,8 +39,6 @@ Way = tuple[Frame, ...]
 """Lines of the program by which a rank came to a call, the outermost first."""
 Camp = Mapping[int, Optional[Collective]]
 """Ranks, each with its call; None: where it is now, or where it ended."""
-
-
 Pair = tuple[int, Way]
 """A rank, and its way."""
 _Nearest = Optional[tuple[str, Branch, Optional[Branch]]]
@@ -141,21 +139,22 @@ def facts(view: JobView, choice: Optional[Choice]) -> list[Fact]:
     return [view.fact(spelled(text), by, ranks, "functions") for text in stands(choice)]
 
 
-def file_hint(view: JobView, choice: Optional[Choice]) -> str:
-    """Return what it may mean that a test for a file decides; "" if none does."""
+def file_hint(view: JobView, choice: Optional[Choice], sure: bool = False) -> str:
+    """Return what it may mean that a branch asks for a file; "" if it does not.
+
+    `sure`: the ranks have parted there. Otherwise all may have been in the branch, and some are done.
+    """
     if choice is None or not choice.branch.file_test:
         return ""
     mine, theirs = (_machines(view, ranks) for ranks in (choice.ranks, choice.others))
-    why = (
-        "Ranks on one machine differ: a rank may make or remove the file while others look, or the path "
-        "depends on the rank."
-    )
+    why = "a rank may make or remove the file while others look, or the path depends on the rank"
     if mine.isdisjoint(theirs):
-        why = "The path may not be the same folder on all nodes."
-    return (
-        f"A file decides at {choice.place} (`{choice.branch.file_test}`). {why} Let one rank look, and "
-        "broadcast what it has found. "
+        why = "the path may not be the same folder on all nodes"
+    file = f"{choice.place} (`{choice.branch.file_test}`)"
+    decides = (
+        f"A file decides at {file}" if sure and choice.sure else f"If it is a file that decides at {file}"
     )
+    return f"{decides}: {why}. Let one rank look, and broadcast what it has found. "
 
 
 def module(view: JobView, few: Camp, many: Camp) -> list[Text]:
@@ -218,7 +217,8 @@ def _ways(view: JobView, camp: Camp) -> dict[Way, int]:
 def _way(view: JobView, rank: int, call: Optional[Collective]) -> Way:
     frames = stacks.users(_frames(view, rank))
     if call is None or not call.frames:
-        return tuple(frames[::-1]) if call is None or not call.done else ()
+        runs_ahead = call is not None and (call.done or view.ranks[rank].backend == "nccl")
+        return () if runs_ahead else tuple(frames[::-1])
     site, last = call.frames[0], view.ranks[rank].calls[-1:]
     now = call.state not in _PAST and not call.done  # torch's recorder calls one that has failed done
     now = now or any(call_records.is_in(view.ranks[rank], each) and each.frames == [site] for each in last)

@@ -105,7 +105,9 @@ def _mismatch_verdict(view: JobView, mismatch: Mismatch) -> Verdict:
     choice = branches.find(view, few, many)
     if mismatch.more:
         choice = branches.find_of(view, *((few, many) if mismatch.more[0] in few else (many, few)))
-    way = branches.took(choice) if mismatch.exact and mismatch.number else branches.stands(choice)
+    sure = mismatch.exact and mismatch.number > 0
+    way = branches.took(choice) if sure else branches.stands(choice)
+    ddp, hint = _ddp_hint(view, few), _hint(view, mismatch, choice)
     sentence = say(f"at {mismatch.which} " if mismatch.number else "", _contrast(view, mismatch))
     return view.verdict(
         code="collective-mismatch",
@@ -117,7 +119,7 @@ def _mismatch_verdict(view: JobView, mismatch: Mismatch) -> Verdict:
             *mismatch.facts(view),
             f"process group {mismatch.group!r}; known of {mismatch.involved} of {len(view.world)} ranks",
         ],
-        hint=f"{branches.file_hint(view, choice)}{_ddp_hint(view, few)}{_hint(view, mismatch, choice)}",
+        hint=f"{branches.file_hint(view, choice, sure)}{ddp}{hint}",
     )
 
 
@@ -132,6 +134,8 @@ def _hint(view: JobView, mismatch: Mismatch, choice: Optional[branches.Choice]) 
     if choice.branch.kind in branches.LOOPS:
         ends = branches.ends_of(view, choice.others[0], choice.branch.lines)
         return f"{_HINT} What also ends the loop: {', '.join(ends)}." if ends else _HINT
+    if not (choice.sure and mismatch.exact and mismatch.number):
+        return _HINT
     return f"Let all ranks take the same way at {choice.place}, or make the call outside it. {_ALL_ALIKE}."
 
 
@@ -219,10 +223,8 @@ def _beside_torchs_own(view: JobView) -> Optional[Mismatch]:
     """
     within: dict[int, Collective] = {}
     beside: dict[int, str] = {}
-    elsewhere, unknown = (
-        [],
-        0,
-    )  # ranks that were ended before anybody could look: their calls are left, if any
+    elsewhere: list[int] = []  # ended before anybody could look: its calls are left
+    unknown = 0  # the same, without calls
     for number in view.world:
         rank = view.ranks.get(number)
         frames = call_records.last_frames(rank) if rank is not None else []
@@ -678,7 +680,7 @@ def _skip_verdict(
         now = all(step.number == max(calls[rank]) for rank in (*few, *many))
         module = branches.module(view, few, many) if now else []
         past = [] if step.left_out is None else branches.exits(view, others[0], step.left_out.frames[0])
-        hint = f"{branches.file_hint(view, choice)}{hint}"
+        hint = f"{branches.file_hint(view, choice, sure=True)}{hint}"
         if choice is None and past:
             hint += f" What may lead past it: {', '.join(past)}."
     facts = [

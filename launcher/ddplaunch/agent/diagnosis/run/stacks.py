@@ -124,9 +124,10 @@ def in_backward(frames: Sequence[Frame]) -> bool:
 
 
 def in_ddp_forward(frames: Sequence[Frame]) -> bool:
-    """Whether it is in a call of DDP's own `forward`, outside the model within."""
+    """Whether DDP's `forward` makes the call, and not the model within it."""
     inner = takewhile(lambda frame: _TORCH.search(frame.file) or _STANDARD.search(frame.file), frames)
-    return any(_name(frame) == "forward" and _DDP.search(frame.file) for frame in inner)
+    names = [_name(frame) for frame in inner if _DDP.search(frame.file)]
+    return "forward" in names and "_run_ddp_forward" not in names
 
 
 def torchs_own(frames: Sequence[Frame]) -> Optional[str]:
