@@ -516,4 +516,4 @@ def test_a_rank_in_its_own_code_is_shown_with_its_branch() -> None:
     assert (
         "rank 3 is in the branch of train.py:2 (`if not os.path.exists(last)`), ranks 0-2 are not"
     ) in verdict.facts
-    assert verdict.hint.startswith("If it is a file that decides at train.py:2 (`os.path.exists(last)`): ")
+    assert verdict.hint.startswith("If a file decides at train.py:2 (`os.path.exists(last)`), ")

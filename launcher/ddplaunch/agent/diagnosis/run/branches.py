@@ -151,10 +151,8 @@ def file_hint(view: JobView, choice: Optional[Choice], sure: bool = False) -> st
     if mine.isdisjoint(theirs):
         why = "the path may not be the same folder on all nodes"
     file = f"{choice.place} (`{choice.branch.file_test}`)"
-    decides = (
-        f"A file decides at {file}" if sure and choice.sure else f"If it is a file that decides at {file}"
-    )
-    return f"{decides}: {why}. Let one rank look, and broadcast what it has found. "
+    decides = f"A file decides at {file}:" if sure and choice.sure else f"If a file decides at {file},"
+    return f"{decides} {why}. Let one rank look, and broadcast what it has found. "
 
 
 def module(view: JobView, few: Camp, many: Camp) -> list[Text]:
