@@ -40,6 +40,7 @@ class Fault:
     plain: bool = False  # started by Python alone: it spawns its ranks itself
     whole: bool = False  # `make test` leaves it to a sibling
     on_clusters: bool = False  # in `make test-all`
+    says: str = ""  # a part of the verdict's sentence
 
     @property
     def culprit_nodes(self) -> tuple[int, ...]:

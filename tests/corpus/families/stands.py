@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests.corpus.faults import Fault, Healthy
 
 STARTED_BY_PYTHON = ("spawns", "processes")
@@ -24,6 +26,11 @@ def _one(program: str, how: str, code: str, rank: int, nproc: int, whole: bool =
     )
 
 
+def _branch(how: str, code: str, rank: int, says: str, whole: bool = True) -> Fault:
+    """The verdict's sentence shows the branch."""
+    return replace(_one("branches", how, code, rank, 3, whole), says=says)
+
+
 def _short(name: str, *words: str) -> Fault:
     return Fault(
         f"short_timeout_{name}",
@@ -44,6 +51,19 @@ def _sizes(how: str) -> Fault:
 
 
 FAULTS = [
+    _branch("checkpoint", "collective-mismatch", 2, "rank 2 took the `else` of branches.py:", whole=False),
+    _branch("expert", "collective-skipped", 1, "in the module Expert (branches.py:"),
+    _branch("evaluates", "collective-mismatch", 0, "(`if dist.get_rank() == 0`)"),
+    Fault(
+        "branches_logs",
+        "collective-mismatch",
+        (0, 1),
+        (),
+        program="branches",
+        arguments=("logs",),
+        whole=True,
+        says="(`if step == 10 and dist.get_rank() == 0`), rank 1 did not",
+    ),
     _one("sharded", "stands", "rank-in-user-code", 1, 2),
     _one("sharded", "reduces", "collective-mismatch", 1, 3),
     _one("pipeline", "stands", "rank-in-user-code", 1, 4),

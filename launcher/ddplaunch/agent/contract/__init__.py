@@ -12,12 +12,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
+from ddplaunch.agent.contract.evidence import Branch as Branch
 from ddplaunch.agent.contract.evidence import CallSequence as CallSequence
 from ddplaunch.agent.contract.evidence import CallSite as CallSite
 from ddplaunch.agent.contract.evidence import Collective as Collective
 from ddplaunch.agent.contract.evidence import Dump as Dump
 from ddplaunch.agent.contract.evidence import Exited as Exited
 from ddplaunch.agent.contract.evidence import Frame as Frame
+from ddplaunch.agent.contract.evidence import Function as Function
 from ddplaunch.agent.contract.evidence import Group as Group
 from ddplaunch.agent.contract.evidence import Handler as Handler
 from ddplaunch.agent.contract.evidence import JobEvidence as JobEvidence

@@ -57,6 +57,35 @@ class Handler:
 
 
 @dataclass(frozen=True)
+class Branch:
+    """Lines of a program that run only if it goes this way: the body of an `if`, `for` or `while`, its
+    `else`, an `except`, or a `case`.
+
+    For an `else`, `line` and `text` are those of the statement to which it belongs.
+    """
+
+    kind: str  # "if" | "else" | "for" | "while" | "except" | "case"
+    line: int
+    text: str  # source of that line; bounded
+    lines: list[int]  # first and last line
+    ends: str = ""  # "continue" | "break" | "return" | "raise": its last statement
+    file_test: str = ""  # "os.path.exists(path)", if that decides; bounded
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function in which ranks are or were, or the file's own level.
+
+    Of its branches those are kept that such lines are in, or that leave a loop or the function before them.
+    """
+
+    name: str  # "Expert.forward"; "<module>"
+    lines: list[int]  # first and last line
+    branches: list[Branch] = field(default_factory=list)
+    callers: list[Frame] = field(default_factory=list)  # all lines that call it by name, in the files read
+
+
+@dataclass(frozen=True)
 class Exited:
     at: float
     code: Optional[int] = None
@@ -389,6 +418,9 @@ class NodeEvidence:
     handlers: dict[str, list[Handler]] = field(
         default_factory=dict
     )  # of these files, where a rank handles an exception
+    functions: dict[str, list[Function]] = field(
+        default_factory=dict
+    )  # of the lines where ranks are or ended, and of their calls, by file
     dumps: list[Dump] = field(default_factory=list)  # as many as the hub has room for
     dumps_left_out: int = 0
     lines: dict[str, str] = field(default_factory=dict)  # text of source lines at which threads stand, by

@@ -20,11 +20,13 @@ import signal
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from itertools import islice
 from typing import Any, Callable, Optional
 
-from ddplaunch.agent.contract import Frame, Handler, Stack
+from ddplaunch.agent.contract import Frame, Function, Handler, Stack
+from ddplaunch.agent.evidence import branches
 from ddplaunch.agent.hook import ddplaunch_mpi
 from ddplaunch.agent.system import files, proc
 from ddplaunch.agent.text.printable import printable
@@ -276,6 +278,15 @@ class SourceLines:
         """Return the handlers in files, as `find_loops` does the loops."""
         return self._within(_read_handlers, list(files.items())[:_FILES], unchanged_since)
 
+    def find_functions(
+        self, places: Mapping[str, tuple[int, AbstractSet[int]]], unchanged_since: float
+    ) -> dict[str, list[Function]]:
+        """Return the functions of these lines by file, with the branches there, as `branches.find` does.
+
+        `places`: by path, a process that knows the file by it, and the lines.
+        """
+        return self._within(_read_functions, list(places.items())[:_FILES], unchanged_since)
+
     def _within(self, read: Callable[..., None], wanted: list[Any], *more: Any) -> dict[str, Any]:
         results: dict[str, Any] = {}
         if wanted and not self._stuck:
@@ -349,6 +360,23 @@ def _read_handlers(
         found = read_handlers(proc.path_from_here(pid, file), unchanged_since)
         if found is not None:
             by_file[file] = found
+
+
+def _read_functions(
+    by_file: dict[str, list[Function]],
+    places: list[tuple[str, tuple[int, AbstractSet[int]]]],
+    unchanged_since: float,
+) -> None:
+    programs = []
+    for file, (pid, _) in places:
+        with contextlib.suppress(OSError, ValueError, SyntaxError, RecursionError):
+            path = proc.path_from_here(pid, file)
+            source = files.open_unchanged(path, _LARGEST_PROGRAM, unchanged_since)
+            if source is not None:
+                with source:
+                    programs.append(branches.Program(file, source.read().decode()))
+    with contextlib.suppress(RecursionError):
+        by_file.update(branches.find(programs, {file: lines for file, (_, lines) in places}))
 
 
 _LARGEST_PROGRAM = 1 << 20

@@ -118,6 +118,8 @@ class Collector:
         self._hooks.listen(0.0)  # what ranks sent while others were looked at, before they ended
         self._meanwhile()
         evidence = [rank_evidence.evidence_so_far(rank) for rank in ranks]
+        # A quick look is taken while ranks die, and once more after the end: then there is time to read.
+        called = {} if look.quick and alive else called_lines(evidence)
         handle = {} if look.quick else main_files(rank for rank in evidence if rank.in_flight)
         # This comes last, because it may crash a rank. If the job is ended next, that does no harm.
         answer = self._of_nccl(alive) if stalled and look.why == "deadline" and self._node == 0 else None
@@ -147,6 +149,7 @@ class Collector:
             dumps_left_out=dumps.left_out,
             loops={} if look.quick else self._source_lines.find_loops(main_files(evidence), self._began),
             handlers=self._source_lines.find_handlers(handle, self._began),
+            functions=self._source_lines.find_functions(called, self._began),
             lines={} if look.quick else self._source_lines.read(named_frames(evidence)),
             ras=answer,
         )
@@ -400,6 +403,22 @@ def main_files(ranks: Iterable[RankEvidence]) -> dict[str, int]:
         if rank.alive
         for frame in reading.users(reading.main(rank.stacks))
     }
+
+
+def called_lines(ranks: Iterable[RankEvidence]) -> dict[str, tuple[int, set[int]]]:
+    """Return by file the lines where ranks' main threads are or have raised, and those of their calls.
+
+    With each file comes a process that knows it, a living one if there is any.
+    """
+    places: dict[str, tuple[int, set[int]]] = {}
+    for rank in sorted(ranks, key=lambda rank: rank.alive):
+        frames = [*reading.main(rank.stacks), *(frame for each in rank.raised for frame in each.frames)]
+        frames += [frame for call in rank.calls for frame in call.frames]
+        frames += [site.line for sequence in rank.sequences for site in sequence.sites]
+        for frame in reading.users(frames):
+            lines = places.get(frame.file, (0, set()))[1]
+            places[frame.file] = (rank.pid, {*lines, frame.line})
+    return places
 
 
 def _addresses() -> list[str]:

@@ -643,7 +643,8 @@ def test_a_call_beside_the_others_backward_is_named() -> None:
 
     assert ("collective-mismatch", [0], [1, 2, 3]) == (verdict.code, verdict.ranks, verdict.victims)
     assert verdict.sentence == (
-        "at collective 17 rank 0 called all_reduce [16] (train.py:92), the others backward (train.py:80)"
+        "at call 17 of the program rank 0 called all_reduce [16] (train.py:92), the others backward "
+        "(train.py:80)"
     )
     assert only(job(*ranks[:2], why="death")).ranks == [0, 1]  # of two, either may be wrong
 
@@ -679,7 +680,8 @@ def test_a_first_call_beside_the_others_backward_is_named() -> None:
 
     assert ("collective-mismatch", [0], [1, 2, 3]) == (verdict.code, verdict.ranks, verdict.victims)
     assert verdict.sentence == (
-        "at collective 1 rank 0 called all_reduce [1] (train.py:92), the others backward (train.py:80)"
+        "at call 1 of the program rank 0 called all_reduce [1] (train.py:92), the others backward "
+        "(train.py:80)"
     )
     assert [] == only(job(*second, why="death")).ranks
     assert [] == only(job(*unseen, why="death")).ranks  # without a hook nobody knows what it has called
@@ -710,7 +712,7 @@ def test_a_function_of_torch_beside_the_others_call_is_named() -> None:
 
     assert ("collective-mismatch", [0], [1, 2, 3]) == (verdict.code, verdict.ranks, verdict.victims)
     assert verdict.sentence == (
-        "at collective 1 rank 0 called get_model_state_dict (train.py:24), "
+        "at call 1 of the program rank 0 called get_model_state_dict (train.py:24), "
         "the others all_gather_into_tensor [16] (train.py:20)"
     )
 
@@ -786,7 +788,7 @@ def test_the_line_is_that_of_the_call() -> None:
         for number in range(3)
     ]
 
-    assert only(job(*waits)).sentence == (
+    assert only(job(*waits, per_node=3)).sentence == (
         "at collective 17 rank 2 called broadcast [16] (train.py:61), "
         "the others all_reduce [16] (train.py:60)"
     )

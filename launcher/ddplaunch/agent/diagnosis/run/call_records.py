@@ -28,6 +28,18 @@ def last(rank: RankEvidence) -> list[str]:
     return [f"rank {rank.rank} had come back from {place}"] if call.state == "returned" else []
 
 
+def last_frames(rank: RankEvidence) -> list[Frame]:
+    """Return where its main thread raised, otherwise where it crashed or is now."""
+    raised = [each.frames for each in rank.raised if not each.handled]
+    return raised[-1] if raised else stacks.main(rank.stacks)
+
+
+def is_in(rank: RankEvidence, call: Collective) -> bool:
+    """Whether it is in this call, or has died of an exception from the call."""
+    died_of_it = call.state == "raised" and any(not each.handled for each in rank.raised)
+    return call.state in ("entered", "waiting") or died_of_it
+
+
 def waited_for(rank: RankEvidence) -> Optional[Collective]:
     """Return the asynchronous call in whose `wait` the rank's main thread is; None if none is known."""
     return next((call for call in reversed(rank.calls) if call.state == "waiting"), None)

@@ -7,21 +7,25 @@ must be the same on all its ranks. If the counts are not recorded, a rank's own 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
 from ddplaunch.agent.contract import CallSequence, Collective, Fact, Frame, RankEvidence, Verdict
 from ddplaunch.agent.diagnosis import confidence as sure
-from ddplaunch.agent.diagnosis.run import blocked, causes, signals, stacks
+from ddplaunch.agent.diagnosis.run import blocked, branches, call_records, causes, signals, stacks
 from ddplaunch.agent.diagnosis.run.view import BACKWARD, JobView, plain
 from ddplaunch.agent.system import phrases, subjects
 from ddplaunch.agent.text.saying import Text, joined, listed, say
 
+_ALL_ALIKE = "All ranks of a group must call the same collectives in the same order, with the same shapes"
 _HINT = (
-    "All ranks of a group must call the same collectives in the same order, with the same shapes: look for "
-    "a branch "
-    "on the rank, or on data that differs between ranks, around the calls named here."
+    f"{_ALL_ALIKE}: look for a branch on the rank, or on data that differs between ranks, around the calls "
+    "named here."
+)
+_OTHER_DATA = (
+    f"{_ALL_ALIKE}: one line sends different tensors here. Compare what it sends, such as the parameters of "
+    "the model or the last batch, and the versions of the installed packages that make it."
 )
 _FINGERPRINT = re.compile(
     r"Rank (\d+) is running collective: CollectiveFingerPrint\(SequenceNumber=(\d+), ?OpType=(\w+)"
@@ -32,6 +36,7 @@ _ALIKE = frozenset(["all_reduce", "broadcast", "reduce", "all_gather", "all_gath
 """Collectives whose tensors must be alike on all ranks. In others the root's, or every rank's, may differ."""
 
 
+_TORCHS_OWN = "a collective of torch's own, as in backward"
 _MEETING = re.compile(
     r"all_(gather|reduce)(_into_tensor|_object|_coalesced)?|(monitored_)?barrier|" + BACKWARD
 )
@@ -55,6 +60,10 @@ class Mismatch:
     number: int
     camps: dict[str, list[int]]  # "broadcast [4] (train.py:88)" -> ranks
     culprits: list[int]
+    calls: dict[int, Collective] = field(default_factory=dict)  # of these ranks, as far as they are known
+    of_program: bool = False  # the number counts the program's calls alone, without those of torch itself
+    exact: bool = True  # the ranks were in step before: no call of torch itself may lie in between
+    more: Sequence[int] = ()  # of two camps the one that has made a call more since, or all its calls
 
     @property
     def involved(self) -> int:
@@ -62,7 +71,7 @@ class Mismatch:
 
     def facts(self, view: JobView) -> list[Fact]:
         """Return what each camp has called."""
-        which = f"collective {self.number}" if self.number else "the call in which they wait"
+        which = self.which if self.number else "the call in which they wait"
         by = "torch's flight recorder and the hook's ring"
         return [
             view.fact(f"{subjects.ranks(ranks)}: {which} is {call}", by, ranks, "collectives, calls")
@@ -70,20 +79,39 @@ class Mismatch:
         ]
 
     @property
+    def which(self) -> str:
+        """'collective 17', 'call 17 of the program'."""
+        return f"call {self.number} of the program" if self.of_program else f"collective {self.number}"
+
+    @property
     def tie(self) -> bool:
         return len(self.culprits) in (0, self.involved)
+
+    def in_two(self) -> tuple[dict[int, Optional[Collective]], dict[int, Optional[Collective]]]:
+        """Return the calls of the culprits' camp and of the largest other; of the first two in a tie."""
+        first, *rest = self.camps.values()
+        other = max(rest, key=len)
+        return {rank: self.calls.get(rank) for rank in first}, {rank: self.calls.get(rank) for rank in other}
 
 
 def collective_mismatch(view: JobView) -> Optional[Verdict]:
     """Return the verdict on ranks that made different calls under the same number of the same group."""
-    mismatch = find_mismatch(view)
+    mismatch = _first_in_a_tie(view) or find_mismatch(view)
     return None if mismatch is None else _mismatch_verdict(view, mismatch)
 
 
 def _mismatch_verdict(view: JobView, mismatch: Mismatch) -> Verdict:
+    few, many = mismatch.in_two()
+    choice = branches.find(view, few, many)
+    if mismatch.more:
+        choice = branches.find_of(view, *((few, many) if mismatch.more[0] in few else (many, few)))
+    sure = mismatch.exact and mismatch.number > 0
+    way = branches.took(choice) if sure else branches.stands(choice)
+    ddp, hint = _ddp_hint(view, few), _hint(view, mismatch, choice)
+    sentence = say(f"at {mismatch.which} " if mismatch.number else "", _contrast(view, mismatch))
     return view.verdict(
         code="collective-mismatch",
-        sentence=say(f"at collective {mismatch.number} " if mismatch.number else "", _contrast(mismatch)),
+        sentence=joined("; ", [sentence, *branches.module(view, few, many), *way]),
         ranks=mismatch.culprits,
         victims=view.victims_of(mismatch.culprits),
         confidence=_confidence(mismatch),
@@ -91,8 +119,38 @@ def _mismatch_verdict(view: JobView, mismatch: Mismatch) -> Verdict:
             *mismatch.facts(view),
             f"process group {mismatch.group!r}; known of {mismatch.involved} of {len(view.world)} ranks",
         ],
-        hint=_HINT,
+        hint=f"{branches.file_hint(view, choice, sure)}{ddp}{hint}",
     )
+
+
+def _hint(view: JobView, mismatch: Mismatch, choice: Optional[branches.Choice]) -> str:
+    sites = {label.rpartition(" (")[2] for label in mismatch.camps}
+    if len(sites) == 1 and choice is None and mismatch.calls:
+        return _OTHER_DATA
+    if choice is None:
+        return _HINT
+    if choice.skips:
+        return f"{_HINT} What may lead a rank past its call: {', '.join(choice.skips)}."
+    if choice.branch.kind in branches.LOOPS:
+        ends = branches.ends_of(view, choice.others[0], choice.branch.lines)
+        return f"{_HINT} What also ends the loop: {', '.join(ends)}." if ends else _HINT
+    if not (choice.sure and mismatch.exact and mismatch.number):
+        return _HINT
+    return f"Let all ranks take the same way at {choice.place}, or make the call outside it. {_ALL_ALIKE}."
+
+
+def _ddp_hint(view: JobView, few: Iterable[int]) -> str:
+    """Return the way out for ranks that call DDP's forward where others do not."""
+    if not all(_in_ddp_forward(view, rank) for rank in few):
+        return ""
+    return (
+        "DistributedDataParallel sends the model's buffers in `forward`: if only some ranks evaluate, let "
+        "them call the model within it, `model.module(…)`. "
+    )
+
+
+def _in_ddp_forward(view: JobView, rank: int) -> bool:
+    return rank in view.ranks and stacks.in_ddp_forward(call_records.last_frames(view.ranks[rank]))
 
 
 def _confidence(mismatch: Mismatch) -> float:
@@ -110,13 +168,16 @@ def mismatch_in_words(view: JobView) -> Optional[Verdict]:
                 reports[number] = text
     if not reports:
         return None
-    mismatch = (
+    skipped = collective_skipped(view)
+    if skipped is not None:
+        return skipped
+    mismatch = _first_in_a_tie(view) or (
         _fingerprinted(view, reports) or find_mismatch(view, failed_too=True) or _beside_torchs_own(view)
     )
     if mismatch is not None:
         return _mismatch_verdict(view, mismatch)
     speakers = sorted(reports)
-    sites = {rank: stacks.user_frame(_last_frames(view.ranks[rank])) for rank in view.ranks}
+    sites = {rank: stacks.user_frame(call_records.last_frames(view.ranks[rank])) for rank in view.ranks}
     known = {phrases.at(sites[rank]) for rank in speakers}
     where = known.pop() if len(known) == 1 else ""
     return Verdict.of(
@@ -149,52 +210,55 @@ def _fingerprinted(view: JobView, reports: dict[int, str]) -> Optional[Mismatch]
         return None
     culprits = _minority(camps) or sorted(calls)
     ordered = sorted(camps, key=lambda ranks: ranks[0] not in culprits)
-    return Mismatch("0", min(call.seq for call in calls.values()), _labelled(view, calls, ordered), culprits)
+    number = min(call.seq for call in calls.values())
+    return Mismatch("0", number, _labelled(view, calls, ordered), culprits)
 
 
 def _beside_torchs_own(view: JobView) -> Optional[Mismatch]:
     """Return the mismatch with a collective that torch makes by itself, as in DDP's backward or a DTensor.
 
     The ring has none of these. A rank that is in such a function, and has made all calls of the others except
-    the one in which they are, has met that one with torch's own collective.
+    the one in which they are, has met that one with torch's own collective. One that was ended before anybody
+    could look has not made that call either, if its ring says so.
     """
     within: dict[int, Collective] = {}
     beside: dict[int, str] = {}
+    elsewhere: list[int] = []  # ended before anybody could look: its calls are left
+    unknown = 0  # the same, without calls
     for number in view.world:
         rank = view.ranks.get(number)
-        frames = _last_frames(rank) if rank is not None else []
+        frames = call_records.last_frames(rank) if rank is not None else []
         function = stacks.torchs_own(frames)
-        if rank is not None and rank.calls and _is_in(rank, rank.calls[-1]):
+        if rank is not None and rank.calls and call_records.is_in(rank, rank.calls[-1]):
             within[number] = rank.calls[-1]
         elif rank is not None and function and (rank.calls or _has_hook(rank)):
             beside[number] = f"{function}{phrases.at(stacks.user_frame(frames))}"
+        elif rank is not None and not rank.alive and not frames and (rank.calls or rank.rendezvous):
+            elsewhere.append(number)
+        elif rank is not None and not rank.alive and not frames:
+            unknown += 1
         else:
             return None
     labels = _labelled(view, within, _camps(within))
     for each, label in beside.items():
         labels.setdefault(label, []).append(each)
-    made = [_made(view.ranks[each]) for each in beside]
+    if not beside and elsewhere:
+        labels[_TORCHS_OWN] = elsewhere
+    made = [_made(view.ranks[each]) for each in (*beside, *elsewhere)]
     calls = {(call.group, call.seq) for call in within.values()} or {("0", 0)}
     group, seq = calls.pop()
     in_step = all((its.get(group, 0) == seq - 1 if within else its == made[0]) for its in made)
     if calls or not made or len(labels) != 2 or not in_step:
         return None
-    few, many = sorted(labels.values(), key=len)
-    culprits = few if len(few) < len(many) else view.world
+    # Those elsewhere have not made the call of those within. If nobody is in one, their camp is not known.
+    sides = [[*within], [*beside, *elsewhere]] if within else [*labels.values()]
+    unknown += 0 if within else len(elsewhere)
+    culprits = _minority(sorted(sides, key=len, reverse=True), unknown)
+    if len(sides[0]) == len(sides[1]) and not unknown:
+        culprits = view.world
     ordered = sorted(labels, key=lambda call: labels[call] != culprits)
-    return Mismatch(group, seq, {call: labels[call] for call in ordered}, culprits)
-
-
-def _last_frames(rank: RankEvidence) -> list[Frame]:
-    """Return where its main thread raised, otherwise where it crashed or is now."""
-    raised = [each.frames for each in rank.raised if not each.handled]
-    return raised[-1] if raised else stacks.main(rank.stacks)
-
-
-def _is_in(rank: RankEvidence, call: Collective) -> bool:
-    """Whether it is in this call, or has died of an exception from the call."""
-    died_of_it = call.state == "raised" and any(not each.handled for each in rank.raised)
-    return call.state in ("entered", "waiting") or died_of_it
+    camps = {call: labels[call] for call in ordered}
+    return Mismatch(group, seq, camps, culprits, dict(within), of_program=True, exact=False)
 
 
 def _has_hook(rank: RankEvidence) -> bool:
@@ -266,15 +330,59 @@ def _differing(view: JobView, source: Source, failed_too: bool) -> Optional[Mism
         places |= {(number, group) for group, number in last.items()}
     for number, group in sorted(places):
         calls = _at(source, group, number)
+        members = view.members.get(group, view.world)
+        if failed_too:
+            calls.update(_beside_others(view, calls, [rank for rank in members if rank not in source]))
         camps = _camps(calls)
         if len(camps) > 1:
-            members = view.members.get(group, view.world)
             unseen = [rank for rank in view.unseen if rank in members]
             silent = [rank for rank in view.alive if rank in members and rank not in source]
             both = [] if unseen or silent else sorted(calls)  # the missing call would decide
             culprits = _minority(camps, len(unseen)) or _newcomers(camps, calls, source) or both
             reports = _labelled(view, calls, sorted(camps, key=lambda ranks: ranks[0] not in culprits))
-            return Mismatch(group, number, reports, culprits)
+            return Mismatch(group, number, reports, culprits, calls)
+    return None
+
+
+def _beside_others(view: JobView, calls: dict[int, Collective], ranks: list[int]) -> dict[int, Collective]:
+    """Return the calls of these ranks, whose records died with them, if they ended in the call of another."""
+    last = {
+        rank: its.calls[-1]
+        for rank, its in view.ranks.items()
+        if its.calls and call_records.is_in(its, its.calls[-1])
+    }
+    found = {}
+    for rank in ranks:
+        for other, call in calls.items():
+            mine, its = last.get(rank), last.get(other)
+            if mine is None or its is None or (plain(its.op), its.sizes) != (plain(call.op), call.sizes):
+                continue
+            if (mine.group, mine.seq, mine.sizes, mine.frames) == (its.group, its.seq, its.sizes, its.frames):
+                found[rank] = call
+    return found
+
+
+def _first_in_a_tie(view: JobView) -> Optional[Mismatch]:
+    """Return where two equally large camps have parted by a call that one made more, however long ago.
+
+    Where they are now is only a consequence, and does not tell whether one made it or the other left it out.
+    """
+    for group in sorted({call.group for rank in view.ranks.values() for call in rank.calls}):
+        histories = _histories(view, group)
+        parted = _parted_by_a_call(histories, [rank for rank in view.ranks if rank not in view.alive])
+        if parted is None:
+            continue
+        number, more = parted
+        calls = {rank: each.calls[number] for each in histories for rank in each.ranks}
+        camps: dict[Line, list[int]] = {}
+        for rank in sorted(calls):
+            camps.setdefault(_line(calls[rank]), []).append(rank)
+        everyone = sorted(calls) == view.members.get(group, view.world)
+        first, second = sorted(camps.values())
+        if len(first) == len(second):
+            culprits = sorted(calls) if everyone else []
+            labels = _labelled(view, calls, [first, second])
+            return Mismatch(group, number, labels, culprits, calls, of_program=True, more=more)
     return None
 
 
@@ -340,15 +448,19 @@ def _labelled(view: JobView, calls: dict[int, Collective], camps: list[list[int]
             parts = [plain(call.op), *(str(size) for size in call.sizes if size)]
             parts += call.dtypes if len(types) > 1 else []
             site = stacks.user_frame(call.frames) or view.locations[rank].site
+            site = site or stacks.user_frame(call_records.last_frames(view.ranks[rank]))
+            if _in_ddp_forward(view, rank) and call.state not in ("completed", "returned"):
+                parts.append("in DDP's forward")
             found.setdefault(" ".join(parts) + phrases.at(site), []).append(rank)
     return found
 
 
-def _contrast(mismatch: Mismatch) -> Text:
+def _contrast(view: JobView, mismatch: Mismatch) -> Text:
+    whole = mismatch.involved == len(view.members.get(mismatch.group, view.world))
     (first, odd), *rest = mismatch.camps.items()
     parts = [say(subjects.ranks(odd), f" called {first}")]
     for call, ranks in rest:
-        plain_majority = len(rest) == 1 and not mismatch.tie and len(ranks) > 1
+        plain_majority = len(rest) == 1 and not mismatch.tie and len(ranks) > 1 and whole
         parts.append(
             say(f"the others {call}") if plain_majority else say(subjects.ranks(ranks), f" called {call}")
         )
@@ -477,6 +589,15 @@ def _step(mine: Calls, normal: Calls, number: int, since: bool) -> Optional[_Ste
     return _in_rounds(mine, normal, number) if since else None
 
 
+def _one_more(mine: Calls, normal: Calls, number: int) -> bool:
+    """Whether all calls are the others', but for the one at `number`, from a line that they do not reach."""
+    own = mine[number]
+    reached = any(_line(own) == _line(each) for each in normal.values())
+    as_root = _ROOTED.fullmatch(plain(own.op)) is not None
+    whole = max(mine) - max(normal) == 1 and not reached and not as_root
+    return whole and _agreed(mine, normal, number + 1, -1) >= max(2, max(mine) - number)
+
+
 def _agreed(mine: Calls, normal: Calls, number: int, shift: int) -> int:
     """Return how many calls from `number` on are what the others made `shift` later; 0 if one is not."""
     pairs = [(mine[each], normal.get(each + shift)) for each in sorted(mine) if each >= number]
@@ -549,6 +670,19 @@ def _skip_verdict(
         hint = "Look for a branch that depends on the rank or on its data around the calls named here."
     others = [rank for rank in view.members.get(group, view.world) if rank not in found]
     calls = {rank: each.calls for each in histories for rank in each.ranks}
+    choice, module = None, []
+    if step.since:
+        few, many = (
+            {rank: calls[rank][step.number] for rank in those if step.number in calls.get(rank, ())}
+            for those in (ranks, others)
+        )
+        choice = branches.find_of(view, *((few, many) if step.left_out is None else (many, few)))
+        now = all(step.number == max(calls[rank]) for rank in (*few, *many))
+        module = branches.module(view, few, many) if now else []
+        past = [] if step.left_out is None else branches.exits(view, others[0], step.left_out.frames[0])
+        hint = f"{branches.file_hint(view, choice, sure=True)}{hint}"
+        if choice is None and past:
+            hint += f" What may lead past it: {', '.join(past)}."
     facts = [
         f"{subjects.ranks(those)}: call {number} of the program is {_described(calls[those[0]][number])}"
         for number in range(step.number, step.number + 3)
@@ -558,7 +692,7 @@ def _skip_verdict(
     sure_of_it = sure.OUT_OF_STEP_SINCE if step.since else sure.OUT_OF_STEP
     return view.verdict(
         code="collective-skipped",
-        sentence=sentence,
+        sentence=joined("; ", [sentence, *module, *branches.took(choice)]),
         ranks=ranks,
         victims=view.victims_of(ranks),
         confidence=sure_of_it if step.certain else sure.OUT_OF_STEP_PERHAPS,
@@ -650,7 +784,8 @@ def loop_left(view: JobView) -> Optional[Verdict]:
         if len(loops) == 1 and None not in loops and len(mismatch.camps) == 2:
             everyone = len(_members(view, mismatch.group))
             whole = _size(histories) == everyone and all(min(each.calls) == 1 for each in histories)
-            return _left_verdict(view, mismatch, camp, others, str(loops.pop()), whole)
+            loop = loops.pop()
+            return None if loop is None else _left_verdict(view, mismatch, camp, others, loop, whole)
     return None
 
 
@@ -663,11 +798,47 @@ def _parted_earlier(histories: Sequence[_History]) -> bool:
     calls = [each.calls for each in histories if _lined(each.calls)]
     if not calls:
         return False
+    if _parted_by_a_call(histories) is not None:
+        return True
     apart = [
         len({_line(its[number]) for its in calls}) > 1
         for number in range(max(map(min, calls)), min(map(max, calls)))
     ]
     return any(one and next_one for one, next_one in zip(apart, apart[1:]))
+
+
+def _parted_by_a_call(
+    histories: Sequence[_History], ended: Sequence[int] = ()
+) -> Optional[tuple[int, list[int]]]:
+    """Return the first number at which there are two camps, and the ranks that made a call more since then.
+
+    A number at which a rank has a line of its own for the same call is passed over: the next calls agree. But
+    if the other camp has ended, and a call too early, that call was one more.
+    """
+    if len(histories) < 2 or not all(_lined(each.calls) for each in histories):
+        return None
+    calls = [each.calls for each in histories]
+    first, last = max(map(min, calls)), min(map(max, calls))
+    for number in range(first, last + 1):
+        camps: dict[Line, list[_History]] = {}
+        for each in histories:
+            camps.setdefault(_line(each.calls[number]), []).append(each)
+        if len(camps) < 2:
+            continue
+        if len(camps) == 2 and (number > first or first == 1):
+            for one, other in (camps.values(), [*camps.values()][::-1]):
+                pairs = [(mine, theirs) for mine in one for theirs in other]
+                over = all(rank in ended for theirs in other for rank in theirs.ranks)
+                if over and all(_one_more(mine.calls, theirs.calls, number) for mine, theirs in pairs):
+                    return number, sorted(rank for mine in one for rank in mine.ranks)
+                steps = [_step(mine.calls, theirs.calls, number, since=True) for mine, theirs in pairs]
+                ahead = {step.ahead > 0 for step in steps if step is not None}
+                if None not in steps and len(ahead) == 1:
+                    more = other if ahead.pop() else one
+                    return number, sorted(rank for each in more for rank in each.ranks)
+        if len({_line(its[number + 1]) for its in calls if number + 1 in its}) != 1:
+            return None
+    return None
 
 
 def _way_in(view: JobView, rank: int) -> list[Frame]:
@@ -676,8 +847,21 @@ def _way_in(view: JobView, rank: int) -> list[Frame]:
     return stacks.users(frames)[::-1]
 
 
-def _left(view: JobView, mine: list[Frame], theirs: list[Frame], other: int) -> Optional[str]:
-    """Return the loop, '(train.py:19-24)', that `mine` is behind and `theirs` in; None: there is none."""
+class _Loop(NamedTuple):
+    """The lines of a loop."""
+
+    file: str
+    first: int
+    last: int
+
+    def __str__(self) -> str:
+        """'(train.py:19-24)'."""
+        last = f"-{self.last}" if self.last > self.first else ""
+        return f"({self.file.rpartition('/')[2]}:{self.first}{last})"
+
+
+def _left(view: JobView, mine: list[Frame], theirs: list[Frame], other: int) -> Optional[_Loop]:
+    """Return the loop that `mine` is behind and `theirs` in; None: there is none."""
     loops = view.nodes[view.node_of[other]].loops
     for own, its in zip(mine, theirs):
         file = stacks.shared(own.file)
@@ -687,18 +871,20 @@ def _left(view: JobView, mine: list[Frame], theirs: list[Frame], other: int) -> 
             return None
         if own.line != its.line:
             first, last = max(around, default=(0, 0), key=lambda each: each[1])
-            return f"({its.file.rpartition('/')[2]}:{first}-{last})" if around and own.line > last else None
+            return _Loop(file, first, last) if around and own.line > last else None
     return None
 
 
 def _left_verdict(
-    view: JobView, mismatch: Mismatch, ranks: list[int], others: list[int], loop: str, whole: bool
+    view: JobView, mismatch: Mismatch, ranks: list[int], others: list[int], loop: _Loop, whole: bool
 ) -> Verdict:
     """`whole`: all calls of the group are known since its first, so that no earlier one can differ."""
     has, is_ = phrases.one_or(ranks, "has", "have"), phrases.one_or(ranks, "is", "are")
     rest = phrases.one_or(others, "is", "are")
     signal = signals.left_for(view, ranks)
     after = f" after {signal}" if signal is not None else ""
+    exits = branches.ends_of(view, ranks[0], [loop.first, loop.last])
+    hint = _UNEVEN + (f" What also ends the loop: {', '.join(exits)}." if exits else "")
     return view.verdict(
         code="collective-skipped",
         sentence=say(
@@ -711,5 +897,5 @@ def _left_verdict(
         victims=view.victims_of(ranks),
         confidence=sure.LOOP_LEFT if whole else sure.LOOP_LEFT_PERHAPS,
         facts=[*signals.facts(view), *mismatch.facts(view)],
-        hint=signals.LEAVE_TOGETHER if signal is not None else _UNEVEN,
+        hint=signals.LEAVE_TOGETHER if signal is not None else hint,
     )

@@ -23,6 +23,7 @@ _STANDARD = re.compile(
     r"|(^|/)ddplaunch_(hook|rendezvous|ring|spawn|torch|work)\.py$"
 )
 _DISTRIBUTED = re.compile(r"(^|/)torch/(distributed/(distributed_c10d|utils)|nn/parallel/distributed)\.py$")
+_DDP = re.compile(r"(^|/)torch/nn/parallel/distributed\.py$")
 _MPI4PY = re.compile(r"(^|/)mpi4py/MPI\b")
 _MAKES = re.compile(r"(^|/)torch/(distributed/|nn/parallel/distributed\.py$)")
 _WRAPPERS = ("wrapper", "inner")
@@ -122,6 +123,13 @@ def in_backward(frames: Sequence[Frame]) -> bool:
     return bool(frames and _BACKWARD.search(frames[0].file))
 
 
+def in_ddp_forward(frames: Sequence[Frame]) -> bool:
+    """Whether DDP's `forward` makes the call, and not the model within it."""
+    inner = takewhile(lambda frame: _TORCH.search(frame.file) or _STANDARD.search(frame.file), frames)
+    names = [_name(frame) for frame in inner if _DDP.search(frame.file)]
+    return "forward" in names and "_run_ddp_forward" not in names
+
+
 def torchs_own(frames: Sequence[Frame]) -> Optional[str]:
     """Return the function, as the user called it, in which torch itself calls a collective; None: none.
 
@@ -129,6 +137,8 @@ def torchs_own(frames: Sequence[Frame]) -> Optional[str]:
     """
     if in_backward(frames):
         return "backward"
+    if in_ddp_forward(frames):
+        return "DDP's forward"
     named = collective(frames)
     if named is not None:
         return named if named in _PLAIN.values() else None

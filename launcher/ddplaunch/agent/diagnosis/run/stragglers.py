@@ -11,7 +11,7 @@ from typing import Optional
 
 from ddplaunch.agent.contract import AnyFact, Fact, Process, Raised, RankEvidence, Verdict
 from ddplaunch.agent.diagnosis import confidence as sure
-from ddplaunch.agent.diagnosis.run import collectives, stacks
+from ddplaunch.agent.diagnosis.run import branches, collectives, stacks
 from ddplaunch.agent.diagnosis.run.view import IN_LOADER, Found, JobView, file_lock_wait
 from ddplaunch.agent.system import phrases, subjects
 from ddplaunch.agent.text.saying import Sayable, joined, say
@@ -47,6 +47,7 @@ KEEP_SHORT = (
 def rank_late_to_init(view: JobView) -> Optional[Found]:
     """Return the verdict if some ranks are in init_process_group and others have not called it."""
     late = [rank for rank in view.late if rank not in view.explained]
+    choice = branches.find(view, *(dict.fromkeys(its) for its in (late, view.in_init)))
     absent = view.absent if view.in_init else []
     if not late and not absent:
         return None
@@ -62,8 +63,8 @@ def rank_late_to_init(view: JobView) -> Optional[Found]:
         "rank-late-to-init",
         who,
         say(subjects.ranks(who), " never reached init_process_group; ", joined("; ", parts[:3])),
-        holder_facts(view, late),
-        CALL_FIRST,
+        [*branches.facts(view, choice), *holder_facts(view, late)],
+        f"{branches.file_hint(view, choice)}{CALL_FIRST}",
         sure.LATE_UNSEEN
         if absent or not all(view.ranks[rank].stacks for rank in late)
         else sure.LATE_WITH_STACK,
@@ -134,16 +135,20 @@ def rank_in_user_code(view: JobView) -> Optional[Found]:
     parts = [say(subjects.ranks(group), f" {_is(group)} in {location}") for location, group in sites.items()]
     longest = max(view.ranks[rank].stuck_for for rank in ranks)
     site = view.locations[ranks[0]].site
+    victims = [rank for rank in view.waiting if rank not in ranks]
     lost = [(rank, child) for rank in ranks for child in _lost_children(view.ranks[rank])]
     ends = [f"rank {rank}'s child process {child.pid} {_end(child)}, and " for rank, child in lost[:1]]
+    choice = branches.find(view, *(dict.fromkeys(its) for its in (ranks, victims)))
     hint = f"No rank can go on until {phrases.place(site) if site else 'it'} returns. {KEEP_SHORT}"
     verdict = verdict_on(
         view,
         "rank-in-user-code",
         ranks,
         say(*ends, joined("; ", parts[:3]), f" for {phrases.span(longest)}{others(view, ranks)}"),
-        [*_of_children(view, lost), *holder_facts(view, ranks)],
-        _LOST_CHILD.format(pid=lost[0][1].pid, node=view.node(view.node_of[lost[0][0]])) if lost else hint,
+        [*branches.facts(view, choice), *_of_children(view, lost), *holder_facts(view, ranks)],
+        _LOST_CHILD.format(pid=lost[0][1].pid, node=view.node(view.node_of[lost[0][0]]))
+        if lost
+        else f"{branches.file_hint(view, choice)}{hint}",
         confidence_in(view, ranks),
     )
     return Found(verdict, ranks)

@@ -1,0 +1,374 @@
+"""Which branch of the program leads to the call of one camp of ranks, and not to that of the other.
+
+Rules that have found two camps ask it. The ways of both, from the outermost caller inwards, are compared as
+far as the function in which they part; what its lines look like was read on the nodes (evidence/branches.py).
+A call of long ago has no stack: its callers are known only where one line alone calls its function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Callable, NamedTuple, Optional
+
+from ddplaunch.agent.contract import Branch, Collective, Fact, Frame, Function
+from ddplaunch.agent.diagnosis.run import call_records, stacks
+from ddplaunch.agent.diagnosis.run.view import JobView
+from ddplaunch.agent.system import phrases, subjects
+from ddplaunch.agent.text.saying import Text, say, spelled
+
+_CALLERS = 4
+"""Callers of callers that are followed without a stack."""
+_WAYS = 8
+"""Different ways in one camp: ranks that differ in more have no branch in common."""
+_EXITS = 3
+"""Branches that may lead past a call, at most: of more, none is worth a look."""
+_PAST = ("returned", "issued", "waited", "completed")
+_CALL_MODULE = ("_call_impl", "_wrapped_call_impl")
+"""Functions of torch that call a module's `forward`."""
+LOOPS = ("for", "while")
+_PLACES = {
+    "if": "the branch of {}",
+    "case": "the branch of {}",
+    "else": "the `else` of {}",
+    "for": "the loop of {}",
+    "while": "the loop of {}",
+    "except": "the handler of {}",
+}
+
+Way = tuple[Frame, ...]
+"""Lines of the program by which a rank came to a call, the outermost first."""
+Camp = Mapping[int, Optional[Collective]]
+"""Ranks, each with its call; None: where it is now, or where it ended."""
+Pair = tuple[int, Way]
+"""A rank, and its way."""
+_Nearest = Optional[tuple[str, Branch, Optional[Branch]]]
+_Found = Optional[tuple[str, Branch, Optional[Branch], bool, list[str]]]
+Look = Callable[[JobView, Pair, Pair, Function], _Nearest]
+
+
+class Choice(NamedTuple):
+    """`ranks` are, or were, in this branch of `file`, and `others` not. `within`: an `if` around a loop.
+
+    `skips`: branches with a `continue` in a loop around both. A rank that took one is a round ahead, and may
+    be in the branch before the others come there. Then, and where one line leads to both, it is not `sure`
+    that the others did not take the branch; only that they are not in it.
+    """
+
+    ranks: list[int]
+    others: list[int]
+    file: str
+    branch: Branch
+    within: Optional[Branch]
+    sure: bool
+    skips: list[str]
+
+    @property
+    def place(self) -> str:
+        """'train.py:18'."""
+        return f"{self.file.rpartition('/')[2]}:{self.branch.line}"
+
+    @property
+    def shown(self) -> str:
+        """'the branch of train.py:18 (`if rank == 0`)'."""
+        what = _PLACES.get(self.branch.kind, "{}").format(_shown(self.file, self.branch))
+        return what if self.within is None else f"{what}, within {_shown(self.file, self.within)}"
+
+
+def find(view: JobView, few: Camp, many: Camp) -> Optional[Choice]:
+    """Return the nearest branch around the calls of one camp, and around none of the other's.
+
+    That of the smaller camp is looked for first. None: none is known, or the ranks of a camp differ.
+    """
+    for look in (_around, _below):
+        for own, others in ((few, many), (many, few)):
+            found = _found(view, look, own, others)
+            if found is not None:
+                return found
+    return None
+
+
+def find_of(view: JobView, more: Camp, less: Camp) -> Optional[Choice]:
+    """Return the branch around calls of which it is known that one camp made them, and the other did not."""
+    found = _found(view, _around, more, less) or _found(view, _below, more, less)
+    return None if found is None else found._replace(sure=True, skips=[])
+
+
+def _found(view: JobView, look: Look, own: Camp, others: Camp) -> Optional[Choice]:
+    mine, theirs = _ways(view, own), _ways(view, others)
+    if max(len(mine), len(theirs)) > _WAYS:
+        return None
+    found = [
+        _branch(view, look, (rank, way), (other, its))
+        for way, rank in mine.items()
+        for its, other in theirs.items()
+    ]
+    first = found[0] if found else None
+    if first is None or any(each is None or each[:3] != first[:3] for each in found):
+        return None
+    skips = {skip: None for each in found if each is not None for skip in each[4]}
+    sure = not skips and first[3]
+    return Choice(sorted(own), sorted(others), *first[:3], sure, [*skips][:_EXITS])
+
+
+def took(choice: Optional[Choice]) -> list[Text]:
+    """'rank 0 took the branch of train.py:18 (`if rank == 0`), ranks 1-3 did not'; empty if it is unknown.
+
+    Of a loop it is only known who was in it: the others may have left it before. So it is if one may be a
+    round ahead.
+    """
+    if choice is None or choice.branch.kind in LOOPS or not choice.sure:
+        return stands(choice, "was", "were")
+    verb = "went into" if choice.branch.kind == "except" else "took"
+    others = subjects.ranks(choice.others)
+    return [say(subjects.ranks(choice.ranks), f" {verb} {choice.shown}, ", others, " did not")]
+
+
+def stands(choice: Optional[Choice], one: str = "is", many: str = "are") -> list[Text]:
+    """The same of where ranks are: the others may have been there before, or come there later."""
+    if choice is None:
+        return []
+    is_, are = (phrases.one_or(its, one, many) for its in (choice.ranks, choice.others))
+    others = subjects.ranks(choice.others)
+    return [say(subjects.ranks(choice.ranks), f" {is_} in {choice.shown}, ", others, f" {are} not")]
+
+
+def facts(view: JobView, choice: Optional[Choice]) -> list[Fact]:
+    """Return `stands` as a fact."""
+    by = "stacks and the program's source"
+    ranks = [] if choice is None else [*choice.ranks, *choice.others]
+    return [view.fact(spelled(text), by, ranks, "functions") for text in stands(choice)]
+
+
+def file_hint(view: JobView, choice: Optional[Choice], sure: bool = False) -> str:
+    """Return what it may mean that a branch asks for a file; "" if it does not.
+
+    `sure`: the ranks have parted there. Otherwise all may have been in the branch, and some are done.
+    """
+    if choice is None or not choice.branch.file_test:
+        return ""
+    mine, theirs = (_machines(view, ranks) for ranks in (choice.ranks, choice.others))
+    why = "a rank may make or remove the file while others look, or the path depends on the rank"
+    if mine.isdisjoint(theirs):
+        why = "the path may not be the same folder on all nodes"
+    file = f"{choice.place} (`{choice.branch.file_test}`)"
+    decides = f"A file decides at {file}:" if sure and choice.sure else f"If a file decides at {file},"
+    return f"{decides} {why}. Let one rank look, and broadcast what it has found. "
+
+
+def module(view: JobView, few: Camp, many: Camp) -> list[Text]:
+    """'rank 1 is in the module Expert (moe.py:14), ranks 0, 2 and 3 are not', by the stacks; else empty."""
+    for own, others in ((few, many), (many, few)):
+        inside = [_modules(view, rank) for rank in own]
+        outside = {name for rank in others for name in _modules(view, rank)}
+        common = [name for name in inside[0] if all(name in its for its in inside)] if inside else []
+        if all(_frames(view, rank) for rank in others) and common and common[0] not in outside:
+            is_, are = (phrases.one_or([*its], "is", "are") for its in (own, others))
+            ranks, rest = subjects.ranks(own), subjects.ranks(others)
+            return [say(ranks, f" {is_} in the module {inside[0][common[0]]}, ", rest, f" {are} not")]
+    return []
+
+
+def exits(view: JobView, rank: int, line: Frame) -> list[str]:
+    """Return ['train.py:14 (`if not batch`: continue)'], the branches before a line that may lead past it.
+
+    They are in the innermost loop around the line, or in its function without one.
+    """
+    function = _function(view, rank, line)
+    if function is None:
+        return []
+    loops = [each.lines for each in function.branches if each.kind in LOOPS and _has(each, line.line)]
+    first, _ = max(loops, default=function.lines)
+    found = [
+        _leaving(line.file, each)
+        for each in function.branches
+        if each.ends and first <= each.line and each.lines[1] < line.line
+    ]
+    return found if len(found) <= _EXITS else []
+
+
+def ends_of(view: JobView, rank: int, loop: Sequence[int]) -> list[str]:
+    """Return ['train.py:21 (`if bad > 3`: break)'], the branches that end a loop that the rank has left."""
+    first, last = loop
+    found = []
+    for frame in stacks.users(_frames(view, rank)):
+        function = _function(view, rank, frame)
+        if function is not None and function.lines[0] <= first <= last < frame.line <= function.lines[1]:
+            found += [
+                _leaving(frame.file, each)
+                for each in function.branches
+                if each.ends == "break" and first <= each.line and each.lines[1] <= last
+            ]
+    return found if len(found) <= _EXITS else []
+
+
+# --- ways
+
+
+def _ways(view: JobView, camp: Camp) -> dict[Way, int]:
+    """Return the different ways of a camp, each with a rank that came by it."""
+    found: dict[Way, int] = {}
+    for rank, call in camp.items():
+        found.setdefault(_way(view, rank, call), rank)
+    return found
+
+
+def _way(view: JobView, rank: int, call: Optional[Collective]) -> Way:
+    frames = stacks.users(_frames(view, rank))
+    if call is None or not call.frames:
+        runs_ahead = call is not None and (call.done or view.ranks[rank].backend == "nccl")
+        return () if runs_ahead else tuple(frames[::-1])
+    site, last = call.frames[0], view.ranks[rank].calls[-1:]
+    now = call.state not in _PAST and not call.done  # torch's recorder calls one that has failed done
+    now = now or any(call_records.is_in(view.ranks[rank], each) and each.frames == [site] for each in last)
+    for place, frame in enumerate(frames):
+        if (frame.file, frame.line) == (site.file, site.line) and now:
+            return tuple(frames[place:][::-1])
+    way = [site]
+    for _ in range(_CALLERS):
+        function = _function(view, rank, way[0])
+        if function is None or len(function.callers) != 1 or function.callers[0] in way:
+            break
+        way.insert(0, function.callers[0])
+    return tuple(way)
+
+
+def _frames(view: JobView, rank: int) -> list[Frame]:
+    its = view.ranks.get(rank)
+    return [] if its is None else call_records.last_frames(its)
+
+
+def _branch(view: JobView, look: Look, mine: Pair, theirs: Pair) -> _Found:
+    """Return what `look` finds where one way parts from the other."""
+    places = _parting(mine[1], theirs[1])
+    if places is None:
+        return None
+    at, its = places
+    own, other = mine[1][at], theirs[1][its]
+    function, same = _function(view, mine[0], own), _function(view, theirs[0], other)
+    if function is None or same is None or (function.name, function.lines) != (same.name, same.lines):
+        return None  # or the nodes have different files
+    found = look(view, (mine[0], mine[1][at:]), (theirs[0], theirs[1][its:]), function)
+    if found is None:
+        return None
+    around = [(frame, _function(view, mine[0], frame)) for frame in mine[1][:at]]
+    skips = [skip for frame, its in around if its is not None for skip in _skips(frame, its, frame)]
+    return (*found, own.line != other.line, [*skips, *_skips(own, function, other)])
+
+
+def _skips(line: Frame, function: Function, other: Frame) -> list[str]:
+    """Return the branches that go on with the next round of a loop around both lines."""
+    loops = [
+        each.lines
+        for each in function.branches
+        if each.kind in LOOPS and _has(each, line.line) and _has(each, other.line)
+    ]
+    first, last = min(loops, default=(0, -1))
+    return [
+        _leaving(line.file, each)
+        for each in function.branches
+        if each.ends == "continue" and first <= each.line and each.lines[1] <= last
+    ]
+
+
+def _around(_: JobView, mine: Pair, theirs: Pair, function: Function) -> _Nearest:
+    """Return the nearest branch around one line, and not around the other."""
+    own, other = mine[1][0], theirs[1][0]
+    around = [each for each in function.branches if _has(each, own.line) and not _has(each, other.line)]
+    return _nearest(own, around)
+
+
+def _below(view: JobView, mine: Pair, theirs: Pair, function: Function) -> _Nearest:
+    """Return the nearest branch in the functions that one line has called, if the other rank has passed it.
+
+    That rank has made this call as well, and has come back without what the others do in there. In a loop it
+    may be a round behind: then nothing may lead past its own call.
+    """
+    own, other = mine[1][0], theirs[1][0]
+    both = [each for each in function.branches if each.kind in LOOPS and _has(each, own.line)]
+    in_loop = any(_has(each, other.line) for each in both)
+    if own.line > other.line or (in_loop and _innermost(view, theirs) is not None):
+        return None
+    return _innermost(view, mine)
+
+
+def _innermost(view: JobView, way: Pair) -> _Nearest:
+    """Return the nearest branch in the functions below the first of a way."""
+    rank, (_, *inner) = way
+    for frame in reversed(inner):
+        function = _function(view, rank, frame)
+        around = [each for each in function.branches if _has(each, frame.line)] if function else []
+        if around:
+            return _nearest(frame, around)
+    return None
+
+
+def _nearest(line: Frame, around: list[Branch]) -> _Nearest:
+    around = sorted(around, key=lambda each: each.lines[1] - each.lines[0])
+    if not around:
+        return None
+    loop = around[0].kind in LOOPS
+    within = next((each for each in around if each.kind not in LOOPS), None) if loop else None
+    return stacks.shared(line.file), around[0], within
+
+
+def _parting(mine: Way, theirs: Way) -> Optional[tuple[int, int]]:
+    """Return the places in two ways at which they part within one function; None: otherwise, or not.
+
+    One way may end at the line from which the other goes on.
+    """
+    names = [_named(frame) for frame in theirs]
+    begin = next((place for place, frame in enumerate(mine) if _named(frame) in names), len(mine))
+    if begin == len(mine):
+        return None
+    first = names.index(_named(mine[begin]))
+    for place, (own, other) in enumerate(zip(mine[begin:], theirs[first:])):
+        if _named(own) != _named(other):
+            return None
+        ends = len(mine) - begin != len(theirs) - first and place + 1 in (
+            len(mine) - begin,
+            len(theirs) - first,
+        )
+        if own.line != other.line or ends:
+            return begin + place, first + place
+    return None
+
+
+def _named(frame: Frame) -> tuple[str, str]:
+    return frame.name.rpartition(".")[2], stacks.shared(frame.file)
+
+
+def _function(view: JobView, rank: int, line: Frame) -> Optional[Function]:
+    """Return the function of this line, as it was read on the rank's node."""
+    functions = view.nodes[view.node_of[rank]].functions.get(line.file, []) if rank in view.node_of else []
+    around = [each for each in functions if each.lines[0] <= line.line <= each.lines[1]]
+    found = min(around, key=lambda each: each.lines[1] - each.lines[0], default=None)
+    name = line.name.rpartition(".")[2]
+    return found if found is not None and found.name.rpartition(".")[2] == name else None
+
+
+def _modules(view: JobView, rank: int) -> dict[str, str]:
+    """Return the program's modules that a rank is in, innermost first: 'Expert' -> 'Expert (moe.py:14)'."""
+    frames, found = _frames(view, rank), {}
+    for frame, outer in zip(frames, frames[1:]):
+        function = _function(view, rank, frame)
+        if function is not None and outer.name in _CALL_MODULE and stacks.in_torch([outer]):
+            name = function.name.rpartition(".")[0].rpartition(".")[2]
+            if name:
+                found[name] = f"{name}{phrases.at(frame)}"
+    return found
+
+
+def _machines(view: JobView, ranks: list[int]) -> set[str]:
+    return {view.nodes[node].machine or str(node) for node in view.nodes_of(ranks)}
+
+
+def _has(branch: Branch, line: int) -> bool:
+    return branch.lines[0] <= line <= branch.lines[1]
+
+
+def _shown(file: str, branch: Branch) -> str:
+    return f"{file.rpartition('/')[2]}:{branch.line} (`{branch.text}`)"
+
+
+def _leaving(file: str, branch: Branch) -> str:
+    return f"{_shown(file, branch)[:-1]}: {branch.ends})"

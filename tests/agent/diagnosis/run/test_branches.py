@@ -1,0 +1,519 @@
+"""Why ranks went apart: the branch around the call of one camp."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from tests.agent.diagnosis.build import C10D, NOW, TORCH, dead, in_evaluate, job, only, raised, rank
+from tests.agent.diagnosis.run.build_blocked import call
+
+from ddplaunch.agent.contract import (
+    Collective,
+    Exited,
+    Frame,
+    Function,
+    Group,
+    JobEvidence,
+    RankEvidence,
+    Stack,
+)
+from ddplaunch.agent.evidence.branches import Program, find
+from ddplaunch.agent.evidence.ring import sequences
+
+FILE = "/job/train.py"
+RESUME = """\
+def main():
+    if not os.path.exists(last):
+        init_weights()
+    else:
+        load()
+    train()
+
+def init_weights():
+    for weight in weights:
+        dist.broadcast(weight, 0)
+
+def load():
+    dist.barrier()
+
+def train():
+    for step in range(9):
+        if step % 5 == 0:
+            if rank == 0:
+                dist.all_reduce(loss)
+        if not step:
+            continue
+        dist.all_gather(out, loss)
+    dist.barrier()
+"""
+
+
+def source(text: str, *lines: int) -> dict[str, list[Function]]:
+    """What a node knows of train.py with this text, where ranks called from these lines."""
+    return find([Program(FILE, text)], {FILE: lines})
+
+
+def stands(number: int, op: str, *frames: tuple[str, int], **more: object) -> RankEvidence:
+    """A rank in collective 9, called by these functions and lines, the outermost first."""
+    way = [Frame(name, FILE, line) for name, line in frames]
+    stacks = [Stack("MainThread", True, [Frame(op, C10D, 1), *reversed(way)])]
+    its = replace(rank(number, stacks, 9), collectives=[Collective("0", 9, op, [[8]])])
+    return replace(its, **more)  # type: ignore[arg-type]
+
+
+def all_of(*ranks: RankEvidence, per_node: int = 4, text: str = RESUME) -> JobEvidence:
+    """The job of these ranks, on nodes with the program's source."""
+    lines = [
+        frame.line for its in ranks for each in its.stacks for frame in each.frames if frame.file == FILE
+    ]
+    lines += [frame.line for its in ranks for each in its.calls for frame in each.frames]
+    lines += [site.line.line for its in ranks for each in its.sequences for site in each.sites]
+    return job(*ranks, per_node=per_node, functions=source(text, *lines))
+
+
+IN_INIT = (("main", 3), ("init_weights", 10))
+IN_LOAD = (("main", 5), ("load", 13))
+
+
+def test_the_branch_in_which_camps_have_parted_is_shown() -> None:
+    """The ways are compared down to the function in which they part, not further."""
+    ranks = [stands(n, "barrier", *IN_LOAD) for n in (0, 1, 3)]
+    verdict = only(all_of(*ranks, stands(2, "broadcast", *IN_INIT)))
+
+    assert ("collective-mismatch", [2]) == (verdict.code, verdict.ranks)
+    assert (
+        "at collective 9 rank 2 called broadcast [8] (train.py:10), the others barrier [8] (train.py:13); "
+        "rank 2 took the branch of train.py:2 (`if not os.path.exists(last)`), ranks 0, 1 and 3 did not"
+    ) == verdict.sentence
+
+
+def test_a_file_that_decides_may_lie_in_another_folder_on_each_node() -> None:
+    """Only where no node has ranks in both camps."""
+    apart = all_of(
+        *(stands(n, "barrier", *IN_LOAD) for n in (0, 1)),
+        *(stands(n, "broadcast", *IN_INIT) for n in (2, 3)),
+        per_node=2,
+    )
+    mixed = all_of(
+        *(stands(n, "barrier", *IN_LOAD) for n in (0, 2)),
+        *(stands(n, "broadcast", *IN_INIT) for n in (1, 3)),
+        per_node=2,
+    )
+    asked = "A file decides at train.py:2 (`os.path.exists(last)`): "
+
+    assert only(apart).hint.startswith(f"{asked}the path may not be the same folder on all nodes.")
+    assert only(mixed).hint.startswith(f"{asked}a rank may make or remove the file while others look")
+    assert 0.7 == only(apart).confidence
+
+
+def test_nodes_of_one_machine_see_the_same_folder() -> None:
+    apart = all_of(
+        *(stands(n, "barrier", *IN_LOAD) for n in (0, 1)),
+        *(stands(n, "broadcast", *IN_INIT) for n in (2, 3)),
+        per_node=2,
+    )
+    here = replace(apart, evidence=[replace(node, machine="m") for node in apart.evidence])
+
+    assert "same folder" not in only(here).hint
+
+
+def test_the_nearest_branch_is_shown_because_the_others_may_have_been_in_the_one_around_it() -> None:
+    ranks = [stands(n, "barrier", ("main", 6), ("train", 23)) for n in (1, 2, 3)]
+    verdict = only(all_of(stands(0, "all_reduce", ("main", 6), ("train", 19)), *ranks))
+
+    assert "; rank 0 took the branch of train.py:18 (`if rank == 0`), ranks 1-3 did not" in verdict.sentence
+    assert "A file decides" not in verdict.hint
+
+
+def test_a_rank_that_may_be_a_round_ahead_has_perhaps_only_come_to_the_branch_first() -> None:
+    """`continue` may have led it past the call in which the others are."""
+    ranks = [stands(n, "all_gather", ("main", 6), ("train", 22)) for n in (1, 2, 3)]
+    verdict = only(all_of(stands(0, "all_reduce", ("main", 6), ("train", 19)), *ranks))
+
+    assert (
+        "; rank 0 was in the branch of train.py:18 (`if rank == 0`), ranks 1-3 were not" in verdict.sentence
+    )
+    assert "took" not in verdict.sentence
+    assert verdict.hint.endswith("What may lead a rank past its call: train.py:20 (`if not step`: continue).")
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs"),
+    [
+        ((("main", 6), ("train", 22)), (("main", 6), ("train", 22))),  # one line, different tensors
+        ((("main", 6), ("other", 19)), (("main", 6), ("train", 22))),  # a line of no function that is known
+        ((("elsewhere", 6), ("train", 22)), (("main", 6), ("load", 13))),  # no function in common
+        ((("main", 6), ("load", 13)), (("main", 3), ("load", 13))),  # before and behind, in no branch
+    ],
+)
+def test_ways_that_show_no_branch(mine: Sequence[tuple[str, int]], theirs: Sequence[tuple[str, int]]) -> None:
+    """Nothing is said about one."""
+    ranks = [stands(n, "all_gather", *theirs) for n in (1, 2, 3)]
+    odd = stands(0, "broadcast", *mine)
+    text = RESUME.replace("if not os.path.exists(last)", "with lock").replace("    else:", "    with lock:")
+    verdict = only(all_of(odd, *ranks, text=text))
+
+    assert ("collective-mismatch", [0]) == (verdict.code, verdict.ranks)
+    assert not any(word in verdict.sentence for word in ("took", "branch", "loop"))
+
+
+def test_nodes_with_different_files_are_not_compared() -> None:
+    ranks = [stands(n, "barrier", *IN_LOAD) for n in (0, 1)]
+    odd = [stands(n, "broadcast", *IN_INIT) for n in (2, 3)]
+    evidence = all_of(*ranks, *odd, per_node=2)
+    older = source(RESUME.replace("    train()\n", "    prepare()\n    train()\n"), 3, 10)
+    nodes = [evidence.evidence[0], replace(evidence.evidence[1], functions=older)]
+
+    assert "took" not in only(replace(evidence, evidence=nodes)).sentence
+
+
+def test_ranks_of_a_camp_that_came_by_different_ways_have_no_branch_in_common() -> None:
+    ranks = [stands(n, "barrier", *IN_LOAD) for n in (0, 1, 2)]
+    other = stands(3, "barrier", ("main", 3), ("load", 13))
+
+    assert "took" not in only(all_of(*ranks, other, stands(4, "broadcast", *IN_INIT), per_node=5)).sentence
+
+
+STOPS = """\
+def fit():
+    for epoch in range(9):
+        step()
+        if bad > 3:
+            break
+        if bad < 0:
+            return
+    report()
+
+def step():
+    dist.all_reduce(x)
+
+def report():
+    dist.barrier()
+"""
+
+
+def test_what_ends_the_loop_that_one_camp_is_in_is_in_the_hint() -> None:
+    """`return` ends it too, but that rank is still in the function."""
+    ranks = [stands(n, "all_reduce", ("fit", 3), ("step", 11)) for n in (0, 1, 2)]
+    left = stands(3, "barrier", ("fit", 8), ("report", 14))
+    verdict = only(all_of(*ranks, left, text=STOPS))
+
+    assert verdict.sentence.endswith(
+        "ranks 0-2 were in the loop of train.py:2 (`for epoch in range(9)`), rank 3 was not"
+    )
+    assert "What also ends the loop: train.py:4 (`if bad > 3`: break)" in verdict.hint
+
+
+# --- calls of long ago
+
+
+HELPER = """\
+def log(value):
+    dist.all_reduce(value)
+
+for step in range(99):
+    dist.all_reduce(grad)
+    if step == 4 and rank == 0:
+        log(loss)
+dist.barrier()
+"""
+
+
+def history(number: int, lines: Sequence[int]) -> RankEvidence:
+    """A rank that has called from these lines, and stands in the last."""
+    calls = [
+        call(
+            "barrier" if line == 8 else "all_reduce",
+            place + 1,
+            line,
+            "entered" if place == len(lines) - 1 else "returned",
+        )
+        for place, line in enumerate(lines)
+    ]
+    names = {2: "log"}
+    calls = [
+        replace(each, frames=[Frame(names.get(frame.line, "<module>"), FILE, frame.line)])
+        for each in calls
+        for frame in each.frames
+    ]
+    last = calls[-1]
+    its = stands(number, last.op, ("<module>", lines[-1]))
+    entry = Collective("0", last.seq, last.op, [[8]])
+    return replace(
+        its,
+        calls=calls[-2:],
+        sequences=sequences(calls),
+        collectives=[entry],
+        groups=[Group("0", [], last.seq, last.seq - 1)],
+    )
+
+
+ROUTER = """\
+def route(tokens):
+    chosen = tokens[tokens > 0]
+    if chosen.numel():
+        reduce(chosen)
+
+def reduce(x):
+    dist.all_reduce(x)
+
+def main():
+    for batch in loader:
+        route(batch)
+        dist.barrier()
+"""
+
+
+def test_a_call_within_a_line_that_the_odd_rank_has_passed_is_behind_a_branch_in_there() -> None:
+    ranks = [stands(n, "all_reduce", ("main", 11), ("route", 4), ("reduce", 7)) for n in (0, 1, 2)]
+    passed, before = (stands(3, "barrier", ("main", line)) for line in (12, 10))
+
+    assert only(all_of(*ranks, passed, text=ROUTER)).sentence.endswith(
+        "; ranks 0-2 took the branch of train.py:3 (`if chosen.numel()`), rank 3 did not"
+    )
+    assert "took" not in only(all_of(*ranks, before, text=ROUTER)).sentence  # it may come there yet
+
+
+def test_where_one_line_leads_to_both_it_is_not_known_whether_the_odd_rank_has_passed_the_branch() -> None:
+    """As `model(x).sum().backward()`: it is only not in there."""
+    ranks = [stands(n, "all_reduce", ("main", 11), ("route", 4), ("reduce", 7)) for n in (0, 1, 2)]
+    verdict = only(all_of(*ranks, stands(3, "barrier", ("main", 11)), text=ROUTER))
+
+    assert verdict.sentence.endswith(
+        "; ranks 0-2 were in the branch of train.py:3 (`if chosen.numel()`), rank 3 was not"
+    )
+
+
+MORE, LESS = [5] * 5 + [2] + [5] * 60, [5] * 65 + [8]
+
+
+def test_the_branch_of_a_call_of_long_ago_is_found_by_the_one_line_that_calls_its_function() -> None:
+    verdict = only(all_of(history(0, MORE), *(history(n, LESS) for n in (1, 2, 3)), text=HELPER))
+
+    assert ("collective-skipped", [0]) == (verdict.code, verdict.ranks)
+    assert (
+        "; rank 0 took the branch of train.py:6 (`if step == 4 and rank == 0`), ranks 1-3 did not"
+    ) in verdict.sentence
+
+
+def test_a_function_with_two_callers_leads_to_no_branch() -> None:
+    text = f"{HELPER}log(loss)\n"
+    verdict = only(all_of(history(0, MORE), *(history(n, LESS) for n in (1, 2, 3)), text=text))
+
+    assert ("collective-skipped", [0]) == (verdict.code, verdict.ranks)
+    assert "took" not in verdict.sentence
+
+
+def test_two_ranks_of_which_one_called_more_long_ago_are_both_named() -> None:
+    """Not the one that is done with the loop first: that is only a consequence."""
+    evidence = all_of(history(0, MORE), history(1, LESS), per_node=2, text=HELPER)
+    (node,) = evidence.evidence
+    verdict = only(replace(evidence, evidence=[replace(node, loops={FILE: [[4, 7]]})]))
+
+    assert ("collective-mismatch", [0, 1], 0.7) == (verdict.code, verdict.ranks, verdict.confidence)
+    assert (
+        "at call 6 of the program rank 0 called all_reduce (train.py:2) and rank 1 called all_reduce "
+        "(train.py:5); rank 0 took the branch of train.py:6 (`if step == 4 and rank == 0`), rank 1 did not"
+    ) == verdict.sentence
+
+
+def test_a_rank_that_is_done_while_the_other_waits_for_a_call_more_has_not_ended_early() -> None:
+    done = replace(history(1, [5] * 65), alive=False, exit=Exited(NOW - 20, 0), stacks=[], groups=[])
+    verdict = only(all_of(history(0, MORE[:66]), done, per_node=2, text=HELPER))
+
+    assert ("collective-mismatch", [0, 1]) == (verdict.code, verdict.ranks)
+    assert "rank 0 took the branch of train.py:6" in verdict.sentence
+
+
+def test_two_ranks_with_lines_of_their_own_for_one_call_have_not_parted_there() -> None:
+    """The next calls agree, and rank 1 is done with the loop."""
+    evidence = all_of(
+        history(0, [5] * 5 + [2] + [5] * 60), history(1, [5] * 5 + [3] + [5] * 59 + [8]), per_node=2
+    )
+    (node,) = evidence.evidence
+    verdict = only(replace(evidence, evidence=[replace(node, loops={FILE: [[4, 7]]})]))
+
+    assert ("collective-skipped", [1]) == (verdict.code, verdict.ranks)
+    assert "has left the loop (train.py:4-7)" in verdict.sentence
+
+
+def test_what_may_lead_past_a_call_is_in_the_hint() -> None:
+    """`continue` in the loop: neither call is in a branch that the other is not in."""
+    rounds = [22, 23]
+    text = RESUME.replace("    dist.barrier()\n", "        dist.barrier()\n")
+    lines = [*rounds * 3, 22]
+    left = [history_in(n, lines) for n in (0, 1, 2)]
+    verdict = only(all_of(*left, history_in(3, [*rounds * 3, 23]), text=text))
+
+    assert ("collective-skipped", [3]) == (verdict.code, verdict.ranks)
+    assert verdict.hint.endswith("What may lead past it: train.py:20 (`if not step`: continue).")
+
+
+def history_in(number: int, lines: Sequence[int]) -> RankEvidence:
+    """A rank in `train` of RESUME that has gathered in line 22 and met the others in line 23."""
+    its = history(number, [8 if line == 23 else line for line in lines])
+    way = [Frame("train", FILE, lines[-1])]
+    calls = [
+        call("barrier" if line == 23 else "all_gather", place + 1, line, "returned")
+        for place, line in enumerate(lines)
+    ]
+    calls[-1] = replace(calls[-1], state="entered")
+    stacks = [Stack("MainThread", True, [Frame(calls[-1].op, C10D, 1), *way])]
+    entry = Collective("0", calls[-1].seq, calls[-1].op, [[8]])
+    return replace(its, calls=calls, sequences=[], stacks=stacks, collectives=[entry])
+
+
+# --- ranks that died of it
+
+
+DDP = """\
+def main():
+    for step in range(100):
+        model(x).backward()
+        if rank == 0:
+            dist.all_reduce(total)
+"""
+WORDS = "[enforce fail at pair.cc:464] Is there a distributed collective mismatch in your code?"
+
+
+def ended(number: int, line: int, *calls: Collective, seen: bool = True) -> RankEvidence:
+    """A rank that ended in this line of `main`; not `seen`: SIGTERM took it, and left its calls alone."""
+    inner = Frame("all_reduce", C10D, 1) if line == 5 else Frame("backward", f"{TORCH}/autograd/graph.py", 1)
+    frames = [inner, Frame("main", FILE, line)]
+    known = [call("all_reduce", 1, 9)]
+    its = [
+        replace(raised("RuntimeError", WORDS if line == 5 else "Connection closed by peer", 0), frames=frames)
+    ]
+    return dead(
+        number,
+        0.0,
+        signal=6 if line == 5 else 15,
+        by_us=line != 5,
+        raised=its if seen else [],
+        calls=[*known, *calls],
+        sequences=sequences([*known, *calls]),
+        collectives=[],
+    )
+
+
+def died(*ranks: RankEvidence) -> JobEvidence:
+    """The job of these ranks, on one node with the program's source."""
+    return job(*ranks, why="death", per_node=len(ranks), functions=source(DDP, 3, 5))
+
+
+EXTRA = replace(call("all_reduce", 2, 5, "entered"), sizes=[[1]], dtypes=["float32"])
+
+
+def test_a_rank_that_was_ended_before_anybody_could_look_has_not_made_the_call_either() -> None:
+    """Its ring says so: three have not called what rank 0 is in."""
+    verdict = only(died(ended(0, 5, EXTRA), ended(1, 3), ended(2, 3, seen=False), ended(3, 3)))
+
+    assert ("collective-mismatch", [0], 0.97) == (verdict.code, verdict.ranks, verdict.confidence)
+    assert (
+        "at call 2 of the program rank 0 called all_reduce [1] (train.py:5), ranks 1 and 3 called "
+        "backward (train.py:3); rank 0 is in the branch of train.py:4 (`if rank == 0`), ranks 1 and 3 are not"
+    ) == verdict.sentence
+
+
+def test_of_two_ranks_of_which_one_left_its_calls_alone_both_are_named() -> None:
+    verdict = only(died(ended(0, 5, EXTRA), ended(1, 3, seen=False)))
+
+    assert ("collective-mismatch", [0, 1], 0.7) == (verdict.code, verdict.ranks, verdict.confidence)
+    assert "rank 0 called all_reduce [1] (train.py:5) and rank 1 called a collective of" in verdict.sentence
+
+
+def test_a_rank_that_has_called_as_much_as_the_one_that_died_differs_by_nothing_that_is_known() -> None:
+    """Its ring ends with the same call, which has come back there."""
+    same = replace(EXTRA, state="returned", done=True)
+    verdict = only(died(ended(0, 5, EXTRA), ended(1, 3, same, seen=False)))
+
+    assert "which rank differs was not recorded" in verdict.sentence
+
+
+def test_a_rank_whose_records_died_with_it_is_with_those_that_ended_in_the_same_call() -> None:
+    """Its ring has the call; the recorders of the others have it too, under torch's number."""
+    inside = [ended(n, 5, EXTRA) for n in (1, 2)]
+    recorded = [replace(its, collectives=[Collective("0", 77, "all_reduce", [[1]])]) for its in inside]
+    odd = replace(ended(3, 3), collectives=[Collective("0", 77, "all_reduce", [[578]])])
+    verdict = only(died(ended(0, 5, EXTRA), *recorded, odd))
+
+    assert [3] == verdict.ranks
+    assert "process group '0'; known of 4 of 4 ranks" in verdict.facts
+
+
+# --- modules
+
+
+MOE = """\
+class Expert(nn.Module):
+    def forward(self, x):
+        dist.all_reduce(x)
+
+def main():
+    model(x)
+"""
+
+
+def in_module(number: int) -> RankEvidence:
+    """A rank in a collective of its module Expert."""
+    frames = [
+        Frame("all_reduce", C10D, 1),
+        Frame("forward", FILE, 3),
+        Frame("_call_impl", f"{TORCH}/nn/modules/module.py", 1),
+        Frame("main", FILE, 6),
+    ]
+    its = stands(number, "all_reduce", ("main", 6))
+    return replace(its, stacks=[Stack("MainThread", True, frames)])
+
+
+def test_a_module_that_others_do_not_run_is_named() -> None:
+    ranks = [stands(n, "barrier", ("main", 6)) for n in (0, 1, 3)]
+    verdict = only(all_of(*ranks, in_module(2), text=MOE))
+
+    assert [2] == verdict.ranks
+    assert "; rank 2 is in the module Expert (train.py:3), ranks 0, 1 and 3 are not" in verdict.sentence
+
+
+def test_a_module_that_all_run_is_not() -> None:
+    ranks = [replace(in_module(n), collectives=[Collective("0", 9, "broadcast")]) for n in (0, 1, 3)]
+
+    assert "module" not in only(all_of(*ranks, in_module(2), text=MOE)).sentence
+
+
+# --- DDP's own broadcast, and ranks in their own code
+
+
+def test_a_rank_that_evaluates_with_the_ddp_model_learns_the_way_out() -> None:
+    frames = [
+        Frame("_sync_buffers", f"{TORCH}/nn/parallel/distributed.py", 1),
+        Frame("forward", f"{TORCH}/nn/parallel/distributed.py", 1),
+        Frame("_call_impl", f"{TORCH}/nn/modules/module.py", 1),
+        Frame("train", FILE, 19),
+    ]
+    ranks = [stands(n, "barrier", ("train", 23)) for n in (1, 2)]
+    evaluates = replace(stands(0, "broadcast", ("train", 19)), stacks=[Stack("MainThread", True, frames)])
+    verdict = only(all_of(evaluates, *ranks, per_node=3))
+
+    assert [0] == verdict.ranks
+    assert "model.module(…)" in verdict.hint
+    within = [frames[0], Frame("_run_ddp_forward", frames[0].file, 1), *frames[1:]]
+    model = replace(evaluates, stacks=[Stack("MainThread", True, within)])  # as in SyncBatchNorm
+    assert "model.module" not in only(all_of(model, *ranks, per_node=3)).hint
+    plain = only(all_of(stands(0, "broadcast", ("train", 19)), *ranks, per_node=3))
+    assert "model.module" not in plain.hint
+
+
+def test_a_rank_in_its_own_code_is_shown_with_its_branch() -> None:
+    """As a fact: the others may have been there before."""
+    stands_in = Stack("MainThread", True, [Frame("init_weights", FILE, 9), Frame("main", FILE, 3)])
+    busy = replace(rank(3, in_evaluate(), called=8), stacks=[stands_in])
+    ranks = [stands(n, "barrier", *IN_LOAD) for n in (0, 1, 2)]
+    verdict = only(all_of(*ranks, busy))
+
+    assert ("rank-in-user-code", [3]) == (verdict.code, verdict.ranks)
+    assert (
+        "rank 3 is in the branch of train.py:2 (`if not os.path.exists(last)`), ranks 0-2 are not"
+    ) in verdict.facts
+    assert verdict.hint.startswith("If a file decides at train.py:2 (`os.path.exists(last)`), ")
