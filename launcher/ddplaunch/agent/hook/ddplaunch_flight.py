@@ -45,6 +45,26 @@ def recorders(word: bytes) -> dict[str, bytes]:
     return dumps
 
 
+def sequences() -> dict[str, Any]:
+    """Return `sequences`, how many collectives each group has begun with Gloo, and `torch`, its version.
+
+    For torch before 2.8, which has no recorder for Gloo; empty without such a group. The numbers are the only
+    trace of the calls that torch's C++ makes, as for DDP in backward().
+    """
+    module: Any = sys.modules["torch.distributed.distributed_c10d"]
+    torch: Any = sys.modules["torch"]
+    cpu = torch.device("cpu")
+    begun = {}
+    for group, name in list(module._world.pg_names.items()):
+        try:
+            backend = group._get_backend(cpu)
+            if backend.name() == "gloo":
+                begun[str(name)] = int(backend._get_sequence_number_for_group())
+        except (AttributeError, RuntimeError):  # it has no backend for the CPU, or does not count
+            pass
+    return {"sequences": begun, "torch": str(torch.__version__)} if begun else {}
+
+
 def _json(native: Any, backend: str, everything: bool) -> bytes:
     return _fullest(native, "_json", backend, (everything, False))
 

@@ -122,6 +122,13 @@ def in_backward(frames: Sequence[Frame]) -> bool:
     return bool(frames and _BACKWARD.search(frames[0].file))
 
 
+def ddp_step(frames: Sequence[Frame]) -> str:
+    """'backward', 'forward': where DDP calls its own collectives; "": in neither."""
+    if not in_backward(frames):
+        return ""
+    return "forward" if _DISTRIBUTED.search(frames[0].file) else "backward"
+
+
 def torchs_own(frames: Sequence[Frame]) -> Optional[str]:
     """Return the function, as the user called it, in which torch itself calls a collective; None: none.
 

@@ -10,6 +10,7 @@ from ddplaunch.agent.diagnosis import confidence as sure
 from ddplaunch.agent.diagnosis.run import devices
 from ddplaunch.agent.diagnosis.run.stragglers import CALL_FIRST, KEEP_SHORT, doing, holder_facts, verdict_on
 from ddplaunch.agent.diagnosis.run.view import SLEEP, Found, JobView
+from ddplaunch.agent.evidence.torch_versions import FIRST_WITH_GLOO
 from ddplaunch.agent.system import phrases, subjects
 from ddplaunch.agent.text.saying import Sayable, joined, say, spelled
 
@@ -29,6 +30,10 @@ _NO_COMMUNICATOR = (
     "NCCL has not made its first communicator. For that the ranks connect to one another, on ports that NCCL "
     "chooses. NCCL_DEBUG=INFO in the next run shows over which interface (NCCL_SOCKET_IFNAME); with "
     "`gate: {smoke_test: true}` the gate tries it before the job starts."
+)
+_RECORDS_LESS = (
+    "torch {version} does not record calls that it makes with Gloo by itself; torch {first} does, so more can be "
+    "seen with it. The bundle has all that was seen."
 )
 _SEE_MORE = "The bundle has all that was seen; if py-spy may trace (ptrace), more can be seen."
 
@@ -243,6 +248,9 @@ def _where_to_look(view: JobView) -> str:
     ranks = [view.ranks[rank] for rank in view.alive]
     if alike and all(rank.backend == "nccl" and not rank.collectives for rank in ranks):
         return _NO_COMMUNICATOR
+    versions = [rank.unrecorded for rank in ranks if rank.unrecorded]
+    if versions and not alike:
+        return _RECORDS_LESS.format(version=versions[0], first=FIRST_WITH_GLOO)
     return _LOOK_BELOW if alike else _SEE_MORE
 
 
