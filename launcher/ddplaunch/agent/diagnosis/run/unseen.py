@@ -10,7 +10,6 @@ from ddplaunch.agent.diagnosis import confidence as sure
 from ddplaunch.agent.diagnosis.run import devices
 from ddplaunch.agent.diagnosis.run.stragglers import CALL_FIRST, KEEP_SHORT, doing, holder_facts, verdict_on
 from ddplaunch.agent.diagnosis.run.view import SLEEP, Found, JobView
-from ddplaunch.agent.evidence.torch_versions import FIRST_WITH_GLOO
 from ddplaunch.agent.system import phrases, subjects
 from ddplaunch.agent.text.saying import Sayable, joined, say, spelled
 
@@ -32,8 +31,8 @@ _NO_COMMUNICATOR = (
     "`gate: {smoke_test: true}` the gate tries it before the job starts."
 )
 _RECORDS_LESS = (
-    "torch {version} does not record calls that it makes with Gloo by itself; torch {first} does, so more can be "
-    "seen with it. The bundle has all that was seen."
+    "torch {version} does not record what it sends with Gloo by itself, as for DDP; newer versions do, so more "
+    "can be seen with them. The bundle has all that was seen."
 )
 _SEE_MORE = "The bundle has all that was seen; if py-spy may trace (ptrace), more can be seen."
 
@@ -250,7 +249,7 @@ def _where_to_look(view: JobView) -> str:
         return _NO_COMMUNICATOR
     versions = [rank.unrecorded for rank in ranks if rank.unrecorded]
     if versions and not alike:
-        return _RECORDS_LESS.format(version=versions[0], first=FIRST_WITH_GLOO)
+        return _RECORDS_LESS.format(version=versions[0])
     return _LOOK_BELOW if alike else _SEE_MORE
 
 
