@@ -31,8 +31,8 @@ _NO_COMMUNICATOR = (
     "`gate: {smoke_test: true}` the gate tries it before the job starts."
 )
 _RECORDS_LESS = (
-    "torch {version} does not record what it sends with Gloo by itself, as for DDP; newer versions do, so more "
-    "can be seen with them. The bundle has all that was seen."
+    "torch {version} does not record what it sends with Gloo by itself, as for DDP; newer versions do. "
+    "The bundle has all that was seen."
 )
 _SEE_MORE = "The bundle has all that was seen; if py-spy may trace (ptrace), more can be seen."
 
