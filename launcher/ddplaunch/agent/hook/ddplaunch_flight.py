@@ -62,7 +62,7 @@ def sequences() -> dict[str, Any]:
                 begun[str(name)] = int(backend._get_sequence_number_for_group())
         except (AttributeError, RuntimeError):  # it has no backend for the CPU, or does not count
             pass
-    return {"sequences": begun, "torch": str(torch.__version__)} if begun else {}
+    return {"sequences": begun, "torch": str(torch.__version__).partition("+")[0]} if begun else {}
 
 
 def _json(native: Any, backend: str, everything: bool) -> bytes:
