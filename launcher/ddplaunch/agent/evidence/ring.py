@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import struct
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Optional
+from typing import Any, Optional
 
 from ddplaunch.agent.contract import CallSequence, CallSite, Collective, Frame
 
@@ -51,16 +51,10 @@ def read(path: str) -> Optional[Ring]:
         return None
 
 
-class Counts(NamedTuple):
-    """Numbers that grow with each call. `messages`: sends and receives called, of those still in the ring."""
-
-    called: int = 0
-    done: int = 0
-    messages: int = 0
-
-
-def counts(path: str) -> Optional[Counts]:
-    """Return the calls made and the calls done so far; None: there is no ring."""
+def counts(path: str) -> Optional[tuple[int, int]]:
+    """Return the calls made and the calls done so far, as numbers that grow with each; None: there is no
+    ring.
+    """
     try:
         with open(path, "rb") as file:
             data = file.read(len(HEADER) + SLOTS * SLOT.size + _TEXT)
@@ -71,13 +65,9 @@ def counts(path: str) -> Optional[Counts]:
     names = [_text(line) for line in data[len(HEADER) + SLOTS * SLOT.size :].split(b"\n")[:-1]]
     slots = [slot for slot in _whole(data) if _name(names, slot[8]) not in (*_PHASES, "")]
     if not slots:
-        return Counts()
+        return 0, 0
     called = max(int(slot[0]) for slot in slots)
-    messages: dict[int, int] = {}  # by group
-    for slot in slots:
-        if _name(names, slot[8]) in _P2P:
-            messages[slot[9]] = max(messages.get(slot[9], 0), slot[7])
-    return Counts(called, called - sum(slot[1] in _OPEN for slot in slots), sum(messages.values()))
+    return called, called - sum(slot[1] in _OPEN for slot in slots)
 
 
 def _whole(data: bytes) -> list[tuple[Any, ...]]:

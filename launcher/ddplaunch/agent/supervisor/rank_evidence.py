@@ -46,13 +46,13 @@ def living_evidence(
     collectives = sorted(
         (entry for dump in dumps for entry in flight.collectives(dump, members)), key=lambda entry: entry.at
     )
-    begun = None if dumps else answer.get("sequences")
-    if begun is None:
+    counted = None if dumps else answer.get("sequences")
+    if counted is None:
         groups = _merged([flight.groups(dump, members, descriptions) for dump in dumps])
     else:
         calls = rank.ring.calls if rank.ring else []
-        is_open = sequences.open_group(begun, reading.main(its_stacks), calls, is_asleep)
-        groups = sequences.groups(begun, members, descriptions, is_open)
+        is_open = sequences.open_group(counted, reading.main(its_stacks), calls, is_asleep)
+        groups = sequences.groups(counted, members, descriptions, is_open)
     return RankEvidence(
         rank=rank.number,
         local_rank=rank.local,
@@ -65,7 +65,7 @@ def living_evidence(
         still_for=round(rank.progress.still_for(now), 1),
         stuck_for=round(rank.progress.stuck_for(now), 1),
         groups=groups,
-        unrecorded="" if begun is None else str(answer.get("torch", "")),
+        unrecorded="" if counted is None else str(answer.get("torch", "")),
         collectives=flight.with_lines(collectives[-flight.KEPT :], rank.ring.calls if rank.ring else []),
         step_times=max((flight.step_times(dump) for dump in dumps), key=len, default=[]),
         initialized=answer.get("initialized", rank.initialized),

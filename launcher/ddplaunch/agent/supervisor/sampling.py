@@ -299,17 +299,16 @@ def count(rank: Rank, answer: Optional[dict[str, Any]]) -> tuple[Optional[tuple[
 
 
 def _count_unrecorded(
-    rank: Rank, answer: dict[str, Any], made: Optional[ring.Counts]
+    rank: Rank, answer: dict[str, Any], made: Optional[tuple[int, int]]
 ) -> Optional[tuple[int, int]]:
-    """Return calls begun and done, from torch's sequence numbers and the program's calls `made`.
+    """Return calls begun and done, from torch's sequence numbers and the program's calls that are `made`.
 
     torch itself does not say whether its last call is done. It is not while the main thread is in it; until
     another call begins, a call that was done stays done.
     """
     if "sequences" not in answer:
-        return rank.counted if made is None else made[:2]
-    made = made or ring.Counts()
-    called = sum(answer["sequences"].values()) + made.messages
+        return made or rank.counted
+    called = sum(number for number, *_ in answer["sequences"].values())
     before = rank.counted if rank.counted and rank.counted[0] == called else (called, 0)
     frames = frames_of(answer)
     if frames is not None:
@@ -318,7 +317,7 @@ def _count_unrecorded(
         in_engine = answer["place"][0] == "engine"
     else:
         return before if before[1] else (called, called)
-    waits = made.called > made.done or in_engine
+    waits = in_engine or (made is not None and made[0] > made[1])
     return called, max(called - 1 if waits else called, before[1])
 
 
