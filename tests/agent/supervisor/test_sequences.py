@@ -28,6 +28,7 @@ def test_messages_are_no_collectives() -> None:
     found = groups({"0": (9, 4, 5), "1": (8, None, None)}, members, {"0": "default_pg"}, is_open="0")
 
     assert [Group("0", [0, 1], 4, 3, "default_pg")] == found
+    assert [] == groups({"0": (3, 4, 0)}, members, {}, is_open="")  # torch counts from 0 again
 
 
 def test_the_call_in_which_the_program_stands_is_open() -> None:

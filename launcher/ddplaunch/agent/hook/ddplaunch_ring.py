@@ -389,6 +389,9 @@ def _phase(name: str, _: Callable[..., Any]) -> Enter:
 
     def enter(ring: _Ring, frame: FrameType, *_: Any) -> int:
         ring.forget()
+        if name == "destroy_process_group":  # a later group may have its name, and torch counts from 0 again
+            for group in ring.by_name.values():
+                group.otherwise = True
         return _write(ring, function, 0, _NO_GROUP, None, NOBODY, LARGE, False, frame)
 
     return enter

@@ -49,9 +49,12 @@ def open_group(
 
 
 def _collectives(counted: Counted) -> dict[str, tuple[int, int]]:
-    """Return how many collectives each group has begun, and how many of them the program has called."""
+    """Return how many collectives each group has begun, and how many of them the program has called.
+
+    The program cannot have called more than were begun: then the numbers are of different things.
+    """
     return {
         name: (number - messages, own)
         for name, (number, own, messages) in counted.items()
-        if own is not None and messages is not None
+        if own is not None and messages is not None and own <= number - messages
     }

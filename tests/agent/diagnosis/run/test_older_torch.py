@@ -72,6 +72,20 @@ def test_a_rank_that_computes_in_backward_is_not_out_of_step(version: str) -> No
 
 
 @pytest.mark.parametrize("version", VERSIONS)
+def test_a_rank_in_backward_is_not_accused_of_what_may_be_its_wait(version: str) -> None:
+    """Where two groups may be DDP's, none counts as open; that it has called less proves nothing."""
+
+    def uncertain(rank: RankEvidence) -> RankEvidence:
+        if rank.rank == 2:
+            return rank
+        return replace(rank, groups=[replace(each, enqueued=25, completed=25) for each in rank.groups])
+
+    verdict = told("skipped_uneven", version, uncertain)
+
+    assert ("unknown", []) == (verdict.code, verdict.ranks), verdict
+
+
+@pytest.mark.parametrize("version", VERSIONS)
 def test_groups_whose_calls_are_not_counted_accuse_nobody(version: str) -> None:
     """As after a monitored_barrier."""
     verdict = told("group_half", version, lambda rank: replace(rank, groups=[]))

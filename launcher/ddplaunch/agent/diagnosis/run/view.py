@@ -208,7 +208,10 @@ class JobView:
             return False
         if has_no_hook(its) and self._may_be_native_wait(rank):
             return True
-        return not its.groups and its.initialized is not False and stacks.in_backward(stacks.main(its.stacks))
+        frames = stacks.main(its.stacks)
+        if its.unrecorded and stacks.torchs_own(frames) is not None:
+            return True
+        return not its.groups and its.initialized is not False and stacks.in_backward(frames)
 
     def is_uncounted(self, rank: int) -> bool:
         """Whether it has no hook that answers, so that none of its calls is known."""
