@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from tests.agent.gate.jobs import wait_for
 
-from ddplaunch.agent.contract import Frame
+from ddplaunch.agent.contract import Frame, Phase
 from ddplaunch.agent.supervisor import sampling
 from ddplaunch.agent.supervisor.hooks import Line
 from ddplaunch.agent.supervisor.rank_progress import Progress, Sample
@@ -331,3 +331,49 @@ def test_what_a_monitor_thread_prints_is_not_the_main_threads(tmp_path: Path) ->
     progress.take(second)
     assert second.printed
     assert 60.0 <= progress.stuck_for(second.at)
+
+
+# --- torch before 2.8, which only counts its calls with Gloo
+
+
+BACKWARD = [
+    ["_engine_run_backward", "/opt/env/site-packages/torch/autograd/graph.py", 824],
+    ["main", "/t.py", 9],
+]
+
+
+def counting(begun: int, **more: Any) -> dict[str, Any]:
+    """A hook's answer with torch's sequence number of the default group."""
+    return {"sequences": {"0": [begun, 0, 0]}, "torch": "2.7.1", **more}
+
+
+def uncounted_rank() -> Rank:
+    """One that trains with DDP, and has called nothing itself: its hook has made no ring."""
+    trainer = rank()
+    left, _ = socket.socketpair()
+    trainer.line = Line(left, os.getpid())
+    trainer.line.ring_file = "/nowhere"
+    trainer.initialized = trainer.was_initialized = True
+    return trainer
+
+
+def test_ddps_own_collectives_are_progress_and_end_the_first_phase() -> None:
+    trainer = uncounted_rank()
+    assert ((0, 0), Phase.FIRST) == (
+        _count(trainer, counting(0, place=["", "main", "/t.py", 9])),
+        trainer.phase,
+    )
+
+    assert (26, 25) == _count(trainer, counting(26, place=["engine", "main", "/t.py", 9]))
+    assert (Phase.RUNNING, True) == (trainer.phase, trainer.progress.pending)
+
+
+def test_what_has_come_back_stays_done_until_torch_calls_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank that computes in backward may sleep for a moment: that is no new collective."""
+    monkeypatch.setattr(proc, "is_asleep", lambda _: True)
+    trainer = uncounted_rank()
+    awake, asleep = (counting(26, place=[kind, "main", "/t.py", 9]) for kind in ("", "engine"))
+    look = counting(27, main_stack={"frames": BACKWARD})
+
+    assert [(26, 26), (26, 26)] == [_count(trainer, each) for each in (awake, asleep)]
+    assert [(27, 26), (27, 26)] == [_count(trainer, each) for each in (look, counting(27, threads=[]))]

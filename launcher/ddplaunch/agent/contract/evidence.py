@@ -324,6 +324,8 @@ class RankEvidence:
     posture: str = ""  # of Posture; "": unknown
     last_acts: Optional[LastActs] = None  # from outside, without stacks
     signals: list[Signalled] = field(default_factory=list)
+    unrecorded: str = ""  # torch's version, if it keeps no record of calls with Gloo: then `groups` have only
+    # its count of calls, and the last one may be open
     in_flight: list[Raised] = field(
         default_factory=list
     )  # what its main thread handles now, and then what that was raised in; of a hook alone

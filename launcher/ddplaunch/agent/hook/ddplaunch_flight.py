@@ -45,6 +45,30 @@ def recorders(word: bytes) -> dict[str, bytes]:
     return dumps
 
 
+def sequences() -> dict[str, Any]:
+    """Return `sequences`, and `torch`, its version; nothing without a group that uses Gloo.
+
+    For torch before 2.8, which has no recorder for Gloo. By group: torch's sequence number, which counts
+    sends and receives too, then the collectives and the messages that the program has called, None if these
+    do not tell how many of torch's numbers are messages. The numbers are the only trace of the calls that
+    torch's C++ makes, as for DDP in backward().
+    """
+    ring: Any = sys.modules["ddplaunch_ring"]
+    module: Any = sys.modules["torch.distributed.distributed_c10d"]
+    torch: Any = sys.modules["torch"]
+    cpu = torch.device("cpu")
+    begun = {}
+    for group, name in list(module._world.pg_names.items()):
+        try:
+            backend = group._get_backend(cpu)
+            if backend.name() == "gloo":
+                made = ring.made(str(name))  # before: what is called in between is not taken for torch's own
+                begun[str(name)] = [int(backend._get_sequence_number_for_group()), *made]
+        except (AttributeError, RuntimeError):  # it has no backend for the CPU, or does not count
+            pass
+    return {"sequences": begun, "torch": str(torch.__version__).partition("+")[0]} if begun else {}
+
+
 def _json(native: Any, backend: str, everything: bool) -> bytes:
     return _fullest(native, "_json", backend, (everything, False))
 

@@ -93,6 +93,8 @@ POINT_TO_POINT = {  # function -> its parameter that names the peer
     "send_object_list": "dst",
     "recv_object_list": "src",
 }
+_OTHERWISE = ("monitored_barrier", "send_object_list", "recv_object_list")
+"""Calls that send more than one message, so that torch counts them otherwise than we do."""
 PHASES = ("init_process_group", "new_group", "destroy_process_group")
 _FUNCTIONS = ("", *COLLECTIVES, *POINT_TO_POINT, *PHASES)
 _NO_GROUP = object()
@@ -228,6 +230,7 @@ class _Group:
     def __init__(self, name: int) -> None:
         self.name = name
         self.made = [0, 0]  # collectives, and point-to-point operations
+        self.otherwise = False  # torch has counted other messages than these operations
         self.peers: dict[int, int] = {}  # rank in the group -> global
 
 
@@ -251,6 +254,16 @@ def watch(module: ModuleType) -> None:
     _watch_works(module)
 
 
+def made(name: str) -> list[Optional[int]]:
+    """Return how many collectives and messages the program has called in a group; [None, None]: unknown."""
+    if _State.off:
+        return [None, None]
+    group = _State.ring.by_name.get(name) if _State.ring is not None else None
+    if group is None:
+        return [0, 0]
+    return [None, None] if group.otherwise else [*group.made]
+
+
 def _forked() -> None:
     """Drop the parent's file in a forked child."""
     _State.ring = None
@@ -264,6 +277,8 @@ def recorded(name: str, function: Callable[..., Any], depth: int) -> Callable[..
     """
     kind = _phase if name in PHASES else _point_to_point if name in POINT_TO_POINT else _collective
     enter = kind(name, function)
+    if name in _OTHERWISE:
+        enter = _counted_otherwise(enter, *_positions(function, "group"))
 
     def call(*args: Any, **kwargs: Any) -> Any:
         place = 0
@@ -293,12 +308,15 @@ def recorded(name: str, function: Callable[..., Any], depth: int) -> Callable[..
 
 def _raised(ring: _Ring, place: int, error: BaseException) -> None:
     ring.map[place] = RAISED
-    if isinstance(error, (TypeError, ValueError)):
-        # A refused call need not match any other rank's call, so the next call gets its number.
-        slot = SLOT.unpack_from(ring.map, place - _STATE)
-        for group in ring.by_name.values():
-            if group.name == slot[9]:
-                group.made[_FUNCTIONS[slot[8]] in POINT_TO_POINT] -= 1
+    slot = SLOT.unpack_from(ring.map, place - _STATE)
+    p2p = _FUNCTIONS[slot[8]] in POINT_TO_POINT
+    for group in ring.by_name.values():
+        if group.name == slot[9]:
+            if isinstance(error, (TypeError, ValueError)):
+                # A refused call need not match any other rank's call, so the next call gets its number.
+                group.made[p2p] -= 1
+            elif p2p:
+                group.otherwise = True
 
 
 def _open() -> Optional[_Ring]:
@@ -356,11 +374,24 @@ def _point_to_point(name: str, called: Callable[..., Any]) -> Enter:
     return enter
 
 
+def _counted_otherwise(enter: Enter, at: int) -> Enter:
+    """Return `enter` for calls whose messages torch counts otherwise; `at`: where they have their group."""
+
+    def noting(ring: _Ring, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+        ring.group(args[at] if len(args) > at else kwargs.get("group")).otherwise = True
+        return enter(ring, frame, args, kwargs)
+
+    return noting
+
+
 def _phase(name: str, _: Callable[..., Any]) -> Enter:
     function = _FUNCTIONS.index(name)
 
     def enter(ring: _Ring, frame: FrameType, *_: Any) -> int:
         ring.forget()
+        if name == "destroy_process_group":  # a later group may have its name, and torch counts from 0 again
+            for group in ring.by_name.values():
+                group.otherwise = True
         return _write(ring, function, 0, _NO_GROUP, None, NOBODY, LARGE, False, frame)
 
     return enter

@@ -16,6 +16,7 @@ from ddplaunch.agent.contract import Exited, Frame, NodeEvidence, PhaseName, Pro
 from ddplaunch.agent.diagnosis.run import stacks as reading
 from ddplaunch.agent.evidence import cgroup, flight, kernel, py_spy, ras, stacks, waits
 from ddplaunch.agent.evidence.stacks import SourceLines
+from ddplaunch.agent.evidence.torch_versions import FIRST_WITH_GLOO
 from ddplaunch.agent.evidence.waits import Thread, ThreadWaits
 from ddplaunch.agent.interfaces import read
 from ddplaunch.agent.platforms import places
@@ -120,6 +121,7 @@ class Collector:
         evidence = [rank_evidence.evidence_so_far(rank) for rank in ranks]
         # A quick look is taken while ranks die, and once more after the end: then there is time to read.
         called = {} if look.quick and alive else called_lines(evidence)
+        self._missing += unrecorded(evidence)
         handle = {} if look.quick else main_files(rank for rank in evidence if rank.in_flight)
         # This comes last, because it may crash a rank. If the job is ended next, that does no harm.
         answer = self._of_nccl(alive) if stalled and look.why == "deadline" and self._node == 0 else None
@@ -224,7 +226,14 @@ class Collector:
                 its_stacks = self._with_native(rank.program, its_stacks, deadline)
             children = [self._child(pid, rank, traces.get(pid, [])) for pid in families[rank]]
             rank.evidence = dataclasses.replace(
-                rank_evidence.living_evidence(rank, answers.get(rank.program, {}), its_stacks, source, now),
+                rank_evidence.living_evidence(
+                    rank,
+                    answers.get(rank.program, {}),
+                    its_stacks,
+                    source,
+                    now,
+                    proc.is_asleep(rank.program),
+                ),
                 process=self._process(rank.program, answers.get(rank.program, {}).get("polls"), ranks),
                 children=[child for child in children if child is not None],
                 gil_wait=round(rank.line.silent_for, 1) if rank.line is not None and asks else 0.0,
@@ -393,6 +402,16 @@ def named_frames(ranks: Iterable[RankEvidence]) -> set[tuple[Frame, int]]:
         ]
         if frame is not None
     }
+
+
+def unrecorded(ranks: Iterable[RankEvidence]) -> list[str]:
+    """Return what torch does not record of these ranks' calls."""
+    versions = sorted({rank.unrecorded for rank in ranks} - {""})
+    return [
+        f"calls that torch makes with Gloo by itself, as for DDP: torch {each} does not record them, only "
+        f"their number is known; torch {FIRST_WITH_GLOO} records them"
+        for each in versions
+    ]
 
 
 def main_files(ranks: Iterable[RankEvidence]) -> dict[str, int]:

@@ -19,7 +19,9 @@ from ddplaunch.agent.contract import (
     Stand,
     codec,
 )
+from ddplaunch.agent.diagnosis.run import stacks as reading
 from ddplaunch.agent.evidence import flight, ring
+from ddplaunch.agent.supervisor import sequences
 from ddplaunch.agent.supervisor.hooks import HookMessage
 from ddplaunch.agent.supervisor.ranks import Rank
 
@@ -32,15 +34,25 @@ _OWN_END = 5.0
 
 
 def living_evidence(
-    rank: Rank, answer: HookMessage, its_stacks: list[Stack], source: str, now: float
+    rank: Rank, answer: HookMessage, its_stacks: list[Stack], source: str, now: float, is_asleep: bool
 ) -> RankEvidence:
-    """Return a living rank's evidence at `now` (time.monotonic()). `answer`: its hook's, to `dump`."""
+    """Return a living rank's evidence at `now` (time.monotonic()). `answer`: its hook's, to `dump`.
+
+    `is_asleep`: its main thread.
+    """
     dumps: list[dict[str, Any]] = list(answer.get("recorders", {}).values())
     members = {name: ranks for name, (ranks, _) in answer.get("groups", {}).items()}
     descriptions = {name: text for name, (_, text) in answer.get("groups", {}).items()}
     collectives = sorted(
         (entry for dump in dumps for entry in flight.collectives(dump, members)), key=lambda entry: entry.at
     )
+    counted = None if dumps else answer.get("sequences")
+    if counted is None:
+        groups = _merged([flight.groups(dump, members, descriptions) for dump in dumps])
+    else:
+        calls = rank.ring.calls if rank.ring else []
+        is_open = sequences.open_group(counted, reading.main(its_stacks), calls, is_asleep)
+        groups = sequences.groups(counted, members, descriptions, is_open)
     return RankEvidence(
         rank=rank.number,
         local_rank=rank.local,
@@ -52,7 +64,8 @@ def living_evidence(
         stack_source=source,
         still_for=round(rank.progress.still_for(now), 1),
         stuck_for=round(rank.progress.stuck_for(now), 1),
-        groups=_merged([flight.groups(dump, members, descriptions) for dump in dumps]),
+        groups=groups,
+        unrecorded="" if counted is None else str(answer.get("torch", "")),
         collectives=flight.with_lines(collectives[-flight.KEPT :], rank.ring.calls if rank.ring else []),
         step_times=max((flight.step_times(dump) for dump in dumps), key=len, default=[]),
         initialized=answer.get("initialized", rank.initialized),

@@ -285,7 +285,7 @@ def count(rank: Rank, answer: Optional[dict[str, Any]]) -> tuple[Optional[tuple[
     counts = counted(answer)
     if answer is None or counts is None:
         if rank.initialized and rank.line is not None and rank.line.ring_file:
-            rank.counted = ring.counts(rank.line.ring_file) or rank.counted
+            rank.counted = _count_unrecorded(rank, answer or {}, ring.counts(rank.line.ring_file))
             return rank.counted, False
         return None, False
     called, done = counts
@@ -296,6 +296,29 @@ def count(rank: Rank, answer: Optional[dict[str, Any]]) -> tuple[Optional[tuple[
         rank.settled = called
     rank.counted = called, done
     return rank.counted, bool(gloo) and called > done and rank.settled != called
+
+
+def _count_unrecorded(
+    rank: Rank, answer: dict[str, Any], made: Optional[tuple[int, int]]
+) -> Optional[tuple[int, int]]:
+    """Return calls begun and done, from torch's sequence numbers and the program's calls that are `made`.
+
+    torch itself does not say whether its last call is done. It is not while the main thread is in it; until
+    another call begins, a call that was done stays done.
+    """
+    if "sequences" not in answer:
+        return made or rank.counted
+    called = sum(number for number, *_ in answer["sequences"].values())
+    before = rank.counted if rank.counted and rank.counted[0] == called else (called, 0)
+    frames = frames_of(answer)
+    if frames is not None:
+        in_engine = reading.in_backward(frames) and proc.is_asleep(rank.program)
+    elif "place" in answer:
+        in_engine = answer["place"][0] == "engine"
+    else:
+        return before if before[1] else (called, called)
+    waits = in_engine or (made is not None and made[0] > made[1])
+    return called, max(called - 1 if waits else called, before[1])
 
 
 def counted(answer: Optional[dict[str, Any]]) -> Optional[tuple[int, int]]:
@@ -332,7 +355,7 @@ def _stand(
         site = Frame(str(name), str(file), int(line)) if file else None
     else:
         return None
-    gloo = list(answer.get("recorders") or {}) == ["gloo"]
+    gloo = list(answer.get("recorders") or {}) == ["gloo"] or "sequences" in answer
     if kind in ("", "engine"):
         waits = gloo and counts is not None and counts[0] > counts[1] and (kind or not is_doubtful)
         kind = "collective" if waits else ""

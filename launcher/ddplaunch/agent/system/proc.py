@@ -61,6 +61,12 @@ def stat(pid: int) -> Optional[Stat]:
     return _stat(text(pid, "stat"))
 
 
+def is_asleep(pid: int) -> bool:
+    """Whether its main thread sleeps."""
+    process = stat(pid)
+    return process is not None and process.state == "S"
+
+
 def thread_cpu(pid: int, tid: int) -> float:
     """Return the CPU seconds of a thread; 0 if it is gone."""
     thread = _stat(text(pid, f"task/{tid}/stat"))

@@ -53,6 +53,11 @@ def entered(rank: RankEvidence, site: Optional[Frame]) -> str:
     return call.op if (call.frames[0].file, call.frames[0].line) == (site.file, site.line) else ""
 
 
+def is_within(rank: RankEvidence) -> bool:
+    """Whether the program's last call of a collective has not returned."""
+    return bool(rank.calls) and rank.calls[-1].state == "entered" and not rank.calls[-1].p2p
+
+
 def described(call: Collective) -> str:
     """'recv from rank 0 (train.py:13)'."""
     return f"{named(call)}{phrases.at(stacks.user_frame(call.frames))}"

@@ -228,8 +228,12 @@ _TIMEOUT = re.compile(
 )
 MISMATCH = re.compile(
     r"Is there a distributed collective mismatch in your code|Detected mismatch between collectives on ranks"
+    r"|preamble\.length <= \w+\.nbytes\. \d+ vs \d+"
 )
-"""What a rank prints when it, or TORCH_DISTRIBUTED_DEBUG=DETAIL, finds that its peer does something else."""
+"""What a rank prints when it, or TORCH_DISTRIBUTED_DEBUG=DETAIL, finds that its peer does something else.
+
+Gloo ends the process that gets more than it expects; before torch 2.8 it gives only the sizes.
+"""
 LOADER_KILLED = re.compile(
     r"DataLoader worker \(pid\(?s?\)? *(\d+)[\d, ]*\) (?:is killed by signal: (\w+[ \w]*)|exited)"
 )

@@ -14,7 +14,7 @@ from typing import NamedTuple, Optional
 from ddplaunch.agent.contract import CallSequence, Collective, Fact, Frame, RankEvidence, Verdict
 from ddplaunch.agent.diagnosis import confidence as sure
 from ddplaunch.agent.diagnosis.run import blocked, branches, call_records, causes, signals, stacks
-from ddplaunch.agent.diagnosis.run.view import BACKWARD, JobView, plain
+from ddplaunch.agent.diagnosis.run.view import BACKWARD, FORWARD, JobView, plain
 from ddplaunch.agent.system import phrases, subjects
 from ddplaunch.agent.text.saying import Text, joined, listed, say
 
@@ -302,17 +302,27 @@ def _by_stacks(view: JobView) -> Optional[Mismatch]:
     for number in view.world:
         rank, location = view.ranks[number], view.locations[number]
         known = location.what == BACKWARD or (rank.stands_in is not None and not rank.groups)
+        if rank.unrecorded:
+            known = location.group == "0" and (
+                location.what in (BACKWARD, FORWARD) or call_records.is_within(rank)
+            )
         asleep = rank.process is not None and rank.process.state == "S" and blocked.is_held(view, number)
         held = any(stack.owns_gil and not stack.main for stack in rank.stacks)
-        meets = _MEETING.fullmatch(location.what) or _waits_for_root(rank)
+        meets = _MEETING.fullmatch(location.what) or _waits_for_root(rank) or location.what == FORWARD
         if not known or not asleep or held or not meets:
             return None
         places.setdefault(location.what, []).append(number)
+    if FORWARD in places:  # the root is through sooner than others: only a rank in backward shows the step
+        ranks = places.pop(FORWARD)
+        if BACKWARD not in places:
+            return None
+        places[BACKWARD] += ranks
     camps = sorted(places.values(), key=lambda ranks: (len(ranks), ranks))
     if len(camps) < 2:
         return None
     culprits = camps[0] if len(camps) == 2 and len(camps[0]) < len(camps[1]) else []
-    return Mismatch("0", 0, {str(view.locations[ranks[0]]): ranks for ranks in camps}, culprits)
+    labelled = {str(view.locations[ranks[0]]): sorted(ranks) for ranks in camps}
+    return Mismatch("0", 0, labelled, sorted(culprits))
 
 
 def _waits_for_root(rank: RankEvidence) -> bool:
@@ -772,7 +782,7 @@ def loop_left(view: JobView) -> Optional[Verdict]:
         for rank in ranks
         if rank in view.waiting
         and blocked.is_held(view, rank)
-        and view.locations[rank].number in (None, mismatch.number)
+        and (not mismatch.number or view.locations[rank].number in (None, mismatch.number))
     ]
     places = {rank: _way_in(view, rank) for rank in there}
     if there != ranks or not all(places.values()):
@@ -896,6 +906,6 @@ def _left_verdict(
         ranks=ranks,
         victims=view.victims_of(ranks),
         confidence=sure.LOOP_LEFT if whole else sure.LOOP_LEFT_PERHAPS,
-        facts=[*signals.facts(view), *mismatch.facts(view)],
+        facts=[*signals.facts(view), *mismatch.facts(view), *([] if mismatch.number else view.counts())],
         hint=signals.LEAVE_TOGETHER if signal is not None else hint,
     )

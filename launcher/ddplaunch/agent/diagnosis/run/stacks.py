@@ -130,6 +130,13 @@ def in_ddp_forward(frames: Sequence[Frame]) -> bool:
     return "forward" in names and "_run_ddp_forward" not in names
 
 
+def ddp_step(frames: Sequence[Frame]) -> str:
+    """'backward', 'forward': where DDP calls its own collectives; "": in neither."""
+    if not in_backward(frames):
+        return ""
+    return "forward" if _DISTRIBUTED.search(frames[0].file) else "backward"
+
+
 def torchs_own(frames: Sequence[Frame]) -> Optional[str]:
     """Return the function, as the user called it, in which torch itself calls a collective; None: none.
 

@@ -30,6 +30,10 @@ _NO_COMMUNICATOR = (
     "chooses. NCCL_DEBUG=INFO in the next run shows over which interface (NCCL_SOCKET_IFNAME); with "
     "`gate: {smoke_test: true}` the gate tries it before the job starts."
 )
+_RECORDS_LESS = (
+    "torch {version} does not record what it sends with Gloo by itself, as for DDP; newer versions do. "
+    "The bundle has all that was seen."
+)
 _SEE_MORE = "The bundle has all that was seen; if py-spy may trace (ptrace), more can be seen."
 
 
@@ -243,6 +247,9 @@ def _where_to_look(view: JobView) -> str:
     ranks = [view.ranks[rank] for rank in view.alive]
     if alike and all(rank.backend == "nccl" and not rank.collectives for rank in ranks):
         return _NO_COMMUNICATOR
+    versions = [rank.unrecorded for rank in ranks if rank.unrecorded]
+    if versions and not alike:
+        return _RECORDS_LESS.format(version=versions[0])
     return _LOOK_BELOW if alike else _SEE_MORE
 
 

@@ -208,7 +208,10 @@ class JobView:
             return False
         if has_no_hook(its) and self._may_be_native_wait(rank):
             return True
-        return not its.groups and its.initialized is not False and stacks.in_backward(stacks.main(its.stacks))
+        frames = stacks.main(its.stacks)
+        if its.unrecorded and stacks.torchs_own(frames) is not None:
+            return True
+        return not its.groups and its.initialized is not False and stacks.in_backward(frames)
 
     def is_uncounted(self, rank: int) -> bool:
         """Whether it has no hook that answers, so that none of its calls is known."""
@@ -470,8 +473,8 @@ IN_FINALIZE = "MPI_Finalize"
 IN_EXIT = "exit"
 _INITS = dict.fromkeys(["Init", "Init_thread"], "MPI_Init")
 """Mostly called when mpi4py is imported, where no user reads its name."""
-BACKWARD = "backward"
-"""Stands for DDP's collective of gradients, which has no frame of its own."""
+BACKWARD, FORWARD = "backward", "forward"
+"""Stand for DDP's collectives of gradients and of buffers, which have no frames of their own."""
 SLEEP = re.compile(
     r"hrtimer_nanosleep|(anon_)?pipe_read|wait_for_partner|do_wait|\w*sys_pause|do_sigtimedwait"
 )
@@ -542,6 +545,8 @@ def locate(rank: RankEvidence, line: str = "") -> Location:
         return Location(IN_COLLECTIVE, what, waited.group, site=site)
     if named or (pending and not stacks.in_loader(frames)):
         group, number, op = pending or ("", None, "")
+        if rank.unrecorded and not call_records.is_within(rank):  # torch's own, maybe not the last of several
+            number, op = None, stacks.ddp_step(frames)
         return Location(IN_COLLECTIVE, named or op, group, number, site)
     if has_no_hook(rank) and not rank.groups and rank.still_for >= _ASLEEP and stacks.in_backward(frames):
         return Location(IN_COLLECTIVE, BACKWARD, site=site)

@@ -1,0 +1,103 @@
+"""The rules on evidence of real ranks with torch before 2.8, which keeps no record of calls with Gloo.
+
+`recorded/torch-VERSION` has what `python -m tests.corpus --keep` has left with that version.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Callable
+
+import pytest
+from tests.corpus.cases import cases
+from tests.corpus.faults import Fault
+
+from ddplaunch.agent.contract import JobEvidence, RankEvidence, Verdict, codec
+from ddplaunch.agent.diagnosis.run.decide import judge
+
+RECORDED = Path(__file__).with_name("recorded")
+KEPT = sorted(RECORDED.glob("torch-*/*.json"))
+FAULTS = {case.name: case.job for case in cases() if isinstance(case.job, Fault)}
+
+
+@pytest.mark.parametrize("path", KEPT, ids=lambda path: f"{path.parent.name} {path.stem}")
+def test_the_cause_is_found_without_records(path: Path) -> None:
+    fault = FAULTS[path.stem]
+    (verdict,) = judge(codec.read(JobEvidence, str(path)))
+
+    assert (fault.code, [*fault.ranks]) == (verdict.code, verdict.ranks), verdict
+
+
+VERSIONS = sorted(path.name for path in RECORDED.glob("torch-*"))
+
+
+def told(name: str, version: str, change: Callable[[RankEvidence], RankEvidence]) -> Verdict:
+    """The verdict on this evidence, with each rank changed."""
+    evidence = codec.read(JobEvidence, str(RECORDED / version / f"{name}.json"))
+    nodes = [replace(node, ranks=[change(rank) for rank in node.ranks]) for node in evidence.evidence]
+    (verdict,) = judge(replace(evidence, evidence=nodes))
+    return verdict
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_ranks_that_all_wait_in_backward_accuse_nobody(version: str) -> None:
+    """They are in one step: something below them does not move. Their counts may differ by some buckets."""
+    evidence = codec.read(JobEvidence, str(RECORDED / version / "skipped_uneven.json"))
+    model = evidence.evidence[0].ranks[0]
+
+    def in_backward(rank: RankEvidence) -> RankEvidence:
+        ahead = [replace(group, enqueued=group.enqueued + rank.rank) for group in model.groups]
+        return replace(rank, stacks=model.stacks, calls=[], sequences=[], groups=ahead)
+
+    verdict = told("skipped_uneven", version, in_backward)
+
+    assert ("unknown", []) == (verdict.code, verdict.ranks), verdict
+    assert "all ranks wait in backward" in verdict.sentence
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_rank_that_computes_in_backward_is_not_out_of_step(version: str) -> None:
+    """The one in the barrier may only be ahead of it: no group of it has an open collective."""
+
+    def computes(rank: RankEvidence) -> RankEvidence:
+        if rank.rank == 2 or rank.process is None:
+            return rank
+        groups = [replace(group, completed=group.enqueued) for group in rank.groups]
+        return replace(rank, groups=groups, process=replace(rank.process, state="R"))
+
+    verdict = told("skipped_uneven", version, computes)
+
+    assert verdict.code not in ("collective-skipped", "collective-mismatch"), verdict
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_rank_in_backward_is_not_accused_of_what_may_be_its_wait(version: str) -> None:
+    """Where two groups may be DDP's, none counts as open; that it has called less proves nothing."""
+
+    def uncertain(rank: RankEvidence) -> RankEvidence:
+        if rank.rank == 2:
+            return rank
+        return replace(rank, groups=[replace(each, enqueued=25, completed=25) for each in rank.groups])
+
+    verdict = told("skipped_uneven", version, uncertain)
+
+    assert ("unknown", []) == (verdict.code, verdict.ranks), verdict
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_groups_whose_calls_are_not_counted_accuse_nobody(version: str) -> None:
+    """As after a monitored_barrier."""
+    verdict = told("group_half", version, lambda rank: replace(rank, groups=[]))
+
+    assert ("unknown", []) == (verdict.code, verdict.ranks), verdict
+    assert "does not record what it sends with Gloo by itself" in verdict.hint
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_rank_that_gloo_ends_is_not_accused_where_no_call_is_known(version: str) -> None:
+    verdict = told(
+        "mismatch_in_shape", version, lambda rank: replace(rank, calls=[], sequences=[], collectives=[])
+    )
+
+    assert ("collective-mismatch", []) == (verdict.code, verdict.ranks), verdict
