@@ -46,7 +46,8 @@ class Raised:
 
 @dataclass(frozen=True)
 class Handler:
-    """A part of a program that runs when lines before it have raised, and that raises that on at its end.
+    """A part of a program that runs when lines before it have raised, and that raises that on at its end, or
+    ends the process.
 
     Each pair is a first and a last line.
     """

@@ -118,7 +118,7 @@ class Collector:
         self._hooks.listen(0.0)  # what ranks sent while others were looked at, before they ended
         self._meanwhile()
         evidence = [rank_evidence.evidence_so_far(rank) for rank in ranks]
-        handle = {} if look.quick else main_files(rank for rank in evidence if rank.in_flight)
+        handle = main_files(rank for rank in evidence if rank.in_flight)
         # This comes last, because it may crash a rank. If the job is ended next, that does no harm.
         answer = self._of_nccl(alive) if stalled and look.why == "deadline" and self._node == 0 else None
         return NodeEvidence(

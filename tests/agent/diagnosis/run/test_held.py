@@ -9,6 +9,7 @@ import pytest
 from tests.agent.diagnosis.build import (
     NOW,
     PEER_GONE,
+    dead,
     in_collective,
     in_evaluate,
     job,
@@ -116,8 +117,34 @@ def test_what_does_not_end_the_rank_is_not_held_back(evidence: JobEvidence) -> N
     assert "rank-failed" not in [verdict.code for verdict in judge(evidence)]
 
 
+def test_who_ended_with_a_code_is_not_the_victim_of_who_is_in_the_same_handler() -> None:
+    """An `except` that ends with sys.exit leaves no traceback; who is still in it shows the exception."""
+    exited = [dead(number, 0.0, code=1, groups=[]) for number in (1, 2)]
+    handler = Handler("except", [60, 66], [68, 72])
+    verdict = only(held(flushing(0), *exited, handler=handler, why="death"))
+
+    assert ("rank-failed", [0, 1, 2], []) == (verdict.code, verdict.ranks, verdict.victims)
+    assert (
+        "rank 0 raised ValueError: vocabulary of 32001 (model.py:9) and is still in its `except`, in finish "
+        "(tracker.py:33); ranks 1 and 2 ended with exit code 1 and no exception (sys.exit or os._exit)"
+        == verdict.sentence
+    )
+
+
+@pytest.mark.parametrize(
+    "lives",
+    [flushing(0, in_flight=[]), flushing(0, in_flight=[failure("RuntimeError", PEER_GONE)]), rank(0)],
+    ids=["handles nothing", "lost its peer", "waits"],
+)
+def test_who_lives_and_handles_nothing_of_its_own_is_a_victim_of_an_exit_code(lives: RankEvidence) -> None:
+    verdict = only(held(lives, dead(1, 0.0, code=1), why="death"))
+
+    assert ("rank-failed", [1], [0]) == (verdict.code, verdict.ranks, verdict.victims)
+    assert verdict.sentence.startswith("rank 1 ended with exit code 1")
+
+
 def test_who_raised_the_same_and_lives_is_no_victim() -> None:
-    """The others have ended by it; at a death the source is not read."""
+    """The others have ended by it. No handler is known where the source could not be read."""
     message = "vocabulary of 32001"
     died = [replace(victim(number), raised=[raised("ValueError", message, 0.9)]) for number in (1, 2)]
     verdict = only(job(flushing(0), *died, rank(3, in_evaluate()), why="death"))

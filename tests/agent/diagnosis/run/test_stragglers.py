@@ -30,6 +30,7 @@ from ddplaunch.agent.contract import (
     JobEvidence,
     NodeEvidence,
     Process,
+    Raised,
     RankEvidence,
     Stack,
     Verdict,
@@ -377,6 +378,55 @@ def test_exception_swallowed_by_a_rank_that_stays_in_its_handler() -> None:
     verdict = only(job(rank(0), rank(1, in_evaluate(), called=16, raised=[caught]), rank(2), rank(3)))
 
     assert ("exception-swallowed", [1], [0, 2, 3]) == (verdict.code, verdict.ranks, verdict.victims)
+
+
+BOOTSTRAP = Frame("_bootstrap_inner", "/opt/env/lib/python3.11/threading.py", 1045)
+PREPARE = [Frame("prepare", "/job/data.py", 33), Frame("run", "/opt/env/lib/python3.11/threading.py", 982)]
+
+
+def of_thread(after: float = -1) -> Raised:
+    """What Python prints when it ends a thread."""
+    return Raised("KeyError", "'text'", NOW - 10 + after, [*PREPARE, BOOTSTRAP], True, "log")
+
+
+def at_queue(number: int, **more: Any) -> RankEvidence:
+    """A rank that waits for the batch of one of its threads."""
+    wait = Frame("wait", "/opt/env/lib/python3.11/threading.py", 327)
+    get = Frame("get", "/opt/env/lib/python3.11/queue.py", 171)
+    return rank(number, stack(wait, get, Frame("train", "/job/train.py", 44)), called=16, **more)
+
+
+def test_an_exception_that_ended_a_thread_was_not_caught() -> None:
+    verdict = only(job(at_queue(0, raised=[of_thread()]), rank(1)))
+
+    assert ("exception-swallowed", [0], [1]) == (verdict.code, verdict.ranks, verdict.victims)
+    assert (
+        "KeyError: 'text' (data.py:33) has ended a thread of rank 0; now rank 0 is in train (train.py:44)"
+        == verdict.sentence
+    )
+    assert "the thread of rank 0 was in prepare (data.py:33)" in verdict.facts
+    assert verdict.hint.startswith("An exception ends its thread alone.")
+
+
+def test_what_ended_a_thread_of_each_rank_is_told_although_no_rank_waits_for_another() -> None:
+    verdict = only(job(at_queue(0, raised=[of_thread()]), at_queue(1, raised=[of_thread()])))
+
+    assert ("exception-swallowed", [0, 1]) == (verdict.code, verdict.ranks)
+
+
+@pytest.mark.parametrize(
+    "waits",
+    [
+        at_queue(0),
+        at_queue(0, raised=[of_thread(-500)]),
+        at_queue(0, raised=[raised("KeyError", "'a'", -1, True)]),
+    ],
+    ids=["nothing was raised", "long ago", "caught"],
+)
+def test_a_rank_that_waits_for_a_thread_that_lives_is_in_its_own_code(waits: RankEvidence) -> None:
+    verdict = only(job(waits, at_queue(1)))
+
+    assert "rank-in-user-code" == verdict.code
 
 
 def test_an_old_or_common_exception_explains_nothing() -> None:

@@ -27,6 +27,7 @@ from ddplaunch.agent.diagnosis.run import (
     rendezvous,
     slow,
     stragglers,
+    threads,
     unseen,
 )
 from ddplaunch.agent.diagnosis.run.causes import before_timeouts
@@ -176,6 +177,8 @@ TABLE: tuple[Union[FirstOf, AllOf], ...] = (
         (
             # Before all ends of ranks: what ranks report once their peers' node is gone follows from that.
             ends.network_lost,
+            # Before calls that do not fit: threads whose calls cross are why they do not.
+            threads.group_in_two_threads,
             # A rank died of a message or a call that does not fit its peer's, and reported it itself. Before
             # the exits, which would call that a failed rank.
             messages.message_too_large,

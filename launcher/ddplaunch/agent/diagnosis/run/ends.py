@@ -33,6 +33,7 @@ from ddplaunch.agent.diagnosis.run.causes import (
     same_failure,
     words_of,
 )
+from ddplaunch.agent.diagnosis.run.held import Held, held_back, raised_by
 from ddplaunch.agent.diagnosis.run.view import IN_EXIT, JobView
 from ddplaunch.agent.system import phrases, subjects
 from ddplaunch.agent.text.saying import Sayable, Text, joined, say, spelled
@@ -121,7 +122,42 @@ def rank_failed(view: JobView) -> Optional[Verdict]:
     A script may exit because a peer went away, so without an exception all peers must have been seen.
     """
     causes = first_ends(view, "exception") or ([] if view.unseen else first_ends(view, "code"))
-    return _failure(view, [*causes, *_not_ended(view, causes[0])]) if causes else None
+    if not causes:
+        return None
+    held = {number: its for number in view.alive if (its := held_back(view, number)) is not None}
+    if causes[0].kind == "code" and held:
+        return _held_beside_exits(view, causes, held)
+    return _failure(view, [*causes, *_not_ended(view, causes[0])])
+
+
+def _held_beside_exits(view: JobView, causes: list[Cause], held: dict[int, Held]) -> Verdict:
+    """Return the verdict on ranks that ended with an exit code, most likely for what a living one has raised.
+
+    They printed no traceback: that rank is in the handler that they have left, and shows the exception.
+    """
+    ended = sorted(cause.rank for cause in causes)
+    number, its = next(iter(held.items()))
+    site = stacks.user_frame(its.raised.frames)
+    raised = Cause(number, "exception", causes[0].at, same_failure(its.raised), its.raised)
+    return verdict_on(
+        view,
+        "rank-failed",
+        [raised, *causes],
+        say(
+            raised_by(view, [number], its.raised),
+            f" and is still in its `{its.kind}`, in {view.locations[number]}; ",
+            subjects.ranks(ended),
+            f" ended with {causes[0].what} and no exception (sys.exit or os._exit)",
+        ),
+        [
+            f"rank {number} raised it in {stacks.chain(its.raised.frames)}",
+            *view.whereabouts([number]),
+            *last_lines(view, causes[0]),
+        ],
+        f"Fix {phrases.place(site) if site else 'what the traceback names'}. Print the traceback before "
+        "sys.exit, or raise again: an exit code alone does not say why.",
+        sure.EXIT_CODE_ALONE,
+    )
 
 
 def _not_ended(view: JobView, first: Cause) -> list[Cause]:

@@ -29,6 +29,10 @@ _SKIP_TOGETHER = (
     "A rank that skips a step skips its collectives, and the others wait for ever. Let the exception end the "
     "rank, or let all ranks agree (all_reduce of a flag) to skip the step together."
 )
+_THREAD_ALONE = (
+    "An exception ends its thread alone. Pass it on: submit the work to concurrent.futures, whose `result` "
+    "raises it again, or put it into the queue; and give `get` and `wait` a timeout."
+)
 _SEE_THE_LOADER = (
     "Look at what the loader reads: storage that does not answer, a lock inherited by fork, or a full queue. "
     "DataLoader(timeout=…) turns this into an exception."
@@ -72,7 +76,10 @@ def rank_late_to_init(view: JobView) -> Optional[Found]:
 
 
 def exception_swallowed(view: JobView) -> Optional[Verdict]:
-    """Return the verdict on ranks that caught an exception and went on without their collective."""
+    """Return the verdict on ranks that caught an exception and went on without their collective.
+
+    Or an exception has ended one of their threads, and with it nothing else.
+    """
     found = swallowed(view)
     if not found:
         return None
@@ -82,9 +89,13 @@ def exception_swallowed(view: JobView) -> Optional[Verdict]:
     for rank in ranks:
         raised = found[rank]
         kind = raised.type.rpartition(".")[2]
-        site = phrases.at(stacks.user_frame(raised.frames))
+        site, message = phrases.at(stacks.user_frame(raised.frames)), phrases.clipped(raised.message)
+        if stacks.ended_thread(raised.frames):
+            parts.append(f"{kind}{message and ': ' + message}{site} has ended a thread of rank {rank}")
+            facts.append(f"the thread of rank {rank} was in {stacks.chain(stacks.users(raised.frames))}")
+            continue
         parts.append(f"rank {rank} caught {kind}{site} and went on without the others")
-        facts.append(f"rank {rank} caught {kind}: {phrases.clipped(raised.message)}")
+        facts.append(f"rank {rank} caught {kind}: {message}")
     mismatch = collectives.find_mismatch(view)
     if mismatch is not None:
         facts += mismatch.facts(view)
@@ -97,7 +108,7 @@ def exception_swallowed(view: JobView) -> Optional[Verdict]:
         ranks,
         joined("; ", parts[:3]),
         [*facts, *holder_facts(view, [rank for rank in ranks if rank in view.stragglers])],
-        _SKIP_TOGETHER,
+        _THREAD_ALONE if stacks.ended_thread(found[ranks[0]].frames) else _SKIP_TOGETHER,
         sure.CAUGHT_BEFORE,
     )
 
@@ -175,7 +186,10 @@ def _of_children(view: JobView, lost: list[tuple[int, Process]]) -> list[str]:
 
 
 def swallowed(view: JobView) -> dict[int, Raised]:
-    """Return the ranks that are out of step after an exception of their own that they caught, with it."""
+    """Return the ranks that are out of step after an exception of their own that they caught, with it.
+
+    Or that wait for a thread of theirs after an exception has ended one. It counts even if all ranks have it.
+    """
     found: dict[int, Raised] = {}
     mismatch = collectives.find_mismatch(view)
     if mismatch is not None:
@@ -184,15 +198,20 @@ def swallowed(view: JobView) -> dict[int, Raised]:
             if raised is not None:
                 found[rank] = raised
         return found
-    if not view.waiting:
-        return {}
     for rank in view.stragglers:
-        raised = view.own_exception(rank)
+        raised = _of_thread(view.ranks[rank]) or (view.own_exception(rank) if view.waiting else None)
         if file_lock_wait(view.ranks[rank]) is not None:
             continue  # an attempt to get the lock may raise
         if raised is not None and rank not in view.late and _is_recent(view, rank, raised):
             found[rank] = raised
     return found
+
+
+def _of_thread(rank: RankEvidence) -> Optional[Raised]:
+    """Return the exception that has last ended a thread of a rank whose main thread waits for another one."""
+    if not stacks.waits_for_thread(stacks.main(rank.stacks)):
+        return None
+    return next((each for each in reversed(rank.raised) if stacks.ended_thread(each.frames)), None)
 
 
 def _is_recent(view: JobView, rank: int, raised: Raised) -> bool:

@@ -27,6 +27,7 @@ from ddplaunch.agent.contract import (
     Raised,
     RankEvidence,
     Source,
+    Stack,
     Verdict,
     Wait,
 )
@@ -57,7 +58,9 @@ class JobView:
         for node in sorted(evidence.evidence, key=lambda node: (node.node, node.at)):
             self.nodes[node.node] = node
             for rank in node.ranks:
-                self.ranks[rank.rank] = replace(rank, groups=[_counted(rank, group) for group in rank.groups])
+                seen = replace(rank, stacks=_trainer_first(rank))
+                groups = [_counted(seen, group) for group in rank.groups]
+                self.ranks[rank.rank] = replace(seen, groups=groups)
                 self.node_of[rank.rank] = node.node
         self.ranks = {number: self.ranks[number] for number in sorted(self.ranks)}
         self.explained: frozenset[int] = frozenset()
@@ -409,6 +412,31 @@ class JobView:
 
     def _initialized(self, number: int) -> bool:
         return bool(self.ranks[number].initialized or self.ranks[number].groups)
+
+
+def _trainer_first(rank: RankEvidence) -> list[Stack]:
+    """Return its stacks, with the thread that trains as the main one if that only waits for a thread.
+
+    It trains if it is in a collective or in backward, or in a function that made one of the last calls.
+    """
+    main = stacks.main(rank.stacks)
+    if not stacks.waits_for_thread(main):
+        return rank.stacks
+    callers = {(call.frames[0].name, call.frames[0].file) for call in rank.calls if call.frames}
+    trainers = [
+        stack
+        for stack in rank.stacks
+        if not stack.main
+        and (
+            stacks.collective(stack.frames)
+            or stacks.in_backward(stack.frames)
+            or any((frame.name, frame.file) in callers for frame in stack.frames)
+        )
+    ]
+    if len(trainers) != 1 or any((frame.name, frame.file) in callers for frame in main):
+        return rank.stacks
+    others = [replace(stack, main=False) for stack in rank.stacks if stack is not trainers[0]]
+    return [replace(trainers[0], main=True), *others]
 
 
 def _last_calls(rank: RankEvidence) -> dict[str, int]:
