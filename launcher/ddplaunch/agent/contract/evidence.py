@@ -296,6 +296,7 @@ class RankEvidence:
     posture: str = ""  # of Posture; "": unknown
     last_acts: Optional[LastActs] = None  # from outside, without stacks
     signals: list[Signalled] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)  # of the store, for which its main thread waits; bounded
     in_flight: list[Raised] = field(
         default_factory=list
     )  # what its main thread handles now, and then what that was raised in; of a hook alone

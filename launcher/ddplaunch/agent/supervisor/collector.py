@@ -12,7 +12,17 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, Callable, Optional, Protocol
 
-from ddplaunch.agent.contract import Exited, Frame, NodeEvidence, PhaseName, Process, RankEvidence, Ras, Stack
+from ddplaunch.agent.contract import (
+    Exited,
+    Frame,
+    Handler,
+    NodeEvidence,
+    PhaseName,
+    Process,
+    RankEvidence,
+    Ras,
+    Stack,
+)
 from ddplaunch.agent.diagnosis.run import stacks as reading
 from ddplaunch.agent.evidence import cgroup, flight, kernel, py_spy, ras, stacks, waits
 from ddplaunch.agent.evidence.stacks import SourceLines
@@ -88,6 +98,7 @@ class Collector:
         self._missing: list[str] = []
         self._shm_peak = 0
         self._source_lines = SourceLines()
+        self._handlers: dict[str, list[Handler]] = {}  # by file; who stood in one may have ended since
 
     def collect(
         self,
@@ -118,7 +129,8 @@ class Collector:
         self._hooks.listen(0.0)  # what ranks sent while others were looked at, before they ended
         self._meanwhile()
         evidence = [rank_evidence.evidence_so_far(rank) for rank in ranks]
-        handle = main_files(rank for rank in evidence if rank.in_flight)
+        held = main_files(rank for rank in evidence if rank.in_flight)
+        self._handlers.update(self._source_lines.find_handlers(held, self._began))
         # This comes last, because it may crash a rank. If the job is ended next, that does no harm.
         answer = self._of_nccl(alive) if stalled and look.why == "deadline" and self._node == 0 else None
         return NodeEvidence(
@@ -146,7 +158,7 @@ class Collector:
             dumps=dumps.made,
             dumps_left_out=dumps.left_out,
             loops={} if look.quick else self._source_lines.find_loops(main_files(evidence), self._began),
-            handlers=self._source_lines.find_handlers(handle, self._began),
+            handlers=dict(self._handlers),
             lines={} if look.quick else self._source_lines.read(named_frames(evidence)),
             ras=answer,
         )

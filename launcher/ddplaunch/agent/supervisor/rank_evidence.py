@@ -74,6 +74,7 @@ def living_evidence(
         signals=[
             Signalled(int(number), float(at), _frame(it)) for number, at, it in answer.get("signals", [])
         ],
+        keys=[str(key) for key in answer.get("keys", [])],
         in_flight=[exception_from(each, handled=True) for each in answer.get("in_flight", [])],
     )
 

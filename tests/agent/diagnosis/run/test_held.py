@@ -20,7 +20,7 @@ from tests.agent.diagnosis.build import (
     victim,
 )
 
-from ddplaunch.agent.contract import Frame, Handler, JobEvidence, Raised, RankEvidence
+from ddplaunch.agent.contract import Exited, Frame, Handler, JobEvidence, Raised, RankEvidence
 from ddplaunch.agent.diagnosis.run.decide import judge
 
 JOIN = Frame("join", "/opt/env/lib/python3.11/threading.py", 1149)
@@ -117,16 +117,18 @@ def test_what_does_not_end_the_rank_is_not_held_back(evidence: JobEvidence) -> N
     assert "rank-failed" not in [verdict.code for verdict in judge(evidence)]
 
 
-def test_who_ended_with_a_code_is_not_the_victim_of_who_is_in_the_same_handler() -> None:
+@pytest.mark.parametrize("sent_away", [False, True], ids=["lives", "was ended by its launcher"])
+def test_a_rank_in_the_handler_that_others_left_with_an_exit_code_is_no_victim(sent_away: bool) -> None:
     """An `except` that ends with sys.exit leaves no traceback; who is still in it shows the exception."""
     exited = [dead(number, 0.0, code=1, groups=[]) for number in (1, 2)]
     handler = Handler("except", [60, 66], [68, 72])
-    verdict = only(held(flushing(0), *exited, handler=handler, why="death"))
+    ended = {"alive": False, "exit": Exited(NOW - 9, signal=15, by_us=True)} if sent_away else {}
+    verdict = only(held(flushing(0, **ended), *exited, handler=handler, why="death"))
 
     assert ("rank-failed", [0, 1, 2], []) == (verdict.code, verdict.ranks, verdict.victims)
     assert (
-        "rank 0 raised ValueError: vocabulary of 32001 (model.py:9) and is still in its `except`, in finish "
-        "(tracker.py:33); ranks 1 and 2 ended with exit code 1 and no exception (sys.exit or os._exit)"
+        "rank 0 raised ValueError: vocabulary of 32001 (model.py:9) and stayed in its `except`, in finish "
+        "(tracker.py:33), while ranks 1 and 2 ended with exit code 1 and no exception (sys.exit or os._exit)"
         == verdict.sentence
     )
 

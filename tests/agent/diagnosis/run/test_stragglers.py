@@ -9,6 +9,7 @@ import pytest
 from tests.agent.diagnosis.build import (
     LOADER,
     NOW,
+    PEER_GONE,
     TORCH,
     call,
     dead,
@@ -380,6 +381,52 @@ def test_exception_swallowed_by_a_rank_that_stays_in_its_handler() -> None:
     assert ("exception-swallowed", [1], [0, 2, 3]) == (verdict.code, verdict.ranks, verdict.victims)
 
 
+def trying(number: int, times: int, message: str = PEER_GONE, state: str = "raised") -> RankEvidence:
+    """A rank that sleeps between two tries of monitored_barrier."""
+    line = Frame("meet", "/job/train.py", 11)
+    tries = [Collective("0", seq, "monitored_barrier", state="raised", frames=[line]) for seq in range(times)]
+    tries[-1:] = [replace(each, state=state) for each in tries[-1:]]
+    failed = [raised("RuntimeError", message, -1, handled=True)]
+    return rank(number, stack(Frame("meet", "/job/train.py", 14)), 10, calls=tries, raised=failed)
+
+
+def test_who_has_not_come_to_a_barrier_that_is_tried_again_is_named() -> None:
+    verdict = only(job(trying(0, 8), rank(1, in_evaluate(), called=10), trying(2, 7), per_node=3))
+
+    assert ("rank-in-user-code", [1]) == (verdict.code, verdict.ranks)
+    assert (
+        "rank 1 is in evaluate (eval.py:140), and has not come to monitored_barrier (train.py:11), which "
+        "ranks 0 and 2 have tried at least 8 times: it raised each time" == verdict.sentence
+    )
+    assert verdict.hint.startswith("A timeout closes the group's connections")
+
+
+def test_a_barrier_that_all_ranks_try_again_is_their_own_fault() -> None:
+    verdict = only(job(trying(0, 8), trying(1, 3)))
+
+    assert ("exception-swallowed", [0, 1]) == (verdict.code, verdict.ranks)
+    assert (
+        "ranks 0 and 1 have tried monitored_barrier (train.py:11) at least 8 times, and it raised each time"
+        == verdict.sentence
+    )
+
+
+@pytest.mark.parametrize(
+    "tries",
+    [
+        trying(0, 1),
+        trying(0, 8, message="world size 3"),
+        trying(0, 2, state="returned"),
+        rank(0, in_evaluate(), 10),
+    ],
+    ids=["once", "refused", "it went well", "none"],
+)
+def test_a_barrier_that_no_timeout_has_ended_is_not_tried_in_vain(tries: RankEvidence) -> None:
+    verdict = only(job(tries, rank(1, in_evaluate(), called=10)))
+
+    assert "tried" not in verdict.sentence
+
+
 BOOTSTRAP = Frame("_bootstrap_inner", "/opt/env/lib/python3.11/threading.py", 1045)
 PREPARE = [Frame("prepare", "/job/data.py", 33), Frame("run", "/opt/env/lib/python3.11/threading.py", 982)]
 
@@ -581,6 +628,18 @@ def test_a_key_that_nobody_else_can_set_is_the_cause() -> None:
 
     assert ("rank-in-user-code", [1], [0, 2]) == (verdict.code, verdict.ranks, verdict.victims)
     assert "rank 1 is in fetch (keys.py:7), waiting for a key in the store" in verdict.sentence
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [(["ready/1"], "the key ready/1 in the store"), (["a", "b"], "the keys a, b in the store")],
+)
+def test_a_key_that_the_hook_has_read_is_named(keys: list[str], said: str) -> None:
+    """Also where the line does not show that it is a store's."""
+    verdict = only(job(rank(0), at_store(1, 99, keys=keys), rank(2)))
+
+    assert ("rank-in-user-code", [1], [0, 2]) == (verdict.code, verdict.ranks, verdict.victims)
+    assert f"rank 1 is in fetch (keys.py:99), waiting for {said} for 11 s" in verdict.sentence
 
 
 def test_what_its_gpu_has_not_done_does_not_hide_that_it_waits_for_a_key() -> None:

@@ -204,6 +204,7 @@ TABLE: tuple[Union[FirstOf, AllOf], ...] = (
             held.exception_held,
             # So is a second process in a rank's place, which may be anywhere.
             rendezvous.joined_again,
+            stragglers.collective_retried,
             stragglers.exception_swallowed,
             # Which call was left out tells more than which two differ.
             collectives.collective_skipped,

@@ -124,34 +124,39 @@ def rank_failed(view: JobView) -> Optional[Verdict]:
     causes = first_ends(view, "exception") or ([] if view.unseen else first_ends(view, "code"))
     if not causes:
         return None
-    held = {number: its for number in view.alive if (its := held_back(view, number)) is not None}
+    # Also of ranks that their launcher has ended since: a look at the first end has seen them there.
+    others = [number for number in view.ranks if number not in {cause.rank for cause in causes}]
+    held = {number: its for number in others if (its := held_back(view, number)) is not None}
     if causes[0].kind == "code" and held:
         return _held_beside_exits(view, causes, held)
     return _failure(view, [*causes, *_not_ended(view, causes[0])])
 
 
 def _held_beside_exits(view: JobView, causes: list[Cause], held: dict[int, Held]) -> Verdict:
-    """Return the verdict on ranks that ended with an exit code, most likely for what a living one has raised.
+    """Return the verdict on ranks that ended with an exit code, most likely for what another one has raised.
 
-    They printed no traceback: that rank is in the handler that they have left, and shows the exception.
+    They printed no traceback: that rank was still in the handler that they had left, and shows the exception.
     """
     ended = sorted(cause.rank for cause in causes)
     number, its = next(iter(held.items()))
     site = stacks.user_frame(its.raised.frames)
     raised = Cause(number, "exception", causes[0].at, same_failure(its.raised), its.raised)
+    frames = stacks.main(view.ranks[number].stacks)
+    at = stacks.user_frame(frames)
+    place = f", in {phrases.place(at)}" if at is not None else ""
     return verdict_on(
         view,
         "rank-failed",
         [raised, *causes],
         say(
             raised_by(view, [number], its.raised),
-            f" and is still in its `{its.kind}`, in {view.locations[number]}; ",
+            f" and stayed in its `{its.kind}`{place}, while ",
             subjects.ranks(ended),
             f" ended with {causes[0].what} and no exception (sys.exit or os._exit)",
         ),
         [
             f"rank {number} raised it in {stacks.chain(its.raised.frames)}",
-            *view.whereabouts([number]),
+            view.of_stacks(f"rank {number} was in {stacks.chain(frames)}", [number]),
             *last_lines(view, causes[0]),
         ],
         f"Fix {phrases.place(site) if site else 'what the traceback names'}. Print the traceback before "

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Optional
 
 from ddplaunch.agent.contract import AnyFact, Fact, Process, Raised, RankEvidence, Verdict
 from ddplaunch.agent.diagnosis import confidence as sure
-from ddplaunch.agent.diagnosis.run import collectives, stacks
+from ddplaunch.agent.diagnosis.run import causes, collectives, stacks
 from ddplaunch.agent.diagnosis.run.view import IN_LOADER, Found, JobView, file_lock_wait
 from ddplaunch.agent.system import phrases, subjects
 from ddplaunch.agent.text.saying import Sayable, joined, say
@@ -32,6 +33,11 @@ _SKIP_TOGETHER = (
 _THREAD_ALONE = (
     "An exception ends its thread alone. Pass it on: submit the work to concurrent.futures, whose `result` "
     "raises it again, or put it into the queue; and give `get` and `wait` a timeout."
+)
+_NO_RETRY = (
+    "A timeout closes the group's connections: no later call in this group can succeed, even when all ranks "
+    "come. Let the exception end the rank, and give the call a timeout that is longer than the slowest rank "
+    "needs."
 )
 _SEE_THE_LOADER = (
     "Look at what the loader reads: storage that does not answer, a lock inherited by fork, or a full queue. "
@@ -111,6 +117,63 @@ def exception_swallowed(view: JobView) -> Optional[Verdict]:
         _THREAD_ALONE if stacks.ended_thread(found[ranks[0]].frames) else _SKIP_TOGETHER,
         sure.CAUGHT_BEFORE,
     )
+
+
+def collective_retried(view: JobView) -> Optional[Verdict]:
+    """Return the verdict if ranks try a collective again that a timeout has ended.
+
+    The rank for which they tried is to blame, or these themselves if all have come by now.
+    """
+    tries = {rank: times for rank in view.alive if (times := _failed_tries(view.ranks[rank])) > 1}
+    others = [rank for rank in view.stragglers if rank not in tries]
+    if not tries or (not others and len(tries) < len(view.alive)):
+        return None
+    first, times = min(tries), max(tries.values())
+    call = view.ranks[first].calls[-1]
+    what = f"{call.op}{phrases.at(stacks.user_frame(call.frames))}"
+    often = f"{times} times" if times < len(view.ranks[first].calls) else f"at least {times} times"
+    who = say(subjects.ranks(tries), f" {phrases.one_or([*tries], 'has', 'have')} tried ")
+    if others:
+        code = "rank-in-user-code"
+        if all(view.locations[rank].kind == IN_LOADER for rank in others):
+            code = "rank-in-dataloader"
+        came = phrases.one_or(others, "has", "have")
+        places = joined("; ", view.places(others)[:2])
+        sentence = say(
+            places, f", and {came} not come to {what}, which ", who, f"{often}: it raised each time"
+        )
+    else:
+        code, sentence = "exception-swallowed", say(who, f"{what} {often}, and it raised each time")
+    said = [raised for raised in view.ranks[first].raised if causes.is_consequence(raised)][-1:]
+    words = [f"rank {first}: {each.type}: {phrases.clipped(causes.words_of(each))}" for each in said]
+    return verdict_on(
+        view,
+        code,
+        others or [*tries],
+        sentence,
+        [*words, *holder_facts(view, others)],
+        _NO_RETRY,
+        sure.BY_STACK_ALONE if others else sure.CAUGHT_BEFORE,
+    )
+
+
+def _failed_tries(rank: RankEvidence) -> int:
+    """Return how often it has called the same collective in a row that raised because a rank did not come."""
+    if not any(map(causes.is_consequence, [*rank.raised, *rank.in_flight])):
+        return 0
+    calls = rank.calls[:-1] if rank.calls[-1:] and rank.calls[-1].state == "entered" else rank.calls
+    if not calls or not calls[-1].frames:
+        return 0
+    last = calls[-1].op, calls[-1].frames[0].file, calls[-1].frames[0].line
+    same = takewhile(
+        lambda call: (
+            call.state == "raised"
+            and call.frames
+            and (call.op, call.frames[0].file, call.frames[0].line) == last
+        ),
+        reversed(calls),
+    )
+    return len([*same])
 
 
 def rank_in_dataloader(view: JobView) -> Optional[Found]:

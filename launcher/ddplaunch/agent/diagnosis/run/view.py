@@ -575,12 +575,21 @@ def locate(rank: RankEvidence, line: str = "") -> Location:
         return Location(IN_COLLECTIVE, BACKWARD, site=site)
     if stacks.in_loader(frames):
         return Location(IN_LOADER, site=stacks.loader_caller(frames))
-    return Location(ELSEWHERE, site=site, awaits=file_lock(rank) or _awaited(line))
+    return Location(ELSEWHERE, site=site, awaits=file_lock(rank) or _key(rank) or _awaited(line))
 
 
 def has_no_hook(rank: RankEvidence) -> bool:
     """Whether no hook has given its calls. A debug server gives collectives, but no messages of Gloo."""
     return rank.stack_source in ("", "py-spy", "debug server") and not rank.calls
+
+
+def _key(rank: RankEvidence) -> str:
+    """'the key ready/1 in the store'; "" if it waits for none, or its hook has not read which."""
+    if not rank.keys:
+        return ""
+    return (
+        f"the {phrases.one_or(rank.keys, 'key', 'keys')} {phrases.clipped(', '.join(rank.keys))} in the store"
+    )
 
 
 def _awaited(line: str) -> str:
@@ -598,7 +607,7 @@ def _waits_by_itself(rank: RankEvidence, frames: Sequence[Frame], line: str) -> 
     sleeps = process is not None and SLEEP.fullmatch(process.wchan.partition(".")[0]) is not None
     seldom = process is not None and process.wakeups < _LOOKS
     locked = any(stack.main and stack.on_lock for stack in rank.stacks) and _LOCKS.search(line) is not None
-    polls = stacks.polls(frames) is not None or bool(_awaited(line))
+    polls = stacks.polls(frames) is not None or bool(rank.keys) or bool(_awaited(line))
     return polls or stacks.sleeps_in_python(frames) or (own and (locked or (sleeps and seldom)))
 
 
