@@ -88,6 +88,8 @@ FAULTS = [
     _one("beside_torch", "ddp", "collective-mismatch", 0, 3, whole=False),
     _one("beside_torch", "fsdp", "collective-mismatch", 0, 3),
     _one("children", "is_killed", "rank-in-user-code", 0, 2),
+    _one("children", "is_watched", "rank-in-user-code", 0, 2),
+    _one("retried", "barrier", "rank-in-user-code", 1, 3),
     _one("children", "joins", "rank-duplicate", 0, 3),
     _one("held", "by_with", "rank-failed", 0, 2),
     Fault(

@@ -129,8 +129,9 @@ class Collector:
         self._hooks.listen(0.0)  # what ranks sent while others were looked at, before they ended
         self._meanwhile()
         evidence = [rank_evidence.evidence_so_far(rank) for rank in ranks]
-        held = main_files(rank for rank in evidence if rank.in_flight)
+        held = main_files(rank for rank in evidence if rank.in_flight)  # who may have ended meanwhile
         self._handlers.update(self._source_lines.find_handlers(held, self._began))
+        living = [rank for rank in evidence if rank.alive]
         # This comes last, because it may crash a rank. If the job is ended next, that does no harm.
         answer = self._of_nccl(alive) if stalled and look.why == "deadline" and self._node == 0 else None
         return NodeEvidence(
@@ -157,7 +158,7 @@ class Collector:
             gpus=lines,
             dumps=dumps.made,
             dumps_left_out=dumps.left_out,
-            loops={} if look.quick else self._source_lines.find_loops(main_files(evidence), self._began),
+            loops={} if look.quick else self._source_lines.find_loops(main_files(living), self._began),
             handlers=dict(self._handlers),
             lines={} if look.quick else self._source_lines.read(named_frames(evidence)),
             ras=answer,
@@ -232,10 +233,13 @@ class Collector:
             if asks and time.monotonic() + _NATIVE_WAIT < deadline:
                 its_stacks = self._with_native(rank.program, its_stacks, deadline)
             children = [self._child(pid, rank, traces.get(pid, [])) for pid in families[rank]]
+            told = answers.get(rank.program, {}).get("processes", [])
             rank.evidence = dataclasses.replace(
                 rank_evidence.living_evidence(rank, answers.get(rank.program, {}), its_stacks, source, now),
                 process=self._process(rank.program, answers.get(rank.program, {}).get("polls"), ranks),
-                children=[child for child in children if child is not None],
+                children=rank_evidence.with_processes(
+                    rank, [child for child in children if child], told, now
+                ),
                 gil_wait=round(rank.line.silent_for, 1) if rank.line is not None and asks else 0.0,
                 stack_moves=moved.get(rank, rank.progress.stack_moves or False),
             )
@@ -405,13 +409,8 @@ def named_frames(ranks: Iterable[RankEvidence]) -> set[tuple[Frame, int]]:
 
 
 def main_files(ranks: Iterable[RankEvidence]) -> dict[str, int]:
-    """Return the user's files that the main threads of living ranks are in, each with one process."""
-    return {
-        frame.file: rank.pid
-        for rank in ranks
-        if rank.alive
-        for frame in reading.users(reading.main(rank.stacks))
-    }
+    """Return the user's files that the ranks' main threads are in, each with one process."""
+    return {frame.file: rank.pid for rank in ranks for frame in reading.users(reading.main(rank.stacks))}
 
 
 def _addresses() -> list[str]:

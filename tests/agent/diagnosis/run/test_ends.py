@@ -34,6 +34,7 @@ from ddplaunch.agent.contract import (
     NodeEvidence,
     Process,
     RankEvidence,
+    Signalled,
     Stack,
 )
 from ddplaunch.agent.diagnosis.run.causes import is_consequence
@@ -987,3 +988,38 @@ def test_a_rank_that_was_never_seen_may_be_the_reason(number: int, silent: list[
     )
 
     assert code == only(evidence).code
+
+
+NO_WORKER = "DataLoader worker (pid(s) 812) exited unexpectedly"
+TOLD = Frame("told", "/job/train.py", 14)
+
+
+def without_worker(number: int, *signals: Signalled, message: str = NO_WORKER) -> RankEvidence:
+    """A rank that has noticed the end of its worker, and what came to it before."""
+    return dead(number, 6, code=1, raised=[raised("RuntimeError", message, 6)], signals=list(signals))
+
+
+def test_a_signal_that_ranks_handle_and_that_ended_their_workers_came_from_outside() -> None:
+    came = Signalled(15, NOW - 9.5, TOLD)
+    verdict = only(job(without_worker(0, came), without_worker(1, came), why="death"))
+
+    assert ("node-evicted", [], [0, 1]) == (verdict.code, verdict.ranks, verdict.victims)
+    assert (
+        "SIGTERM came to all ranks, which handle it (told, train.py:14), and ended DataLoader workers of "
+        "ranks 0 and 1" == verdict.sentence
+    )
+    assert "worker_init_fn" in verdict.hint
+
+
+@pytest.mark.parametrize(
+    "rank_of",
+    [
+        without_worker(0),
+        without_worker(0, Signalled(15, NOW - 90, TOLD)),
+        without_worker(0, Signalled(10, NOW - 9.5, TOLD)),
+        without_worker(0, Signalled(15, NOW - 9.5, TOLD), message="cannot decode"),
+    ],
+    ids=["no signal", "long before", "one that asks for a checkpoint", "no worker has ended"],
+)
+def test_a_worker_that_ends_without_a_signal_before_is_a_failure(rank_of: RankEvidence) -> None:
+    assert "rank-failed" == only(job(rank_of, victim(1), why="death")).code

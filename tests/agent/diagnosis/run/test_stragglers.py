@@ -322,6 +322,7 @@ def with_child(stacks: list[Stack], **facts: Any) -> JobEvidence:
 def test_a_child_that_is_dead_is_named_before_who_waits_for_it() -> None:
     killed = only(with_child(stack(*QUEUE), exit_signal=9))
     failed = only(with_child(stack(*QUEUE), exit_code=1))
+    gone = only(with_child(stack(*QUEUE), state="X", name="tokenizer", exit_signal=9))
 
     assert ("rank-in-user-code", [1], [0], [0]) == blamed(killed)
     assert killed.sentence == (
@@ -331,6 +332,9 @@ def test_a_child_that_is_dead_is_named_before_who_waits_for_it() -> None:
     assert "node 0's kernel: Killed process 812 (python)" in killed.facts
     assert "process 812" in killed.hint
     assert failed.sentence.startswith("rank 1's child process 812 ended with exit code 1, and rank 1 is in")
+    assert gone.sentence.startswith(
+        "rank 1's child process 812 (tokenizer) was killed by SIGKILL, and rank 1"
+    )
 
 
 @pytest.mark.parametrize(
@@ -340,8 +344,9 @@ def test_a_child_that_is_dead_is_named_before_who_waits_for_it() -> None:
         with_child(stack(*QUEUE), state="S"),
         with_child(in_evaluate(), exit_signal=9),
         with_child(stack(), exit_signal=9),
+        with_child(stack(*QUEUE), state="X", exit_signal=15),
     ],
-    ids=["it ended well", "it lives", "the rank waits for a thread", "the rank waits for nothing"],
+    ids=["it ended well", "it lives", "the rank waits for a thread", "for nothing", "asked to end"],
 )
 def test_a_child_for_which_a_rank_does_not_wait_is_no_cause(evidence: JobEvidence) -> None:
     verdict = only(evidence)
@@ -393,7 +398,7 @@ def trying(number: int, times: int, message: str = PEER_GONE, state: str = "rais
 def test_who_has_not_come_to_a_barrier_that_is_tried_again_is_named() -> None:
     verdict = only(job(trying(0, 8), rank(1, in_evaluate(), called=10), trying(2, 7), per_node=3))
 
-    assert ("rank-in-user-code", [1]) == (verdict.code, verdict.ranks)
+    assert ("rank-in-user-code", [1], [0, 2]) == (verdict.code, verdict.ranks, verdict.victims)
     assert (
         "rank 1 is in evaluate (eval.py:140), and has not come to monitored_barrier (train.py:11), which "
         "ranks 0 and 2 have tried at least 8 times: it raised each time" == verdict.sentence

@@ -22,8 +22,9 @@ from ddplaunch.agent.contract import (
     Verdict,
 )
 from ddplaunch.agent.diagnosis import confidence as sure
-from ddplaunch.agent.diagnosis.run import devices, slow, stacks
+from ddplaunch.agent.diagnosis.run import devices, signals, slow, stacks
 from ddplaunch.agent.diagnosis.run.causes import (
+    LOADER_KILLED,
     TOGETHER,
     Cause,
     causes_of,
@@ -527,10 +528,15 @@ _HINT = (
     "cgroup, the scheduler's log at that time, or a line of the program that ends processes."
 )
 
+_SPARE = (
+    "Such a signal may reach every process of a job step. So that the ranks can finish after it, let the "
+    "workers ignore it: `signal.signal(signal.SIGTERM, signal.SIG_IGN)` in worker_init_fn."
+)
+
 
 def stopped_from_outside(view: JobView) -> Optional[Verdict]:
     """Return the verdict if a signal to end reached a launch command or ranks before anything failed."""
-    found = _launches(view) or _ranks(view)
+    found = _launches(view) or _workers(view) or _ranks(view)
     if found is None:
         return None
     if any(cause.what not in _STOPS and cause.at < found.at - TOGETHER for cause in causes_of(view)):
@@ -545,7 +551,7 @@ def stopped_from_outside(view: JobView) -> Optional[Verdict]:
         if found.is_outside and len(view.ranks) == len(view.world)
         else sure.SIGNAL_OF_UNKNOWN_SENDER,
         facts=view.counts(),
-        hint=_HINT,
+        hint=found.hint,
     )
 
 
@@ -554,6 +560,7 @@ class _Found(NamedTuple):
     nodes: list[int]
     at: float
     is_outside: bool  # for certain: a single rank may have sent the signal to itself
+    hint: str = _HINT
 
 
 def _launches(view: JobView) -> Optional[_Found]:
@@ -568,6 +575,34 @@ def _launches(view: JobView) -> Optional[_Found]:
             say(commands, f" ended by {by[nodes[0]]}, and the sender is unknown"), nodes, min(ends), True
         )
     return _Found(say(commands, f" were each stopped from outside by {by[nodes[0]]}"), nodes, min(ends), True)
+
+
+def _workers(view: JobView) -> Optional[_Found]:
+    """Return the signal that ranks have got and handle, and that has ended their DataLoader workers.
+
+    These leave without a word; seconds later the rank raises that one of them is gone.
+    """
+    first = next(iter(causes_of(view)), None)
+    if first is None or first.raised is None or not LOADER_KILLED.search(first.raised.message):
+        return None
+    came = signals.before(view.ranks[first.rank], first.at)
+    if came is None or phrases.signal_name(came.number) not in _STOPS:
+        return None
+    got = [rank for rank, its in view.ranks.items() if came.number in {each.number for each in its.signals}]
+    lost = [
+        cause.rank
+        for cause in causes_of(view)
+        if cause.raised is not None and LOADER_KILLED.search(cause.raised.message)
+    ]
+    everyone = view.is_everyone(got)
+    handle = phrases.one_or(got, "handles", "handle")
+    sentence = say(
+        f"{phrases.signal_name(came.number)} came to ",
+        "all ranks" if everyone else subjects.ranks(got),
+        f", which {handle} it{signals.by(came)}, and ended DataLoader workers of ",
+        subjects.ranks(sorted(lost)),
+    )
+    return _Found(sentence, view.nodes_of(got), first.at, everyone, f"{_HINT} {_SPARE}")
 
 
 def _stop_of(node: NodeEvidence) -> str:

@@ -6,7 +6,9 @@ Each such rank belongs to one rule; each rule speaks of all its ranks at once.
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import takewhile
 from typing import Optional
 
@@ -146,7 +148,7 @@ def collective_retried(view: JobView) -> Optional[Verdict]:
         code, sentence = "exception-swallowed", say(who, f"{what} {often}, and it raised each time")
     said = [raised for raised in view.ranks[first].raised if causes.is_consequence(raised)][-1:]
     words = [f"rank {first}: {each.type}: {phrases.clipped(causes.words_of(each))}" for each in said]
-    return verdict_on(
+    found = verdict_on(
         view,
         code,
         others or [*tries],
@@ -155,6 +157,7 @@ def collective_retried(view: JobView) -> Optional[Verdict]:
         _NO_RETRY,
         sure.BY_STACK_ALONE if others else sure.CAUGHT_BEFORE,
     )
+    return replace(found, victims=sorted({*found.victims, *tries})) if others else found
 
 
 def _failed_tries(rank: RankEvidence) -> int:
@@ -209,7 +212,7 @@ def rank_in_user_code(view: JobView) -> Optional[Found]:
     longest = max(view.ranks[rank].stuck_for for rank in ranks)
     site = view.locations[ranks[0]].site
     lost = [(rank, child) for rank in ranks for child in _lost_children(view.ranks[rank])]
-    ends = [f"rank {rank}'s child process {child.pid} {_end(child)}, and " for rank, child in lost[:1]]
+    ends = [f"rank {rank}'s child process {_child(child)} {_end(child)}, and " for rank, child in lost[:1]]
     hint = f"No rank can go on until {phrases.place(site) if site else 'it'} returns. {KEEP_SHORT}"
     verdict = verdict_on(
         view,
@@ -224,10 +227,19 @@ def rank_in_user_code(view: JobView) -> Optional[Found]:
 
 
 def _lost_children(rank: RankEvidence) -> list[Process]:
-    """Return the dead children of a rank that waits for processes, whose failure it has not noticed."""
+    """Return the dead children of a rank that waits for processes, whose failure it has not noticed.
+
+    One that is gone was waited for, and one that was asked to end may have been so by the rank.
+    """
     if not stacks.waits_for_process(stacks.main(rank.stacks)):
         return []
-    return [child for child in rank.children if child.exit_signal or child.exit_code]
+    dead = [child for child in rank.children if child.exit_signal or child.exit_code]
+    return [child for child in dead if child.state != "X" or child.exit_signal != signal.SIGTERM]
+
+
+def _child(child: Process) -> str:
+    """'2105', '2105 (tokenizer)'."""
+    return f"{child.pid} ({child.name})" if child.name else str(child.pid)
 
 
 def _end(child: Process) -> str:
