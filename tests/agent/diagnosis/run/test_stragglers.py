@@ -355,6 +355,18 @@ def test_a_child_for_which_a_rank_does_not_wait_is_no_cause(evidence: JobEvidenc
     assert "812" not in verdict.sentence + verdict.hint
 
 
+def test_what_a_rank_handles_that_others_have_handled_as_well_is_a_fact() -> None:
+    """The `except` in which it is may go on, so the exception need not be the cause."""
+    handles = raised("ValueError", "vocabulary of 32001", -1, handled=True)
+    evidence = job(
+        rank(0, raised=[handles]), rank(1, in_evaluate(), 16, raised=[handles], in_flight=[handles])
+    )
+    verdict = only(evidence)
+
+    assert ("rank-in-user-code", [1]) == (verdict.code, verdict.ranks)
+    assert "rank 1 handles ValueError: vocabulary of 32001 (train.py:61)" == verdict.facts[0]
+
+
 def test_exception_swallowed_by_a_rank_out_of_step() -> None:
     """A mismatch of a rank that has caught an exception of its own is that exception's doing."""
     verdict = only(

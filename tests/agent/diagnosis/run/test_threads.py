@@ -97,8 +97,8 @@ def test_threads_whose_calls_cross_are_told_with_both_lines() -> None:
     assert ("group-in-two-threads", [0, 1, 2], []) == (verdict.code, verdict.ranks, verdict.victims)
     assert (
         "two threads of a rank call collectives of the default group at once: all_reduce (train.py:61) in "
-        'MainThread and all_gather_object (train.py:8) in thread "saver_0"; ranks 0 and 2 called all_reduce '
-        "first, rank 1 all_gather_object" == verdict.sentence
+        'MainThread and all_gather_object (train.py:8) in thread "saver_0"; on rank 1 they came in another '
+        "order than on ranks 0 and 2" == verdict.sentence
     )
     assert (
         "rank 1 called all_gather_object 34 (train.py:8), then all_reduce 35 (train.py:61)" in verdict.facts
@@ -114,6 +114,33 @@ def test_a_call_that_came_back_while_another_was_open_crosses_as_well() -> None:
     )
 
     assert "group-in-two-threads" == only(evidence).code
+
+
+def recorded(op: str, line: int) -> Collective:
+    """The first call that is not done, as torch has recorded it."""
+    return Collective("0", 35, op, [[1]], ["Long"], frames=[Frame("main", "/job/train.py", line)])
+
+
+def test_calls_that_cross_inside_of_torch_are_told_by_its_recorder() -> None:
+    """all_gather_object gathers twice: the program's calls have one order, and torch's have not."""
+    evidence = job(
+        crossing(0, reduces(34), gathers(35), collectives=[recorded("all_gather", 8)]),
+        crossing(1, reduces(34), gathers(35), collectives=[recorded("all_reduce", 61)]),
+        crossing(2, reduces(34), gathers(35), collectives=[recorded("all_reduce", 61)]),
+        per_node=3,
+    )
+    alone = job(
+        replace(crossing(0, gathers(34)), collectives=[recorded("all_gather", 8)]),
+        crossing(1, reduces(34), gathers(35), collectives=[recorded("all_reduce", 61)]),
+        crossing(2, reduces(34), gathers(35), collectives=[recorded("all_reduce", 61)]),
+        per_node=3,
+    )
+    verdict = only(evidence)
+
+    assert ("group-in-two-threads", [0, 1, 2]) == (verdict.code, verdict.ranks)
+    assert verdict.sentence.endswith("; on rank 0 they came in another order than on ranks 1 and 2")
+    assert "rank 0: collective 35 is all_gather [1] (train.py:8)" in verdict.facts
+    assert "collective-mismatch" == only(alone).code
 
 
 @pytest.mark.parametrize(

@@ -219,11 +219,22 @@ def rank_in_user_code(view: JobView) -> Optional[Found]:
         "rank-in-user-code",
         ranks,
         say(*ends, joined("; ", parts[:3]), f" for {phrases.span(longest)}{others(view, ranks)}"),
-        [*_of_children(view, lost), *holder_facts(view, ranks)],
+        [*_of_children(view, lost), *_handled(view, ranks), *holder_facts(view, ranks)],
         _LOST_CHILD.format(pid=lost[0][1].pid, node=view.node(view.node_of[lost[0][0]])) if lost else hint,
         confidence_in(view, ranks),
     )
     return Found(verdict, ranks)
+
+
+def _handled(view: JobView, ranks: list[int]) -> list[str]:
+    """'rank 0 handles ValueError: no such token (train.py:61)': it is in an `except`, which may go on."""
+    found = []
+    for rank in ranks[:4]:
+        for raised in view.ranks[rank].in_flight[:1]:
+            kind, site = raised.type.rpartition(".")[2], phrases.at(stacks.user_frame(raised.frames))
+            message = f": {phrases.clipped(causes.words_of(raised))}" if raised.message else ""
+            found.append(f"rank {rank} handles {kind}{message}{site}")
+    return found
 
 
 def _lost_children(rank: RankEvidence) -> list[Process]:

@@ -7,12 +7,12 @@ a checkpoint that is gathered in a thread beside training.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Optional
 
 from ddplaunch.agent.contract import Collective, Fact, Frame, RankEvidence, Verdict
 from ddplaunch.agent.diagnosis import confidence as sure
-from ddplaunch.agent.diagnosis.run import blocked, call_records, stacks
+from ddplaunch.agent.diagnosis.run import blocked, call_records, collectives, stacks
 from ddplaunch.agent.diagnosis.run.view import JobView
 from ddplaunch.agent.system import phrases, subjects
 from ddplaunch.agent.text.saying import say
@@ -36,8 +36,13 @@ def group_in_two_threads(view: JobView) -> Optional[Verdict]:
 
     Calls that overlap and have the same order everywhere do no harm yet, and explain nothing.
     """
-    pairs = [(rank, pair) for rank in view.ranks for pair in _overlapping(view.ranks[rank])]
-    for rank, pair in pairs:
+    pairs = {rank: [*_overlapping(view.ranks[rank])] for rank in view.ranks}
+    return _crossed_in_calls(view, pairs) or _crossed_inside(view, pairs)
+
+
+def _crossed_in_calls(view: JobView, pairs: Mapping[int, Sequence[_Pair]]) -> Optional[Verdict]:
+    """Return the verdict if the program's own calls have another order on another rank."""
+    for rank, pair in ((rank, pair) for rank, its in pairs.items() for pair in its):
         group, lines = pair.first.group, (_line(pair.first), _line(pair.second))
         members = [each for each in view.members.get(group, view.world) if each in view.ranks]
         numbers = pair.first.seq, pair.second.seq
@@ -47,8 +52,34 @@ def group_in_two_threads(view: JobView) -> Optional[Verdict]:
         same = [each for each, order in orders.items() if order == lines]
         other = [each for each, order in orders.items() if order == lines[::-1]]
         if same and other:
-            return _verdict(view, rank, pair, same, other)
+            facts = [_in_order(view, each, pair) for each in (same[0], other[0])]
+            return _verdict(view, rank, pair, same, other, facts)
     return None
+
+
+def _crossed_inside(view: JobView, pairs: Mapping[int, Sequence[_Pair]]) -> Optional[Verdict]:
+    """Return the verdict if they have one order, and what torch makes of them has not.
+
+    all_gather_object, for example, gathers twice. Ranks that stand in the same two calls differ in which of
+    them has come next.
+    """
+    mismatch = collectives.find_mismatch(view) if any(pairs.values()) else None
+    if mismatch is None or len(mismatch.camps) != 2:
+        return None
+    there = {
+        rank: {frozenset([_line(pair.first), _line(pair.second)]): pair for pair in its if _stands_in(pair)}
+        for rank, its in pairs.items()
+    }
+    few, many = sorted(mismatch.camps.values(), key=lambda ranks: (len(ranks), ranks))
+    for rank in few:
+        for lines, pair in there[rank].items():
+            if pair.first.group == mismatch.group and any(lines in there[other] for other in many):
+                return _verdict(view, rank, pair, few, many, mismatch.facts(view))
+    return None
+
+
+def _stands_in(pair: _Pair) -> bool:
+    return (pair.first.state, pair.second.state) == ("entered", "entered")
 
 
 def _overlapping(rank: RankEvidence) -> Iterator[_Pair]:
@@ -71,27 +102,26 @@ def _was_open(call: Collective, at: float) -> bool:
     return call.state == "entered" or (call.took is not None and call.at <= at < call.at + call.took)
 
 
-def _verdict(view: JobView, number: int, pair: _Pair, same: list[int], other: list[int]) -> Verdict:
-    ranks = sorted([*same, *other])
+def _verdict(
+    view: JobView, number: int, pair: _Pair, some: list[int], others: list[int], facts: list[Fact]
+) -> Verdict:
+    ranks = sorted([*some, *others])
     both = [f"{call.op}{phrases.at(_site(call))}{_thread(view.ranks[number], call)}" for call in pair]
+    few, many = sorted((some, others), key=lambda each: (len(each), each))
     return view.verdict(
         code="group-in-two-threads",
         sentence=say(
             "two threads of a rank call collectives of ",
             blocked.who(view, pair.first.group),
-            f" at once: {both[0]} and {both[1]}; ",
-            subjects.ranks(same),
-            f" called {pair.first.op} first, ",
-            subjects.ranks(other),
-            f" {pair.second.op}",
+            f" at once: {both[0]} and {both[1]}; on ",
+            subjects.ranks(few),
+            " they came in another order than on ",
+            subjects.ranks(many),
         ),
         ranks=ranks,
         victims=view.victims_of(ranks),
         confidence=sure.THREADS_CROSS,
-        facts=[
-            *(_in_order(view, rank, pair) for rank in (same[0], other[0])),
-            *view.whereabouts(ranks)[:4],
-        ],
+        facts=[*facts, *view.whereabouts(ranks)[:4]],
         hint=_OWN_GROUP,
     )
 
