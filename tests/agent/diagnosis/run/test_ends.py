@@ -33,6 +33,7 @@ from ddplaunch.agent.contract import (
     Lost,
     NodeEvidence,
     Process,
+    Raised,
     RankEvidence,
     Signalled,
     Stack,
@@ -1009,6 +1010,22 @@ def test_a_signal_that_ranks_handle_and_that_ended_their_workers_came_from_outsi
         "ranks 0 and 1" == verdict.sentence
     )
     assert "worker_init_fn" in verdict.hint
+
+
+def test_a_broken_connection_to_a_worker_is_its_end_as_well() -> None:
+    """torch hands over tensors by it. The look at rank 1 was before the signal."""
+    recv = Frame("_recv", "/opt/env/lib/python3.11/multiprocessing/connection.py", 395)
+    load = Frame("__next__", f"{TORCH}/utils/data/dataloader.py", 725)
+    broke = Raised("ConnectionResetError", "[Errno 104] reset", NOW - 8, [recv, load], False, "hook")
+    first = dead(0, 2.1, code=1, raised=[broke], signals=[Signalled(15, NOW - 9.5, TOLD)])
+    verdict = only(job(first, without_worker(1), why="death"))
+    without = only(job(replace(first, signals=[]), without_worker(1), why="death"))
+
+    assert ("node-evicted", 0.5) == (verdict.code, verdict.confidence)
+    assert verdict.sentence.endswith(
+        "handles it (told, train.py:14), and ended DataLoader workers of ranks 0 and 1"
+    )
+    assert "rank-failed" == without.code
 
 
 @pytest.mark.parametrize(

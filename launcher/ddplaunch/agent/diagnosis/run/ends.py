@@ -533,6 +533,15 @@ _SPARE = (
     "workers ignore it: `signal.signal(signal.SIGTERM, signal.SIG_IGN)` in worker_init_fn."
 )
 
+_BROKEN = (
+    "ConnectionResetError",
+    "ConnectionRefusedError",
+    "BrokenPipeError",
+    "EOFError",
+    "FileNotFoundError",
+)
+_CONNECTION = re.compile(r"(^|/)multiprocessing/(connection|reduction|resource_sharer|queues)\.py$")
+
 
 def stopped_from_outside(view: JobView) -> Optional[Verdict]:
     """Return the verdict if a signal to end reached a launch command or ranks before anything failed."""
@@ -580,20 +589,20 @@ def _launches(view: JobView) -> Optional[_Found]:
 def _workers(view: JobView) -> Optional[_Found]:
     """Return the signal that ranks have got and handle, and that has ended their DataLoader workers.
 
-    These leave without a word; seconds later the rank raises that one of them is gone.
+    These leave without a word; then the rank raises that one of them is gone, or from its connection to it. A
+    rank whose last look was before the signal does not show it.
     """
-    first = next(iter(causes_of(view)), None)
-    if first is None or first.raised is None or not LOADER_KILLED.search(first.raised.message):
+    causes = causes_of(view)
+    if not causes or not _lost_worker(causes[0]):
         return None
-    came = signals.before(view.ranks[first.rank], first.at)
-    if came is None or phrases.signal_name(came.number) not in _STOPS:
+    first = causes[0]
+    known = {rank: came for rank, its in view.ranks.items() if (came := signals.before(its, first.at))}
+    stops = {rank: came for rank, came in known.items() if phrases.signal_name(came.number) in _STOPS}
+    came = stops.get(first.rank) or next(iter(stops.values()), None)
+    if came is None:
         return None
-    got = [rank for rank, its in view.ranks.items() if came.number in {each.number for each in its.signals}]
-    lost = [
-        cause.rank
-        for cause in causes_of(view)
-        if cause.raised is not None and LOADER_KILLED.search(cause.raised.message)
-    ]
+    got = [rank for rank, each in stops.items() if each.number == came.number]
+    lost = [cause.rank for cause in causes if _lost_worker(cause)]
     everyone = view.is_everyone(got)
     handle = phrases.one_or(got, "handles", "handle")
     sentence = say(
@@ -603,6 +612,17 @@ def _workers(view: JobView) -> Optional[_Found]:
         subjects.ranks(sorted(lost)),
     )
     return _Found(sentence, view.nodes_of(got), first.at, everyone, f"{_HINT} {_SPARE}")
+
+
+def _lost_worker(cause: Cause) -> bool:
+    """Whether the rank has failed because a worker of its DataLoader is gone."""
+    raised = cause.raised
+    if raised is None:
+        return False
+    broken = (
+        raised.type in _BROKEN and _CONNECTION.search(next((f.file for f in raised.frames), "")) is not None
+    )
+    return LOADER_KILLED.search(raised.message) is not None or (broken and stacks.in_loader(raised.frames))
 
 
 def _stop_of(node: NodeEvidence) -> str:
