@@ -113,7 +113,7 @@ class Signalled:
     """A signal that has come to a program that handles it."""
 
     number: int
-    at: float  # when it came last; not before that
+    at: float  # when it came last, or a little later, when another one came
     handler: Optional[Frame] = None  # the first line of the program's function
 
 

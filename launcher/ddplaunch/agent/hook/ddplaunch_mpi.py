@@ -269,7 +269,6 @@ _ANY_DEFAULT = object()
 
 def value_of(node: Any, frame: FrameType) -> Any:
     """Return the value of an expression. Raises UnknownError."""
-    """Return the value of an expression. Raises UnknownError."""
     evaluate = _VALUES.get(type(node).__name__)
     if evaluate is None:
         raise UnknownError

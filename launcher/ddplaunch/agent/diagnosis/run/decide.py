@@ -204,6 +204,7 @@ TABLE: tuple[Union[FirstOf, AllOf], ...] = (
             held.exception_held,
             # So is a second process in a rank's place, which may be anywhere.
             rendezvous.joined_again,
+            # Before caught exceptions: those of a retry only say that another rank has not come.
             stragglers.collective_retried,
             stragglers.exception_swallowed,
             # Which call was left out tells more than which two differ.

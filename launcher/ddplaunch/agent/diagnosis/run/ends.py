@@ -540,6 +540,8 @@ _BROKEN = (
     "EOFError",
     "FileNotFoundError",
 )
+_ONE_LOOK = 3.0
+"""Seconds after its exception in which a rank is still there, and a look notes what has come to it."""
 _CONNECTION = re.compile(r"(^|/)multiprocessing/(connection|reduction|resource_sharer|queues)\.py$")
 
 
@@ -589,19 +591,19 @@ def _launches(view: JobView) -> Optional[_Found]:
 def _workers(view: JobView) -> Optional[_Found]:
     """Return the signal that ranks have got and handle, and that has ended their DataLoader workers.
 
-    These leave without a word; then the rank raises that one of them is gone, or from its connection to it. A
-    rank whose last look was before the signal does not show it.
+    These leave without a word; then the rank raises that one of them is gone, or from its connection to it.
+    What comes to the other ranks after that may be their launcher's SIGTERM.
     """
     causes = causes_of(view)
     if not causes or not _lost_worker(causes[0]):
         return None
     first = causes[0]
-    known = {rank: came for rank, its in view.ranks.items() if (came := signals.before(its, first.at))}
-    stops = {rank: came for rank, came in known.items() if phrases.signal_name(came.number) in _STOPS}
-    came = stops.get(first.rank) or next(iter(stops.values()), None)
-    if came is None:
+    came = signals.before(view.ranks[first.rank], first.at + _ONE_LOOK)
+    if came is None or phrases.signal_name(came.number) not in _STOPS:
         return None
-    got = [rank for rank, each in stops.items() if each.number == came.number]
+    earlier = {rank: signals.before(its, first.at) for rank, its in view.ranks.items()}
+    same = [rank for rank, each in earlier.items() if each is not None and each.number == came.number]
+    got = sorted({first.rank, *same})
     lost = [cause.rank for cause in causes if _lost_worker(cause)]
     everyone = view.is_everyone(got)
     handle = phrases.one_or(got, "handles", "handle")
