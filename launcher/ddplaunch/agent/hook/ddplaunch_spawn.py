@@ -44,7 +44,7 @@ def _processes() -> Optional[list[list[Any]]]:
     module: Any = sys.modules.get("multiprocessing.process")
     found = []
     for process in list(getattr(module, "_dangling", ())):
-        popen = getattr(process, "_popen", None)
+        popen: Any = getattr(process, "_popen", None)
         pid = getattr(popen, "pid", None)
         if pid and getattr(process, "_parent_pid", None) == os.getpid():
             found.append([pid, str(process._name)[:_NAME], popen.returncode])
