@@ -93,7 +93,8 @@ def test_the_cause_of_a_fault_is_told(
         shown = f"{verdict}\n{outcome.alarms}\n{outcome.output[-4000:]}"
         assert expected == (verdict.code, verdict.ranks, verdict.victims), shown
         assert fault.says in str(verdict.sentence), shown
-        assert fault.code == "launch-failed" or [*fault.culprit_nodes] == verdict.nodes
+        of_nodes = fault.code in ("launch-failed", "node-evicted")
+        assert of_nodes or [*fault.culprit_nodes] == verdict.nodes
     assert (Exit.STOPPED if fault.asked else CATALOGUE[fault.code].exit_code) == outcome.exit_code
     assert [] == outcome.survivors
     record_property("seconds", outcome.seconds)

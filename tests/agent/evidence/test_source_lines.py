@@ -181,6 +181,16 @@ else:
 finally:
     tracker.finish()
 
+try:
+    train()
+except OSError:
+    os._exit(3)
+except ValueError:
+    log()
+    sys.exit(1)
+except KeyError:
+    log.exit(1)
+
 def saved():
     try:
         yield
@@ -195,7 +205,7 @@ with (
 
 
 def test_where_a_program_raises_on_is_known(tmp_path: Path) -> None:
-    """Not where it may go on after an exception: in an `except` that does not end with `raise`."""
+    """Not where it may go on: in an `except` that ends neither with `raise` nor with the process."""
     path = tmp_path / "train.py"
     path.write_text(HANDLES)
     os.utime(path, (0, 0))
@@ -203,9 +213,11 @@ def test_where_a_program_raises_on_is_known(tmp_path: Path) -> None:
     assert [
         Handler("except", [3, 3], [5, 6]),
         Handler("finally", [3, 13], [15, 15]),
-        Handler("with", [26, 26], [22, 24]),
+        Handler("except", [18, 18], [20, 20]),
+        Handler("except", [18, 18], [22, 23]),
+        Handler("with", [36, 36], [32, 34]),
     ] == stacks.read_handlers(str(path), NOW)
     assert stacks.read_handlers(str(tmp_path / "none.py"), NOW) is None
-    assert {str(path): 3} == {
+    assert {str(path): 5} == {
         file: len(found) for file, found in SourceLines().find_handlers({str(path): os.getpid()}, NOW).items()
     }

@@ -125,3 +125,38 @@ def test_the_kind_of_place_and_the_programs_own_line_are_told_each_second(
 
     assert kind == answer["place"][0]
     assert "failed" not in answer
+
+
+KEYS = """
+store = dist.distributed_c10d._get_default_store()
+class Data:
+    def __init__(self):
+        self.kv, self.shard = dist.PrefixStore("data", store), 3
+    def ready(self):
+        open("ready", "w").close()
+        WAITS
+Data().ready()
+"""
+
+
+@pytest.mark.parametrize(
+    ("waits", "keys"),
+    [
+        ('self.kv.wait([f"ready/{self.shard}", "index"])', ["ready/3", "index"]),
+        ('self.kv.get("ready/" + str(self.shard))', None),
+        ('{"wait": wait}.get("wait")()', None),
+    ],
+    ids=["keys", "a name that only the program can make", "no store"],
+)
+def test_the_keys_for_which_a_rank_waits_in_the_store_are_known(
+    supervisor: Supervisor, waits: str, keys: list[str] | None
+) -> None:
+    answer = dumped(supervisor, KEYS.replace("WAITS", waits))
+
+    def told() -> bool:
+        found = supervisor.ask(supervisor.line("rank"), "dump")
+        frames = [thread["frames"][:1] for thread in found["threads"] if thread["main"]]
+        return found.get("keys") == keys and frames[0][0][0] in ("ready", "wait")
+
+    supervisor.until(told)
+    assert "failed" not in answer

@@ -11,8 +11,8 @@ from dataclasses import replace
 import pytest
 from tests.busy import BUSY
 
-from ddplaunch.agent.contract import Exited, Frame, Phase, Raised, Rendezvous
-from ddplaunch.agent.supervisor import rank_roles
+from ddplaunch.agent.contract import Exited, Frame, Phase, Process, Raised, Rendezvous
+from ddplaunch.agent.supervisor import rank_evidence, rank_roles
 from ddplaunch.agent.supervisor.rank_roles import Numbers
 from ddplaunch.agent.supervisor.ranks import Rank
 from ddplaunch.agent.system import proc
@@ -198,3 +198,25 @@ def test_lines_that_differ_in_numbers_alone_repeat(rank: Rank) -> None:
         rank.repeats = True
 
     assert [False, True, False] == said
+
+
+def test_a_child_that_was_reaped_is_known_for_a_while(rank: Rank) -> None:
+    """Its end is the program's word; that it has just been, ours."""
+    now = time.monotonic()
+    rank.note_children([7, 8], now - 5)
+    rank.note_children([8], now - 4)
+    told = [[7, "tokenizer", -9], [8, "writer", None], [9, "an earlier one", -9]]
+
+    children = rank_evidence.with_processes(rank, [Process(8, "S")], told, now)
+    rank.progress.note_deed(now + 90)
+    later = rank_evidence.with_processes(rank, [], [[7, "tokenizer", -9]], now + 100)
+
+    assert [Process(8, "S", name="writer"), Process(7, "X", name="tokenizer", exit_signal=9)] == children
+    assert [] == later
+
+
+def test_of_children_that_are_gone_the_last_are_kept(rank: Rank) -> None:
+    for number in range(100):
+        rank.note_children([number], float(number))
+
+    assert ([*range(67, 99)], [99]) == ([*rank.gone], rank.children)

@@ -98,6 +98,7 @@ FAULTS = [
     _one("awaited", "file", "rank-in-user-code", 1, 3),
     _one("awaited", "no_key", "rank-in-user-code", 1, 3),
     _one("threads", "thread_raises", "exception-swallowed", 0, 2),
+    _one("threads", "trainer_stands", "rank-in-user-code", 0, 2),
     _one("threads", "waits_for_command", "rank-in-user-code", 0, 2),
     _one("threads", "hangs_at_exit", "rank-in-user-code", 0, 2),
     _one("other_call", "other_dtype", "collective-mismatch", 1, 3),
@@ -107,6 +108,8 @@ FAULTS = [
     _one("beside_torch", "ddp", "collective-mismatch", 0, 3),
     _one("beside_torch", "fsdp", "collective-mismatch", 0, 3),
     _one("children", "is_killed", "rank-in-user-code", 0, 2),
+    _one("children", "is_watched", "rank-in-user-code", 0, 2),
+    _one("retried", "barrier", "rank-in-user-code", 1, 3),
     _one("children", "joins", "rank-duplicate", 0, 3),
     _one("held", "by_with", "rank-failed", 0, 2),
     Fault(
@@ -118,6 +121,7 @@ FAULTS = [
         arguments=("by_finally",),
         whole=True,
     ),
+    Fault("held_by_except", "rank-failed", (0, 1), (), program="held", arguments=("by_except",), whole=True),
     _sizes("longer"),
     _sizes("wider"),
     _short("in_collective", "2", "all_reduce"),
@@ -194,6 +198,7 @@ HEALTHY = [
     _long("bars", 2, "1"),
     _long("held", 2, how="by_nothing"),
     _long("children", 2, how="trains_alone"),
+    _long("saver", 3, how="own"),
     _long("mpi_styles", 3),
     _long("ddp_uneven", 2, how="joins_well"),
 ]

@@ -43,6 +43,17 @@ def by_with():
         train(10, who=(0,))
 
 
+def by_except():
+    """All ranks have failed; rank 0 reports it to somebody who does not answer, the others have ended."""
+    try:
+        train(10)
+    except ValueError:
+        if dist.get_rank() == 0:
+            Tracker().finish()
+        dist.destroy_process_group()
+        sys.exit(1)
+
+
 def by_nothing():
     """A job that trains in the `except` in which it has found no checkpoint is healthy."""
     try:

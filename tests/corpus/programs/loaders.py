@@ -1,6 +1,8 @@
 """A stream of shards, read by two DataLoader workers; in rank 0 it goes wrong as the argument names."""
 
+import multiprocessing
 import os
+import signal
 import sys
 import time
 
@@ -46,6 +48,13 @@ def shard(what):
         scene.decode(scene.SECONDS)
 
 
+def signal_all():
+    """A scheduler's signal comes to every process."""
+    scene.stops()
+    for pid in (*(worker.pid for worker in multiprocessing.active_children()), os.getpid()):
+        os.kill(pid, signal.SIGTERM)
+
+
 def pad(samples):
     return torch.stack(samples)
 
@@ -53,9 +62,13 @@ def pad(samples):
 def main():
     dist.init_process_group("gloo")
     gradient = torch.zeros(8)
-    for batch in DataLoader(Stream(), batch_size=4, num_workers=2, collate_fn=pad):
+    if WHAT == "signalled":
+        signal.signal(signal.SIGTERM, lambda *_: None)
+    for step, batch in enumerate(DataLoader(Stream(), batch_size=4, num_workers=2, collate_fn=pad)):
         gradient += batch.mean(0)
         dist.all_reduce(gradient)
+        if WHAT == "signalled" and step == 10:
+            signal_all()
     if WHAT == "ends_early" and RANK == 0:
         scene.stops()
     dist.destroy_process_group()

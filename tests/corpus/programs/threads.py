@@ -34,6 +34,8 @@ def train():
         if odd(number) and WHAT == "waits_for_command":
             scene.stops()
             subprocess.run(["sh", "-c", "sleep 3600"], check=True, stdout=subprocess.PIPE)
+        if odd(number) and WHAT == "trainer_stands":
+            flush()
         if odd(number) and WHAT == "hangs_at_exit":
             atexit.register(flush)
             sys.exit(0)
@@ -52,6 +54,10 @@ def flush():
 def main():
     dist.init_process_group("gloo")
     threading.Thread(target=prepare, daemon=True).start()
+    if WHAT == "trainer_stands":
+        trainer = threading.Thread(target=train)
+        trainer.start()
+        trainer.join()
     if WHAT == "trainer_raises":  # in a thread of a pool, whose result re-raises it
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
             pool.submit(train).result()

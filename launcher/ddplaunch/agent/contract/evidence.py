@@ -46,7 +46,8 @@ class Raised:
 
 @dataclass(frozen=True)
 class Handler:
-    """A part of a program that runs when lines before it have raised, and that raises that on at its end.
+    """A part of a program that runs when lines before it have raised, and that raises that on at its end, or
+    ends the process.
 
     Each pair is a first and a last line.
     """
@@ -141,7 +142,7 @@ class Signalled:
     """A signal that has come to a program that handles it."""
 
     number: int
-    at: float  # when it came last; not before that
+    at: float  # when it came last, or a little later, when another one came
     handler: Optional[Frame] = None  # the first line of the program's function
 
 
@@ -254,8 +255,11 @@ class Process:
     delayed: float = 0.0  # share in which it was runnable, and had no CPU
     throttled: Optional[float] = None  # share of periods that its cgroup's quota has cut; None: it has none
     cpu_limit: Optional[float] = None  # CPUs of that quota
-    exit_signal: int = 0  # of a dead child for which nobody has waited; 0: none
+    exit_signal: int = (
+        0  # of a dead child: one for which nobody has waited, or one that is just gone; 0: none
+    )
     exit_code: int = 0  # the same
+    name: str = ""  # that multiprocessing has given it
 
 
 @dataclass(frozen=True)
@@ -326,6 +330,7 @@ class RankEvidence:
     signals: list[Signalled] = field(default_factory=list)
     unrecorded: str = ""  # torch's version, if it keeps no record of calls with Gloo: then `groups` have only
     # its count of calls, and the last one may be open
+    keys: list[str] = field(default_factory=list)  # of the store, for which its main thread waits; bounded
     in_flight: list[Raised] = field(
         default_factory=list
     )  # what its main thread handles now, and then what that was raised in; of a hook alone

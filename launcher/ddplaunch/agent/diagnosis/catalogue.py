@@ -101,6 +101,11 @@ RUN = (
     Entry("gil-held", _HANG, "native code of a rank holds the GIL, so that none of its Python runs"),
     Entry("gpu-stuck", _HANG, "all ranks called a collective, and their GPUs do not finish it"),
     Entry(
+        "group-in-two-threads",
+        _HANG,
+        "two threads of a rank call collectives of one process group at once",
+    ),
+    Entry(
         "group-partial",
         _HANG,
         "only some ranks of a group call its collective, or groups wait for one another",

@@ -43,6 +43,7 @@ LOOP_LEFT_PERHAPS = 0.75  # one call more or less, before the record begins, wou
 GROUPS_IN_A_CIRCLE = 0.9  # a circle of blocked ranks cannot open
 GROUPS_IN_A_TIE = 0.7  # the same, but neither order is the usual one
 NEW_GROUP_LACKS = 0.5  # ranks that are elsewhere may still come to new_group
+THREADS_CROSS = 0.95  # two calls of one group were open at once, and another rank has them in another order
 MESSAGES_IN_A_CIRCLE = 0.95  # a circle of messages alone, or with one that is known to be missing
 MIXED_CIRCLE = 0.8  # a collective is part of it, and its counters may lag
 MESSAGE_SIZES = 0.95  # both sizes are recorded

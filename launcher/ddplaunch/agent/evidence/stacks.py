@@ -398,8 +398,8 @@ def read_loops(path: str, unchanged_since: float) -> Optional[list[list[int]]]:
 def read_handlers(path: str, unchanged_since: float) -> Optional[list[Handler]]:
     """Return where the program goes on only to raise again what has been raised. None as `read_loops`.
 
-    That is a `finally` without a `return`, an `except` that ends with `raise`, or the `__exit__` of a `with`,
-    which may as well keep the exception for itself, but comes back at once then.
+    That is a `finally` without a `return`, an `except` that raises again or ends the process, or the
+    `__exit__` of a `with`, which may as well keep the exception for itself, but comes back at once then.
     """
     tree = _parsed(path, unchanged_since)
     if tree is None:
@@ -416,13 +416,22 @@ def read_handlers(path: str, unchanged_since: float) -> Optional[list[Handler]]:
             found += [
                 Handler("except", _span(node.body), _span(handler.body))
                 for handler in node.handlers
-                if isinstance(handler.body[-1], ast.Raise)
+                if isinstance(handler.body[-1], ast.Raise) or _ends_process(handler.body[-1])
             ]
     return sorted(found, key=lambda handler: handler.lines)
 
 
 def _returns(body: Sequence[ast.AST]) -> bool:
     return any(isinstance(node, ast.Return) for each in body for node in ast.walk(each))
+
+
+def _ends_process(statement: ast.stmt) -> bool:
+    """Whether it calls sys.exit, os._exit, exit or quit."""
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    called = call.func if isinstance(call, ast.Call) else None
+    if isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name):
+        return f"{called.value.id}.{called.attr}" in ("sys.exit", "os._exit")
+    return isinstance(called, ast.Name) and called.id in ("exit", "quit")
 
 
 def _span(nodes: Sequence[Any]) -> list[int]:

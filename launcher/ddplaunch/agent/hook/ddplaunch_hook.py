@@ -445,6 +445,7 @@ _ANSWERS: dict[bytes, tuple[Callable[[], Any], ...]] = {
         _handled,
         _in_flight,
         _signals,
+        *ddplaunch_spawn.DUMP,
         *ddplaunch_model.DUMP,
     ),
 }

@@ -1,4 +1,4 @@
-"""Reads a rank's model, GPU and file lock for evidence, from the program's objects, without calling CUDA.
+"""Reads a rank's model, GPU, file lock and store keys from the program's objects, without calling CUDA.
 
 A CUDA call may wait for a GPU that hangs, and would hold the GIL meanwhile. It would not tell us more either:
 each thread has its own current device, and that of the hook's thread is always the first.
@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import os
 import sys
+
+import ddplaunch_mpi  # type: ignore[import-not-found]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,6 +27,8 @@ _LOADER = os.path.join("torch", "utils", "data", "")
 _ENGINE = (os.path.join("torch", "autograd", ""), os.path.join("nn", "parallel", "distributed.py"))
 _C10D = os.path.join("torch", "distributed", "distributed_c10d.py")
 _BATON = os.path.join("torch", "utils", "file_baton.py")
+_STORE_CALLS = frozenset(["wait", "get", "multi_get"])
+_KEYS, _KEY = 4, 100  # keys of one call that are told, and characters of each
 _UTILS = os.path.join("torch", "distributed", "utils.py")
 
 
@@ -92,6 +96,29 @@ def _polls() -> Optional[list[Any]]:
     return None
 
 
+def _keys() -> Optional[list[str]]:
+    """Return the keys for which the main thread waits in a call of torch's store; None if it is in none.
+
+    The source is read only if the function calls a method of such a name.
+    """
+    distributed: Any = sys.modules.get("torch.distributed")
+    frame = _main_frame()
+    if frame is None or not hasattr(distributed, "Store") or _STORE_CALLS.isdisjoint(frame.f_code.co_names):
+        return None
+    if any(each in frame.f_code.co_filename for each in _LIBRARIES):
+        return None
+    node = ddplaunch_mpi.call_at(frame)
+    try:
+        name, store = ddplaunch_mpi.function_of(node.func, frame) if node is not None else ("", None)
+        if name not in _STORE_CALLS or not isinstance(store, distributed.Store):
+            return None
+        given = ddplaunch_mpi.value_of(node.args[0], frame)
+    except (ddplaunch_mpi.UnknownError, LookupError):
+        return None
+    keys = given if isinstance(given, (list, tuple)) else [given]
+    return [each[:_KEY] for each in keys[:_KEYS] if type(each) is str]
+
+
 def _device() -> Optional[str]:
     """Return the GPU to which the process groups are bound, by number or UUID; None where it is not known."""
     torch: Any = sys.modules.get("torch")
@@ -111,4 +138,4 @@ def _device() -> Optional[str]:
 
 
 COUNT = (_place,)
-DUMP = (_broadcasting, _device, _polls)
+DUMP = (_broadcasting, _device, _polls, _keys)

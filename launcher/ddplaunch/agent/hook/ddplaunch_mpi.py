@@ -2,7 +2,8 @@
 
 These functions are C code and in no Python stack, but the caller's frame has the position of the call. So the
 hook reads the call from the source and its arguments from the frame's variables, without running the
-program's code. Arguments that would need such code are left out.
+program's code. Arguments that would need such code are left out. `ddplaunch_model` reads calls of torch's
+store in the same way.
 """
 
 # ruff: noqa: RUF012 - runs in the user's program, and imports no more than it must
@@ -59,7 +60,7 @@ class _State:
     nodes: dict[tuple[CodeType, int], Any] = {}  # position in the code -> the call there, or None
 
 
-class _UnknownError(Exception):
+class UnknownError(Exception):
     """An expression that cannot be evaluated without running the program's own code."""
 
 
@@ -156,12 +157,12 @@ def _members(mpi: Any, comm: Any) -> list[int]:
 
 def _called(frame: FrameType) -> Optional[tuple[str, Any, Any]]:
     """Return name, receiver (None: unknown) and syntax node of the blocking MPI call at `frame`."""
-    node = _node(frame)
+    node = call_at(frame)
     if node is None:
         return None
     try:
-        name, receiver = _function_of(node.func, frame)
-    except _UnknownError:
+        name, receiver = function_of(node.func, frame)
+    except UnknownError:
         name = getattr(node.func, "attr", "")
         # Names with a capital letter are MPI's alone; recv() may also be a socket's.
         return (name, None, node) if name[:1].isupper() and name.lower() in _BLOCKING else None
@@ -171,15 +172,15 @@ def _called(frame: FrameType) -> Optional[tuple[str, Any, Any]]:
     return (name, receiver, node) if own and name.lower() in _BLOCKING else None
 
 
-def _function_of(node: Any, frame: FrameType) -> tuple[str, Any]:
+def function_of(node: Any, frame: FrameType) -> tuple[str, Any]:
     """Return ('Allreduce', comm) for `comm.Allreduce`, or for a name that was bound to it."""
     if type(node).__name__ == "Attribute":
-        return node.attr, _value(node.value, frame)
-    function = _value(node, frame)
+        return node.attr, value_of(node.value, frame)
+    function = value_of(node, frame)
     return str(getattr(function, "__name__", "")), getattr(function, "__self__", None)
 
 
-def _node(frame: FrameType) -> Any:
+def call_at(frame: FrameType) -> Any:
     """Return the ast.Call at `frame`; None when there is no call, or the source cannot be read."""
     key = (frame.f_code, frame.f_lasti)
     if key not in _State.nodes:
@@ -255,8 +256,8 @@ def _arguments(name: str, node: Any, frame: FrameType) -> dict[str, Any]:
         pairs.append((key, keyword.value))
     for key, expression in pairs:
         try:
-            given[key] = _value(expression, frame)
-        except _UnknownError:
+            given[key] = value_of(expression, frame)
+        except UnknownError:
             given[key] = _MISSING
     mpi: Any = sys.modules["mpi4py.MPI"]
     anything = {"source": mpi.ANY_SOURCE, "recvtag": mpi.ANY_TAG}
@@ -266,48 +267,59 @@ def _arguments(name: str, node: Any, frame: FrameType) -> dict[str, Any]:
 _ANY_DEFAULT = object()
 
 
-def _value(node: Any, frame: FrameType) -> Any:
+def value_of(node: Any, frame: FrameType) -> Any:
+    """Return the value of an expression. Raises UnknownError."""
     evaluate = _VALUES.get(type(node).__name__)
     if evaluate is None:
-        raise _UnknownError
+        raise UnknownError
     return evaluate(node, frame)
 
 
 def _negative(node: Any, frame: FrameType) -> int:
     if type(node.op).__name__ != "USub":
-        raise _UnknownError
+        raise UnknownError
     return -_integer(node.operand, frame)
 
 
 def _element(node: Any, frame: FrameType) -> Any:
-    base, index = _value(node.value, frame), _value(node.slice, frame)
+    base, index = value_of(node.value, frame), value_of(node.slice, frame)
     if type(base) in (list, tuple, dict) and type(index) in (int, str):
         try:
             return base[index]
         except LookupError:
             pass
-    raise _UnknownError
+    raise UnknownError
+
+
+def _part(node: Any, frame: FrameType) -> str:
+    """Return a part of an f-string: text, or a plain value without a format."""
+    is_value = type(node).__name__ == "FormattedValue"
+    part = value_of(node.value if is_value else node, frame)
+    if type(part) not in (str, int) or (is_value and (node.format_spec is not None or node.conversion != -1)):
+        raise UnknownError
+    return str(part)
 
 
 def _own_number(node: Any, frame: FrameType) -> int:
     """Return the value of `comm.Get_rank()` or `comm.Get_size()`; no other call is evaluated."""
-    name, receiver = _function_of(node.func, frame)
+    name, receiver = function_of(node.func, frame)
     if name in ("Get_rank", "Get_size") and _is_communicator(receiver):
         return int(receiver.rank if name == "Get_rank" else receiver.size)
-    raise _UnknownError
+    raise UnknownError
 
 
 _VALUES: dict[str, Callable[[Any, FrameType], Any]] = {
     "Constant": lambda node, _: node.value,
     "Name": lambda node, frame: _variable(node.id, frame),
-    "Attribute": lambda node, frame: _attribute(_value(node.value, frame), node.attr),
+    "Attribute": lambda node, frame: _attribute(value_of(node.value, frame), node.attr),
     "UnaryOp": _negative,
     "BinOp": lambda node, frame: _arithmetic(
         type(node.op).__name__, _integer(node.left, frame), _integer(node.right, frame)
     ),
-    "List": lambda node, frame: [_value(each, frame) for each in node.elts],
-    "Tuple": lambda node, frame: [_value(each, frame) for each in node.elts],
+    "List": lambda node, frame: [value_of(each, frame) for each in node.elts],
+    "Tuple": lambda node, frame: [value_of(each, frame) for each in node.elts],
     "Subscript": _element,
+    "JoinedStr": lambda node, frame: "".join(_part(each, frame) for each in node.values),
     "Call": _own_number,
 }
 
@@ -319,30 +331,30 @@ def _variable(name: str, frame: FrameType) -> Any:
     for scope in (frame.f_globals, frame.f_builtins):
         if name in scope:
             return scope[name]
-    raise _UnknownError
+    raise UnknownError
 
 
 def _local(name: str, frame: FrameType) -> Any:
-    """Return a local variable. Raises _UnknownError.
+    """Return a local variable. Raises UnknownError.
 
     Before Python 3.13, f_locals fills a dict that the frame keeps and locals() returns. We empty the dict
     again, because it would keep objects alive, and leave functions alone that may use it themselves.
     """
     copied = sys.version_info < (3, 13)
     if copied and not _WHO_SEE_LOCALS.isdisjoint(frame.f_code.co_names):
-        raise _UnknownError
+        raise UnknownError
     local = frame.f_locals
     try:
         return local[name]
     except KeyError:
-        raise _UnknownError from None
+        raise UnknownError from None
     finally:
         if copied:
             local.clear()
 
 
 def _attribute(base: Any, name: str) -> Any:
-    """Return the attribute without running the program's code. Raises _UnknownError."""
+    """Return the attribute without running the program's code. Raises UnknownError."""
     if _is_communicator(base) and name in ("rank", "size"):
         return getattr(base, name)
     try:
@@ -355,17 +367,18 @@ def _attribute(base: Any, name: str) -> Any:
         value = vars(each).get(name, _MISSING)
         if value is not _MISSING and not hasattr(type(value), "__get__"):
             return value
-    raise _UnknownError
+    raise UnknownError
 
 
 def _is_communicator(value: Any) -> bool:
-    return isinstance(value, sys.modules["mpi4py.MPI"].Comm)
+    mpi: Any = sys.modules.get("mpi4py.MPI")
+    return mpi is not None and isinstance(value, mpi.Comm)
 
 
 def _integer(node: Any, frame: FrameType) -> int:
-    value = _value(node, frame)
+    value = value_of(node, frame)
     if type(value) is not int:
-        raise _UnknownError
+        raise UnknownError
     return value
 
 
@@ -380,7 +393,7 @@ def _arithmetic(operator: str, left: int, right: int) -> int:
         return left % right
     if operator == "FloorDiv" and right:
         return left // right
-    raise _UnknownError
+    raise UnknownError
 
 
 def _size(value: Any) -> dict[str, Any]:

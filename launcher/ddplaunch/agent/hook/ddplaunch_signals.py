@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 
 import ddplaunch_torch  # type: ignore[import-not-found]
 
@@ -59,9 +58,8 @@ def note() -> None:
         if _State.writes < 0 or os.fstat(_State.reads).st_ino != _State.inode:
             return
         numbers = set(os.read(_State.reads, _CHUNK))
-        # The pipe has the time of its last byte, which is not the time of the signals before the last one.
-        at = os.fstat(_State.reads).st_mtime if len(numbers) == 1 else time.time()
-        _State.at.update(dict.fromkeys(numbers, at))
+        # The pipe has the time of its last byte: the signals before the last one came no later.
+        _State.at.update(dict.fromkeys(numbers, os.fstat(_State.reads).st_mtime))
     except OSError:  # nothing has come, or the program has closed our pipe
         pass
 

@@ -1,4 +1,4 @@
-"""Finds out which of multiprocessing's children this process is, and reports its exception.
+"""Finds out which child of multiprocessing this process is, and reports its exception and its own children.
 
 mp.spawn's children have no rank in their environment. multiprocessing catches their exceptions, so
 sys.excepthook never gets them.
@@ -8,6 +8,7 @@ sys.excepthook never gets them.
 
 from __future__ import annotations
 
+import os
 import sys
 
 import ddplaunch_torch  # type: ignore[import-not-found]
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from typing import Any, Optional
 
     Raised = Callable[[type[BaseException], BaseException, Optional[TracebackType]], None]
+
+
+_KEPT, _NAME = 32, 60  # processes that are told, and characters of a name
 
 
 def started_this() -> bool:
@@ -35,7 +39,20 @@ def _spawned() -> Optional[int]:
     return identity[-1] - 1 if identity else None
 
 
+def _processes() -> Optional[list[list[Any]]]:
+    """Return [pid, name, exit code] of multiprocessing's processes; None: nobody has asked for the code."""
+    module: Any = sys.modules.get("multiprocessing.process")
+    found = []
+    for process in list(getattr(module, "_dangling", ())):
+        popen: Any = getattr(process, "_popen", None)
+        pid = getattr(popen, "pid", None)
+        if pid and getattr(process, "_parent_pid", None) == os.getpid():
+            found.append([pid, str(process._name)[:_NAME], popen.returncode])
+    return found[-_KEPT:] or None
+
+
 WHO = (_spawned,)
+DUMP = (_processes,)
 
 
 def watch(raised: Raised, spawned: Callable[[int], None]) -> None:

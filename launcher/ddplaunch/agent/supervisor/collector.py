@@ -12,7 +12,17 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, Callable, Optional, Protocol
 
-from ddplaunch.agent.contract import Exited, Frame, NodeEvidence, PhaseName, Process, RankEvidence, Ras, Stack
+from ddplaunch.agent.contract import (
+    Exited,
+    Frame,
+    Handler,
+    NodeEvidence,
+    PhaseName,
+    Process,
+    RankEvidence,
+    Ras,
+    Stack,
+)
 from ddplaunch.agent.diagnosis.run import stacks as reading
 from ddplaunch.agent.evidence import cgroup, flight, kernel, py_spy, ras, stacks, waits
 from ddplaunch.agent.evidence.stacks import SourceLines
@@ -89,6 +99,7 @@ class Collector:
         self._missing: list[str] = []
         self._shm_peak = 0
         self._source_lines = SourceLines()
+        self._handlers: dict[str, list[Handler]] = {}  # by file; who stood in one may have ended since
 
     def collect(
         self,
@@ -122,7 +133,9 @@ class Collector:
         # A quick look is taken while ranks die, and once more after the end: then there is time to read.
         called = {} if look.quick and alive else called_lines(evidence)
         self._missing += unrecorded(evidence)
-        handle = {} if look.quick else main_files(rank for rank in evidence if rank.in_flight)
+        held = main_files(rank for rank in evidence if rank.in_flight)  # who may have ended meanwhile
+        self._handlers.update(self._source_lines.find_handlers(held, self._began))
+        living = [rank for rank in evidence if rank.alive]
         # This comes last, because it may crash a rank. If the job is ended next, that does no harm.
         answer = self._of_nccl(alive) if stalled and look.why == "deadline" and self._node == 0 else None
         return NodeEvidence(
@@ -149,8 +162,8 @@ class Collector:
             gpus=lines,
             dumps=dumps.made,
             dumps_left_out=dumps.left_out,
-            loops={} if look.quick else self._source_lines.find_loops(main_files(evidence), self._began),
-            handlers=self._source_lines.find_handlers(handle, self._began),
+            loops={} if look.quick else self._source_lines.find_loops(main_files(living), self._began),
+            handlers=dict(self._handlers),
             functions=self._source_lines.find_functions(called, self._began),
             lines={} if look.quick else self._source_lines.read(named_frames(evidence)),
             ras=answer,
@@ -225,6 +238,7 @@ class Collector:
             if asks and time.monotonic() + _NATIVE_WAIT < deadline:
                 its_stacks = self._with_native(rank.program, its_stacks, deadline)
             children = [self._child(pid, rank, traces.get(pid, [])) for pid in families[rank]]
+            told = answers.get(rank.program, {}).get("processes", [])
             rank.evidence = dataclasses.replace(
                 rank_evidence.living_evidence(
                     rank,
@@ -235,7 +249,9 @@ class Collector:
                     proc.is_asleep(rank.program),
                 ),
                 process=self._process(rank.program, answers.get(rank.program, {}).get("polls"), ranks),
-                children=[child for child in children if child is not None],
+                children=rank_evidence.with_processes(
+                    rank, [child for child in children if child], told, now
+                ),
                 gil_wait=round(rank.line.silent_for, 1) if rank.line is not None and asks else 0.0,
                 stack_moves=moved.get(rank, rank.progress.stack_moves or False),
             )
@@ -415,13 +431,8 @@ def unrecorded(ranks: Iterable[RankEvidence]) -> list[str]:
 
 
 def main_files(ranks: Iterable[RankEvidence]) -> dict[str, int]:
-    """Return the user's files that the main threads of living ranks are in, each with one process."""
-    return {
-        frame.file: rank.pid
-        for rank in ranks
-        if rank.alive
-        for frame in reading.users(reading.main(rank.stacks))
-    }
+    """Return the user's files that the ranks' main threads are in, each with one process."""
+    return {frame.file: rank.pid for rank in ranks for frame in reading.users(reading.main(rank.stacks))}
 
 
 def called_lines(ranks: Iterable[RankEvidence]) -> dict[str, tuple[int, set[int]]]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any, Optional
 
 from ddplaunch.agent.contract import (
     Frame,
     Group,
     MpiCall,
+    Process,
     Raised,
     RankEvidence,
     Rendezvous,
@@ -29,6 +31,8 @@ _CALLS = 16
 """Calls of each rank that are sent to the hub. Ranks that are further apart have waited for one another long
 before."""
 _PLACES = 8
+_JUST_GONE = 30.0
+"""Seconds before a rank's last progress within which the end of a child may be why it stopped."""
 _OWN_END = 5.0
 """Seconds between the last traceback in the log and the death that it explains."""
 
@@ -87,8 +91,27 @@ def living_evidence(
         signals=[
             Signalled(int(number), float(at), _frame(it)) for number, at, it in answer.get("signals", [])
         ],
+        keys=[str(key) for key in answer.get("keys", [])],
         in_flight=[exception_from(each, handled=True) for each in answer.get("in_flight", [])],
     )
+
+
+def with_processes(
+    rank: Rank, children: list[Process], told: Sequence[Sequence[Any]], now: float
+) -> list[Process]:
+    """Return a rank's children with their names from multiprocessing, and those of it that are just gone.
+
+    Somebody has waited for these, as `is_alive` does, and the kernel has forgotten them. `told`: by the hook.
+    """
+    names = {int(pid): str(name) for pid, name, _ in told}
+    named = [dataclasses.replace(child, name=names.get(child.pid, "")) for child in children]
+    since = now - rank.progress.stuck_for(now) - _JUST_GONE
+    gone = [
+        Process(int(pid), "X", name=str(name), exit_signal=max(0, -code), exit_code=max(0, code))
+        for pid, name, code in told
+        if code and rank.gone.get(pid, 0.0) >= since
+    ]
+    return [*named, *gone]
 
 
 def _stands(rank: Rank) -> list[Stand]:

@@ -30,6 +30,7 @@ _LINES = 100
 """Lines with which a rank's new lines are compared."""
 _NUMBERS = re.compile(rb"[\d.,:%?|/#\s\xe2\x96\x80-\x9f]+")
 """What changes in a line that says the same thing again: numbers, times, the blocks of a progress bar."""
+_GONE_KEPT = 32
 _SAME_EXCEPTION = 2.0
 """Seconds within which hook and log report the same exception."""
 _TORCHRUN_PATIENCE = 4.0
@@ -50,6 +51,7 @@ class Rank:
         # torchrun's count of restarts, and how many it allows; None: another launcher has started it.
         self.restart, self.max_restarts = _restarts(pid)
         self.children: list[int] = []  # descendants at the last sample
+        self.gone: dict[int, float] = {}  # those that have ended since, at time.monotonic(); bounded
         self.world_size: Optional[int] = None
         self.numbered_by = ""
         self.rendezvous: Optional[Rendezvous] = None  # from its last call of init_process_group
@@ -148,6 +150,13 @@ class Rank:
                     self.raised[index] = raised
                 return
         self.raised = sorted([*self.raised, raised], key=lambda each: each.at)[-RAISED_KEPT:]
+
+    def note_children(self, pids: list[int], now: float) -> None:
+        """Note its descendants, and which of them are gone."""
+        self.gone.update(dict.fromkeys(set(self.children).difference(pids), now))
+        for pid in [*self.gone][:-_GONE_KEPT]:
+            del self.gone[pid]
+        self.children = pids
 
     def learn(self, answer: Mapping[str, Any]) -> None:
         """Learn from its hook's answer whether it has a group, and for how long that group lets it wait."""

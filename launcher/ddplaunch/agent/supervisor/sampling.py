@@ -78,7 +78,8 @@ class Sampler:
     def sample(self, rank: Rank, lines: dict[int, Line]) -> Sample:
         """Return the state of a rank now, with the last answer of its hook."""
         now = time.monotonic()
-        rank.children = children = family(rank.program)
+        children = family(rank.program)
+        rank.note_children(children, now)
         hooks = {}
         if rank.initialized:  # an MPI rank spins while it waits, so all its CPU time counts
             hooks = {**{pid: lines[pid] for pid in children if pid in lines}, rank.program: rank.line}

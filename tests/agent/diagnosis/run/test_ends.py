@@ -33,7 +33,9 @@ from ddplaunch.agent.contract import (
     Lost,
     NodeEvidence,
     Process,
+    Raised,
     RankEvidence,
+    Signalled,
     Stack,
 )
 from ddplaunch.agent.diagnosis.run.causes import is_consequence
@@ -989,3 +991,54 @@ def test_a_rank_that_was_never_seen_may_be_the_reason(number: int, silent: list[
     )
 
     assert code == only(evidence).code
+
+
+NO_WORKER = "DataLoader worker (pid(s) 812) exited unexpectedly"
+TOLD = Frame("told", "/job/train.py", 14)
+
+
+def without_worker(number: int, *signals: Signalled, message: str = NO_WORKER) -> RankEvidence:
+    """A rank that has noticed the end of its worker, and what came to it before."""
+    return dead(number, 6, code=1, raised=[raised("RuntimeError", message, 6)], signals=list(signals))
+
+
+def test_a_signal_that_ranks_handle_and_that_ended_their_workers_came_from_outside() -> None:
+    came = Signalled(15, NOW - 9.5, TOLD)
+    verdict = only(job(without_worker(0, came), without_worker(1, came), why="death"))
+
+    assert ("node-evicted", [], [0, 1]) == (verdict.code, verdict.ranks, verdict.victims)
+    assert (
+        "SIGTERM came to all ranks, which handle it (told, train.py:14), and ended DataLoader workers of "
+        "ranks 0 and 1" == verdict.sentence
+    )
+    assert "worker_init_fn" in verdict.hint
+
+
+def test_a_broken_connection_to_a_worker_is_its_end_as_well() -> None:
+    """torch hands over tensors by it. The look at rank 1 was before the signal."""
+    recv = Frame("_recv", "/opt/env/lib/python3.11/multiprocessing/connection.py", 395)
+    load = Frame("__next__", f"{TORCH}/utils/data/dataloader.py", 725)
+    broke = Raised("ConnectionResetError", "[Errno 104] reset", NOW - 8, [recv, load], False, "hook")
+    first = dead(0, 2.1, code=1, raised=[broke], signals=[Signalled(15, NOW - 9.5, TOLD)])
+    verdict = only(job(first, without_worker(1), why="death"))
+    without = only(job(replace(first, signals=[]), without_worker(1), why="death"))
+
+    assert ("node-evicted", 0.5) == (verdict.code, verdict.confidence)
+    assert verdict.sentence.endswith(
+        "handles it (told, train.py:14), and ended DataLoader workers of ranks 0 and 1"
+    )
+    assert "rank-failed" == without.code
+
+
+@pytest.mark.parametrize(
+    "rank_of",
+    [
+        without_worker(0),
+        without_worker(0, Signalled(15, NOW - 90, TOLD)),
+        without_worker(0, Signalled(10, NOW - 9.5, TOLD)),
+        without_worker(0, Signalled(15, NOW - 9.5, TOLD), message="cannot decode"),
+    ],
+    ids=["no signal", "long before", "one that asks for a checkpoint", "no worker has ended"],
+)
+def test_a_worker_that_ends_without_a_signal_before_is_a_failure(rank_of: RankEvidence) -> None:
+    assert "rank-failed" == only(job(rank_of, victim(1), why="death")).code

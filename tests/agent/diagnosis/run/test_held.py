@@ -9,6 +9,7 @@ import pytest
 from tests.agent.diagnosis.build import (
     NOW,
     PEER_GONE,
+    dead,
     in_collective,
     in_evaluate,
     job,
@@ -19,7 +20,7 @@ from tests.agent.diagnosis.build import (
     victim,
 )
 
-from ddplaunch.agent.contract import Frame, Handler, JobEvidence, Raised, RankEvidence
+from ddplaunch.agent.contract import Exited, Frame, Handler, JobEvidence, Raised, RankEvidence
 from ddplaunch.agent.diagnosis.run.decide import judge
 
 JOIN = Frame("join", "/opt/env/lib/python3.11/threading.py", 1149)
@@ -116,8 +117,36 @@ def test_what_does_not_end_the_rank_is_not_held_back(evidence: JobEvidence) -> N
     assert "rank-failed" not in [verdict.code for verdict in judge(evidence)]
 
 
+@pytest.mark.parametrize("sent_away", [False, True], ids=["lives", "was ended by its launcher"])
+def test_a_rank_in_the_handler_that_others_left_with_an_exit_code_is_no_victim(sent_away: bool) -> None:
+    """An `except` that ends with sys.exit leaves no traceback; who is still in it shows the exception."""
+    exited = [dead(number, 0.0, code=1, groups=[]) for number in (1, 2)]
+    handler = Handler("except", [60, 66], [68, 72])
+    ended = {"alive": False, "exit": Exited(NOW - 9, signal=15, by_us=True)} if sent_away else {}
+    verdict = only(held(flushing(0, **ended), *exited, handler=handler, why="death"))
+
+    assert ("rank-failed", [0, 1, 2], []) == (verdict.code, verdict.ranks, verdict.victims)
+    assert (
+        "rank 0 raised ValueError: vocabulary of 32001 (model.py:9) and stayed in its `except`, in finish "
+        "(tracker.py:33), while ranks 1 and 2 ended with exit code 1 and no exception (sys.exit or os._exit)"
+        == verdict.sentence
+    )
+
+
+@pytest.mark.parametrize(
+    "lives",
+    [flushing(0, in_flight=[]), flushing(0, in_flight=[failure("RuntimeError", PEER_GONE)]), rank(0)],
+    ids=["handles nothing", "lost its peer", "waits"],
+)
+def test_who_lives_and_handles_nothing_of_its_own_is_a_victim_of_an_exit_code(lives: RankEvidence) -> None:
+    verdict = only(held(lives, dead(1, 0.0, code=1), why="death"))
+
+    assert ("rank-failed", [1], [0]) == (verdict.code, verdict.ranks, verdict.victims)
+    assert verdict.sentence.startswith("rank 1 ended with exit code 1")
+
+
 def test_who_raised_the_same_and_lives_is_no_victim() -> None:
-    """The others have ended by it; at a death the source is not read."""
+    """The others have ended by it. No handler is known where the source could not be read."""
     message = "vocabulary of 32001"
     died = [replace(victim(number), raised=[raised("ValueError", message, 0.9)]) for number in (1, 2)]
     verdict = only(job(flushing(0), *died, rank(3, in_evaluate()), why="death"))

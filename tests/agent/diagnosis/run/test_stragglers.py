@@ -9,6 +9,7 @@ import pytest
 from tests.agent.diagnosis.build import (
     LOADER,
     NOW,
+    PEER_GONE,
     TORCH,
     call,
     dead,
@@ -30,6 +31,7 @@ from ddplaunch.agent.contract import (
     JobEvidence,
     NodeEvidence,
     Process,
+    Raised,
     RankEvidence,
     Stack,
     Verdict,
@@ -320,6 +322,7 @@ def with_child(stacks: list[Stack], **facts: Any) -> JobEvidence:
 def test_a_child_that_is_dead_is_named_before_who_waits_for_it() -> None:
     killed = only(with_child(stack(*QUEUE), exit_signal=9))
     failed = only(with_child(stack(*QUEUE), exit_code=1))
+    gone = only(with_child(stack(*QUEUE), state="X", name="tokenizer", exit_signal=9))
 
     assert ("rank-in-user-code", [1], [0], [0]) == blamed(killed)
     assert killed.sentence == (
@@ -329,6 +332,9 @@ def test_a_child_that_is_dead_is_named_before_who_waits_for_it() -> None:
     assert "node 0's kernel: Killed process 812 (python)" in killed.facts
     assert "process 812" in killed.hint
     assert failed.sentence.startswith("rank 1's child process 812 ended with exit code 1, and rank 1 is in")
+    assert gone.sentence.startswith(
+        "rank 1's child process 812 (tokenizer) was killed by SIGKILL, and rank 1"
+    )
 
 
 @pytest.mark.parametrize(
@@ -338,14 +344,27 @@ def test_a_child_that_is_dead_is_named_before_who_waits_for_it() -> None:
         with_child(stack(*QUEUE), state="S"),
         with_child(in_evaluate(), exit_signal=9),
         with_child(stack(), exit_signal=9),
+        with_child(stack(*QUEUE), state="X", exit_signal=15),
     ],
-    ids=["it ended well", "it lives", "the rank waits for a thread", "the rank waits for nothing"],
+    ids=["it ended well", "it lives", "the rank waits for a thread", "for nothing", "asked to end"],
 )
 def test_a_child_for_which_a_rank_does_not_wait_is_no_cause(evidence: JobEvidence) -> None:
     verdict = only(evidence)
 
     assert ("rank-in-user-code", [1]) == (verdict.code, verdict.ranks)
     assert "812" not in verdict.sentence + verdict.hint
+
+
+def test_what_a_rank_handles_that_others_have_handled_as_well_is_a_fact() -> None:
+    """The `except` in which it is may go on, so the exception need not be the cause."""
+    handles = raised("ValueError", "vocabulary of 32001", -1, handled=True)
+    evidence = job(
+        rank(0, raised=[handles]), rank(1, in_evaluate(), 16, raised=[handles], in_flight=[handles])
+    )
+    verdict = only(evidence)
+
+    assert ("rank-in-user-code", [1]) == (verdict.code, verdict.ranks)
+    assert "rank 1 handles ValueError: vocabulary of 32001 (train.py:61)" == verdict.facts[0]
 
 
 def test_exception_swallowed_by_a_rank_out_of_step() -> None:
@@ -377,6 +396,101 @@ def test_exception_swallowed_by_a_rank_that_stays_in_its_handler() -> None:
     verdict = only(job(rank(0), rank(1, in_evaluate(), called=16, raised=[caught]), rank(2), rank(3)))
 
     assert ("exception-swallowed", [1], [0, 2, 3]) == (verdict.code, verdict.ranks, verdict.victims)
+
+
+def trying(number: int, times: int, message: str = PEER_GONE, state: str = "raised") -> RankEvidence:
+    """A rank that sleeps between two tries of monitored_barrier."""
+    line = Frame("meet", "/job/train.py", 11)
+    tries = [Collective("0", seq, "monitored_barrier", state="raised", frames=[line]) for seq in range(times)]
+    tries[-1:] = [replace(each, state=state) for each in tries[-1:]]
+    failed = [raised("RuntimeError", message, -1, handled=True)]
+    return rank(number, stack(Frame("meet", "/job/train.py", 14)), 10, calls=tries, raised=failed)
+
+
+def test_who_has_not_come_to_a_barrier_that_is_tried_again_is_named() -> None:
+    verdict = only(job(trying(0, 8), rank(1, in_evaluate(), called=10), trying(2, 7), per_node=3))
+
+    assert ("rank-in-user-code", [1], [0, 2]) == (verdict.code, verdict.ranks, verdict.victims)
+    assert (
+        "rank 1 is in evaluate (eval.py:140), and has not come to monitored_barrier (train.py:11), which "
+        "ranks 0 and 2 have tried at least 8 times: it raised each time" == verdict.sentence
+    )
+    assert verdict.hint.startswith("A timeout closes the group's connections")
+
+
+def test_a_barrier_that_all_ranks_try_again_is_their_own_fault() -> None:
+    verdict = only(job(trying(0, 8), trying(1, 3)))
+
+    assert ("exception-swallowed", [0, 1]) == (verdict.code, verdict.ranks)
+    assert (
+        "ranks 0 and 1 have tried monitored_barrier (train.py:11) at least 8 times, and it raised each time"
+        == verdict.sentence
+    )
+
+
+@pytest.mark.parametrize(
+    "tries",
+    [
+        trying(0, 1),
+        trying(0, 8, message="world size 3"),
+        trying(0, 2, state="returned"),
+        rank(0, in_evaluate(), 10),
+    ],
+    ids=["once", "refused", "it went well", "none"],
+)
+def test_a_barrier_that_no_timeout_has_ended_is_not_tried_in_vain(tries: RankEvidence) -> None:
+    verdict = only(job(tries, rank(1, in_evaluate(), called=10)))
+
+    assert "tried" not in verdict.sentence
+
+
+BOOTSTRAP = Frame("_bootstrap_inner", "/opt/env/lib/python3.11/threading.py", 1045)
+PREPARE = [Frame("prepare", "/job/data.py", 33), Frame("run", "/opt/env/lib/python3.11/threading.py", 982)]
+
+
+def of_thread(after: float = -1) -> Raised:
+    """What Python prints when it ends a thread."""
+    return Raised("KeyError", "'text'", NOW - 10 + after, [*PREPARE, BOOTSTRAP], True, "log")
+
+
+def at_queue(number: int, **more: Any) -> RankEvidence:
+    """A rank that waits for the batch of one of its threads."""
+    wait = Frame("wait", "/opt/env/lib/python3.11/threading.py", 327)
+    get = Frame("get", "/opt/env/lib/python3.11/queue.py", 171)
+    return rank(number, stack(wait, get, Frame("train", "/job/train.py", 44)), called=16, **more)
+
+
+def test_an_exception_that_ended_a_thread_was_not_caught() -> None:
+    verdict = only(job(at_queue(0, raised=[of_thread()]), rank(1)))
+
+    assert ("exception-swallowed", [0], [1]) == (verdict.code, verdict.ranks, verdict.victims)
+    assert (
+        "KeyError: 'text' (data.py:33) has ended a thread of rank 0; now rank 0 is in train (train.py:44)"
+        == verdict.sentence
+    )
+    assert "the thread of rank 0 was in prepare (data.py:33)" in verdict.facts
+    assert verdict.hint.startswith("An exception ends its thread alone.")
+
+
+def test_what_ended_a_thread_of_each_rank_is_told_although_no_rank_waits_for_another() -> None:
+    verdict = only(job(at_queue(0, raised=[of_thread()]), at_queue(1, raised=[of_thread()])))
+
+    assert ("exception-swallowed", [0, 1]) == (verdict.code, verdict.ranks)
+
+
+@pytest.mark.parametrize(
+    "waits",
+    [
+        at_queue(0),
+        at_queue(0, raised=[of_thread(-500)]),
+        at_queue(0, raised=[raised("KeyError", "'a'", -1, True)]),
+    ],
+    ids=["nothing was raised", "long ago", "caught"],
+)
+def test_a_rank_that_waits_for_a_thread_that_lives_is_in_its_own_code(waits: RankEvidence) -> None:
+    verdict = only(job(waits, at_queue(1)))
+
+    assert "rank-in-user-code" == verdict.code
 
 
 def test_an_old_or_common_exception_explains_nothing() -> None:
@@ -531,6 +645,18 @@ def test_a_key_that_nobody_else_can_set_is_the_cause() -> None:
 
     assert ("rank-in-user-code", [1], [0, 2]) == (verdict.code, verdict.ranks, verdict.victims)
     assert "rank 1 is in fetch (keys.py:7), waiting for a key in the store" in verdict.sentence
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [(["ready/1"], "the key ready/1 in the store"), (["a", "b"], "the keys a, b in the store")],
+)
+def test_a_key_that_the_hook_has_read_is_named(keys: list[str], said: str) -> None:
+    """Also where the line does not show that it is a store's."""
+    verdict = only(job(rank(0), at_store(1, 99, keys=keys), rank(2)))
+
+    assert ("rank-in-user-code", [1], [0, 2]) == (verdict.code, verdict.ranks, verdict.victims)
+    assert f"rank 1 is in fetch (keys.py:99), waiting for {said} for 11 s" in verdict.sentence
 
 
 def test_what_its_gpu_has_not_done_does_not_hide_that_it_waits_for_a_key() -> None:

@@ -27,6 +27,7 @@ from ddplaunch.agent.diagnosis.run import (
     rendezvous,
     slow,
     stragglers,
+    threads,
     unseen,
 )
 from ddplaunch.agent.diagnosis.run.causes import before_timeouts
@@ -176,6 +177,8 @@ TABLE: tuple[Union[FirstOf, AllOf], ...] = (
         (
             # Before all ends of ranks: what ranks report once their peers' node is gone follows from that.
             ends.network_lost,
+            # Before calls that do not fit: threads whose calls cross are why they do not.
+            threads.group_in_two_threads,
             # A rank died of a message or a call that does not fit its peer's, and reported it itself. Before
             # the exits, which would call that a failed rank.
             messages.message_too_large,
@@ -201,6 +204,8 @@ TABLE: tuple[Union[FirstOf, AllOf], ...] = (
             held.exception_held,
             # So is a second process in a rank's place, which may be anywhere.
             rendezvous.joined_again,
+            # Before caught exceptions: those of a retry only say that another rank has not come.
+            stragglers.collective_retried,
             stragglers.exception_swallowed,
             # Which call was left out tells more than which two differ.
             collectives.collective_skipped,

@@ -22,8 +22,9 @@ from ddplaunch.agent.contract import (
     Verdict,
 )
 from ddplaunch.agent.diagnosis import confidence as sure
-from ddplaunch.agent.diagnosis.run import devices, slow, stacks
+from ddplaunch.agent.diagnosis.run import devices, signals, slow, stacks
 from ddplaunch.agent.diagnosis.run.causes import (
+    LOADER_KILLED,
     TOGETHER,
     Cause,
     causes_of,
@@ -33,6 +34,7 @@ from ddplaunch.agent.diagnosis.run.causes import (
     same_failure,
     words_of,
 )
+from ddplaunch.agent.diagnosis.run.held import Held, held_back, raised_by
 from ddplaunch.agent.diagnosis.run.view import IN_EXIT, JobView
 from ddplaunch.agent.system import phrases, subjects
 from ddplaunch.agent.text.saying import Sayable, Text, joined, say, spelled
@@ -121,7 +123,47 @@ def rank_failed(view: JobView) -> Optional[Verdict]:
     A script may exit because a peer went away, so without an exception all peers must have been seen.
     """
     causes = first_ends(view, "exception") or ([] if view.unseen else first_ends(view, "code"))
-    return _failure(view, [*causes, *_not_ended(view, causes[0])]) if causes else None
+    if not causes:
+        return None
+    # Also of ranks that their launcher has ended since: a look at the first end has seen them there.
+    others = [number for number in view.ranks if number not in {cause.rank for cause in causes}]
+    held = {number: its for number in others if (its := held_back(view, number)) is not None}
+    if causes[0].kind == "code" and held:
+        return _held_beside_exits(view, causes, held)
+    return _failure(view, [*causes, *_not_ended(view, causes[0])])
+
+
+def _held_beside_exits(view: JobView, causes: list[Cause], held: dict[int, Held]) -> Verdict:
+    """Return the verdict on ranks that ended with an exit code, most likely for what another one has raised.
+
+    They printed no traceback: that rank was still in the handler that they had left, and shows the exception.
+    """
+    ended = sorted(cause.rank for cause in causes)
+    number, its = next(iter(held.items()))
+    site = stacks.user_frame(its.raised.frames)
+    raised = Cause(number, "exception", causes[0].at, same_failure(its.raised), its.raised)
+    frames = stacks.main(view.ranks[number].stacks)
+    at = stacks.user_frame(frames)
+    place = f", in {phrases.place(at)}" if at is not None else ""
+    return verdict_on(
+        view,
+        "rank-failed",
+        [raised, *causes],
+        say(
+            raised_by(view, [number], its.raised),
+            f" and stayed in its `{its.kind}`{place}, while ",
+            subjects.ranks(ended),
+            f" ended with {causes[0].what} and no exception (sys.exit or os._exit)",
+        ),
+        [
+            f"rank {number} raised it in {stacks.chain(its.raised.frames)}",
+            view.of_stacks(f"rank {number} was in {stacks.chain(frames)}", [number]),
+            *last_lines(view, causes[0]),
+        ],
+        f"Fix {phrases.place(site) if site else 'what the traceback names'}. Print the traceback before "
+        "sys.exit, or raise again: an exit code alone does not say why.",
+        sure.EXIT_CODE_ALONE,
+    )
 
 
 def _not_ended(view: JobView, first: Cause) -> list[Cause]:
@@ -486,10 +528,26 @@ _HINT = (
     "cgroup, the scheduler's log at that time, or a line of the program that ends processes."
 )
 
+_SPARE = (
+    "Such a signal may reach every process of a job step. So that the ranks can finish after it, let the "
+    "workers ignore it: `signal.signal(signal.SIGTERM, signal.SIG_IGN)` in worker_init_fn."
+)
+
+_BROKEN = (
+    "ConnectionResetError",
+    "ConnectionRefusedError",
+    "BrokenPipeError",
+    "EOFError",
+    "FileNotFoundError",
+)
+_ONE_LOOK = 3.0
+"""Seconds after its exception in which a rank is still there, and a look notes what has come to it."""
+_CONNECTION = re.compile(r"(^|/)multiprocessing/(connection|reduction|resource_sharer|queues)\.py$")
+
 
 def stopped_from_outside(view: JobView) -> Optional[Verdict]:
     """Return the verdict if a signal to end reached a launch command or ranks before anything failed."""
-    found = _launches(view) or _ranks(view)
+    found = _launches(view) or _workers(view) or _ranks(view)
     if found is None:
         return None
     if any(cause.what not in _STOPS and cause.at < found.at - TOGETHER for cause in causes_of(view)):
@@ -504,7 +562,7 @@ def stopped_from_outside(view: JobView) -> Optional[Verdict]:
         if found.is_outside and len(view.ranks) == len(view.world)
         else sure.SIGNAL_OF_UNKNOWN_SENDER,
         facts=view.counts(),
-        hint=_HINT,
+        hint=found.hint,
     )
 
 
@@ -513,6 +571,7 @@ class _Found(NamedTuple):
     nodes: list[int]
     at: float
     is_outside: bool  # for certain: a single rank may have sent the signal to itself
+    hint: str = _HINT
 
 
 def _launches(view: JobView) -> Optional[_Found]:
@@ -527,6 +586,45 @@ def _launches(view: JobView) -> Optional[_Found]:
             say(commands, f" ended by {by[nodes[0]]}, and the sender is unknown"), nodes, min(ends), True
         )
     return _Found(say(commands, f" were each stopped from outside by {by[nodes[0]]}"), nodes, min(ends), True)
+
+
+def _workers(view: JobView) -> Optional[_Found]:
+    """Return the signal that ranks have got and handle, and that has ended their DataLoader workers.
+
+    These leave without a word; then the rank raises that one of them is gone, or from its connection to it.
+    What comes to the other ranks after that may be their launcher's SIGTERM.
+    """
+    causes = causes_of(view)
+    if not causes or not _lost_worker(causes[0]):
+        return None
+    first = causes[0]
+    came = signals.before(view.ranks[first.rank], first.at + _ONE_LOOK)
+    if came is None or phrases.signal_name(came.number) not in _STOPS:
+        return None
+    earlier = {rank: signals.before(its, first.at) for rank, its in view.ranks.items()}
+    same = [rank for rank, each in earlier.items() if each is not None and each.number == came.number]
+    got = sorted({first.rank, *same})
+    lost = [cause.rank for cause in causes if _lost_worker(cause)]
+    everyone = view.is_everyone(got)
+    handle = phrases.one_or(got, "handles", "handle")
+    sentence = say(
+        f"{phrases.signal_name(came.number)} came to ",
+        "all ranks" if everyone else subjects.ranks(got),
+        f", which {handle} it{signals.by(came)}, and ended DataLoader workers of ",
+        subjects.ranks(sorted(lost)),
+    )
+    return _Found(sentence, view.nodes_of(got), first.at, everyone, f"{_HINT} {_SPARE}")
+
+
+def _lost_worker(cause: Cause) -> bool:
+    """Whether the rank has failed because a worker of its DataLoader is gone."""
+    raised = cause.raised
+    if raised is None:
+        return False
+    broken = (
+        raised.type in _BROKEN and _CONNECTION.search(next((f.file for f in raised.frames), "")) is not None
+    )
+    return LOADER_KILLED.search(raised.message) is not None or (broken and stacks.in_loader(raised.frames))
 
 
 def _stop_of(node: NodeEvidence) -> str:

@@ -1,8 +1,8 @@
 """rank-failed for living ranks: they have raised, but what runs before they may end does not return.
 
-That is a `finally`, an `except` that raises again, or the end of a `with`: it flushes, joins a thread, or
-calls a collective to which no other rank comes any more. The exception is the cause, wherever the ranks are
-now.
+That is a `finally`, an `except` that raises again or ends the process, or the end of a `with`: it flushes,
+joins a thread, or calls a collective to which no other rank comes any more. The exception is the cause,
+wherever the ranks are now.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def exception_held(view: JobView) -> Optional[Verdict]:
     """Return the verdict on ranks that have raised, and are still in what runs before they may end."""
     patience = _STILL * view.evidence.notice_after
     still = [rank for rank in view.alive if view.ranks[rank].stuck_for >= patience]
-    found = {rank: its for rank in still if (its := _held(view, rank)) is not None}
+    found = {rank: its for rank in still if (its := held_back(view, rank)) is not None}
     if not found:
         return None
     same: dict[str, list[int]] = {}
@@ -43,7 +43,7 @@ def exception_held(view: JobView) -> Optional[Verdict]:
         same.setdefault(same_failure(its.raised), []).append(rank)
     ranks = sorted(found, key=lambda rank: (rank in view.waiting, rank))
     first = found[ranks[0]]
-    raised = joined("; ", [_raised(view, its, found[its[0]].raised) for its in same.values()][:3])
+    raised = joined("; ", [raised_by(view, its, found[its[0]].raised) for its in same.values()][:3])
     site = stacks.user_frame(first.raised.frames)
     others = [rank for rank in view.stragglers if rank not in found]
     return view.verdict(
@@ -63,7 +63,7 @@ def exception_held(view: JobView) -> Optional[Verdict]:
     )
 
 
-def _raised(view: JobView, ranks: list[int], raised: Raised) -> Text:
+def raised_by(view: JobView, ranks: list[int], raised: Raised) -> Text:
     """'rank 3 raised ValueError: no such token (train.py:61)'."""
     who = "all ranks" if view.is_everyone(ranks) else subjects.ranks(ranks)
     message = f": {phrases.clipped(words_of(raised))}" if raised.message else ""
@@ -71,7 +71,7 @@ def _raised(view: JobView, ranks: list[int], raised: Raised) -> Text:
     return say(who, f" raised {kind}{message}{phrases.at(stacks.user_frame(raised.frames))}")
 
 
-def _held(view: JobView, number: int) -> Optional[Held]:
+def held_back(view: JobView, number: int) -> Optional[Held]:
     """Return the first exception that is held back; None if it came from a peer that is gone."""
     rank = view.ranks[number]
     if any(map(is_consequence, rank.in_flight)):

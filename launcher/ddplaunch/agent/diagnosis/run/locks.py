@@ -185,7 +185,7 @@ def _sentence(whom: str, waits: Sequence[_Wait]) -> str:
 
 
 def _thread(stack: Stack) -> str:
-    if stack.main:
+    if stack.thread == "MainThread" or (stack.main and not stack.thread):
         return "MainThread"
     return f'thread "{stack.thread}"' if stack.thread else "another thread"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Optional
 
-from ddplaunch.agent.contract import Signalled
+from ddplaunch.agent.contract import RankEvidence, Signalled
 from ddplaunch.agent.diagnosis.run.view import JobView
 from ddplaunch.agent.system import phrases, subjects
 
@@ -26,7 +26,7 @@ def left_for(view: JobView, ranks: Sequence[int]) -> Optional[str]:
     names = {phrases.signal_name(each.number) for each in found if each is not None}
     if None in found or len(names) != 1 or found[0] is None:
         return None
-    return names.pop() + _by(found[0])
+    return names.pop() + by(found[0])
 
 
 def facts(view: JobView) -> list[str]:
@@ -35,13 +35,13 @@ def facts(view: JobView) -> list[str]:
     ages: dict[str, float] = {}
     for rank in view.alive:
         for each in view.ranks[rank].signals:
-            what = phrases.signal_name(each.number) + _by(each)
+            what = phrases.signal_name(each.number) + by(each)
             came.setdefault(what, []).append(rank)
             ages.setdefault(what, view.nodes[view.node_of[rank]].at - each.at)
     return [f"{subjects.ranks(its)} got {what} {phrases.span(ages[what])} ago" for what, its in came.items()]
 
 
-def _by(signalled: Signalled) -> str:
+def by(signalled: Signalled) -> str:
     """' (stop, train.py:16)', the function that handles it."""
     handler = signalled.handler
     return "" if handler is None else f" ({handler.name}, {handler.file.rpartition('/')[2]}:{handler.line})"
@@ -50,5 +50,10 @@ def _by(signalled: Signalled) -> str:
 def _before_call(view: JobView, number: int) -> Optional[Signalled]:
     rank = view.ranks[number]
     entered = rank.calls[-1].at if rank.calls and rank.calls[-1].state == "entered" else 0.0
-    soon = [each for each in rank.signals if entered - _SOON <= each.at <= entered]
+    return before(rank, entered)
+
+
+def before(rank: RankEvidence, at: float) -> Optional[Signalled]:
+    """Return the signal that the rank has got shortly before this moment; None: none."""
+    soon = [each for each in rank.signals if at - _SOON <= each.at <= at]
     return soon[-1] if soon else None

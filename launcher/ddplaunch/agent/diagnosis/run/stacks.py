@@ -34,6 +34,8 @@ _LOADER = re.compile(r"(^|/)torch/utils/data/")
 _SLEEPS = re.compile(r"(^|/)(threading|queue|subprocess|socket|ssl|selectors)\.py$|(^|/)multiprocessing/")
 _PROCESSES = re.compile(r"(^|/)(multiprocessing/|subprocess\.py$)")
 _COPY = re.compile(rf"^.*/[^/]+-(\d+|[0-9a-f]{{12}})/{Files.WORK}/")
+_THREADING = re.compile(r"(^|/)threading\.py$")
+_THREADS = re.compile(r"(^|/)(threading\.py|queue\.py|concurrent/futures/\w+\.py)$")
 _SPAWN = re.compile(r"(^|/)torch/multiprocessing/spawn\.py$")
 
 _COLLECTIVE = re.compile(
@@ -96,10 +98,21 @@ def sleeps_in_python(frames: Sequence[Frame]) -> bool:
     return len(callers) < len(frames) and frames[0] not in callers and users(callers[:1]) != []
 
 
+def ended_thread(frames: Sequence[Frame]) -> bool:
+    """Whether an exception with these frames has ended a thread: it went through all of the program's own."""
+    return frames[-1:] != [] and bool(_THREADING.search(frames[-1].file)) and "_bootstrap" in frames[-1].name
+
+
 def waits_for_process(frames: Sequence[Frame]) -> bool:
     """Whether the user's code waits for a process that it has started, or for that process's output."""
     inner = list(takewhile(lambda frame: _STANDARD.search(frame.file), frames))
     return any(_PROCESSES.search(frame.file) for frame in inner)
+
+
+def waits_for_thread(frames: Sequence[Frame]) -> bool:
+    """Whether the user's code waits for another thread: for its end, its result, or an item in a queue."""
+    inner = list(takewhile(lambda frame: _STANDARD.search(frame.file), frames))
+    return inner != [] and all(_THREADS.search(frame.file) for frame in inner)
 
 
 def collective(frames: Sequence[Frame]) -> Optional[str]:

@@ -6,12 +6,15 @@ Each such rank belongs to one rule; each rule speaks of all its ranks at once.
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import takewhile
 from typing import Optional
 
 from ddplaunch.agent.contract import AnyFact, Fact, Process, Raised, RankEvidence, Verdict
 from ddplaunch.agent.diagnosis import confidence as sure
-from ddplaunch.agent.diagnosis.run import branches, collectives, stacks
+from ddplaunch.agent.diagnosis.run import branches, causes, collectives, stacks
 from ddplaunch.agent.diagnosis.run.view import IN_LOADER, Found, JobView, file_lock_wait
 from ddplaunch.agent.system import phrases, subjects
 from ddplaunch.agent.text.saying import Sayable, joined, say
@@ -28,6 +31,15 @@ CALL_FIRST = (
 _SKIP_TOGETHER = (
     "A rank that skips a step skips its collectives, and the others wait for ever. Let the exception end the "
     "rank, or let all ranks agree (all_reduce of a flag) to skip the step together."
+)
+_THREAD_ALONE = (
+    "An exception ends its thread alone. Pass it on: submit the work to concurrent.futures, whose `result` "
+    "raises it again, or put it into the queue; and give `get` and `wait` a timeout."
+)
+_NO_RETRY = (
+    "A timeout closes the group's connections: no later call in this group can succeed, even when all ranks "
+    "come. Let the exception end the rank, and give the call a timeout that is longer than the slowest rank "
+    "needs."
 )
 _SEE_THE_LOADER = (
     "Look at what the loader reads: storage that does not answer, a lock inherited by fork, or a full queue. "
@@ -73,7 +85,10 @@ def rank_late_to_init(view: JobView) -> Optional[Found]:
 
 
 def exception_swallowed(view: JobView) -> Optional[Verdict]:
-    """Return the verdict on ranks that caught an exception and went on without their collective."""
+    """Return the verdict on ranks that caught an exception and went on without their collective.
+
+    Or an exception has ended one of their threads, and with it nothing else.
+    """
     found = swallowed(view)
     if not found:
         return None
@@ -83,9 +98,13 @@ def exception_swallowed(view: JobView) -> Optional[Verdict]:
     for rank in ranks:
         raised = found[rank]
         kind = raised.type.rpartition(".")[2]
-        site = phrases.at(stacks.user_frame(raised.frames))
+        site, message = phrases.at(stacks.user_frame(raised.frames)), phrases.clipped(raised.message)
+        if stacks.ended_thread(raised.frames):
+            parts.append(f"{kind}{message and ': ' + message}{site} has ended a thread of rank {rank}")
+            facts.append(f"the thread of rank {rank} was in {stacks.chain(stacks.users(raised.frames))}")
+            continue
         parts.append(f"rank {rank} caught {kind}{site} and went on without the others")
-        facts.append(f"rank {rank} caught {kind}: {phrases.clipped(raised.message)}")
+        facts.append(f"rank {rank} caught {kind}: {message}")
     mismatch = collectives.find_mismatch(view)
     if mismatch is not None:
         facts += mismatch.facts(view)
@@ -98,9 +117,67 @@ def exception_swallowed(view: JobView) -> Optional[Verdict]:
         ranks,
         joined("; ", parts[:3]),
         [*facts, *holder_facts(view, [rank for rank in ranks if rank in view.stragglers])],
-        _SKIP_TOGETHER,
+        _THREAD_ALONE if stacks.ended_thread(found[ranks[0]].frames) else _SKIP_TOGETHER,
         sure.CAUGHT_BEFORE,
     )
+
+
+def collective_retried(view: JobView) -> Optional[Verdict]:
+    """Return the verdict if ranks try a collective again that a timeout has ended.
+
+    The rank for which they tried is to blame, or these themselves if all have come by now.
+    """
+    tries = {rank: times for rank in view.alive if (times := _failed_tries(view.ranks[rank])) > 1}
+    others = [rank for rank in view.stragglers if rank not in tries]
+    if not tries or (not others and len(tries) < len(view.alive)):
+        return None
+    first, times = min(tries), max(tries.values())
+    call = view.ranks[first].calls[-1]
+    what = f"{call.op}{phrases.at(stacks.user_frame(call.frames))}"
+    often = f"{times} times" if times < len(view.ranks[first].calls) else f"at least {times} times"
+    who = say(subjects.ranks(tries), f" {phrases.one_or([*tries], 'has', 'have')} tried ")
+    if others:
+        code = "rank-in-user-code"
+        if all(view.locations[rank].kind == IN_LOADER for rank in others):
+            code = "rank-in-dataloader"
+        came = phrases.one_or(others, "has", "have")
+        places = joined("; ", view.places(others)[:2])
+        sentence = say(
+            places, f", and {came} not come to {what}, which ", who, f"{often}: it raised each time"
+        )
+    else:
+        code, sentence = "exception-swallowed", say(who, f"{what} {often}, and it raised each time")
+    said = [raised for raised in view.ranks[first].raised if causes.is_consequence(raised)][-1:]
+    words = [f"rank {first}: {each.type}: {phrases.clipped(causes.words_of(each))}" for each in said]
+    found = verdict_on(
+        view,
+        code,
+        others or [*tries],
+        sentence,
+        [*words, *holder_facts(view, others)],
+        _NO_RETRY,
+        sure.BY_STACK_ALONE if others else sure.CAUGHT_BEFORE,
+    )
+    return replace(found, victims=sorted({*found.victims, *tries})) if others else found
+
+
+def _failed_tries(rank: RankEvidence) -> int:
+    """Return how often it has called the same collective in a row that raised because a rank did not come."""
+    if not any(map(causes.is_consequence, [*rank.raised, *rank.in_flight])):
+        return 0
+    calls = rank.calls[:-1] if rank.calls[-1:] and rank.calls[-1].state == "entered" else rank.calls
+    if not calls or not calls[-1].frames:
+        return 0
+    last = calls[-1].op, calls[-1].frames[0].file, calls[-1].frames[0].line
+    same = takewhile(
+        lambda call: (
+            call.state == "raised"
+            and call.frames
+            and (call.op, call.frames[0].file, call.frames[0].line) == last
+        ),
+        reversed(calls),
+    )
+    return len([*same])
 
 
 def rank_in_dataloader(view: JobView) -> Optional[Found]:
@@ -137,7 +214,7 @@ def rank_in_user_code(view: JobView) -> Optional[Found]:
     site = view.locations[ranks[0]].site
     victims = [rank for rank in view.waiting if rank not in ranks]
     lost = [(rank, child) for rank in ranks for child in _lost_children(view.ranks[rank])]
-    ends = [f"rank {rank}'s child process {child.pid} {_end(child)}, and " for rank, child in lost[:1]]
+    ends = [f"rank {rank}'s child process {_child(child)} {_end(child)}, and " for rank, child in lost[:1]]
     choice = branches.find(view, *(dict.fromkeys(its) for its in (ranks, victims)))
     hint = f"No rank can go on until {phrases.place(site) if site else 'it'} returns. {KEEP_SHORT}"
     verdict = verdict_on(
@@ -145,7 +222,12 @@ def rank_in_user_code(view: JobView) -> Optional[Found]:
         "rank-in-user-code",
         ranks,
         say(*ends, joined("; ", parts[:3]), f" for {phrases.span(longest)}{others(view, ranks)}"),
-        [*branches.facts(view, choice), *_of_children(view, lost), *holder_facts(view, ranks)],
+        [
+            *branches.facts(view, choice),
+            *_of_children(view, lost),
+            *_handled(view, ranks),
+            *holder_facts(view, ranks),
+        ],
         _LOST_CHILD.format(pid=lost[0][1].pid, node=view.node(view.node_of[lost[0][0]]))
         if lost
         else f"{branches.file_hint(view, choice)}{hint}",
@@ -154,11 +236,31 @@ def rank_in_user_code(view: JobView) -> Optional[Found]:
     return Found(verdict, ranks)
 
 
+def _handled(view: JobView, ranks: list[int]) -> list[str]:
+    """'rank 0 handles ValueError: no such token (train.py:61)': it is in an `except`, which may go on."""
+    found = []
+    for rank in ranks[:4]:
+        for raised in view.ranks[rank].in_flight[:1]:
+            kind, site = raised.type.rpartition(".")[2], phrases.at(stacks.user_frame(raised.frames))
+            message = f": {phrases.clipped(causes.words_of(raised))}" if raised.message else ""
+            found.append(f"rank {rank} handles {kind}{message}{site}")
+    return found
+
+
 def _lost_children(rank: RankEvidence) -> list[Process]:
-    """Return the dead children of a rank that waits for processes, whose failure it has not noticed."""
+    """Return the dead children of a rank that waits for processes, whose failure it has not noticed.
+
+    One that is gone was waited for, and one that was asked to end may have been so by the rank.
+    """
     if not stacks.waits_for_process(stacks.main(rank.stacks)):
         return []
-    return [child for child in rank.children if child.exit_signal or child.exit_code]
+    dead = [child for child in rank.children if child.exit_signal or child.exit_code]
+    return [child for child in dead if child.state != "X" or child.exit_signal != signal.SIGTERM]
+
+
+def _child(child: Process) -> str:
+    """'2105', '2105 (tokenizer)'."""
+    return f"{child.pid} ({child.name})" if child.name else str(child.pid)
 
 
 def _end(child: Process) -> str:
@@ -180,7 +282,10 @@ def _of_children(view: JobView, lost: list[tuple[int, Process]]) -> list[str]:
 
 
 def swallowed(view: JobView) -> dict[int, Raised]:
-    """Return the ranks that are out of step after an exception of their own that they caught, with it."""
+    """Return the ranks that are out of step after an exception of their own that they caught, with it.
+
+    Or that wait for a thread of theirs after an exception has ended one. It counts even if all ranks have it.
+    """
     found: dict[int, Raised] = {}
     mismatch = collectives.find_mismatch(view)
     if mismatch is not None:
@@ -189,15 +294,20 @@ def swallowed(view: JobView) -> dict[int, Raised]:
             if raised is not None:
                 found[rank] = raised
         return found
-    if not view.waiting:
-        return {}
     for rank in view.stragglers:
-        raised = view.own_exception(rank)
+        raised = _of_thread(view.ranks[rank]) or (view.own_exception(rank) if view.waiting else None)
         if file_lock_wait(view.ranks[rank]) is not None:
             continue  # an attempt to get the lock may raise
         if raised is not None and rank not in view.late and _is_recent(view, rank, raised):
             found[rank] = raised
     return found
+
+
+def _of_thread(rank: RankEvidence) -> Optional[Raised]:
+    """Return the exception that has last ended a thread of a rank whose main thread waits for another one."""
+    if not stacks.waits_for_thread(stacks.main(rank.stacks)):
+        return None
+    return next((each for each in reversed(rank.raised) if stacks.ended_thread(each.frames)), None)
 
 
 def _is_recent(view: JobView, rank: int, raised: Raised) -> bool:

@@ -27,6 +27,7 @@ from ddplaunch.agent.contract import (
     Raised,
     RankEvidence,
     Source,
+    Stack,
     Verdict,
     Wait,
 )
@@ -57,7 +58,9 @@ class JobView:
         for node in sorted(evidence.evidence, key=lambda node: (node.node, node.at)):
             self.nodes[node.node] = node
             for rank in node.ranks:
-                self.ranks[rank.rank] = replace(rank, groups=[_counted(rank, group) for group in rank.groups])
+                seen = replace(rank, stacks=_trainer_first(rank))
+                groups = [_counted(seen, group) for group in rank.groups]
+                self.ranks[rank.rank] = replace(seen, groups=groups)
                 self.node_of[rank.rank] = node.node
         self.ranks = {number: self.ranks[number] for number in sorted(self.ranks)}
         self.explained: frozenset[int] = frozenset()
@@ -414,6 +417,31 @@ class JobView:
         return bool(self.ranks[number].initialized or self.ranks[number].groups)
 
 
+def _trainer_first(rank: RankEvidence) -> list[Stack]:
+    """Return its stacks, with the thread that trains as the main one if that only waits for a thread.
+
+    It trains if it is in a collective or in backward, or in a function that made one of the last calls.
+    """
+    main = stacks.main(rank.stacks)
+    if not stacks.waits_for_thread(main):
+        return rank.stacks
+    callers = {(call.frames[0].name, call.frames[0].file) for call in rank.calls if call.frames}
+    trainers = [
+        stack
+        for stack in rank.stacks
+        if not stack.main
+        and (
+            stacks.collective(stack.frames)
+            or stacks.in_backward(stack.frames)
+            or any((frame.name, frame.file) in callers for frame in stack.frames)
+        )
+    ]
+    if len(trainers) != 1 or any((frame.name, frame.file) in callers for frame in main):
+        return rank.stacks
+    others = [replace(stack, main=False) for stack in rank.stacks if stack is not trainers[0]]
+    return [replace(trainers[0], main=True), *others]
+
+
 def _last_calls(rank: RankEvidence) -> dict[str, int]:
     """Return the number of the last call in each group, as the hook has noted them."""
     return {call.group: call.seq for call in rank.calls if not call.p2p}
@@ -552,12 +580,21 @@ def locate(rank: RankEvidence, line: str = "") -> Location:
         return Location(IN_COLLECTIVE, BACKWARD, site=site)
     if stacks.in_loader(frames):
         return Location(IN_LOADER, site=stacks.loader_caller(frames))
-    return Location(ELSEWHERE, site=site, awaits=file_lock(rank) or _awaited(line))
+    return Location(ELSEWHERE, site=site, awaits=file_lock(rank) or _key(rank) or _awaited(line))
 
 
 def has_no_hook(rank: RankEvidence) -> bool:
     """Whether no hook has given its calls. A debug server gives collectives, but no messages of Gloo."""
     return rank.stack_source in ("", "py-spy", "debug server") and not rank.calls
+
+
+def _key(rank: RankEvidence) -> str:
+    """'the key ready/1 in the store'; "" if it waits for none, or its hook has not read which."""
+    if not rank.keys:
+        return ""
+    return (
+        f"the {phrases.one_or(rank.keys, 'key', 'keys')} {phrases.clipped(', '.join(rank.keys))} in the store"
+    )
 
 
 def _awaited(line: str) -> str:
@@ -575,7 +612,7 @@ def _waits_by_itself(rank: RankEvidence, frames: Sequence[Frame], line: str) -> 
     sleeps = process is not None and SLEEP.fullmatch(process.wchan.partition(".")[0]) is not None
     seldom = process is not None and process.wakeups < _LOOKS
     locked = any(stack.main and stack.on_lock for stack in rank.stacks) and _LOCKS.search(line) is not None
-    polls = stacks.polls(frames) is not None or bool(_awaited(line))
+    polls = stacks.polls(frames) is not None or bool(rank.keys) or bool(_awaited(line))
     return polls or stacks.sleeps_in_python(frames) or (own and (locked or (sleeps and seldom)))
 
 

@@ -1,0 +1,160 @@
+"""group-in-two-threads: two threads of a rank call collectives of one process group at once.
+
+torch numbers the calls of a group as they come. Which of two threads comes first is chance, and each rank
+has its own. Where ranks differ, the collective of the one thread meets that of the other. The usual case is
+a checkpoint that is gathered in a thread beside training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple, Optional
+
+from ddplaunch.agent.contract import Collective, Fact, Frame, RankEvidence, Verdict
+from ddplaunch.agent.diagnosis import confidence as sure
+from ddplaunch.agent.diagnosis.run import blocked, call_records, collectives, stacks
+from ddplaunch.agent.diagnosis.run.view import JobView
+from ddplaunch.agent.system import phrases, subjects
+from ddplaunch.agent.text.saying import say
+
+_OWN_GROUP = (
+    "Give the thread a process group of its own: call `group = dist.new_group()` on all ranks in the main "
+    "thread, before the thread starts, and give `group=group` to its calls. Or make its calls in the thread "
+    "that trains."
+)
+
+
+class _Pair(NamedTuple):
+    """Two calls of a rank in one group, of which the second began while the first had not returned."""
+
+    first: Collective
+    second: Collective
+
+
+def group_in_two_threads(view: JobView) -> Optional[Verdict]:
+    """Return the verdict on ranks whose threads called the same two collectives in different orders.
+
+    Calls that overlap and have the same order everywhere do no harm yet, and explain nothing.
+    """
+    pairs = {rank: [*_overlapping(view.ranks[rank])] for rank in view.ranks}
+    return _crossed_in_calls(view, pairs) or _crossed_inside(view, pairs)
+
+
+def _crossed_in_calls(view: JobView, pairs: Mapping[int, Sequence[_Pair]]) -> Optional[Verdict]:
+    """Return the verdict if the program's own calls have another order on another rank."""
+    for rank, pair in ((rank, pair) for rank, its in pairs.items() for pair in its):
+        group, lines = pair.first.group, (_line(pair.first), _line(pair.second))
+        members = [each for each in view.members.get(group, view.world) if each in view.ranks]
+        numbers = pair.first.seq, pair.second.seq
+        orders = {
+            each: tuple(_line_at(view.ranks[each], group, number) for number in numbers) for each in members
+        }
+        same = [each for each, order in orders.items() if order == lines]
+        other = [each for each, order in orders.items() if order == lines[::-1]]
+        if same and other:
+            facts = [_in_order(view, each, pair) for each in (same[0], other[0])]
+            return _verdict(view, rank, pair, same, other, facts)
+    return None
+
+
+def _crossed_inside(view: JobView, pairs: Mapping[int, Sequence[_Pair]]) -> Optional[Verdict]:
+    """Return the verdict if they have one order, and what torch makes of them has not.
+
+    all_gather_object, for example, gathers twice. Ranks that stand in the same two calls differ in which of
+    them has come next.
+    """
+    mismatch = collectives.find_mismatch(view) if any(pairs.values()) else None
+    if mismatch is None or len(mismatch.camps) != 2:
+        return None
+    there = {
+        rank: {frozenset([_line(pair.first), _line(pair.second)]): pair for pair in its if _stands_in(pair)}
+        for rank, its in pairs.items()
+    }
+    few, many = sorted(mismatch.camps.values(), key=lambda ranks: (len(ranks), ranks))
+    for rank in few:
+        for lines, pair in there[rank].items():
+            if pair.first.group == mismatch.group and any(lines in there[other] for other in many):
+                return _verdict(view, rank, pair, few, many, mismatch.facts(view))
+    return None
+
+
+def _stands_in(pair: _Pair) -> bool:
+    return (pair.first.state, pair.second.state) == ("entered", "entered")
+
+
+def _overlapping(rank: RankEvidence) -> Iterator[_Pair]:
+    """Yield the pairs of calls that only two threads can have made: each returns when its collective is done.
+
+    Pairs that are both over have done no harm that anybody waits for.
+    """
+    states = ("entered", "returned", "raised")
+    calls = [call for call in rank.calls if not call.p2p and call.frames and call.state in states]
+    for place, first in enumerate(calls):
+        for second in calls[place + 1 :]:
+            alike = first.group == second.group and _line(first) != _line(second)
+            over = (first.state, second.state) == ("returned", "returned")
+            if alike and not over and _was_open(first, second.at):
+                yield _Pair(first, second)
+
+
+def _was_open(call: Collective, at: float) -> bool:
+    """Whether it had been entered and had not returned; when it raised is not recorded."""
+    return call.state == "entered" or (call.took is not None and call.at <= at < call.at + call.took)
+
+
+def _verdict(
+    view: JobView, number: int, pair: _Pair, some: list[int], others: list[int], facts: list[Fact]
+) -> Verdict:
+    ranks = sorted([*some, *others])
+    both = [f"{call.op}{phrases.at(_site(call))}{_thread(view.ranks[number], call)}" for call in pair]
+    few, many = sorted((some, others), key=lambda each: (len(each), each))
+    return view.verdict(
+        code="group-in-two-threads",
+        sentence=say(
+            "two threads of a rank call collectives of ",
+            blocked.who(view, pair.first.group),
+            f" at once: {both[0]} and {both[1]}; on ",
+            subjects.ranks(few),
+            " they came in another order than on ",
+            subjects.ranks(many),
+        ),
+        ranks=ranks,
+        victims=view.victims_of(ranks),
+        confidence=sure.THREADS_CROSS,
+        facts=[*facts, *view.whereabouts(ranks)[:4]],
+        hint=_OWN_GROUP,
+    )
+
+
+def _in_order(view: JobView, number: int, pair: _Pair) -> Fact:
+    """'rank 1 called all_gather_object 34 (train.py:8), then all_reduce 35 (train.py:61)'."""
+    calls = {call.seq: call for call in view.ranks[number].calls if _is_of(call, pair.first.group)}
+    first, second = (call_records.described(calls[each.seq]) for each in pair)
+    return view.fact(f"rank {number} called {first}, then {second}", "the hook's ring", [number], "calls")
+
+
+def _is_of(call: Collective, group: str) -> bool:
+    return call.group == group and not call.p2p and bool(call.frames)
+
+
+def _line_at(rank: RankEvidence, group: str, number: int) -> object:
+    calls = [call for call in rank.calls if _is_of(call, group) and call.seq == number]
+    return _line(calls[0]) if calls else None
+
+
+def _line(call: Collective) -> tuple[str, str, int]:
+    frame = call.frames[0]
+    return call.op, stacks.shared(frame.file), frame.line
+
+
+def _site(call: Collective) -> Optional[Frame]:
+    return stacks.user_frame(call.frames)
+
+
+def _thread(rank: RankEvidence, call: Collective) -> str:
+    """Return ' in thread "saver"', if exactly one thread of the rank is at the line of the call."""
+    there = [stack for stack in rank.stacks if call.frames[0] in stack.frames]
+    if len(there) != 1 or not there[0].thread:
+        return ""
+    name = there[0].thread
+    return f" in {name}" if name == "MainThread" else f' in thread "{name}"'

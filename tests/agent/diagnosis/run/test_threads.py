@@ -1,0 +1,178 @@
+"""Ranks with several threads: which of them trains, and two that use one process group at once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.agent.diagnosis.build import MAIN, TOP, in_collective, job, only, rank
+from tests.agent.diagnosis.run.build_blocked import call
+
+from ddplaunch.agent.contract import Collective, Frame, Group, JobEvidence, RankEvidence, Stack
+from ddplaunch.agent.diagnosis.run.decide import judge
+
+LIB = "/opt/env/lib/python3.11"
+JOIN = [
+    Frame("_wait_for_tstate_lock", f"{LIB}/threading.py", 1139),
+    Frame("join", f"{LIB}/threading.py", 1119),
+]
+BOOTSTRAP = [Frame("run", f"{LIB}/threading.py", 982), Frame("_bootstrap_inner", f"{LIB}/threading.py", 1045)]
+TRAIN = Frame("train", "/job/train.py", 61)
+
+
+def thread(name: str, *frames: Frame) -> Stack:
+    return Stack(name, False, [*frames, *BOOTSTRAP])
+
+
+# --- the thread that trains
+
+
+def trained(number: int, *frames: Frame, called: int = 16, main: list[Frame] | None = None) -> RankEvidence:
+    """A rank whose main thread joins the one that is here and has called all_reduce in train()."""
+    stacks = [
+        Stack("MainThread", True, [*(JOIN if main is None else main), MAIN, TOP]),
+        thread("trainer", *frames),
+    ]
+    calls = [replace(call("all_reduce", called, 61), frames=[TRAIN])]
+    done = called - ("distributed_c10d" in frames[0].file)
+    return rank(number, stacks, calls=calls, groups=[Group("0", [0, 1], called, done)])
+
+
+IN_CALL = [*in_collective(line=61)[0].frames[:3]]
+EVALUATE = Frame("evaluate", "/job/eval.py", 140)
+
+
+def test_a_rank_that_trains_in_a_thread_is_where_that_thread_is() -> None:
+    verdict = only(job(trained(0, *IN_CALL, called=17), trained(1, EVALUATE, TRAIN)))
+
+    assert ("rank-in-user-code", [1], [0]) == (verdict.code, verdict.ranks, verdict.victims)
+    assert (
+        "rank 1 is in evaluate (eval.py:140) for 11 s, the other waits in all_reduce 17 (train.py:61)"
+        == verdict.sentence
+    )
+
+
+@pytest.mark.parametrize(
+    "waits",
+    [
+        trained(1, Frame("flush", "/job/log.py", 7)),
+        trained(1, EVALUATE, TRAIN, main=[Frame("save", "/job/save.py", 9)]),
+        trained(1, EVALUATE, TRAIN, main=[*JOIN, TRAIN]),
+    ],
+    ids=["a thread that calls nothing", "main works", "main calls as well"],
+)
+def test_a_main_thread_that_trains_or_works_is_where_the_rank_is(waits: RankEvidence) -> None:
+    verdict = only(job(trained(0, *IN_CALL, called=17), waits))
+
+    assert "eval.py" not in verdict.sentence
+
+
+# --- two threads in one group
+
+
+def crossing(number: int, *calls: Collective, saver: str = "saver_0", **more: Any) -> RankEvidence:
+    """A rank that stands in all_reduce in main() and in all_gather_object in a thread."""
+    stacks = [*in_collective(line=61), thread(saver, *in_collective("all_gather_object", 8)[0].frames[:3])]
+    return rank(number, stacks, calls=list(calls), groups=[Group("0", [0, 1, 2], 36, 34)], **more)
+
+
+def reduces(seq: int, **more: Any) -> Collective:
+    return call("all_reduce", seq, 61, **{"state": "entered", **more})
+
+
+def gathers(seq: int, **more: Any) -> Collective:
+    return call("all_gather_object", seq, 8, **{"state": "entered", **more})
+
+
+def test_threads_whose_calls_cross_are_told_with_both_lines() -> None:
+    evidence = job(
+        crossing(0, reduces(34), gathers(35)),
+        crossing(1, gathers(34), reduces(35)),
+        crossing(2, reduces(34), gathers(35)),
+        per_node=3,
+    )
+    verdict = only(evidence)
+
+    assert ("group-in-two-threads", [0, 1, 2], []) == (verdict.code, verdict.ranks, verdict.victims)
+    assert (
+        "two threads of a rank call collectives of the default group at once: all_reduce (train.py:61) in "
+        'MainThread and all_gather_object (train.py:8) in thread "saver_0"; on rank 1 they came in another '
+        "order than on ranks 0 and 2" == verdict.sentence
+    )
+    assert (
+        "rank 1 called all_gather_object 34 (train.py:8), then all_reduce 35 (train.py:61)" in verdict.facts
+    )
+
+
+def test_a_call_that_came_back_while_another_was_open_crosses_as_well() -> None:
+    """Sizes alone may not differ: one of the two has returned, with the numbers of the other."""
+    evidence = job(
+        crossing(0, reduces(34, state="returned", took=3.0), gathers(35)),
+        crossing(1, gathers(34), reduces(35)),
+        per_node=2,
+    )
+
+    assert "group-in-two-threads" == only(evidence).code
+
+
+def recorded(op: str, line: int) -> Collective:
+    """The first call that is not done, as torch has recorded it."""
+    return Collective("0", 35, op, [[1]], ["Long"], frames=[Frame("main", "/job/train.py", line)])
+
+
+def test_calls_that_cross_inside_of_torch_are_told_by_its_recorder() -> None:
+    """all_gather_object gathers twice: the program's calls have one order, and torch's have not."""
+    evidence = job(
+        crossing(0, reduces(34), gathers(35), collectives=[recorded("all_gather", 8)]),
+        crossing(1, reduces(34), gathers(35), collectives=[recorded("all_reduce", 61)]),
+        crossing(2, reduces(34), gathers(35), collectives=[recorded("all_reduce", 61)]),
+        per_node=3,
+    )
+    alone = job(
+        replace(crossing(0, gathers(34)), collectives=[recorded("all_gather", 8)]),
+        crossing(1, reduces(34), gathers(35), collectives=[recorded("all_reduce", 61)]),
+        crossing(2, reduces(34), gathers(35), collectives=[recorded("all_reduce", 61)]),
+        per_node=3,
+    )
+    verdict = only(evidence)
+
+    assert ("group-in-two-threads", [0, 1, 2]) == (verdict.code, verdict.ranks)
+    assert verdict.sentence.endswith("; on rank 0 they came in another order than on ranks 1 and 2")
+    assert "rank 0: collective 35 is all_gather [1] (train.py:8)" in verdict.facts
+    assert "collective-mismatch" == only(alone).code
+
+
+@pytest.mark.parametrize(
+    "evidence",
+    [
+        job(crossing(0, reduces(34), gathers(35)), crossing(1, reduces(34), gathers(35))),
+        job(
+            crossing(0, reduces(34), gathers(1, group="saver")),
+            crossing(1, gathers(1, group="saver"), reduces(34)),
+        ),
+        job(
+            crossing(0, reduces(34, state="returned", took=0.5), gathers(35)),
+            crossing(1, gathers(34, state="returned", took=0.5), reduces(35)),
+        ),
+        job(
+            crossing(0, reduces(34, state="issued"), gathers(35)),
+            crossing(1, gathers(34, state="returned", took=0.5), reduces(35, state="issued")),
+        ),
+        job(
+            crossing(0, reduces(34, state="returned", took=3.0), gathers(35, state="returned", took=3.0)),
+            crossing(1, gathers(34, state="returned", took=3.0), reduces(35, state="returned", took=3.0)),
+        ),
+        job(crossing(0, reduces(34), gathers(35)), crossing(1, reduces(34))),
+    ],
+    ids=[
+        "one order",
+        "each its group",
+        "one after another",
+        "asynchronous",
+        "all over",
+        "not both on the other",
+    ],
+)
+def test_two_threads_that_do_not_cross_are_no_fault(evidence: JobEvidence) -> None:
+    assert "group-in-two-threads" not in [verdict.code for verdict in judge(evidence)]
