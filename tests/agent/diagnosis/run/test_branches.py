@@ -119,11 +119,13 @@ def test_nodes_of_one_machine_see_the_same_folder() -> None:
     assert "same folder" not in only(here).hint
 
 
-def test_the_nearest_branch_is_shown_because_the_others_may_have_been_in_the_one_around_it() -> None:
+def test_branches_around_the_nearest_one_are_shown_too_because_any_of_them_may_have_decided() -> None:
     ranks = [stands(n, "barrier", ("main", 6), ("train", 23)) for n in (1, 2, 3)]
     verdict = only(all_of(stands(0, "all_reduce", ("main", 6), ("train", 19)), *ranks))
 
-    assert "; rank 0 took the branch of train.py:18 (`if rank == 0`), ranks 1-3 did not" in verdict.sentence
+    shown = "the branch of train.py:18 (`if rank == 0`), within train.py:17 (`if step % 5 == 0`)"
+    assert f"; rank 0 took {shown}, ranks 1-3 did not" in verdict.sentence
+    assert "the same branch at train.py:17 and train.py:18" in verdict.hint
     assert "A file decides" not in verdict.hint
 
 
@@ -132,9 +134,8 @@ def test_a_rank_that_may_be_a_round_ahead_has_perhaps_only_come_to_the_branch_fi
     ranks = [stands(n, "all_gather", ("main", 6), ("train", 22)) for n in (1, 2, 3)]
     verdict = only(all_of(stands(0, "all_reduce", ("main", 6), ("train", 19)), *ranks))
 
-    assert (
-        "; rank 0 was in the branch of train.py:18 (`if rank == 0`), ranks 1-3 were not" in verdict.sentence
-    )
+    shown = "the branch of train.py:18 (`if rank == 0`), within train.py:17 (`if step % 5 == 0`)"
+    assert f"; rank 0 was in {shown}, ranks 1-3 were not" in verdict.sentence
     assert "took" not in verdict.sentence
     assert verdict.hint.endswith("What may lead a rank past its call: train.py:20 (`if not step`: continue).")
 

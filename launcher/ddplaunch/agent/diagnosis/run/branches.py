@@ -20,6 +20,8 @@ _CALLERS = 4
 """Callers of callers that are followed without a stack."""
 _WAYS = 8
 """Different ways in one camp: ranks that differ in more have no branch in common."""
+_WITHIN = 2
+"""Branches around the nearest one that are shown: of more, the sentence would be a listing."""
 _EXITS = 3
 """Branches that may lead past a call, at most: of more, none is worth a look."""
 _PAST = ("returned", "issued", "waited", "completed")
@@ -41,13 +43,16 @@ Camp = Mapping[int, Optional[Collective]]
 """Ranks, each with its call; None: where it is now, or where it ended."""
 Pair = tuple[int, Way]
 """A rank, and its way."""
-_Nearest = Optional[tuple[str, Branch, Optional[Branch]]]
-_Found = Optional[tuple[str, Branch, Optional[Branch], bool, list[str]]]
+_Nearest = Optional[tuple[str, Branch, tuple[Branch, ...]]]
+_Found = Optional[tuple[str, Branch, tuple[Branch, ...], bool, list[str]]]
 Look = Callable[[JobView, Pair, Pair, Function], _Nearest]
 
 
 class Choice(NamedTuple):
-    """`ranks` are, or were, in this branch of `file`, and `others` not. `within`: an `if` around a loop.
+    """`ranks` are, or were, in this branch of `file`, and `others` not.
+
+    `within`: the branches around it, the nearest first, in which `others` are not either. Which of them
+    decided is not known: below `if rank == 0` there may be an `if step % 100 == 0` that is true on all ranks.
 
     `skips`: branches with a `continue` in a loop around both. A rank that took one is a round ahead, and may
     be in the branch before the others come there. Then, and where one line leads to both, it is not `sure`
@@ -58,7 +63,7 @@ class Choice(NamedTuple):
     others: list[int]
     file: str
     branch: Branch
-    within: Optional[Branch]
+    within: tuple[Branch, ...]
     sure: bool
     skips: list[str]
 
@@ -68,10 +73,16 @@ class Choice(NamedTuple):
         return f"{self.file.rpartition('/')[2]}:{self.branch.line}"
 
     @property
+    def all_places(self) -> str:
+        """'train.py:18', or 'train.py:16 and train.py:18' with the branches around it."""
+        name = self.file.rpartition("/")[2]
+        return " and ".join(f"{name}:{each.line}" for each in (*self.within[::-1], self.branch))
+
+    @property
     def shown(self) -> str:
         """'the branch of train.py:18 (`if rank == 0`)'."""
         what = _PLACES.get(self.branch.kind, "{}").format(_shown(self.file, self.branch))
-        return what if self.within is None else f"{what}, within {_shown(self.file, self.within)}"
+        return ", within ".join([what, *(_shown(self.file, each) for each in self.within)])
 
 
 def find(view: JobView, few: Camp, many: Camp) -> Optional[Choice]:
@@ -306,9 +317,8 @@ def _nearest(line: Frame, around: list[Branch]) -> _Nearest:
     around = sorted(around, key=lambda each: each.lines[1] - each.lines[0])
     if not around:
         return None
-    loop = around[0].kind in LOOPS
-    within = next((each for each in around if each.kind not in LOOPS), None) if loop else None
-    return stacks.shared(line.file), around[0], within
+    within = [each for each in around[1:] if each.kind not in LOOPS]
+    return stacks.shared(line.file), around[0], (*within[:_WITHIN],)
 
 
 def _parting(mine: Way, theirs: Way) -> Optional[tuple[int, int]]:

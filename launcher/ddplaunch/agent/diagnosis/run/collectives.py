@@ -136,7 +136,8 @@ def _hint(view: JobView, mismatch: Mismatch, choice: Optional[branches.Choice]) 
         return f"{_HINT} What also ends the loop: {', '.join(ends)}." if ends else _HINT
     if not (choice.sure and mismatch.exact and mismatch.number):
         return _HINT
-    return f"Let all ranks take the same way at {choice.place}, or make the call outside it. {_ALL_ALIKE}."
+    where = choice.all_places
+    return f"Let all ranks take the same branch at {where}, or move the call out of it. {_ALL_ALIKE}."
 
 
 def _ddp_hint(view: JobView, few: Iterable[int]) -> str:
