@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -347,18 +348,19 @@ def counting(begun: int, **more: Any) -> dict[str, Any]:
     return {"sequences": {"0": [begun, 0, 0]}, "torch": "2.7.1", **more}
 
 
-def uncounted_rank() -> Rank:
-    """One that trains with DDP, and has called nothing itself: its hook has made no ring."""
+@pytest.fixture(name="trainer")
+def _trainer() -> Iterator[Rank]:
+    """A rank that trains with DDP, and has called nothing itself: its hook has made no ring."""
     trainer = rank()
-    left, _ = socket.socketpair()
-    trainer.line = Line(left, os.getpid())
-    trainer.line.ring_file = "/nowhere"
-    trainer.initialized = trainer.was_initialized = True
-    return trainer
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        trainer.line = Line(ours, os.getpid())
+        trainer.line.ring_file = "/nowhere"
+        trainer.initialized = trainer.was_initialized = True
+        yield trainer
 
 
-def test_ddps_own_collectives_are_progress_and_end_the_first_phase() -> None:
-    trainer = uncounted_rank()
+def test_ddps_own_collectives_are_progress_and_end_the_first_phase(trainer: Rank) -> None:
     assert ((0, 0), Phase.FIRST) == (
         _count(trainer, counting(0, place=["", "main", "/t.py", 9])),
         trainer.phase,
@@ -368,10 +370,11 @@ def test_ddps_own_collectives_are_progress_and_end_the_first_phase() -> None:
     assert (Phase.RUNNING, True) == (trainer.phase, trainer.progress.pending)
 
 
-def test_what_has_come_back_stays_done_until_torch_calls_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_has_come_back_stays_done_until_torch_calls_again(
+    trainer: Rank, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A rank that computes in backward may sleep for a moment: that is no new collective."""
     monkeypatch.setattr(proc, "is_asleep", lambda _: True)
-    trainer = uncounted_rank()
     awake, asleep = (counting(26, place=[kind, "main", "/t.py", 9]) for kind in ("", "engine"))
     look = counting(27, main_stack={"frames": BACKWARD})
 
