@@ -24,6 +24,7 @@ names = [entry["profiling_name"] for entry in json.loads(dump).get("entries", []
 counted = dist.group.WORLD._get_backend(torch.device("cpu"))._get_sequence_number_for_group()
 has = [hasattr(native, name) for name in ("_dump_fr_trace_json", "_dump_nccl_trace_json")]
 print(json.dumps([has, names, counted]))
+dist.destroy_process_group()  # else torch's own threads may abort the process as it ends
 """
 
 
