@@ -60,7 +60,7 @@ def test_a_job_of_which_nobody_knows_is_not_sent_again(
     late = cluster.login(["sbatch", "--parsable", script]).stdout.strip()
 
     assert "it is not known whether Slurm has the job" in caught.value.message
-    assert "`ddplaunch list --to slurm` shows it" in caught.value.hint
+    assert "`ddplaunch list --to slurm` shows the job" in caught.value.hint
     assert (1, []) == (login.count("sbatch"), nothing)
     assert [f"slurm://{late}"] == [str(each.handle) for each in fresh(cluster).jobs()]
 

@@ -42,7 +42,7 @@ def test_who_waits_for_nodes_hears_how_many_are_free(
 
 
 REASONS = {
-    "--hold": ("it is held", "`scontrol release {id}` releases it"),
+    "--hold": ("it is held", "its owner can release it with `scontrol release {id}`"),
     "--begin=now+1hour": ("it may not start before 20", "it was submitted this way"),
     "--dependency=afterok:{other}": ("it waits until job {other} has succeeded", "nothing is wrong"),
     "--dependency=afternotok:{done}": (
