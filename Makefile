@@ -17,7 +17,7 @@ help:  ## what can be made
 demo: $(READY)  ## a job that trains on this machine, then a broken one, explained
 	@scripts/demo
 
-test:  ## lint, then a test of each behaviour, on a real Slurm and a real Kubernetes too: 50 minutes on two cores
+test:  ## lint, then a test of each behaviour, on a real Slurm and a real Kubernetes too: half an hour on two cores
 	@scripts/system-packages
 	@scripts/go-toolchain
 	@scripts/run-tests lint agent39 quick processes slow slurm transparent corpus seeds kubernetes
