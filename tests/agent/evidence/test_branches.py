@@ -145,6 +145,20 @@ def reduce_mean(x):
 """
 
 
+@pytest.mark.parametrize("more", ["hooks = [log]\n", "model.register(self.log)\n"])
+def test_a_function_that_is_handed_on_has_callers_that_nobody_can_name(more: str) -> None:
+    source = f"def log(x):\n    dist.all_reduce(x)\nif debug:\n    log(loss)\n{more}"
+
+    assert [] == {each.name: each.callers for each in functions(source, 2)}["log"]
+
+
+def test_a_file_on_which_the_parser_gives_up_costs_no_other_file_its_branches() -> None:
+    deep = Program("/job/deep.py", f"if os.path.exists({'+'.join('a' * 400)}):\n    dist.barrier()\n")
+    good = Program("/job/train.py", "if rank == 0:\n    dist.barrier()\n")
+
+    assert "/job/train.py" in find([deep, good], {"/job/deep.py": [2], "/job/train.py": [2]})
+
+
 def test_callers_are_followed_where_one_line_alone_calls_a_function() -> None:
     found = {function.name: function for function in functions(CALLERS, 8)}
 

@@ -51,7 +51,7 @@ def _sizes(how: str) -> Fault:
 
 
 FAULTS = [
-    _branch("checkpoint", "collective-mismatch", 2, "rank 2 took the `else` of branches.py:", whole=False),
+    _branch("checkpoint", "collective-mismatch", 2, "rank 2 is in the `else` of branches.py:", whole=False),
     _branch("expert", "collective-skipped", 1, "in the module Expert (branches.py:"),
     _branch("evaluates", "collective-mismatch", 0, "(`if dist.get_rank() == 0`)"),
     Fault(
@@ -62,7 +62,7 @@ FAULTS = [
         program="branches",
         arguments=("logs",),
         whole=True,
-        says="(`if step == 10 and dist.get_rank() == 0`), rank 1 did not",
+        says="rank 0 made that call in the branch of branches.py:",
     ),
     _one("sharded", "stands", "rank-in-user-code", 1, 2),
     _one("sharded", "reduces", "collective-mismatch", 1, 3),

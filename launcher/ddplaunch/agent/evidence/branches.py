@@ -7,8 +7,12 @@ looks at the parsed source alone. Nothing of the program is run or imported.
 from __future__ import annotations
 
 import ast
+import contextlib
 import os
+import warnings
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, NamedTuple, Optional, Union
 
 from ddplaunch.agent.contract import Branch, Frame, Function
@@ -47,11 +51,19 @@ class Program:
     def __init__(self, file: str, source: str) -> None:
         """Raise SyntaxError or ValueError for what is no Python, RecursionError for what nests too deep."""
         self.file = file
-        self.source = source
-        self.lines = source.splitlines()
-        self.tree = ast.parse(source)
+        self.lines = source.encode().splitlines()  # of bytes: as Python counts lines, and columns in them
+        with warnings.catch_warnings():
+            warnings.simplefilter(
+                "ignore"
+            )  # what Python thinks of the program's escapes is the program's affair
+            self.tree = ast.parse(source)
         self.defs = [*_definitions(self.tree, "")]
         self.calls = [*_calls(self.tree)]
+        self.names = Counter(
+            node.id if isinstance(node, ast.Name) else node.attr
+            for node in ast.walk(self.tree)
+            if isinstance(node, (ast.Name, ast.Attribute))
+        )
 
     def around(self, line: int) -> Optional[tuple[str, _Def]]:
         """Return the innermost function whose body has this line; None: it is at the file's own level."""
@@ -81,10 +93,12 @@ def find(programs: Sequence[Program], wanted: Mapping[str, Iterable[int]]) -> di
             callers[program.file, name, its.lineno] = found
             for frame in found if len(found) == 1 else ():
                 lines[frame.file].add(frame.line)
-    return {
-        program.file: [*_functions(program, sorted(lines[program.file]), callers)][:_FUNCTIONS]
-        for program in programs
-    }
+    functions = {}
+    for program in programs:
+        with contextlib.suppress(RecursionError, MemoryError):  # of this file alone
+            of_file = _functions(program, sorted(lines[program.file]), callers)
+            functions[program.file] = [*islice(of_file, _FUNCTIONS)]
+    return functions
 
 
 def _named(program: Program, lines: Iterable[int]) -> list[tuple[str, _Def]]:
@@ -153,18 +167,22 @@ def _test(program: Program, node: Any) -> tuple[ast.expr, str]:
 
 
 def _written(program: Program, node: ast.expr) -> str:
-    return ast.get_source_segment(program.source, node) or ast.unparse(node)
+    """Return it as it is written; over several lines, where comments may stand, as Python would write it."""
+    # Not ast.get_source_segment: it splits the whole file anew for each condition.
+    if node.end_lineno != node.lineno:
+        return ast.unparse(node)
+    return program.lines[node.lineno - 1][node.col_offset : node.end_col_offset].decode(errors="replace")
 
 
 def _is_elif(program: Program, node: ast.stmt) -> bool:
-    return isinstance(node, ast.If) and program.lines[node.lineno - 1].lstrip().startswith("elif")
+    return isinstance(node, ast.If) and program.lines[node.lineno - 1].lstrip().startswith(b"elif")
 
 
 def _statements(body: Sequence[ast.stmt]) -> Iterator[Any]:
     """Yield all statements below these, without those of other functions and of classes."""
-    todo = [*body]
+    todo = deque(body)
     while todo:
-        node = todo.pop(0)
+        node = todo.popleft()
         if isinstance(node, (*_DEFS, ast.ClassDef)):
             continue
         yield node
@@ -250,6 +268,11 @@ def _callers(programs: Sequence[Program], owner: Program, name: str) -> list[Fra
     """Return all lines that may call the function; none if any of them may mean another of the same name."""
     module = os.path.basename(owner.file).rpartition(".")[0]
     same = sum(its.name == name for program in programs for _, its in program.defs)
+    if name == "forward" or name.startswith("__"):
+        return []  # Python or torch calls it
+    calls = sum(call.name == name for program in programs for call in program.calls)
+    if sum(program.names[name] for program in programs) > calls:
+        return []  # it is handed on, as to a list of hooks, and called by another name
     found = []
     for program in programs:
         for call in program.calls:

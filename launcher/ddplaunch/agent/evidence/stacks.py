@@ -262,6 +262,7 @@ class SourceLines:
 
     def __init__(self) -> None:
         self._stuck = False
+        self._slow = False  # the parsing of functions, which large programs may make too long
 
     def read(self, frames: Iterable[tuple[Frame, int]]) -> dict[str, str]:
         """Return text by "FILE:LINE" of frames, each with the number of its process."""
@@ -285,7 +286,11 @@ class SourceLines:
 
         `places`: by path, a process that knows the file by it, and the lines.
         """
-        return self._within(_read_functions, list(places.items())[:_FILES], unchanged_since)
+        if self._stuck or self._slow:
+            return {}
+        found = self._within(_read_functions, list(places.items())[:_FILES], unchanged_since)
+        self._slow, self._stuck = self._stuck, False
+        return found
 
     def _within(self, read: Callable[..., None], wanted: list[Any], *more: Any) -> dict[str, Any]:
         results: dict[str, Any] = {}
@@ -369,13 +374,13 @@ def _read_functions(
 ) -> None:
     programs = []
     for file, (pid, _) in places:
-        with contextlib.suppress(OSError, ValueError, SyntaxError, RecursionError):
+        with contextlib.suppress(OSError, ValueError, SyntaxError, RecursionError, MemoryError):
             path = proc.path_from_here(pid, file)
             source = files.open_unchanged(path, _LARGEST_PROGRAM, unchanged_since)
             if source is not None:
                 with source:
-                    programs.append(branches.Program(file, source.read().decode()))
-    with contextlib.suppress(RecursionError):
+                    programs.append(branches.Program(file, source.read().decode("utf-8-sig")))
+    with contextlib.suppress(RecursionError, MemoryError):
         by_file.update(branches.find(programs, {file: lines for file, (_, lines) in places}))
 
 

@@ -44,7 +44,7 @@ Camp = Mapping[int, Optional[Collective]]
 Pair = tuple[int, Way]
 """A rank, and its way."""
 _Nearest = Optional[tuple[str, Branch, tuple[Branch, ...]]]
-_Found = Optional[tuple[str, Branch, tuple[Branch, ...], bool, list[str]]]
+_Found = Optional[tuple[str, Branch, tuple[Branch, ...], list[str]]]
 Look = Callable[[JobView, Pair, Pair, Function], _Nearest]
 
 
@@ -55,8 +55,7 @@ class Choice(NamedTuple):
     decided is not known: below `if rank == 0` there may be an `if step % 100 == 0` that is true on all ranks.
 
     `skips`: branches with a `continue` in a loop around both. A rank that took one is a round ahead, and may
-    be in the branch before the others come there. Then, and where one line leads to both, it is not `sure`
-    that the others did not take the branch; only that they are not in it.
+    be in the branch before the others come there.
     """
 
     ranks: list[int]
@@ -64,7 +63,6 @@ class Choice(NamedTuple):
     file: str
     branch: Branch
     within: tuple[Branch, ...]
-    sure: bool
     skips: list[str]
 
     @property
@@ -100,8 +98,7 @@ def find(view: JobView, few: Camp, many: Camp) -> Optional[Choice]:
 
 def find_of(view: JobView, more: Camp, less: Camp) -> Optional[Choice]:
     """Return the branch around calls of which it is known that one camp made them, and the other did not."""
-    found = _found(view, _around, more, less) or _found(view, _below, more, less)
-    return None if found is None else found._replace(sure=True, skips=[])
+    return _found(view, _around, more, less) or _found(view, _below, more, less)
 
 
 def _found(view: JobView, look: Look, own: Camp, others: Camp) -> Optional[Choice]:
@@ -116,26 +113,25 @@ def _found(view: JobView, look: Look, own: Camp, others: Camp) -> Optional[Choic
     first = found[0] if found else None
     if first is None or any(each is None or each[:3] != first[:3] for each in found):
         return None
-    skips = {skip: None for each in found if each is not None for skip in each[4]}
-    sure = not skips and first[3]
-    return Choice(sorted(own), sorted(others), *first[:3], sure, [*skips][:_EXITS])
+    skips = {skip: None for each in found if each is not None for skip in each[3]}
+    return Choice(sorted(own), sorted(others), *first[:3], [*skips][:_EXITS])
 
 
-def took(choice: Optional[Choice]) -> list[Text]:
-    """'rank 0 took the branch of train.py:18 (`if rank == 0`), ranks 1-3 did not'; empty if it is unknown.
+def called(choice: Optional[Choice]) -> list[Text]:
+    """'rank 0 made that call in the branch of train.py:18 (`if rank == 0`)'; empty if it is unknown.
 
-    Of a loop it is only known who was in it: the others may have left it before. So it is if one may be a
-    round ahead.
+    For calls of long ago. The others may have been in the branch as well, and have left it before the call.
     """
-    if choice is None or choice.branch.kind in LOOPS or not choice.sure:
-        return stands(choice, "was", "were")
-    verb = "went into" if choice.branch.kind == "except" else "took"
-    others = subjects.ranks(choice.others)
-    return [say(subjects.ranks(choice.ranks), f" {verb} {choice.shown}, ", others, " did not")]
+    if choice is None:
+        return []
+    return [say(subjects.ranks(choice.ranks), f" made that call in {choice.shown}")]
 
 
 def stands(choice: Optional[Choice], one: str = "is", many: str = "are") -> list[Text]:
-    """The same of where ranks are: the others may have been there before, or come there later."""
+    """'rank 0 is in the branch of train.py:18 (`if rank == 0`), ranks 1-3 are not'.
+
+    Of where ranks are, and not of what they took: the others may have been there, or come there yet.
+    """
     if choice is None:
         return []
     is_, are = (phrases.one_or(its, one, many) for its in (choice.ranks, choice.others))
@@ -150,11 +146,8 @@ def facts(view: JobView, choice: Optional[Choice]) -> list[Fact]:
     return [view.fact(spelled(text), by, ranks, "functions") for text in stands(choice)]
 
 
-def file_hint(view: JobView, choice: Optional[Choice], sure: bool = False) -> str:
-    """Return what it may mean that a branch asks for a file; "" if it does not.
-
-    `sure`: the ranks have parted there. Otherwise all may have been in the branch, and some are done.
-    """
+def file_hint(view: JobView, choice: Optional[Choice]) -> str:
+    """Return what it may mean that a branch asks for a file; "" if it does not."""
     if choice is None or not choice.branch.file_test:
         return ""
     mine, theirs = (_machines(view, ranks) for ranks in (choice.ranks, choice.others))
@@ -162,8 +155,7 @@ def file_hint(view: JobView, choice: Optional[Choice], sure: bool = False) -> st
     if mine.isdisjoint(theirs):
         why = "the path may not be the same folder on all nodes"
     file = f"{choice.place} (`{choice.branch.file_test}`)"
-    decides = f"A file decides at {file}:" if sure and choice.sure else f"If a file decides at {file},"
-    return f"{decides} {why}. Let one rank look, and broadcast what it has found. "
+    return f"If a file decides at {file}, {why}. Let one rank look, and broadcast what it has found. "
 
 
 def module(view: JobView, few: Camp, many: Camp) -> list[Text]:
@@ -263,7 +255,7 @@ def _branch(view: JobView, look: Look, mine: Pair, theirs: Pair) -> _Found:
         return None
     around = [(frame, _function(view, mine[0], frame)) for frame in mine[1][:at]]
     skips = [skip for frame, its in around if its is not None for skip in _skips(frame, its, frame)]
-    return (*found, own.line != other.line, [*skips, *_skips(own, function, other)])
+    return (*found, [*skips, *_skips(own, function, other)])
 
 
 def _skips(line: Frame, function: Function, other: Frame) -> list[str]:
@@ -281,11 +273,20 @@ def _skips(line: Frame, function: Function, other: Frame) -> list[str]:
     ]
 
 
-def _around(_: JobView, mine: Pair, theirs: Pair, function: Function) -> _Nearest:
-    """Return the nearest branch around one line, and not around the other."""
+def _around(view: JobView, mine: Pair, theirs: Pair, function: Function) -> _Nearest:
+    """Return the nearest branch around one line, and not around the other.
+
+    If that line has called functions, the branch there is nearer: the others may have come as far as there.
+    """
     own, other = mine[1][0], theirs[1][0]
     around = [each for each in function.branches if _has(each, own.line) and not _has(each, other.line)]
-    return _nearest(own, around)
+    nearest = _nearest(own, around)
+    inner = _innermost(view, mine)
+    if nearest is None or inner is None:
+        return nearest
+    outer = [each for each in (nearest[1], *nearest[2]) if each.kind not in LOOPS]
+    within = (*inner[2], *outer) if inner[0] == nearest[0] else inner[2]
+    return inner[0], inner[1], within[:_WITHIN]
 
 
 def _below(view: JobView, mine: Pair, theirs: Pair, function: Function) -> _Nearest:

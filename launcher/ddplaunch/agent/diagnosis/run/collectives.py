@@ -105,8 +105,7 @@ def _mismatch_verdict(view: JobView, mismatch: Mismatch) -> Verdict:
     choice = branches.find(view, few, many)
     if mismatch.more:
         choice = branches.find_of(view, *((few, many) if mismatch.more[0] in few else (many, few)))
-    sure = mismatch.exact and mismatch.number > 0
-    way = branches.took(choice) if sure else branches.stands(choice)
+    way = branches.called(choice) if mismatch.more else branches.stands(choice)
     ddp, hint = _ddp_hint(view, few), _hint(view, mismatch, choice)
     sentence = say(f"at {mismatch.which} " if mismatch.number else "", _contrast(view, mismatch))
     return view.verdict(
@@ -119,7 +118,7 @@ def _mismatch_verdict(view: JobView, mismatch: Mismatch) -> Verdict:
             *mismatch.facts(view),
             f"process group {mismatch.group!r}; known of {mismatch.involved} of {len(view.world)} ranks",
         ],
-        hint=f"{branches.file_hint(view, choice, sure)}{ddp}{hint}",
+        hint=f"{branches.file_hint(view, choice)}{ddp}{hint}",
     )
 
 
@@ -134,10 +133,7 @@ def _hint(view: JobView, mismatch: Mismatch, choice: Optional[branches.Choice]) 
     if choice.branch.kind in branches.LOOPS:
         ends = branches.ends_of(view, choice.others[0], choice.branch.lines)
         return f"{_HINT} What also ends the loop: {', '.join(ends)}." if ends else _HINT
-    if not (choice.sure and mismatch.exact and mismatch.number):
-        return _HINT
-    where = choice.all_places
-    return f"Let all ranks take the same branch at {where}, or move the call out of it. {_ALL_ALIKE}."
+    return f"{_HINT} Begin with {choice.all_places}."
 
 
 def _ddp_hint(view: JobView, few: Iterable[int]) -> str:
@@ -691,7 +687,7 @@ def _skip_verdict(
         now = all(step.number == max(calls[rank]) for rank in (*few, *many))
         module = branches.module(view, few, many) if now else []
         past = [] if step.left_out is None else branches.exits(view, others[0], step.left_out.frames[0])
-        hint = f"{branches.file_hint(view, choice, sure=True)}{hint}"
+        hint = f"{branches.file_hint(view, choice)}{hint}"
         if choice is None and past:
             hint += f" What may lead past it: {', '.join(past)}."
     facts = [
@@ -703,7 +699,7 @@ def _skip_verdict(
     sure_of_it = sure.OUT_OF_STEP_SINCE if step.since else sure.OUT_OF_STEP
     return view.verdict(
         code="collective-skipped",
-        sentence=joined("; ", [sentence, *module, *branches.took(choice)]),
+        sentence=joined("; ", [sentence, *module, *branches.called(choice)]),
         ranks=ranks,
         victims=view.victims_of(ranks),
         confidence=sure_of_it if step.certain else sure.OUT_OF_STEP_PERHAPS,
