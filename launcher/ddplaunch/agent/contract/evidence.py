@@ -255,9 +255,7 @@ class Process:
     delayed: float = 0.0  # share in which it was runnable, and had no CPU
     throttled: Optional[float] = None  # share of periods that its cgroup's quota has cut; None: it has none
     cpu_limit: Optional[float] = None  # CPUs of that quota
-    exit_signal: int = (
-        0  # of a dead child: one for which nobody has waited, or one that is just gone; 0: none
-    )
+    exit_signal: int = 0  # of a dead child, waited for or not; 0: none
     exit_code: int = 0  # the same
     name: str = ""  # that multiprocessing has given it
 

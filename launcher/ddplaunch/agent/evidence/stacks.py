@@ -258,11 +258,14 @@ _FILES = 16
 
 
 class SourceLines:
-    """Reads in a thread of its own. Once that does not come back, nothing more is read."""
+    """Reads in a thread of its own. Once that does not come back, nothing more is read.
+
+    A large program may take too long to parse for its functions; then only functions are no longer read.
+    """
 
     def __init__(self) -> None:
         self._stuck = False
-        self._slow = False  # the parsing of functions, which large programs may make too long
+        self._slow = False  # functions
 
     def read(self, frames: Iterable[tuple[Frame, int]]) -> dict[str, str]:
         """Return text by "FILE:LINE" of frames, each with the number of its process."""

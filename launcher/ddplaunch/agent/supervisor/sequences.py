@@ -14,7 +14,7 @@ from ddplaunch.agent.contract import Collective, Frame, Group
 from ddplaunch.agent.diagnosis.run import stacks
 
 Counted = Mapping[str, tuple[int, Optional[int], Optional[int]]]
-"""By group: torch's sequence number, and the program's collectives and messages, as the hook answers."""
+"""By group: torch's sequence number, and the program's collectives and messages, as the hook reports them."""
 _UNCOUNTED = "monitored_barrier"
 """It sends and receives, and torch does not count it."""
 
@@ -32,7 +32,7 @@ def groups(
 def open_group(
     counted: Counted, frames: Sequence[Frame], calls: Sequence[Collective], is_asleep: bool
 ) -> str:
-    """Return the group in whose collective the main thread waits; "" if it waits in none, or in one unknown.
+    """Return the group in whose collective the main thread waits; "" if there is none, or it is not known.
 
     `frames`: of the main thread; `calls`: the program's own, from the hook's ring. torch's own calls are in
     the group that has begun more than the program has called, if there is only one such group.

@@ -127,14 +127,14 @@ def called(choice: Optional[Choice]) -> list[Text]:
     return [say(subjects.ranks(choice.ranks), f" made that call in {choice.shown}")]
 
 
-def stands(choice: Optional[Choice], one: str = "is", many: str = "are") -> list[Text]:
+def stands(choice: Optional[Choice]) -> list[Text]:
     """'rank 0 is in the branch of train.py:18 (`if rank == 0`), ranks 1-3 are not'.
 
     Of where ranks are, and not of what they took: the others may have been there, or come there yet.
     """
     if choice is None:
         return []
-    is_, are = (phrases.one_or(its, one, many) for its in (choice.ranks, choice.others))
+    is_, are = (phrases.one_or(its, "is", "are") for its in (choice.ranks, choice.others))
     others = subjects.ranks(choice.others)
     return [say(subjects.ranks(choice.ranks), f" {is_} in {choice.shown}, ", others, f" {are} not")]
 

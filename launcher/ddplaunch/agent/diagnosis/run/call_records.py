@@ -17,6 +17,16 @@ ADDRESS, PORT = "MASTER_ADDR", "MASTER_PORT"
 _ANY = ("0.0.0.0", "::")
 
 
+CallLine = tuple[str, str, int]
+"""Operation, file and line of a call."""
+
+
+def call_line(call: Collective) -> CallLine:
+    """Return what tells one call of the program from another, on any node."""
+    frame = call.frames[0]
+    return call.op, stacks.shared(frame.file), frame.line
+
+
 def last(rank: RankEvidence) -> list[str]:
     """'rank 2 was in recv from rank 0 (train.py:13)', as a fact; none if no call is known."""
     if not rank.calls:

@@ -62,7 +62,6 @@ class Mismatch:
     culprits: list[int]
     calls: dict[int, Collective] = field(default_factory=dict)  # of these ranks, as far as they are known
     of_program: bool = False  # the number counts the program's calls alone, without those of torch itself
-    exact: bool = True  # the ranks were in step before: no call of torch itself may lie in between
     more: Sequence[int] = ()  # of two camps the one that has made a call more since, or all its calls
 
     @property
@@ -255,7 +254,7 @@ def _beside_torchs_own(view: JobView) -> Optional[Mismatch]:
         culprits = view.world
     ordered = sorted(labels, key=lambda call: labels[call] != culprits)
     camps = {call: labels[call] for call in ordered}
-    return Mismatch(group, seq, camps, culprits, dict(within), of_program=True, exact=False)
+    return Mismatch(group, seq, camps, culprits, dict(within), of_program=True)
 
 
 def _has_hook(rank: RankEvidence) -> bool:
@@ -381,9 +380,9 @@ def _first_in_a_tie(view: JobView) -> Optional[Mismatch]:
             continue
         number, more = parted
         calls = {rank: each.calls[number] for each in histories for rank in each.ranks}
-        camps: dict[Line, list[int]] = {}
+        camps: dict[call_records.CallLine, list[int]] = {}
         for rank in sorted(calls):
-            camps.setdefault(_line(calls[rank]), []).append(rank)
+            camps.setdefault(call_records.call_line(calls[rank]), []).append(rank)
         everyone = sorted(calls) == view.members.get(group, view.world)
         first, second = sorted(camps.values())
         if len(first) == len(second):
@@ -504,8 +503,6 @@ _UNEVEN = (
     "let all ranks agree when to stop."
 )
 
-Line = tuple[str, str, int]
-"""Operation, file and line of a call."""
 Calls = dict[int, Collective]
 """Calls of one rank, by their sequence numbers in the group."""
 
@@ -549,10 +546,10 @@ def _out_of_step(view: JobView, group: str, histories: Sequence[_History]) -> di
         return {}
     first, last = max(map(min, calls)), max(map(max, calls))
     for number in range(first, last + 1):
-        camps: dict[Line, list[_History]] = {}
+        camps: dict[call_records.CallLine, list[_History]] = {}
         for each in histories:
             if number in each.calls:
-                camps.setdefault(_line(each.calls[number]), []).append(each)
+                camps.setdefault(call_records.call_line(each.calls[number]), []).append(each)
         if len(camps) < 2:
             continue
         most = max(camps.values(), key=_size)
@@ -563,7 +560,7 @@ def _out_of_step(view: JobView, group: str, histories: Sequence[_History]) -> di
                 step = _step(each.calls, normal, number, number > first)
                 found.update(dict.fromkeys(each.ranks, step) if step is not None else {})
         # If they agree again after it, a root, or a branch, has a line of its own for the same call.
-        if found or len({_line(its[number + 1]) for its in calls if number + 1 in its}) != 1:
+        if found or len({call_records.call_line(its[number + 1]) for its in calls if number + 1 in its}) != 1:
             return found
     return {}
 
@@ -579,7 +576,9 @@ def _step(mine: Calls, normal: Calls, number: int, since: bool) -> Optional[_Ste
     enough if the two at `number` are different operations, which cannot be meant for one another.
     """
     after = [each for each in mine if each > number and each in normal]
-    if after and all(_line(mine[each]) == _line(normal[each]) for each in after):
+    if after and all(
+        call_records.call_line(mine[each]) == call_records.call_line(normal[each]) for each in after
+    ):
         return None
     own = mine.get(number)
     apart = own is not None and number in normal and own.op != normal[number].op
@@ -599,7 +598,7 @@ def _step(mine: Calls, normal: Calls, number: int, since: bool) -> Optional[_Ste
 def _one_more(mine: Calls, normal: Calls, number: int) -> bool:
     """Whether all calls are the others', but for the one at `number`, from a line that they do not reach."""
     own = mine[number]
-    reached = any(_line(own) == _line(each) for each in normal.values())
+    reached = any(call_records.call_line(own) == call_records.call_line(each) for each in normal.values())
     as_root = _ROOTED.fullmatch(plain(own.op)) is not None
     whole = max(mine) - max(normal) == 1 and not reached and not as_root
     return whole and _agreed(mine, normal, number + 1, -1) >= max(2, max(mine) - number)
@@ -609,7 +608,7 @@ def _agreed(mine: Calls, normal: Calls, number: int, shift: int) -> int:
     """Return how many calls from `number` on are what the others made `shift` later; 0 if one is not."""
     pairs = [(mine[each], normal.get(each + shift)) for each in sorted(mine) if each >= number]
     known = [(own, other) for own, other in pairs if other is not None]
-    same = all(_line(own) == _line(other) for own, other in known)
+    same = all(call_records.call_line(own) == call_records.call_line(other) for own, other in known)
     return len(known) if same and known and pairs[0][1] is not None else 0
 
 
@@ -626,12 +625,15 @@ def _in_rounds(mine: Calls, normal: Calls, number: int) -> Optional[_Step]:
         if min(rounds) - 1 not in normal:
             return None
         if any(
-            _line(normal[number - back]) != _line(normal[number - back - length])
+            call_records.call_line(normal[number - back])
+            != call_records.call_line(normal[number - back - length])
             for back in range(length + 1)
         ):
             continue
         for ahead in range(1, min(length, _FARTHEST + 1)):
-            if _line(normal[number - length + ahead]) == _line(mine[number]):
+            if call_records.call_line(normal[number - length + ahead]) == call_records.call_line(
+                mine[number]
+            ):
                 return _Step(number, ahead, True, normal[number], mine[number])
         return None
     return None
@@ -726,7 +728,10 @@ def _histories(view: JobView, group: str) -> list[_History]:
             numbers,
             tuple((site.op, stacks.shared(site.line.file), site.line.line) for site in known.sites),
             tuple(known.calls),
-            tuple((number, _line(call) if call.frames else None) for number, call in last.items()),
+            tuple(
+                (number, call_records.call_line(call) if call.frames else None)
+                for number, call in last.items()
+            ),
         )
         if content not in found:
             sites = [known.sites[place] if 0 <= place < len(known.sites) else None for place in known.calls]
@@ -748,11 +753,6 @@ def _members(view: JobView, group: str) -> list[int]:
 def _lined(calls: Calls) -> bool:
     """Whether all have a line, and none is missing in between."""
     return all(call.frames for call in calls.values()) and max(calls) - min(calls) == len(calls) - 1
-
-
-def _line(call: Collective) -> Line:
-    frame = call.frames[0]
-    return call.op, stacks.shared(frame.file), frame.line
 
 
 def _described(call: Collective) -> str:
@@ -808,7 +808,7 @@ def _parted_earlier(histories: Sequence[_History]) -> bool:
     if _parted_by_a_call(histories) is not None:
         return True
     apart = [
-        len({_line(its[number]) for its in calls}) > 1
+        len({call_records.call_line(its[number]) for its in calls}) > 1
         for number in range(max(map(min, calls)), min(map(max, calls)))
     ]
     return any(one and next_one for one, next_one in zip(apart, apart[1:]))
@@ -827,9 +827,9 @@ def _parted_by_a_call(
     calls = [each.calls for each in histories]
     first, last = max(map(min, calls)), min(map(max, calls))
     for number in range(first, last + 1):
-        camps: dict[Line, list[_History]] = {}
+        camps: dict[call_records.CallLine, list[_History]] = {}
         for each in histories:
-            camps.setdefault(_line(each.calls[number]), []).append(each)
+            camps.setdefault(call_records.call_line(each.calls[number]), []).append(each)
         if len(camps) < 2:
             continue
         if len(camps) == 2 and (number > first or first == 1):
@@ -843,7 +843,7 @@ def _parted_by_a_call(
                 if None not in steps and len(ahead) == 1:
                     more = other if ahead.pop() else one
                     return number, sorted(rank for each in more for rank in each.ranks)
-        if len({_line(its[number + 1]) for its in calls if number + 1 in its}) != 1:
+        if len({call_records.call_line(its[number + 1]) for its in calls if number + 1 in its}) != 1:
             return None
     return None
 

@@ -59,10 +59,10 @@ KEEP_SHORT = (
 def rank_late_to_init(view: JobView) -> Optional[Found]:
     """Return the verdict if some ranks are in init_process_group and others have not called it."""
     late = [rank for rank in view.late if rank not in view.explained]
-    choice = branches.find(view, *(dict.fromkeys(its) for its in (late, view.in_init)))
     absent = view.absent if view.in_init else []
     if not late and not absent:
         return None
+    choice = branches.find(view, *(dict.fromkeys(its) for its in (late, view.in_init)))
     who = sorted([*late, *absent])
     parts = [
         say(subjects.ranks(ranks), f" {_is(ranks)} in {location}")

@@ -43,7 +43,10 @@ def group_in_two_threads(view: JobView) -> Optional[Verdict]:
 def _crossed_in_calls(view: JobView, pairs: Mapping[int, Sequence[_Pair]]) -> Optional[Verdict]:
     """Return the verdict if the program's own calls have another order on another rank."""
     for rank, pair in ((rank, pair) for rank, its in pairs.items() for pair in its):
-        group, lines = pair.first.group, (_line(pair.first), _line(pair.second))
+        group, lines = (
+            pair.first.group,
+            (call_records.call_line(pair.first), call_records.call_line(pair.second)),
+        )
         members = [each for each in view.members.get(group, view.world) if each in view.ranks]
         numbers = pair.first.seq, pair.second.seq
         orders = {
@@ -67,7 +70,11 @@ def _crossed_inside(view: JobView, pairs: Mapping[int, Sequence[_Pair]]) -> Opti
     if mismatch is None or len(mismatch.camps) != 2:
         return None
     there = {
-        rank: {frozenset([_line(pair.first), _line(pair.second)]): pair for pair in its if _stands_in(pair)}
+        rank: {
+            frozenset([call_records.call_line(pair.first), call_records.call_line(pair.second)]): pair
+            for pair in its
+            if _stands_in(pair)
+        }
         for rank, its in pairs.items()
     }
     few, many = sorted(mismatch.camps.values(), key=lambda ranks: (len(ranks), ranks))
@@ -91,7 +98,9 @@ def _overlapping(rank: RankEvidence) -> Iterator[_Pair]:
     calls = [call for call in rank.calls if not call.p2p and call.frames and call.state in states]
     for place, first in enumerate(calls):
         for second in calls[place + 1 :]:
-            alike = first.group == second.group and _line(first) != _line(second)
+            alike = first.group == second.group and call_records.call_line(first) != call_records.call_line(
+                second
+            )
             over = (first.state, second.state) == ("returned", "returned")
             if alike and not over and _was_open(first, second.at):
                 yield _Pair(first, second)
@@ -139,12 +148,7 @@ def _is_of(call: Collective, group: str) -> bool:
 
 def _line_at(rank: RankEvidence, group: str, number: int) -> object:
     calls = [call for call in rank.calls if _is_of(call, group) and call.seq == number]
-    return _line(calls[0]) if calls else None
-
-
-def _line(call: Collective) -> tuple[str, str, int]:
-    frame = call.frames[0]
-    return call.op, stacks.shared(frame.file), frame.line
+    return call_records.call_line(calls[0]) if calls else None
 
 
 def _site(call: Collective) -> Optional[Frame]:
