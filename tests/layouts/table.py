@@ -241,13 +241,12 @@ LAYOUTS: tuple[Layout, ...] = (
     Layout("a repository", {"train.py": _program("not os.path.exists('.git')")}, ALL, make=_repository),
     Layout("a worktree", {"train.py": PLAIN}, ALL, make=_worktree),
     Layout(
-        "5,000 files",
+        "a folder of 5,000 files",
         {
             "train.py": _program("len(os.listdir('lib')) == 5000"),
             **{f"lib/{number}.txt": str(number) for number in range(5000)},
         },
         TWO,
-        on=("local", "slurm"),
     ),
     Layout(
         "a read-only folder",

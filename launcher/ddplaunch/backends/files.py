@@ -142,8 +142,10 @@ def parse(text: bytes | str, most: int = MAX_SMALL) -> Any:
     if len(text) > most:
         raise codec.ContractError(f"more than {most:,} bytes")
     try:
-        # Agents write only ASCII, and one wide letter would make each letter take four bytes.
-        text = text.decode("ascii") if isinstance(text, bytes) else text
+        if isinstance(text, bytes):
+            # One wide letter makes each letter take four bytes. Bundles are large, and agents write them in
+            # ASCII; a plan is small, and has your file names as you write them.
+            text = text.decode("ascii" if len(text) > MAX_SMALL else "utf-8")
         # One byte of text can become thirty bytes of values, so they are counted first.
         weight = sum(text.count(mark) * each for mark, each in _WEIGHTS.items())
         if weight > _MAX_WEIGHT or text.count(":") > _MAX_KEYS:

@@ -76,13 +76,11 @@ class Outputs:
 def of_job(folder: Path, submitted: float, besides: Collection[Path] = ()) -> list[Outputs]:
     """Return what the job wrote whose own folder this is. `besides`: the files of ddplaunch itself.
 
-    Empty if its plan is not there, or if it ran in a folder that no plan names.
+    Empty if it ran in a folder that no plan names. A plan that cannot be read hides nothing in the job's own.
     """
     plan = files.read_if_valid(JobPlan, folder / Files.PLAN)
-    if plan is None:
-        return []
     found = []
-    if plan.workdir:
+    if plan is not None and plan.workdir:
         found.append(_below(Path(plan.workdir), submitted - _CLOCKS, {folder, *besides}))
     elif (folder / Files.WORK).is_dir():
         found.append(_below(folder / Files.WORK))

@@ -14,8 +14,14 @@ if TYPE_CHECKING:
 
 
 LIMIT = 700_000
-"""Bytes in a source archive. It shares a Kubernetes ConfigMap, 1 MiB in all, with the agent and the plan; and
-a job file that runs on one target should run on another."""
+"""Bytes in a source archive, compressed if need be. It shares a Kubernetes ConfigMap, 1 MiB in all, with the
+agent and the plan."""
+
+SLURM_LIMIT = 2_000_000
+"""The same for Slurm, whose batch script has both in base64, and at most 4 MiB (max_script_size)."""
+
+UNPACKED_LIMIT = 32 << 20
+"""Bytes of source before they are compressed, with a header for each file. No code is larger that fits."""
 
 LOCAL_LIMIT = 256 << 20
 """Bytes of source for a run on this machine, where they are only copied. More than that is data listed by
@@ -51,7 +57,9 @@ class _Found(NamedTuple):
     link: str = ""
 
 
-def read(paths: tuple[str, ...], base: Path, limit: int = LIMIT, *, links_outside: bool = False) -> Source:
+def read(
+    paths: tuple[str, ...], base: Path, limit: int = UNPACKED_LIMIT, *, links_outside: bool = False
+) -> Source:
     """Return the files that *paths* name, relative to *base*. They are measured first: see *limit*.
 
     Each file keeps its path relative to *base*: `source: [src]` brings `src/train.py`, for the command

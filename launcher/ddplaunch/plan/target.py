@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ddplaunch.plan.source import LIMIT
+from ddplaunch.plan.source import UNPACKED_LIMIT
 from ddplaunch.spec.problems import Problem
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ class TargetPlan:
     starter: tuple[str, ...] = ()  # the words that start ranks with keepers, instead of mpirun's
     shows_messages: bool = False  # the scheduler, without being asked
     settles_nodes: bool = False  # the scheduler decides how many nodes of a range start, and all of them come
-    source_limit: int = LIMIT  # bytes of source that can travel with the job
+    source_limit: int = UNPACKED_LIMIT  # bytes of source to read; the renderer knows how many can travel
     keeps_no_files: bool = False  # what its ranks write goes with the job
     time_limit: float | None = None  # seconds for each attempt, if no scheduler counts them
     sees_folders: bool = False  # its nodes may see this machine's folders: ranks run in the job file's own

@@ -24,11 +24,14 @@ CUT_OFF = ("scancel", "kill -9 of the agent") * 2 + ("time limit",)
 """Each layout is cut off in one of these ways; a minute is Slurm's shortest time limit."""
 
 
-def submitted(cluster: Cluster, work: Path, layout: Layout, *options: str, **env: str) -> Job:
-    """The job of a layout, on two nodes."""
+def submitted(cluster: Cluster, work: Path, layout: Layout, *options: str, **env: str) -> tuple[Job, float]:
+    """The job of a layout, on two nodes, and when it was submitted."""
     keys: dict[str, Any] = {"nodes": 2, "python": sys.executable, "resources": {"memory": "900Mi"}}
     keys["env"] = {**layout.keys.get("env", {}), **env}
-    return Job.of_file(cluster, work, layout.lay(work / "code", **keys), *options)
+    file = layout.lay(work / "code", **keys)
+    time.sleep(3)  # what was written less than two seconds before may be the job's, as clocks differ
+    since = time.time()
+    return Job.of_file(cluster, work, file, *options), since
 
 
 def found(job: Job, since: float) -> dict[str, bytes | str]:
@@ -43,8 +46,7 @@ def found(job: Job, since: float) -> dict[str, bytes | str]:
 @pytest.mark.parametrize("layout", DAILY)
 def test_what_a_layout_writes_lies_in_the_jobs_folder(cluster: Cluster, work: Path, layout: Layout) -> None:
     """Both nodes see it."""
-    since = time.time()
-    job = submitted(cluster, work, layout)
+    job, since = submitted(cluster, work, layout)
 
     assert job.ended() == "COMPLETED", job.output
     assert [] == wrong(layout, found(job, since))
@@ -60,9 +62,8 @@ def test_what_a_layout_writes_is_brought_when_it_is_cut_off(
     cluster: Cluster, apart: Path, layout: Layout, end: str
 ) -> None:
     """From a node that shares no folder."""
-    since = time.time()
     limit = ["--time=1"] if end == "time limit" else []
-    job = submitted(cluster, apart, layout, *limit, STANDS="1", WRITER="1")
+    job, since = submitted(cluster, apart, layout, *limit, STANDS="1", WRITER="1")
     job.up()
     if end == "scancel":
         cluster.login(["scancel", str(job.number)], cwd=apart)

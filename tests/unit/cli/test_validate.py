@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import random
 from pathlib import Path
 
 import pytest
@@ -98,7 +99,7 @@ def test_validate_refuses_what_submit_does(call: Call, tmp_path: Path, what: str
     for name, content in {
         "train.py": "",
         "other.py": "",
-        "big.bin": "x" * 800_000,
+        "big.bin": random.Random(1).randbytes(800_000).decode("latin-1"),
         "a/x.py": "1",
         "b/x.py": "2",
     }.items():

@@ -7,6 +7,7 @@ import io
 import json
 import lzma
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddplaunch.agent.contract import SOURCE_TIME, Exit
+from ddplaunch.agent.supervisor import launch
 from ddplaunch.errors import ExitCode, SourceTooLargeError
 from ddplaunch.plan.source import LIMIT, SourceFile
 from ddplaunch.render import agent_archive as packer
@@ -253,7 +255,7 @@ def test_source_has_the_same_bytes_in_any_order(files: dict[str, SourceFile]) ->
 
 def test_too_much_source_names_the_largest_file() -> None:
     """What does not fit is an error that says how much there is, what may be, and what to leave out."""
-    files = {"train.py": SourceFile(b"x"), "data.bin": SourceFile(bytes(LIMIT))}
+    files = {"train.py": SourceFile(b"x"), "data.bin": SourceFile(random.Random(1).randbytes(LIMIT))}
 
     with pytest.raises(SourceTooLargeError) as raised:
         source_archive(files)
@@ -264,10 +266,16 @@ def test_too_much_source_names_the_largest_file() -> None:
     assert "put data on a volume" in raised.value.hint
 
 
-def test_source_of_exactly_the_limit_travels() -> None:
-    files = {"train.py": SourceFile(b"x")}
-    size = len(source_archive(files))
+def test_source_of_exactly_the_limit_travels_as_it_is_and_more_is_compressed(tmp_path: Path) -> None:
+    files = {f"lib/{number}.py": SourceFile(b"x = 1") for number in range(100)}
+    plain = source_archive(files)
+    packed = source_archive(files, limit=len(plain) - 1)
+    (tmp_path / "source.tar").write_bytes(packed)
+    launch.unpack(str(tmp_path / "source.tar"), str(tmp_path / "work"))
 
-    assert size == len(source_archive(files, limit=size))
+    assert plain == source_archive(files, limit=len(plain))
+    assert len(plain) > 10 * len(packed)
+    assert packed == source_archive(files, limit=len(packed))
+    assert files.keys() == {f"lib/{path.name}" for path in (tmp_path / "work" / "lib").iterdir()}
     with pytest.raises(SourceTooLargeError):
-        source_archive(files, limit=size - 1)
+        source_archive(files, limit=len(packed) - 1)

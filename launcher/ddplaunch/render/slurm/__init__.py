@@ -16,6 +16,7 @@ from pathlib import Path
 from ddplaunch.agent.plan import Files, JobPlan, codec
 from ddplaunch.plan.plan import Plan
 from ddplaunch.plan.slurm import SlurmPlan
+from ddplaunch.plan.source import SLURM_LIMIT
 from ddplaunch.render import Rendered, RenderedFile
 from ddplaunch.render.archive import agent_archive, source_archive
 
@@ -76,7 +77,7 @@ def render(plan: Plan, *, gate_only: bool = False) -> Rendered:
     slurm = plan.settings(SlurmPlan)
     archives = {Files.AGENT: agent_archive()}
     if plan.source:
-        archives[Files.SOURCE] = source_archive(plan.source)
+        archives[Files.SOURCE] = source_archive(plan.source, SLURM_LIMIT)
     parts = {
         "directives": "\n".join(["#!/bin/bash", *map(_directive, slurm.options)]),
         "title": f"# {_title(plan.job)}: written by ddplaunch.",
