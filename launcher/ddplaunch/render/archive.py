@@ -7,7 +7,6 @@ made them.
 from __future__ import annotations
 
 import io
-import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -31,6 +30,8 @@ def source_archive(files: Mapping[str, SourceFile], limit: int = LIMIT) -> bytes
 
     Raises SourceTooLargeError, naming the largest file, when the archive is larger than `limit` bytes.
     """
+    import tarfile  # few jobs have a source
+
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for name, file in sorted(files.items(), key=lambda each: (bool(each[1].link), each[0])):

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from ddplaunch.agent.text import shell
+from ddplaunch.agent.text.printable import shell_line
 
 WORDS = [
     *("train.py", "command[1]=--hang", "", "two words", "it's", r"a\b", "a\\", "a\\'b", r"\\", "$HOME"),
@@ -26,7 +26,7 @@ def test_a_printed_command_means_the_same_in_every_shell(name: str) -> None:
         pytest.skip(f"there is no {name} here")
     python = "import json, sys; print(json.dumps(sys.argv[1:]))"
 
-    command = shell.line([sys.executable, "-c", python, *WORDS])
+    command = shell_line([sys.executable, "-c", python, *WORDS])
     done = subprocess.run([program, "-c", command], capture_output=True, text=True, timeout=20)
 
     assert ("", WORDS) == (done.stderr, json.loads(done.stdout))
@@ -35,5 +35,5 @@ def test_a_printed_command_means_the_same_in_every_shell(name: str) -> None:
 def test_what_needs_no_quotes_has_none() -> None:
     """A command is easier to read without."""
     plain = "ddplaunch submit job.yaml --set nodes=4 --to slurm"
-    assert plain == shell.line(plain.split())
-    assert "--set 'command[1]=--hang'" == shell.line(["--set", "command[1]=--hang"])
+    assert plain == shell_line(plain.split())
+    assert "--set 'command[1]=--hang'" == shell_line(["--set", "command[1]=--hang"])
