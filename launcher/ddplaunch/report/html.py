@@ -1,8 +1,7 @@
-"""Renders a diagnosis as one HTML file without scripts and external files, readable years later; and the page of a
-job that is going on.
+"""Renders HTML: a diagnosis as one file without scripts and external files, and a job that is going on.
 
-The pages are templates of Jinja2. Every value in them is made printable and escaped, because log lines and
-exceptions may hold any text.
+The first must be readable years later. The pages are templates of Jinja2. Every value in them is made
+printable and escaped, because log lines and exceptions may hold any text.
 """
 
 from __future__ import annotations
@@ -126,8 +125,8 @@ def _is_culprit(verdict: Verdict, subject: Subject) -> bool:
 
 # --- the page that a browser shows of a job that is going on
 #
-# It loads nothing from elsewhere. Its script asks once a second for the part that changes. Without the script the
-# page loads itself again every few seconds.
+# It loads nothing from elsewhere. Its script asks once a second for the part that changes. Without the
+# script the page loads itself again every few seconds.
 
 REFRESH = 5
 """Seconds between two loads of the page in a browser without scripts."""

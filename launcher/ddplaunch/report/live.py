@@ -1,4 +1,4 @@
-"""Shows a job that its user waits for: as a table at the bottom of a terminal, on the full screen, or as lines.
+"""Shows a job that its user waits for: as a table below its output, on the full screen, or as lines.
 
 Table and lines show the phase of every node, and the ranks' output above it or in between. All write only to
 the stream that they are given.
@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, NamedTuple, Protocol, Self
 from ddplaunch.agent.contract import JobStatus, Phase, Verdict
 from ddplaunch.agent.text.printable import printable
 from ddplaunch.backends.job import Job
-from ddplaunch.report import board, live, progress
+from ddplaunch.report import board, progress
 from ddplaunch.report.board import Board
 
 if TYPE_CHECKING:
@@ -240,7 +240,8 @@ def can_draw(stream: IO[str]) -> bool:
 
 # --- the full screen: what is wrong, the nodes, the pace, what has changed
 #
-# It is drawn once a second, in place, and fits the window's size at that moment. What does not fit is counted.
+# It is drawn once a second, in place, and fits the window's size at that moment. What does not fit is
+# counted.
 
 _KEPT_CHANGES = 200
 """Changes to remember. A window shows the last few."""

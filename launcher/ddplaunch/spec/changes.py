@@ -1,4 +1,4 @@
-"""Changes a job file's tree before it is checked: by `--set KEY=VALUE`, its `sweep`, and a profile's defaults. Pure.
+"""Changes a job file's tree before its checks: by `--set KEY=VALUE`, `sweep`, and a profile's defaults. Pure.
 
 `sweep` gives keys several values. Every combination is a job.
 """

@@ -241,9 +241,9 @@ def _own_end(rank: Rank) -> list[Raised]:
 
 # --- a rank's calls by torch's sequence numbers, where torch keeps no record of calls with Gloo
 #
-# torch before 2.8 says how many collectives a group has begun, also those of DDP in backward(), and nothing
-# else about them. Whether one is open follows from the main thread: in the program's call, it is the last one;
-# in torch's own, it may be several.
+# torch before 2.8 says how many collectives a group has begun, also those of DDP in backward(), and
+# nothing else about them. Whether one is open follows from the main thread: in the program's call, it is
+# the last one; in torch's own, it may be several.
 
 Counted = Mapping[str, tuple[int, Optional[int], Optional[int]]]
 """By group: torch's sequence number, and the program's collectives and messages, as the hook reports them."""
