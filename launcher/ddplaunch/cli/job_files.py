@@ -6,7 +6,6 @@ import argparse
 import dataclasses
 import sys
 from collections.abc import Iterator, Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -133,6 +132,8 @@ def _example(file: Path) -> int:
             f"{script} exists already",
             hint=f"nothing was written; {_command('init', str(file))} writes a job file that runs it",
         )
+    from importlib.resources import files  # it imports much, and only an example needs it
+
     template.create(script, (files("ddplaunch.cli") / "example" / _SCRIPT).read_text("utf-8"))
     template.create(file, template.text(_name(file), [_SCRIPT], [_SCRIPT]))
     submit = ["ddplaunch", "submit", str(file), "--wait"]
