@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from ddplaunch.agent.text import shell
+from ddplaunch.agent.text.printable import shell_word
 from ddplaunch.errors import DdplaunchError, UsageError
 
 if TYPE_CHECKING:
@@ -312,7 +312,7 @@ def _ordered(jobs: Sequence[JobSpec], to: str, after: Sequence[Handle | str]) ->
         reason = target.without_order or f"jobs on {to} cannot wait for one another"
         raise UsageError(
             f"--after: {reason}",
-            hint=f"`ddplaunch status --watch {shell.word(str(after[0]))} && ddplaunch submit …` waits here",
+            hint=f"`ddplaunch status --watch {shell_word(str(after[0]))} && ddplaunch submit …` waits here",
         )
     handles = [named.find(each) if isinstance(each, str) else each for each in after]
     for handle in handles:

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ddplaunch.agent.text import shell
+from ddplaunch.agent.text.printable import shell_word
 from ddplaunch.errors import (
     ClusterError,
     DdplaunchError,
@@ -241,7 +241,7 @@ def diagnose(
             raise UsageError(
                 "a job that ddplaunch did not start has no attempts, and no bundle that could be judged "
                 "again",
-                hint=f"`ddplaunch diagnose {shell.word(str(job))}` looks at it now",
+                hint=f"`ddplaunch diagnose {shell_word(str(job))}` looks at it now",
             )
         return diagnose(
             *(foreign_jobs.diagnose(pid) if pid is not None else _in_pods(pods or "", debug_image))

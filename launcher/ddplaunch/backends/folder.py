@@ -1,4 +1,4 @@
-"""This user's state folder, and the folder of one job: its attempts, its hub's status, its evidence."""
+"""This user's state folder, and the folder of one job: its attempts, its hub, its evidence."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Self, TypeVar
 
-from ddplaunch.agent.contract import Bundle, Files, JobPlan, JobStatus, Verdict, bundle_file, codec
+from ddplaunch.agent.contract import Bundle, Files, JobPlan, JobStatus, Verdict, bundle_file, codec, messages
+from ddplaunch.agent.contract.messages import Way
+from ddplaunch.agent.transport.protocol import Channel, ProtocolError
 from ddplaunch.backends import files
 from ddplaunch.backends.job import Earlier, Job, Outcome, State
 from ddplaunch.errors import ClusterError, UsageError
@@ -223,3 +225,64 @@ def old(paths: Iterable[Path], seconds: float) -> Iterator[Path]:
                 yield path
         except FileNotFoundError:
             continue
+
+
+# --- the hub of a running job, by the address and the key in the job's folder
+
+ANSWER = 30.0
+"""Seconds for new evidence of all ranks. The hub itself waits less for them."""
+_REACH = 5.0
+"""Seconds to connect to one of several addresses: from outside a cluster's network most cannot be reached."""
+
+_SHORT = 1 << 16
+"""The most bytes in a file with a key, or with a machine's addresses, of which there are few."""
+
+Address = tuple[str, int]
+
+
+def ask_hub(folder: Path, attempt: int) -> Bundle | None:
+    """Return new evidence of all ranks; None if the hub does not answer or has ended."""
+    try:
+        key = files.contents(folder / Files.KEY, _SHORT).strip()
+    except (OSError, ValueError):
+        return None
+    deadline = time.monotonic() + ANSWER
+    channel = _connect(_addresses(folder), key, attempt, deadline)
+    if channel is None:
+        return None
+    try:
+        channel.send(*messages.AskDiagnosis().pack())
+        while line := channel.receive(deadline - time.monotonic()):
+            answer = messages.load(*line, Way.HUB_TO_COMMAND)
+            if isinstance(answer, messages.BundleAnswer):
+                return answer.bundle or files.bundle(answer.archive)
+    except (ProtocolError, codec.ContractError):
+        return None
+    finally:
+        channel.close()
+    return None
+
+
+def _connect(addresses: Iterable[Address], key: bytes, attempt: int, deadline: float) -> Channel | None:
+    """Return a connection to the first address at which this job's hub answers; None if there is none."""
+    for host, port in addresses:
+        try:
+            return Channel.connect(host, port, key, attempt, min(deadline, time.monotonic() + _REACH))
+        except ProtocolError:
+            continue
+    return None
+
+
+def _addresses(folder: Path) -> list[Address]:
+    """Return the hub's addresses. On a cluster the hub writes a list of them, on one machine a single one."""
+    try:
+        text = files.contents(folder / Files.HUB_ADDRESS, _SHORT).decode("ascii")
+        parts = [each.rpartition(":") for each in text.split(",")]
+        return [(host.strip("[]"), int(port)) for host, _, port in parts]
+    except (OSError, ValueError):
+        pass
+    try:
+        address = files.parse(files.contents(folder / Files.HUB, _SHORT))
+        return [(str(address["host"]), int(address["port"]))]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []

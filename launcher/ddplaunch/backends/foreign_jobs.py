@@ -175,7 +175,7 @@ def diagnose(pid: int) -> tuple[Job, Bundle]:
             "mp.spawn. Run this as the job's user, or as root",
         )
     name = short_name(tree.table[pid].command)
-    made = bundle(name, find_ranks.started(pid), [evidence_of(0, found)])
+    made = bundle(name, find_ranks.started(pid), [evidence_of(found)])
     return explained(Job(Handle(PROCESS, str(pid)), State.RUNNING, made.started, name), made), made
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterable
-from importlib.resources import files
 from typing import Final
 
 from ddplaunch import api
@@ -43,6 +42,8 @@ def _completion(args: argparse.Namespace) -> int:
     elif args.shell is None:
         Parser("ddplaunch completion", "").error("name a shell: bash, zsh or fish")
     else:
+        from importlib.resources import files  # completion itself answers at once without it
+
         print((files("ddplaunch.cli") / "shells" / f"ddplaunch.{args.shell}").read_text("utf-8"), end="")
     return ExitCode.SUCCEEDED
 

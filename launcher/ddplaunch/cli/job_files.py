@@ -6,13 +6,11 @@ import argparse
 import dataclasses
 import sys
 from collections.abc import Iterator, Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ddplaunch import api
-from ddplaunch.agent.text import shell
-from ddplaunch.agent.text.printable import printable
+from ddplaunch.agent.text.printable import printable, shell_line, shell_word
 from ddplaunch.cli import loading, output
 from ddplaunch.cli import parser as arguments
 from ddplaunch.cli.parser import Command
@@ -70,7 +68,7 @@ def _init(args: argparse.Namespace) -> int:
         return ExitCode.SUCCEEDED
     needs = imports.find(script, file.parent)
     template.create(file, _job_file_text(file, needs))
-    runs = printable(shell.line(needs.command))
+    runs = printable(shell_line(needs.command))
     submit = ["submit", str(file), "--wait"]
     sys.stderr.write(
         f"wrote {printable(str(file))}, which runs {runs}; next: {_command('validate', str(file))}, "
@@ -105,7 +103,7 @@ def _remarks(kept: Sequence[Kept]) -> Iterator[str]:
 
 
 def _command(*words: str) -> str:
-    return f"`{printable(shell.line(['ddplaunch', *words]))}`"
+    return f"`{printable(shell_line(['ddplaunch', *words]))}`"
 
 
 def _without_script(file: Path, candidates: Sequence[Path]) -> str:
@@ -134,15 +132,17 @@ def _example(file: Path) -> int:
             f"{script} exists already",
             hint=f"nothing was written; {_command('init', str(file))} writes a job file that runs it",
         )
+    from importlib.resources import files  # it imports much, and only an example needs it
+
     template.create(script, (files("ddplaunch.cli") / "example" / _SCRIPT).read_text("utf-8"))
     template.create(file, template.text(_name(file), [_SCRIPT], [_SCRIPT]))
     submit = ["ddplaunch", "submit", str(file), "--wait"]
     hangs = ["--set", "name=hangs", "--set", "command[1]=--hang", "--set", "watchdog.kill_after=20s"]
     sys.stderr.write(
         f"wrote {printable(str(file))} and {printable(str(script))}\n"
-        f"  {printable(shell.line(submit))}\n"
+        f"  {printable(shell_line(submit))}\n"
         "      trains on 2 nodes of 2 ranks: on this machine, unless a profile says otherwise\n"
-        f"  {printable(shell.line([*submit, *hangs]))}\n"
+        f"  {printable(shell_line([*submit, *hangs]))}\n"
         "      hangs, and you see why\n"
     )
     return ExitCode.SUCCEEDED
@@ -308,7 +308,7 @@ def shown(rendered: Rendered) -> str:
         f"==> {name} ({_about(rendered.files[name])}) <==\n" + ("" if text is None else text)
         for name, text in texts.items()
     ]
-    return "\n".join([*parts, f"==> start <==\n{shell.line(rendered.command)}\n"])
+    return "\n".join([*parts, f"==> start <==\n{shell_line(rendered.command)}\n"])
 
 
 def _file_text(file: RenderedFile) -> str | None:
@@ -344,7 +344,7 @@ def _write_files(rendered: Rendered, folder: Path, *, force: bool) -> None:
             path.chmod(0o755 if file.executable else 0o644)
     except OSError as error:
         raise _not_written(error.filename or folder, error) from error
-    names, command = ", ".join(rendered.files), shell.line(rendered.command)
+    names, command = ", ".join(rendered.files), shell_line(rendered.command)
     sys.stderr.write(f"wrote {names} to {folder}; run `{command}` there to start the job\n")
 
 
@@ -364,7 +364,7 @@ def _write_source(plan: Plan, path: str) -> None:
     except OSError as error:
         raise _not_written(path, error) from error
     names = ", ".join(sorted(plan.source)[:_PACKED]) + (", …" if len(plan.source) > _PACKED else "")
-    option = shell.word(f"sourceArchive={path}")
+    option = shell_word(f"sourceArchive={path}")
     sys.stderr.write(f"wrote {path} with {printable(names)}; give it to Helm with `--set-file {option}`\n")
 
 

@@ -311,9 +311,9 @@ def _watch(args: argparse.Namespace) -> int:
 def watch_until_end(stream: IO[str], handle: Handle) -> Job:
     """Show the job on the stream until it has ended, and return it then. Raises as `api.watch`."""
     from ddplaunch.cli.output import drawn
-    from ddplaunch.report import screen
+    from ddplaunch.report import live
 
-    view = screen.view(stream)
+    view = live.full_screen(stream)
     with drawn(view):
         return _until_end(handle, view)
 

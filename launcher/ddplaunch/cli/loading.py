@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ddplaunch import api
-from ddplaunch.agent.text import shell
-from ddplaunch.agent.text.printable import printable
+from ddplaunch.agent.text.printable import printable, shell_word
 from ddplaunch.api.files import left_out
 
 if TYPE_CHECKING:
@@ -82,7 +81,7 @@ def only(plans: Sequence[Plan], path: str) -> Plan:
     if plans[0].sweep:
         raise UsageError(
             f"{path} is a sweep of {len(plans)} jobs, but only one job can be printed at a time",
-            hint=f"`ddplaunch render {shell.word(path)} -o DIR` writes each to its own folder; "
+            hint=f"`ddplaunch render {shell_word(path)} -o DIR` writes each to its own folder; "
             "`--set sweep=null` ignores the sweep",
         )
     return plans[0]

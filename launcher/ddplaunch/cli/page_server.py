@@ -14,7 +14,7 @@ from typing import IO, Self
 
 from ddplaunch.backends.job import Job
 from ddplaunch.errors import UsageError
-from ddplaunch.report import board, live, live_page
+from ddplaunch.report import board, html, live
 from ddplaunch.report.live import Changes
 
 HOST = "127.0.0.1"
@@ -26,7 +26,7 @@ _KEPT = 50
 """Changes that the page lists, at the most."""
 _PAGE, _PART = "", "board"
 _HEADERS = {
-    "Content-Security-Policy": live_page.security_policy(),
+    "Content-Security-Policy": html.security_policy(),
     "Cache-Control": "no-store",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
@@ -118,7 +118,7 @@ class _Request(BaseHTTPRequestHandler):
         elif job is None:
             self._answer(HTTPStatus.SERVICE_UNAVAILABLE, "nothing is known about the job yet\n", "text/plain")
         else:
-            render = live_page.page if name == _PAGE else live_page.part
+            render = html.live_page if name == _PAGE else html.live_part
             text = render(board.make_board(job, time.time()), list(self.server.changes))
             self.server.was_read = True  # set at once: the job may end while this is being sent
             self._answer(HTTPStatus.OK, text, "text/html")

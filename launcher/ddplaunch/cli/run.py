@@ -21,7 +21,7 @@ from ddplaunch.agent import join
 from ddplaunch.agent.contract import OUTPUT_LOST, Exit, StopRequest
 from ddplaunch.agent.system import signals
 from ddplaunch.agent.system.processes import STOPPING
-from ddplaunch.agent.text import shell
+from ddplaunch.agent.text.printable import shell_line, shell_word
 from ddplaunch.cli import parser as arguments
 from ddplaunch.cli.parser import Command
 from ddplaunch.errors import DdplaunchError, ExitCode, NotFoundError, UsageError
@@ -302,7 +302,7 @@ def _refuse_file(command: Sequence[str]) -> None:
     if name.endswith(".py"):
         raise UsageError(
             f"{name} is not a command; it needs a launcher to start its ranks",
-            hint=f"put a launcher first: ddplaunch run -- torchrun --nproc-per-node=2 {shell.line(command)}",
+            hint=f"put a launcher first: ddplaunch run -- torchrun --nproc-per-node=2 {shell_line(command)}",
         )
 
 
@@ -347,7 +347,7 @@ def _run_plan(
         bundle, gate_passed = None, True
     if code and bundle and code != OUTPUT_LOST:
         place.keeps = bool(place.state)
-        state = f"XDG_STATE_HOME={shell.word(place.state)} " if place.state else ""
+        state = f"XDG_STATE_HOME={shell_word(place.state)} " if place.state else ""
         _say(f"`{state}ddplaunch diagnose {handle}` shows the evidence")
     elif code and plan.job.nodes > 1:
         _say("node 0 has the evidence")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gzip
 import io
-import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -34,6 +33,8 @@ def source_archive(files: Mapping[str, SourceFile], limit: int = LIMIT) -> bytes
     and the same job should render alike everywhere. All who unpack it see by themselves which it is.
     Raises SourceTooLargeError, naming the largest file, when that does not help.
     """
+    import tarfile  # few jobs have a source
+
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for name, file in sorted(files.items(), key=lambda each: (bool(each[1].link), each[0])):

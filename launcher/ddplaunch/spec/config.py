@@ -1,6 +1,6 @@
 """The user's configuration: profiles, each with a target and defaults for the job file. Pure.
 
-It is read without the job file's model, so that a command that only needs a target stays fast. `defaults`
+It is read without the job file's model, so that a command that only needs a target stays fast. `changes`
 checks what a profile says about jobs.
 """
 

@@ -204,7 +204,11 @@ FreeForm = Annotated[dict[str, Any], BeforeValidator(_yaml_value)]
 
 
 class Section(BaseModel):
-    """A mapping of the job file whose keys are known. An unknown key is an error."""
+    """A mapping of the job file whose keys are known. An unknown key is an error.
+
+    A validator is built when it is first needed. The default of a key that holds a section is made with
+    `model_construct`, which needs none: only that of the whole job is built.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 

@@ -112,11 +112,11 @@ def _parse_all(
     root, problems = document.parse(_text(data, file), file)
     _refuse_other_versions(root, file)
     if profile is not None and profile.job is not None:
-        from ddplaunch.spec import defaults  # few users have a profile
+        from ddplaunch.spec.changes import profile_problems, under_job  # few users have a profile
 
-        refused = defaults.problems(profile)
+        refused = profile_problems(profile)
         problems += refused
-        root = root if refused else defaults.under(root, profile.job)
+        root = root if refused else under_job(root, profile.job)
     if changes:
         from ddplaunch.spec.changes import apply  # few command lines have a change
 

@@ -400,13 +400,14 @@ class JobSpec(Section):
         description="Folder in which the ranks start. By default the folder with the source; without "
         "`source`, the job file's own folder, or the image's working directory.",
     )
-    resources: Resources = Field(default=Resources(), description="What each node needs.")
+    resources: Resources = Field(default=Resources.model_construct(), description="What each node needs.")
     rendezvous: Rendezvous = Field(
-        default=Rendezvous(), description="How the nodes' torchruns find one another."
+        default=Rendezvous.model_construct(), description="How the nodes' torchruns find one another."
     )
-    gate: Gate = Field(default=Gate(), description="What is checked before torchrun starts.")
+    gate: Gate = Field(default=Gate.model_construct(), description="What is checked before torchrun starts.")
     watchdog: Watchdog = Field(
-        default=Watchdog(), description="When a job without progress is reported, and when it is ended."
+        default=Watchdog.model_construct(),
+        description="When a job without progress is reported, and when it is ended.",
     )
     retries: int = Field(
         default=0,
@@ -420,7 +421,9 @@ class JobSpec(Section):
         description="Use `retries` after a hang, too. Off by default, because most hangs are bugs that come "
         "back, and each costs `watchdog.kill_after`. A failure of the program itself is never retried.",
     )
-    resume: Resume = Field(default=Resume(), description="How a later attempt finds its checkpoint.")
+    resume: Resume = Field(
+        default=Resume.model_construct(), description="How a later attempt finds its checkpoint."
+    )
     signal: Signal | None = Field(
         default=None,
         examples=[{"name": "USR1", "before": "120s"}],
@@ -434,7 +437,9 @@ class JobSpec(Section):
         description="Webhooks and commands that get a message at a notice, at its withdrawal, and at the "
         "end. A message is dropped after five tries; the job never waits for one.",
     )
-    metrics: Metrics = Field(default=Metrics(), description="The job's metrics for Prometheus.")
+    metrics: Metrics = Field(
+        default=Metrics.model_construct(), description="The job's metrics for Prometheus."
+    )
     sweep: dict[Line, Annotated[tuple[Any, ...], Field(min_length=1)]] = Field(
         default={},
         examples=[{"env.LR": ["0.1", "0.01"], "command[2]": [3, 10]}],
@@ -442,9 +447,13 @@ class JobSpec(Section):
         "`--set`. Every combination becomes a job of its own, at most 1000, named NAME-0, NAME-1, and so "
         "on. The last key changes fastest.",
     )
-    kubernetes: Kubernetes = Field(default=Kubernetes(), description="Settings for Kubernetes only.")
-    slurm: Slurm = Field(default=Slurm(), description="Settings for Slurm only.")
-    local: Local = Field(default=Local(), description="Settings for runs on this machine only.")
+    kubernetes: Kubernetes = Field(
+        default=Kubernetes.model_construct(), description="Settings for Kubernetes only."
+    )
+    slurm: Slurm = Field(default=Slurm.model_construct(), description="Settings for Slurm only.")
+    local: Local = Field(
+        default=Local.model_construct(), description="Settings for runs on this machine only."
+    )
 
     _job_file: str = PrivateAttr(default="")
     _sweep_values: dict[str, str] = PrivateAttr(default={})

@@ -271,7 +271,9 @@ class Slurm(Section):
         examples=[["--mail-type=END"]],
         description="Further sbatch options, one per item, as you would write them after #SBATCH.",
     )
-    container: Container = Field(default=Container(), description="Container of your program.")
+    container: Container = Field(
+        default=Container.model_construct(), description="Container of your program."
+    )
 
 
 class Local(Section):

@@ -250,10 +250,9 @@ def create(path: Path, content: str) -> None:
         raise UsageError(f"{path} cannot be written: {reason}", hint) from error
 
 
-def job_file_text(values: Mapping[str, Any], head: str = "") -> str:
-    """Return a job file with these values, and with a comment at its beginning."""
-    lines = [f"# {line}" for line in head.splitlines()]
-    return "\n".join([*lines, *_lines(values, ""), ""])
+def job_file_text(values: Mapping[str, Any]) -> str:
+    """Return a job file with these values."""
+    return "\n".join([*_lines(values, ""), ""])
 
 
 def name_of_command(command: Sequence[str]) -> str:

@@ -32,7 +32,7 @@ from ddplaunch.agent.contract import (
 )
 from ddplaunch.agent.plan.codec import ContractError, dump
 from ddplaunch.agent.platforms import scheduler_log
-from ddplaunch.backends import files, folder, hub, lines
+from ddplaunch.backends import files, folder, lines
 from ddplaunch.backends.job import Selection
 from ddplaunch.backends.kubernetes import node_status
 from ddplaunch.backends.local import backend
@@ -165,8 +165,8 @@ def test_what_is_no_file_is_as_good_as_none(make: Callable[[Path], None], tmp_pa
     for name in ("key", "hub.address", "hub.json", "output.log", "gate.log"):
         make(run / name)
 
-    assert None is hub.diagnose(tmp_path, 0)
-    assert [] == hub._addresses(tmp_path)
+    assert None is folder.ask_hub(tmp_path, 0)
+    assert [] == folder._addresses(tmp_path)
     assert [] == lines.last_lines(run / "output.log", 5)
     assert [] == list(lines.GrowingFile(run / "output.log").present())
     assert [] == list(backend.lines_of(tmp_path, Selection(), follow=False, alive=lambda: False))

@@ -19,7 +19,7 @@ from tests.unit.report import conftest as given
 from ddplaunch.backends.job import Job, State
 from ddplaunch.cli.page_server import HOST, WebView
 from ddplaunch.errors import UsageError
-from ddplaunch.report import board, live_page
+from ddplaunch.report import board, html
 
 
 class Reply(NamedTuple):
@@ -117,7 +117,7 @@ def test_what_a_job_says_is_text() -> None:
     evil = given.job(State.PENDING, detail="<script>alert(1)</script>\x1b[31m", hint='"><img onerror=x>')
     shown = board.make_board(evil, given.AT)
 
-    for text in (live_page.page(shown, ["<b>"]), live_page.part(shown, ["<b>"])):
+    for text in (html.live_page(shown, ["<b>"]), html.live_part(shown, ["<b>"])):
         assert not re.search(r"<script>alert|<img|<b>|\x1b", text)
         assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
 

@@ -10,7 +10,10 @@ from tests.unit.report import conftest as given
 from tests.unit.report.pages import read
 
 from ddplaunch.agent.contract import CheckResult, Verdict
+from ddplaunch.agent.system import subjects
+from ddplaunch.agent.text.saying import say
 from ddplaunch.report import Diagnosis, html
+from ddplaunch.report.html import Piece
 
 
 def test_it_fetches_nothing(diagnosis: Diagnosis) -> None:
@@ -85,3 +88,27 @@ def test_the_gate_of_hundreds_of_nodes_is_a_short_table() -> None:
     assert 1 + 4 + 9 == shown.count("<tr>")
     assert "load 399" not in shown
     assert "load 399" in folded
+
+
+# --- the culprits in a sentence are set off
+
+
+def test_nodes_at_fault_are_set_off_with_their_names() -> None:
+    """And with the machines that are known of them."""
+    names = ["n1", "n2"]
+    text = say(subjects.node(0, names), " does not reach ", subjects.node(1, names))
+    verdict = dataclasses.replace(given.VERDICT, text=text, ranks=[], nodes=[1]).on({1: "worker2"})
+
+    assert Piece("node 1 (n2 on worker2)", True) == html.pieces(verdict)[-1]
+
+
+def test_a_sentence_without_subjects_is_one_piece() -> None:
+    """A rule may have written it by itself."""
+    assert [Piece(given.VERDICT.sentence, False)] == html.pieces(given.VERDICT)
+
+
+def test_several_culprits_are_set_off_together() -> None:
+    text = say(subjects.ranks([1, 3]), " are in evaluate")
+    verdict = dataclasses.replace(given.VERDICT, text=text, ranks=[1, 3])
+
+    assert Piece("ranks 1 and 3", True) == html.pieces(verdict)[0]

@@ -9,7 +9,7 @@ from tests.unit.report import conftest as given
 
 from ddplaunch.agent.contract import JobPace, JobStatus, NodeStatus, NodeWait, Phase, RankPace, Verdict
 from ddplaunch.backends.job import Job, State
-from ddplaunch.report import board, live, screen
+from ddplaunch.report import board, live
 
 AT = given.AT
 LARGE = """\
@@ -62,7 +62,7 @@ def large() -> Job:
 
 def drawn(job: Job, width: int = 110, height: int = 50, changes: tuple[str, ...] = ()) -> list[str]:
     """The lines of a window of that size, an hour later."""
-    return [line.text for line in screen.window(board.make_board(job, AT + 3800), changes, width, height)]
+    return [line.text for line in live.window(board.make_board(job, AT + 3800), changes, width, height)]
 
 
 def test_a_thousand_ranks_that_wait_for_one_fit_a_screen() -> None:
@@ -107,13 +107,13 @@ def test_what_does_not_fit_is_counted() -> None:
 def test_each_section_gets_some_lines_before_one_gets_many(
     lengths: list[int], room: int, given_lines: list[int]
 ) -> None:
-    assert given_lines == screen.fitted(lengths, room)
+    assert given_lines == live.fitted(lengths, room)
 
 
 def shown(*jobs: Job) -> str:
     """What a terminal gets while these jobs are shown."""
     terminal = given.Terminal()
-    with screen.Screen(terminal, clock=lambda: AT + 3800) as view:
+    with live.Screen(terminal, clock=lambda: AT + 3800) as view:
         for job in jobs:
             view.show(job)
     return terminal.getvalue()
@@ -145,4 +145,4 @@ def test_the_terminal_is_given_back(monkeypatch: pytest.MonkeyPatch, *, no_color
 def test_a_log_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "dumb")
 
-    assert live.Lines is type(screen.view(io.StringIO())) is type(screen.view(given.Terminal()))
+    assert live.Lines is type(live.full_screen(io.StringIO())) is type(live.full_screen(given.Terminal()))

@@ -71,10 +71,10 @@ using."""
 Traces = dict[int, list[Stack]]
 
 
-def evidence_of(node: int, job_ranks: JobRanks) -> NodeEvidence:
+def evidence_of(job_ranks: JobRanks) -> NodeEvidence:
     """Return the evidence of the ranks that were found on this machine. This takes 5 to 15 seconds."""
     hooks = Hooks(lambda _line, _message: None)  # none of the ranks has one
-    watch = _Watch(node, job_ranks, hooks)
+    watch = _Watch(job_ranks, hooks)
     try:
         return watch.evidence()
     finally:
@@ -100,7 +100,7 @@ class _Source:
 
 
 class _Watch:
-    def __init__(self, node: int, job_ranks: JobRanks, hooks: Hooks) -> None:
+    def __init__(self, job_ranks: JobRanks, hooks: Hooks) -> None:
         self._port = job_ranks.port
         self._frames: dict[int, list[Frame]] = {}  # of each main thread, as last read
         self._standing: dict[int, Standing] = {}
@@ -109,7 +109,7 @@ class _Watch:
         self._sampler = Sampler()
         source = _Source({rank.program: rank.number for rank in self._ranks})
         self._collector = Collector(
-            node, python, hooks, self._sampler, self._sample, hooked=False, source=source
+            0, python, hooks, self._sampler, self._sample, hooked=False, source=source
         )
         self._py_spy = py_spy.find(python)
         self._began = self._sampled = time.monotonic()
@@ -394,7 +394,7 @@ def print_evidence(variable: str) -> int:
     except find_ranks.NoRanksError as error:
         job_ranks, missing = find_ranks.JobRanks([]), [str(error)]
     if job_ranks.members:
-        evidence = evidence_of(0, job_ranks)
+        evidence = evidence_of(job_ranks)
     else:
         missing = missing or [NO_RANKS + ("" if variable else _hidden(tree))]
         evidence = NodeEvidence(0, places.host(), time.time(), Phase.STARTING, missing=missing)

@@ -102,9 +102,9 @@ def exit_status(descriptor: int) -> Optional[int]:
     return int(status) if mask & _PIDFD_INFO_EXIT else None
 
 
-def usage(pid: int, known: Optional[Stat] = None) -> Optional[Usage]:
-    """Return the counters of a process; None if it is gone. `known` saves reading its stat."""
-    process = known or stat(pid)
+def usage(pid: int) -> Optional[Usage]:
+    """Return the counters of a process; None if it is gone."""
+    process = stat(pid)
     if process is None:
         return None
     numbers = dict(_pairs(text(pid, "io")))

@@ -32,6 +32,6 @@ def some(noun: str, numbers: Iterable[int]) -> str:
     return f"{plural(len(every), noun)} {', '.join(spans(every))}"
 
 
-def listing(items: Sequence[str], word: str = "and") -> str:
+def listing(items: Sequence[str]) -> str:
     """Return 'a', 'a and b', or 'a, b and c'. Raises IndexError where there is no item."""
-    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} {word} {items[-1]}"
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"

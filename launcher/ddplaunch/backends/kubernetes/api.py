@@ -60,7 +60,7 @@ class Permission(NamedTuple):
         return f"{self.verb} {self.resource}" + (f".{self.group}" if self.group else "")
 
 
-def lacking(missing: list[Permission], namespace: str, user: str = "") -> ClusterError:
+def lacking(missing: list[Permission], namespace: str) -> ClusterError:
     """Return the error for a user who lacks permissions. It names each of them."""
     grouped: dict[tuple[str, str], list[str]] = {}
     for each in missing:
@@ -69,9 +69,8 @@ def lacking(missing: list[Permission], namespace: str, user: str = "") -> Cluste
         f'\n    - {{apiGroups: ["{group}"], resources: [{resource}], verbs: [{", ".join(verbs)}]}}'
         for (group, resource), verbs in grouped.items()
     )
-    who = f"you ({user})" if user else "you"
     return ClusterError(
-        f"{who} lack permissions in namespace {namespace}; a Role there also needs these rules:{rules}",
+        f"you lack permissions in namespace {namespace}; a Role there also needs these rules:{rules}",
         hint=f"nothing was submitted; ask the cluster's administrator for a RoleBinding: {_ROLE}",
     )
 

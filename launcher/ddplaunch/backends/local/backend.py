@@ -314,9 +314,9 @@ class LocalBackend:
         folder = self.store.find(handle.path)
         job = _read_job(folder)
         if not job.state.ended and job.status is not None:
-            from ddplaunch.backends import hub
+            from ddplaunch.backends.folder import ask_hub
 
-            bundle = hub.diagnose(folder, job.status.attempt)
+            bundle = ask_hub(folder, job.status.attempt)
             if bundle is not None:
                 return bundle
         return newest_bundle(folder)

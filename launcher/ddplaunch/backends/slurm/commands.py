@@ -212,13 +212,13 @@ class Queries:
         if _is_unknown(answer):
             return {}
         try:
-            found = parse.squeue(_good("squeue", answer))
+            found = parse.squeue(_good(answer))
         except NonsenseError as nonsense:
             answer = self.commands.ask("squeue", *words, "--json", patience=patience)
             if _is_unknown(answer):
                 return {}
             try:
-                found = parse.squeue_json(_good("squeue", answer))
+                found = parse.squeue_json(_good(answer))
             except NonsenseError:
                 raise _not_understood("squeue", nonsense) from nonsense
         return {each.job_id: each for each in found}
@@ -290,9 +290,9 @@ def _is_unknown(answer: CommandResult) -> bool:
     return answer.code != 0 and "Invalid job id" in answer.err
 
 
-def _good(program: str, answer: CommandResult) -> str:
+def _good(answer: CommandResult) -> str:
     if answer.code != 0:
-        raise NonsenseError(f"{program} ended with exit code {answer.code}: {answer.last_line}")
+        raise NonsenseError(f"squeue ended with exit code {answer.code}: {answer.last_line}")
     return answer.out
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from ddplaunch.agent.contract import Bundle, Files, NodeEvidence, codec
-from ddplaunch.backends import files, folder, foreign_jobs, hub
+from ddplaunch.backends import files, folder, foreign_jobs
 from ddplaunch.backends.slurm.commands import Commands, Queries
 from ddplaunch.backends.slurm.parse import SlurmJob
 from ddplaunch.backends.slurm.snapshot import Snapshot
@@ -29,7 +29,7 @@ def collect(snapshot: Snapshot, queries: Queries) -> Bundle | None:
         return None
     hub_status = snapshot.hub_status()
     if not snapshot.ended and hub_status is not None:
-        bundle = hub.diagnose(home, hub_status.attempt)
+        bundle = folder.ask_hub(home, hub_status.attempt)
         if bundle is not None:
             return bundle
     if not snapshot.ended and snapshot.slurm_job is not None and snapshot.slurm_job.node_list:

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from ddplaunch.agent.contract import Exit, Files, JobStatus, Verdict, Where
 from ddplaunch.agent.diagnosis.gate import hub_unreached
 from ddplaunch.agent.platforms import scheduler_log, slurm
-from ddplaunch.agent.text import shell
+from ddplaunch.agent.text.printable import shell_word
 from ddplaunch.backends import files, lines
 from ddplaunch.backends.job import BY_CANCEL, STOPPED_OUTSIDE, Outcome, State
 from ddplaunch.backends.slurm.parse import SlurmJob
@@ -259,7 +259,7 @@ def explained(job: SlurmJob, output: str) -> LaunchFailure | None:
         return None
     failure, node = _TEXTS[found], slurm.first_node(job.node_list)
     words = {"node": node or "a node", "folder": str(PurePath(output).parent) if output else job.workdir}
-    quoted = {"node": words["node"], "folder": shell.word(words["folder"])}
+    quoted = {"node": words["node"], "folder": shell_word(words["folder"])}
     facts = [f"the exit code 0:{job.signal} stands for Slurm's own error {found}, ESLURMD_{failure.name}"]
     if output and found == _IO_ERROR:
         facts.append(f"the output would have been {output}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ddplaunch.agent.contract import Collective, Frame, Group
-from ddplaunch.agent.supervisor.sequences import groups, open_group
+from ddplaunch.agent.supervisor.rank_evidence import counted_groups, open_group
 
 TORCH = "/opt/env/lib/python3.11/site-packages/torch"
 IN_BARRIER = [
@@ -25,10 +25,10 @@ def entered(op: str, group: str = "0") -> list[Collective]:
 def test_messages_are_no_collectives() -> None:
     """torch's number counts both; of a group whose messages are not counted, nothing is said."""
     members = {"0": [0, 1], "1": [0, 1], "2": [0, 1]}
-    found = groups({"0": (9, 4, 5), "1": (8, None, None)}, members, {"0": "default_pg"}, is_open="0")
+    found = counted_groups({"0": (9, 4, 5), "1": (8, None, None)}, members, {"0": "default_pg"}, is_open="0")
 
     assert [Group("0", [0, 1], 4, 3, "default_pg")] == found
-    assert [] == groups({"0": (3, 4, 0)}, members, {}, is_open="")  # torch counts from 0 again
+    assert [] == counted_groups({"0": (3, 4, 0)}, members, {}, is_open="")  # torch counts from 0 again
 
 
 def test_the_call_in_which_the_program_stands_is_open() -> None:
