@@ -1,7 +1,7 @@
-"""docs/how-to/symptoms.md, as somebody follows it: the fault, the page's command, and the answer that it shows.
+"""docs/how-to/symptoms.md, as somebody follows it: the fault, the page's command, and the answer it shows.
 
-A comment above an answer names the programs that are at fault, one for each paragraph of the answer, or the file
-that it was copied from.
+A comment above an answer names the programs at fault, one for each paragraph of the answer, or the file that
+it was copied from.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Shown:
 
 
 def _answers(kind: str) -> Iterator[tuple[str, str, str, str]]:
-    """Yields, for each answer of this kind, the command above it, the file or folder, the names, and its text."""
+    """For each answer of this kind: the command above it, the file or folder, the names, and its text."""
     for section in re.split(r"^## ", PAGE, flags=re.MULTILINE):
         for match in ANSWER.finditer(section):
             commands = re.findall(r"^\$ (.*)$", section[: match.start()], re.MULTILINE)

@@ -196,7 +196,9 @@ def validate(
 
 
 def source_notes(jobs: Sequence[JobSpec], plans: Sequence[Plan]) -> tuple[str, ...]:
-    """Return notes about files that may be needed on the nodes and do not travel there. A plan for each job."""
+    """Return notes about files that may be needed on the nodes and do not travel there. One plan for each
+    job.
+    """
     from ddplaunch.plan import imports
 
     notes: dict[str, None] = {}
@@ -211,12 +213,12 @@ def source_notes(jobs: Sequence[JobSpec], plans: Sequence[Plan]) -> tuple[str, .
                 "to include it, name it under `source`, or write !NAME in .ddplaunchignore"
             ] = None
         script, base = job.command[0], Path(job.job_file).parent
-        if script.endswith(".py") and script in plan.source and (base / script).is_file():
-            if imported := imports.missing(base / script, base, plan.source):
-                notes[
-                    f"source: {script} imports {_some(imported)}, which will not travel with the job; "
-                    "name it under `source`, unless the nodes have it installed"
-                ] = None
+        travels = script.endswith(".py") and script in plan.source and (base / script).is_file()
+        if travels and (imported := imports.missing(base / script, base, plan.source)):
+            notes[
+                f"source: {script} imports {_some(imported)}, which will not travel with the job; "
+                "name it under `source`, unless the nodes have it installed"
+            ] = None
     return tuple(notes)
 
 

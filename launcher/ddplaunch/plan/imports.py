@@ -3,8 +3,8 @@
 A module is looked for as Python would do it: in the script's folder, then where a job can add folders with
 PYTHONPATH. Nothing is imported or run. What is installed on the nodes does not matter.
 
-`ddplaunch init` and `submit` call it, to propose what has to be under `source`; whatever reads a job file calls it,
-to note modules that are missing there.
+`ddplaunch init` and `submit` call it, to propose what has to be under `source`; whatever reads a job file
+calls it, to note modules that are missing there.
 """
 
 from __future__ import annotations
