@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -25,7 +26,9 @@ from tests.ports import own_port
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "how-to" / "symptoms.md").read_text("utf-8")
-ANSWER = re.compile(r"<!-- (answers of|from) (\S+?)[,:]?(?: (.*?))? -->\n```text\n(.*?)```", re.DOTALL)
+ANSWER = re.compile(
+    r"<!-- (answers of|from|tried by) (\S+?)[,:]?(?: (.*?))? -->\n```text\n(.*?)```", re.DOTALL
+)
 FACT = "    - "
 SETTLED = 12.0
 """Seconds after which a rank that moves no more has been noticed: by default it is after ten."""
@@ -95,6 +98,7 @@ def plain(text: str) -> str:
     text = one_line(re.sub(r"^\[\d+/\w+\] ", "", text, flags=re.MULTILINE))
     text = re.sub(r"\b\d+(\.\d+)?(?=( (s|min|ms|MiB|GiB)\b|%))", "#", text)
     text = re.sub(r"\b(pid|port|worker|MASTER_PORT to) \d+|(\]|localhost):\d+", r"\1\2 #", text)
+    text = re.sub(r", user \w+\)", ", user #)", text)
     return re.sub(r"(asleep|in the kernel) \(\w+\)", r"\1 (#)", text)
 
 
@@ -175,6 +179,43 @@ def test_the_pages_answer_is_what_the_command_says(desk: Desk, shown: Shown) -> 
 
 
 @pytest.mark.whole
+@pytest.mark.parametrize("number", [0, 1])
+def test_the_holder_of_a_port_is_named_as_the_page_shows(desk: Desk, number: int) -> None:
+    """A server, and the torchrun of another job."""
+    port = str(own_port())
+    (desk.folder / "other.py").write_text("import time\ntime.sleep(600)\n")
+    assert 0 == desk.call("init", "--example").returncode
+    ((command, _, _, answer),) = _answers("tried by")
+    sentence, facts = list(_paragraphs(answer))[number]
+    holders = (
+        ["python3", "-m", "http.server", port, "--bind", "127.0.0.1"],
+        ["torchrun", "--nproc-per-node", "1", "--master-port", port, "other.py"],
+    )
+    with subprocess.Popen(
+        holders[number],
+        cwd=desk.folder,
+        env=desk.env,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as holder:
+        try:
+            eventually(lambda: listens(int(port)), "it listens", SECONDS)
+            said = desk.call(*command.replace("29500", port).split()[1:])
+        finally:
+            holder.terminate()
+
+    assert 104 == said.returncode
+    assert [] == unsaid(Shown("", command, sentence, facts), said.stdout), said.stdout
+    desk.gone()
+
+
+def listens(port: int) -> bool:
+    """Whether somebody accepts connections there."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.mark.whole
 def test_the_readmes_answer_is_what_its_job_says(desk: Desk) -> None:
     """The page shows it, too."""
     shown = re.search(
@@ -202,5 +243,5 @@ def test_an_answer_that_was_copied_is_in_its_source_word_for_word() -> None:
 
 
 def test_each_answer_of_the_page_is_tried_or_says_where_it_is_from() -> None:
-    tried = [*_answers("answers of"), *_answers("from")]
-    assert len(tried) == PAGE.count("```text")
+    kinds = ("answers of", "from", "tried by")
+    assert sum(len(list(_answers(kind))) for kind in kinds) == PAGE.count("```text")
