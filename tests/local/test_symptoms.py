@@ -27,7 +27,7 @@ from tests.ports import own_port
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "how-to" / "symptoms.md").read_text("utf-8")
 ANSWER = re.compile(
-    r"<!-- (answers of|from|tried by) (\S+?)[,:]?(?: (.*?))? -->\n```text\n(.*?)```", re.DOTALL
+    r"<!-- (answers of|from|tried by) (\S+?)[,:]?(?: ([^\n]*))? -->\n```text\n(.*?)```", re.DOTALL
 )
 FACT = "    - "
 SETTLED = 12.0
@@ -44,7 +44,7 @@ class Case:
     memory: int | None = None  # bytes, of a memory cgroup around the whole job
     shm: int | None = None  # bytes, of a /dev/shm of its own
     root: bool = False
-    moves: bool = False  # it does not stop: it is asked again until there is a verdict
+    moves: bool = False  # it does not stop: it is asked again until its pace is known
 
 
 CASES = {
@@ -141,7 +141,7 @@ def provoked(desk: Desk, shown: Shown) -> str:
             asked = shown.command.replace("HANDLE", "local://run").replace("pid:1234", f"pid:{job.pid}")
             answer = desk.call(*asked.split()[1:])
             until = time.monotonic() + BUSY * SECONDS
-            while case.moves and "explain" not in answer.stdout and time.monotonic() < until:
+            while case.moves and "of the last" not in answer.stdout and time.monotonic() < until:
                 time.sleep(SETTLED)
                 answer = desk.call(*asked.split()[1:])
             return answer.stdout + answer.stderr
@@ -157,9 +157,11 @@ def provoked(desk: Desk, shown: Shown) -> str:
 def unsaid(shown: Shown, answer: str) -> list[str]:
     """What the page shows and the answer does not have; `…` stands for what the page leaves out."""
     code, _, sentence = shown.sentence.partition(": ")
+    texts = (sentence, *shown.facts, f"explain {code}")
+    if " " in code:  # no verdict
+        texts = (shown.sentence, *shown.facts)
     said = plain(answer)
-    parts = [part for text in (sentence, *shown.facts) for part in text.split("…")]
-    return [part for part in (*parts, f"explain {code}") if plain(part) not in said]
+    return [part for text in texts for part in text.split("…") if plain(part) not in said]
 
 
 def has_stopped(folder: Path, case: Case, job: subprocess.Popen[bytes]) -> bool:
