@@ -96,6 +96,7 @@ def _shown() -> Iterator[Shown]:
 def plain(text: str) -> str:
     """Without what differs from run to run: times, sizes, pids, ports, and how a kernel calls its waits."""
     text = one_line(re.sub(r"^\[\d+/\w+\] ", "", text, flags=re.MULTILINE))
+    text = re.sub(r"\b\d+ min (?=\d+ s\b)", "", text)
     text = re.sub(r"\b\d+(\.\d+)?(?=( (s|min|ms|MiB|GiB)\b|%))", "#", text)
     text = re.sub(r"\b(pid|port|worker|MASTER_PORT to) \d+|(\]|localhost):\d+", r"\1\2 #", text)
     text = re.sub(r", user \w+\)", ", user #)", text)
@@ -223,17 +224,18 @@ def listens(port: int) -> bool:
 
 @pytest.mark.whole
 def test_the_readmes_answer_is_what_its_job_says(desk: Desk) -> None:
-    """The page shows it, too."""
+    """The page shows it, too. On a machine that is too busy the branch may be unread, and is then not named."""
     shown = re.search(
         r"\$ ddplaunch submit (\S+) --wait\n…\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL
     )
     assert shown is not None
     answer = desk.call("submit", str(ROOT / shown[1]), "--wait", seconds=SECONDS)
-    said = plain(answer.stdout + answer.stderr)
+    branch = re.compile(r"; rank 0 is in the branch .*? are not| Begin with \S+ and \S+")
+    said = branch.sub("", plain(answer.stdout + answer.stderr))
 
     assert 105 == answer.returncode
     for paragraph in shown[2].split("\n\n"):
-        assert plain(paragraph) in said, answer.stdout + answer.stderr
+        assert branch.sub("", plain(paragraph)) in said, answer.stdout + answer.stderr
     desk.gone()
 
 
