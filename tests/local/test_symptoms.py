@@ -224,7 +224,7 @@ def listens(port: int) -> bool:
 
 @pytest.mark.whole
 def test_the_readmes_answer_is_what_its_job_says(desk: Desk) -> None:
-    """The page shows it, too. On a machine that is too busy the branch may be unread, and is then not named."""
+    """The page shows it, too. On a machine that is too busy the branch may be missing."""
     shown = re.search(
         r"\$ ddplaunch submit (\S+) --wait\n…\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL
     )
