@@ -5,4 +5,4 @@ Two programs share this name. The launcher (Python >= 3.11) runs at the desk: `c
 standard library only) travels to every node, and this file travels with it: it must import nothing.
 """
 
-__version__ = "0.1.0.dev0"
+__version__ = "1.0.0"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
+
+import ddplaunch
 
 ROOT = Path(__file__).resolve().parents[2]
 CHANGELOG = """# Changelog
@@ -77,3 +80,18 @@ def test_this_repository_has_one_version() -> None:
     complaints = notes(ROOT, "v0")[2]
 
     assert [] == [each for each in complaints if "Chart.yaml" in each]
+
+
+def test_pages_name_the_files_of_this_version() -> None:
+    """A reader copies the name of a wheel, or of the chart, from a page."""
+    named = {
+        (path.relative_to(ROOT).as_posix(), version)
+        for path in (ROOT / "docs").rglob("*.md")
+        for version in re.findall(
+            r"ddplaunch-(\d[\w.-]*?)(?:-py3-none-any\.whl|\.tgz)", path.read_text("utf-8")
+        )
+    }
+    helms = re.sub(r"^(\d+\.\d+\.\d+)\.?(?=[a-z])", r"\1-", ddplaunch.__version__)
+
+    assert {"docs/how-to/helm.md", "docs/tutorial/ten-minutes.md"} <= {path for path, _ in named}
+    assert [] == [each for each in sorted(named) if each[1] not in (ddplaunch.__version__, helms)]

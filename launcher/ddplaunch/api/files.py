@@ -122,7 +122,7 @@ def _destination(target: str, jobs: Sequence[JobSpec]) -> str:
 
 
 _NAMED = 5
-"""Private files that a note names, at the most."""
+"""Files that a note names, at the most."""
 
 
 class Validation(NamedTuple):
@@ -189,22 +189,41 @@ def validate(
     problems = list(dict.fromkeys(each for one in checked for each in one[0]))
     errors = {str(each): each for one in checked for each in one[1]}
     plans = checked[0][2]
-    private = sorted({name for plan in plans for name in plan.left_out})
-    notes = load.notes(*(each.env for each in found))
-    if private:
-        notes += (left_out(private),)
+    notes = (*load.notes(*(each.env for each in found)), *source_notes(found, plans))
     return Validation(
         tuple(problems), notes, len(found), tuple(errors.values()), tuple(targets), tuple(plans)
     )
 
 
-def left_out(names: Sequence[str]) -> str:
-    """Return a note about files below `source` that stay at home."""
-    shown = ", ".join(map(repr, names[:_NAMED])) + (", …" if len(names) > _NAMED else "")
-    return (
-        f"source: {shown} looked private and will not travel with the job; "
-        "to include it, name it under `source`, or write !NAME in .ddplaunchignore"
-    )
+def source_notes(jobs: Sequence[JobSpec], plans: Sequence[Plan]) -> tuple[str, ...]:
+    """Return notes about files that may be needed on the nodes and do not travel there. One plan for each
+    job.
+    """
+    from ddplaunch.plan import imports
+
+    notes: dict[str, None] = {}
+    seen = set()
+    for job, plan in zip(jobs, plans, strict=False):
+        if (key := (job.job_file, job.source, job.command[0])) in seen:
+            continue
+        seen.add(key)
+        if plan.left_out:
+            notes[
+                f"source: {_some(plan.left_out)} looked private and will not travel with the job; "
+                "to include it, name it under `source`, or write !NAME in .ddplaunchignore"
+            ] = None
+        script, base = job.command[0], Path(job.job_file).parent
+        travels = script.endswith(".py") and script in plan.source and (base / script).is_file()
+        if travels and (imported := imports.missing(base / script, base, plan.source)):
+            notes[
+                f"source: {script} imports {_some(imported)}, which will not travel with the job; "
+                "name it under `source`, unless the nodes have it installed"
+            ] = None
+    return tuple(notes)
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names[:_NAMED])) + (", …" if len(names) > _NAMED else "")
 
 
 def _meant(job: JobSpec, named: str) -> list[str]:

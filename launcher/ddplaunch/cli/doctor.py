@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ddplaunch.spec.models import JobSpec
 
 _DOCTOR_HELP = """
-Runs every check that a job runs before its training starts, on every node and between all nodes, but starts
+Runs every check that a job runs before its training starts, on every node and between the nodes, but starts
 no training. You see which node reaches which, with round-trip time and path MTU; each node's address,
 interface and MTU; and the result of each check, or n/a where there is nothing to check, as on a node without
 GPUs. Nodes with the same results share a line. With a job file, the checks use that job's nodes, ports and

@@ -151,8 +151,9 @@ def _example(file: Path) -> int:
 _VALIDATE_HELP = """
 Reads each job file as `submit` would, and reports all problems at once: file, line, what was found, what is
 wanted, and a hint. `-` is standard input. It refuses everything that `submit` refuses: files of `source` that
-are missing or too large, a missing script, everything that a target cannot do. A note names each variable
-under `env` that looks like a secret and belongs under `secrets`. Nothing is submitted.
+are missing or too large, a missing script, everything that a target cannot do. Notes name each variable
+under `env` that looks like a secret and belongs under `secrets`, and modules that the script imports from its
+folder and that are not under `source`. Nothing is submitted.
 
 Without --to, a file is checked for the target of the profile, else for each target that has a section in the
 file, else for this machine, and no scheduler is asked. With --to, the scheduler is asked, too, but gets no

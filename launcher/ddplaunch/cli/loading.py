@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ddplaunch import api
 from ddplaunch.agent.text.printable import printable, shell_word
-from ddplaunch.api.files import left_out
+from ddplaunch.api.files import source_notes
 
 if TYPE_CHECKING:
     from ddplaunch.plan.plan import Plan
@@ -67,8 +67,8 @@ def plan(args: argparse.Namespace, after: Sequence[str] = ()) -> list[Plan]:
 def planned(specs: Sequence[JobSpec], args: argparse.Namespace, after: Sequence[str] = ()) -> list[Plan]:
     """Return the plans of these jobs, and print each note about their source once. Raises as `api.plan`."""
     plans = api.plan_all(specs, args.to, after=after)
-    for names in dict.fromkeys(each.left_out for each in plans if each.left_out):
-        sys.stderr.write(f"note: {left_out(names)}\n")
+    for text in source_notes(specs, plans):
+        sys.stderr.write(f"note: {printable(text)}\n")
     return plans
 
 

@@ -3,7 +3,8 @@
 A module is looked for as Python would do it: in the script's folder, then where a job can add folders with
 PYTHONPATH. Nothing is imported or run. What is installed on the nodes does not matter.
 
-`ddplaunch init` and `submit` call it, to propose what has to be under `source`.
+`ddplaunch init` and `submit` call it, to propose what has to be under `source`; whatever reads a job file
+calls it, to note modules that are missing there.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import contextlib
 import itertools
 import re
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -66,6 +67,21 @@ def find(script: Path, base: Path) -> Needs:
     search = _Search(script.absolute(), base.absolute())
     search.run()
     return search.needs()
+
+
+def missing(script: Path, base: Path, sent: Container[str]) -> list[str]:
+    """Return the modules in `base`, and below it, that `script` imports and that are not `sent`.
+
+    The names in `sent` are POSIX paths relative to `base`. Files that the code only names are not returned.
+    """
+    search = _Search(script.absolute(), base.absolute())
+    search.run()
+    imported = (path.relative_to(search.base) for path in search.modules if path not in search.named)
+    return sorted(
+        path.as_posix()
+        for path in imported
+        if not any(each.as_posix() in sent for each in (path, *path.parents))  # a parent: if it is a link
+    )
 
 
 class _Search:

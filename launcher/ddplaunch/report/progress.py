@@ -237,12 +237,14 @@ def _waited_for(status: JobStatus) -> str:
 
 
 def elsewhere(row: Row, phase: str, now: float) -> str:
-    """Return a text about nodes that differ from a job in `phase`: `node 0: has finished`."""
+    """Return a text about nodes that differ from a job in `phase`: `node 0 has finished`."""
     nodes, detail = some("node", row.nodes), _dated(row, now)
+    has = "has" if len(row.nodes) == 1 else "have"
     if row.phase in (phase, Phase.ENDED):
-        return f"{nodes}: {detail}" if detail else ""
+        verb, _, rest = detail.partition(" ")
+        return f"{nodes} {has} {rest}" if verb == "has" else f"{nodes}: {detail}" if detail else ""
     released = (row.phase, phase) == (Phase.GATE, Phase.RENDEZVOUS)  # its next heartbeat will show its phase
-    where = "through the gate" if released else _AT.get(row.phase, row.phase)
+    where = f"{has} passed the gate" if released else _AT.get(row.phase, row.phase)
     return f"{nodes} {where}" + (f" ({detail})" if detail else "")
 
 

@@ -245,7 +245,7 @@ def test_a_death_that_the_launch_command_survives_is_a_notice(hub: Hub) -> None:
 
     for wire in hub.wires:
         (notice,) = wire.got("notice")
-        assert notice["verdicts"][0]["sentence"].endswith("; the launch command goes on")
+        assert notice["verdicts"][0]["sentence"].endswith("; the launch command has not ended yet")
         assert [] == wire.got("end")
 
 

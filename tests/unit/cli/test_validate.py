@@ -47,6 +47,38 @@ def test_a_secret_in_plain_sight_is_noted(call: Call, job_file: Path) -> None:
     assert "hf_abcdef" not in noted.err
 
 
+def test_a_module_that_does_not_travel_is_noted(call: Call, job_file: Path, tmp_path: Path) -> None:
+    """By every verb that reads the file: the job would start, and end in a ModuleNotFoundError."""
+    (tmp_path / "train.py").write_text("import models.net\nopen('table.csv')\n")
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "net.py").write_text("import extra, json\n")
+    (tmp_path / "extra.py").write_text("")
+    (tmp_path / "other.py").write_text("")
+    (tmp_path / "table.csv").write_text("")
+    note = (
+        "note: source: train.py imports 'extra.py', 'models/net.py', which will not travel with the job; "
+        "name it under `source`, unless the nodes have it installed\n"
+    )
+
+    assert f"job.yaml: good\n{note}" == call("validate", "job.yaml").err
+    assert note == call("submit", "job.yaml", "--dry-run").err
+    assert note.replace("'extra.py', ", "") == call("render", "job.yaml", "--set", "source[1]=extra.py").err
+
+
+def test_a_script_whose_modules_travel_or_are_not_here_gets_no_note(
+    call: Call, job_file: Path, tmp_path: Path
+) -> None:
+    """As a folder, behind a link, in the folder itself, or installed on the nodes."""
+    (tmp_path / "train.py").write_text("import models.net, torch\n")
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "net.py").write_text("")
+    (tmp_path / "models").symlink_to("code")
+
+    assert "job.yaml: good\n" == call("validate", "job.yaml", "--set", "source=[train.py, models]").err
+    assert "job.yaml: good\n" == call("validate", "job.yaml", "--set", "source=[.]").err
+    assert "job.yaml: good\n" == call("validate", "job.yaml", "--set", "source=[]").err
+
+
 def test_set_counts_before_the_file_is_checked(
     call: Call, job_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

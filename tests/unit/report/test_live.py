@@ -193,7 +193,7 @@ def test_nodes_whose_ranks_are_to_start_are_not_called_waiting() -> None:
     nodes = [NodeStatus(number, "", Phase.GATE, AT) for number in (0, 1)]
     job = given.job(State.RUNNING, status=given.status(phase=Phase.RENDEZVOUS, nodes=nodes))
 
-    assert ["ddplaunch: in rendezvous for 5.0 s; nodes 0-1 through the gate"] == said((10.0, job))
+    assert ["ddplaunch: in rendezvous for 5.0 s; nodes 0-1 have passed the gate"] == said((10.0, job))
 
 
 def test_the_last_nodes_of_a_job_that_ends() -> None:
@@ -205,8 +205,8 @@ def test_the_last_nodes_of_a_job_that_ends() -> None:
     over = dataclasses.replace(told, status=status)
 
     assert [
-        "ddplaunch: running on 1 node for 10 s; node 1: silent; node 0: has finished",
-        "ddplaunch: running on 1 node for 11 s; node 1 (pod b): silent; node 0: has finished",
+        "ddplaunch: running on 1 node for 10 s; node 1: silent; node 0 has finished",
+        "ddplaunch: running on 1 node for 11 s; node 1 (pod b): silent; node 0 has finished",
         "ddplaunch: hint: wait",
         "ddplaunch: ended 6.0 s ago: a worker failed; node 1 (pod b): silent",
     ] == said((10.0, running), (11.0, told), *((at, over) for at in (13.0, 18.0)))

@@ -375,7 +375,7 @@ class RunSession:
             self.record.add_event("notice", "the job is moving again")
         failure = self.attempts.failure
         if failure is not None and now >= failure.due:
-            self._notice(failure, "the launch command goes on")
+            self._notice(failure, "the launch command has not ended yet")
         odd = self.stalls.init_calls.take_due(now) and is_odd_start(self._gather_evidence("call"))
         if (why := "call" if odd else self.stalls.decide(now)) is not None:
             self._request(why, now)

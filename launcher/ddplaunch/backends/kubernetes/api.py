@@ -402,7 +402,8 @@ def _configured() -> tuple[ClusterContext, Any]:
     except ImportError as error:
         raise UsageError(
             f"the Python package `kubernetes` is not installed: {error}",
-            hint="`pip install '.[kubernetes]'` in ddplaunch's repository installs it",
+            hint="`pip install '.[kubernetes]'` in a clone of ddplaunch installs it; for an installed wheel, "
+            "`pip install 'ddplaunch-…-py3-none-any.whl[kubernetes]'`",
         ) from error
     configuration = client.Configuration()
     paths = os.environ.get("KUBECONFIG") or str(Path("~/.kube/config").expanduser())
