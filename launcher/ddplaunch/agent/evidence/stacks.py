@@ -247,6 +247,8 @@ class _FaultDump:
 
 WAIT = 0.5
 """Seconds for all files: they may lie on the storage that has stopped to answer."""
+_MOST_TURNS = 6.0
+"""Where so many threads wait for each CPU, or more, reading may take that much longer."""
 _LONGEST = 160
 _LARGEST = 4 << 20
 """Bytes of a file that is read."""
@@ -301,7 +303,8 @@ class SourceLines:
             reader = threading.Thread(target=read, args=(results, wanted, *more), daemon=True)
             with contextlib.suppress(RuntimeError):  # the ranks have used up all threads: no line is shown
                 reader.start()
-                reader.join(WAIT)
+                load = os.getloadavg()[0] / (os.cpu_count() or 1)
+                reader.join(WAIT * min(max(load, 1.0), _MOST_TURNS))
                 self._stuck = reader.is_alive()
         return dict(results)
 
