@@ -86,14 +86,17 @@ class Choice(NamedTuple):
 def find(view: JobView, few: Camp, many: Camp) -> Optional[Choice]:
     """Return the nearest branch around the calls of one camp, and around none of the other's.
 
-    That of the smaller camp is looked for first. None: none is known, or the ranks of a camp differ.
+    That of the smaller camp is looked for first, and a loop last: all ranks may run it, and only be elsewhere
+    now. None: none is known, or the ranks of a camp differ.
     """
+    loop = None
     for look in (_around, _below):
         for own, others in ((few, many), (many, few)):
             found = _found(view, look, own, others)
-            if found is not None:
+            if found is not None and (found.branch.kind not in LOOPS or found.within):
                 return found
-    return None
+            loop = loop or found
+    return loop
 
 
 def find_of(view: JobView, more: Camp, less: Camp) -> Optional[Choice]:
@@ -298,7 +301,8 @@ def _below(view: JobView, mine: Pair, theirs: Pair, function: Function) -> _Near
     own, other = mine[1][0], theirs[1][0]
     both = [each for each in function.branches if each.kind in LOOPS and _has(each, own.line)]
     in_loop = any(_has(each, other.line) for each in both)
-    if own.line > other.line or (in_loop and _innermost(view, theirs) is not None):
+    leaves = any(each.kind in LOOPS and _has(each, own.line) for each in function.branches) and not in_loop
+    if own.line > other.line or leaves or (in_loop and _innermost(view, theirs) is not None):
         return None
     return _innermost(view, mine)
 

@@ -32,7 +32,7 @@ _FINGERPRINT = re.compile(
     r"(?:, ?TensorShape=\[([\d, ]*)\])?(?:, ?TensorDtypes=(\w+))?"
 )
 _DETAIL_NAMES = {"ALLREDUCE": "all_reduce", "ALLGATHER": "all_gather"}
-_ALIKE = frozenset(["all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor"])
+_ALIKE = frozenset(["all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor", "all_gather_single"])
 """Collectives whose tensors must be alike on all ranks. In others the root's, or every rank's, may differ."""
 
 
@@ -152,6 +152,8 @@ def _in_ddp_forward(view: JobView, rank: int) -> bool:
 def _confidence(mismatch: Mismatch) -> float:
     if mismatch.tie:
         return sure.CALLS_IN_A_TIE if mismatch.culprits else sure.CALLS_WITHOUT_CULPRIT
+    if len(mismatch.calls) == mismatch.involved and len(_camps(mismatch.calls)) == 1:
+        return sure.CALLS_BY_LINES
     return sure.NUMBERED_CALLS if mismatch.number else sure.CALLS_BY_STACKS
 
 
@@ -168,7 +170,10 @@ def mismatch_in_words(view: JobView) -> Optional[Verdict]:
     if skipped is not None:
         return skipped
     mismatch = _first_in_a_tie(view) or (
-        _fingerprinted(view, reports) or find_mismatch(view, failed_too=True) or _beside_torchs_own(view)
+        _fingerprinted(view, reports)
+        or find_mismatch(view, failed_too=True)
+        or _beside_torchs_own(view)
+        or _by_lines(view)
     )
     if mismatch is not None:
         return _mismatch_verdict(view, mismatch)
@@ -208,6 +213,37 @@ def _fingerprinted(view: JobView, reports: dict[int, str]) -> Optional[Mismatch]
     ordered = sorted(camps, key=lambda ranks: ranks[0] not in culprits)
     number = min(call.seq for call in calls.values())
     return Mismatch("0", number, _labelled(view, calls, ordered), culprits)
+
+
+def _by_lines(view: JobView) -> Optional[Mismatch]:
+    """Return the mismatch of ranks that ended in the same operation, and called it from different lines.
+
+    That is no fault by itself: a root may have a line of its own. But here it is known that the last calls
+    did not fit, all before were alike, and no shape says more.
+    """
+    calls = {
+        number: rank.calls[-1]
+        for number, rank in view.ranks.items()
+        if rank.calls and call_records.is_in(rank, rank.calls[-1]) and rank.calls[-1].frames
+    }
+    if any(call.sizes or _ROOTED.fullmatch(plain(call.op)) for call in calls.values()):
+        return None
+    places = {(call.group, call.seq) for call in calls.values()}
+    group, seq = places.pop() if len(places) == 1 else ("", 0)
+    histories = _histories(view, group)
+    if sorted(calls) != view.members.get(group, view.world) or _parted_earlier(histories):
+        return None
+    if not all(_lined(each.calls) and len(each.calls) > 1 for each in histories):
+        return None
+    lines: dict[call_records.CallLine, list[int]] = {}
+    for rank, call in sorted(calls.items()):
+        lines.setdefault(call_records.call_line(call), []).append(rank)
+    if len(lines) != 2:
+        return None
+    camps = sorted(lines.values(), key=lambda ranks: (-len(ranks), ranks))
+    culprits = _minority(camps)
+    labels = _labelled(view, calls, camps[::-1] if culprits else camps)
+    return Mismatch(group, seq, labels, culprits or sorted(calls), calls, of_program=True)
 
 
 def _beside_torchs_own(view: JobView) -> Optional[Mismatch]:
@@ -453,8 +489,11 @@ def _labelled(view: JobView, calls: dict[int, Collective], camps: list[list[int]
             call = calls[rank]
             parts = [plain(call.op), *(str(size) for size in call.sizes if size)]
             parts += call.dtypes if len(types) > 1 else []
-            site = stacks.user_frame(call.frames) or view.locations[rank].site
-            site = site or stacks.user_frame(call_records.last_frames(view.ranks[rank]))
+            site, its = stacks.user_frame(call.frames), view.ranks[rank]
+            if site is None and call_records.in_other_thread(its, call):
+                parts.append("in a thread of torch's own")
+            elif site is None:
+                site = view.locations[rank].site or stacks.user_frame(call_records.last_frames(its))
             if _in_ddp_forward(view, rank) and call.state not in ("completed", "returned"):
                 parts.append("in DDP's forward")
             found.setdefault(" ".join(parts) + phrases.at(site), []).append(rank)
@@ -590,9 +629,20 @@ def _step(mine: Calls, normal: Calls, number: int, since: bool) -> Optional[_Ste
                 left = normal.get(number) if since and shift > 0 else None
                 return _Step(number, shift, since, left, own)
         # Its own calls in between, from a line that the others do not reach: from then on it is behind.
-        if since and not as_root and _agreed(mine, normal, number + ahead, -ahead) >= 2:
+        agreed = _agreed(mine, normal, number + ahead, -ahead) if since and not as_root else 0
+        if agreed >= 2 or (agreed and _stopped_there(mine, normal, number + ahead)):
             return _Step(number, -ahead, since, None, own, own_line=True, certain=apart)
     return _in_rounds(mine, normal, number) if since else None
+
+
+def _stopped_there(mine: Calls, normal: Calls, number: int) -> bool:
+    """Whether different operations met at `number`, and before it a call from a line that only one reaches.
+
+    Then a single later call that agrees is enough: there are no more, because these two never end.
+    """
+    lines = {call_records.call_line(each) for each in normal.values()}
+    met = number == max(mine) and number in normal and mine[number].op != normal[number].op
+    return met and call_records.call_line(mine[number - 1]) not in lines
 
 
 def _one_more(mine: Calls, normal: Calls, number: int) -> bool:
@@ -713,7 +763,8 @@ def _skip_verdict(
 def _histories(view: JobView, group: str) -> list[_History]:
     """Return the calls of the group, once for all ranks that made the same ones, as most of thousands do.
 
-    They are known as far back as the ring's sequence goes; without one, only the last calls are known.
+    They are known as far back as the ring's sequence goes, from the last call without a line; without one,
+    only the last calls are known.
     """
     found: dict[object, _History] = {}
     nothing = CallSequence(group, 0, [], [])
@@ -721,7 +772,7 @@ def _histories(view: JobView, group: str) -> list[_History]:
         known = next((each for each in view.ranks[rank].sequences if each.group == group), nothing)
         numbers = range(known.first, known.first + len(known.calls))
         calls = [call for call in view.ranks[rank].calls if call.group == group and not call.p2p]
-        last = {call.seq: call for call in calls if call.seq not in numbers}
+        last = {call.seq: call for call in calls if not numbers or call.seq > numbers[-1]}
         if not numbers and not last:
             continue
         content = (

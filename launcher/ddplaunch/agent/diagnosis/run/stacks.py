@@ -126,6 +126,11 @@ def collective(frames: Sequence[Frame]) -> Optional[str]:
     return _PLAIN.get(found, found) if found else None
 
 
+def calls(frames: Sequence[Frame], function: str) -> bool:
+    """Whether this stack is in this function of torch.distributed, called by the user or by torch."""
+    return any(_name(frame) == function and _DISTRIBUTED.search(frame.file) for frame in frames)
+
+
 def shared(file: str) -> str:
     """Return the file's name as all nodes have it: the job's source may be in /tmp or the job's folder."""
     return _COPY.sub(f"/{Files.WORK}/", file)

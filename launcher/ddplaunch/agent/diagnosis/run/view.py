@@ -617,14 +617,18 @@ def _waits_by_itself(rank: RankEvidence, frames: Sequence[Frame], line: str) -> 
 
 
 def _pending(rank: RankEvidence) -> Optional[tuple[str, Optional[int], str]]:
-    """Return group, number and name of the first collective that this rank called and that is not done."""
+    """Return group, number and name of the first collective that this rank called and that is not done.
+
+    One in which another thread stands is passed over: the main thread may be in the next.
+    """
     for group in sorted(rank.groups, key=lambda group: group.name):
-        if group.enqueued > group.completed:
-            first = group.completed + 1
-            for entry in rank.collectives:
-                if entry.group == group.name and entry.seq == first and not entry.p2p:
-                    return group.name, first, plain(entry.op)
-            return group.name, first, ""
+        for number in range(group.completed + 1, group.enqueued + 1):
+            entries = [entry for entry in rank.collectives if entry.group == group.name and not entry.p2p]
+            entry = next((each for each in entries if each.seq == number), None)
+            if entry is None:
+                return group.name, number, ""
+            if not call_records.in_other_thread(rank, entry):
+                return group.name, number, plain(entry.op)
     return None
 
 
