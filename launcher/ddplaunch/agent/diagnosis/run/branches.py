@@ -66,6 +66,11 @@ class Choice(NamedTuple):
     skips: list[str]
 
     @property
+    def is_loop(self) -> bool:
+        """Whether it is a loop alone, which all ranks may run: some are elsewhere now."""
+        return self.branch.kind in LOOPS and not self.within
+
+    @property
     def place(self) -> str:
         """'train.py:18'."""
         return f"{self.file.rpartition('/')[2]}:{self.branch.line}"
@@ -86,14 +91,13 @@ class Choice(NamedTuple):
 def find(view: JobView, few: Camp, many: Camp) -> Optional[Choice]:
     """Return the nearest branch around the calls of one camp, and around none of the other's.
 
-    That of the smaller camp is looked for first, and a loop last: all ranks may run it, and only be elsewhere
-    now. None: none is known, or the ranks of a camp differ.
+    That of the smaller camp is looked for first, and a loop alone last. None: none is known, or the ranks of a camp differ.
     """
     loop = None
     for look in (_around, _below):
         for own, others in ((few, many), (many, few)):
             found = _found(view, look, own, others)
-            if found is not None and (found.branch.kind not in LOOPS or found.within):
+            if found is not None and not found.is_loop:
                 return found
             loop = loop or found
     return loop
@@ -153,7 +157,7 @@ def file_hint(view: JobView, choice: Optional[Choice]) -> str:
     """Return what it may mean that a branch asks for a file; "" if it does not."""
     if choice is None or not choice.branch.file_test:
         return ""
-    mine, theirs = (_machines(view, ranks) for ranks in (choice.ranks, choice.others))
+    mine, theirs = (view.machines(ranks) for ranks in (choice.ranks, choice.others))
     why = "a rank may make or remove the file while others look, or the path depends on the rank"
     if mine.isdisjoint(theirs):
         why = "the path may not be the same folder on all nodes"
@@ -371,10 +375,6 @@ def _modules(view: JobView, rank: int) -> dict[str, str]:
             if name:
                 found[name] = f"{name}{phrases.at(frame)}"
     return found
-
-
-def _machines(view: JobView, ranks: list[int]) -> set[str]:
-    return {view.nodes[node].machine or str(node) for node in view.nodes_of(ranks)}
 
 
 def _has(branch: Branch, line: int) -> bool:

@@ -36,6 +36,7 @@ _PROCESSES = re.compile(r"(^|/)(multiprocessing/|subprocess\.py$)")
 _COPY = re.compile(rf"^.*/[^/]+-(\d+|[0-9a-f]{{12}})/{Files.WORK}/")
 _THREADING = re.compile(r"(^|/)threading\.py$")
 _THREADS = re.compile(r"(^|/)(threading\.py|queue\.py|concurrent/futures/\w+\.py)$")
+_COMPILER = re.compile(r"(^|/)torch/_dynamo/convert_frame\.py$")
 _SPAWN = re.compile(r"(^|/)torch/multiprocessing/spawn\.py$")
 
 _COLLECTIVE = re.compile(
@@ -124,6 +125,11 @@ def collective(frames: Sequence[Frame]) -> Optional[str]:
         elif found and not _TORCH.search(frame.file):
             break
     return _PLAIN.get(found, found) if found else None
+
+
+def compiles(frames: Sequence[Frame]) -> bool:
+    """Whether torch.compile compiles here: what its compiler calls, or waits for, belongs to that."""
+    return any(_COMPILER.search(frame.file) for frame in frames)
 
 
 def calls(frames: Sequence[Frame], function: str) -> bool:

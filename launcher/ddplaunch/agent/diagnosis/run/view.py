@@ -413,6 +413,10 @@ class JobView:
     def nodes_of(self, numbers: list[int]) -> list[int]:
         return sorted({self.node_of[rank] for rank in numbers if rank in self.node_of})
 
+    def machines(self, numbers: list[int]) -> set[str]:
+        """Return the machines of these ranks, as each node's own: several nodes may share one."""
+        return {self.nodes[node].machine or str(node) for node in self.nodes_of(numbers)}
+
     def _initialized(self, number: int) -> bool:
         return bool(self.ranks[number].initialized or self.ranks[number].groups)
 
