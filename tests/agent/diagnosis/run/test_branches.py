@@ -541,3 +541,123 @@ def test_a_rank_in_its_own_code_is_shown_with_its_branch() -> None:
         "rank 3 is in the branch of train.py:2 (`if not os.path.exists(last)`), ranks 0-2 are not"
     ) in verdict.facts
     assert verdict.hint.startswith("If a file decides at train.py:2 (`os.path.exists(last)`), ")
+
+
+FOLDERS = """\
+def ensure(path):
+    if not os.path.exists(path):
+        dist.barrier()
+
+def main():
+    for epoch in range(3):
+        ensure(folder)
+        for _ in range(5):
+            dist.all_reduce(x)
+"""
+
+
+def test_a_loop_that_all_ranks_come_to_explains_less_than_a_branch_that_one_has_passed() -> None:
+    ranks = [stands(n, "all_reduce", ("main", 9)) for n in (1, 2, 3)]
+    verdict = only(all_of(stands(0, "barrier", ("main", 7), ("ensure", 3)), *ranks, text=FOLDERS))
+
+    assert ("collective-mismatch", [0]) == (verdict.code, verdict.ranks)
+    assert verdict.sentence.endswith(
+        "; rank 0 is in the branch of train.py:2 (`if not os.path.exists(path)`), ranks 1-3 are not"
+    )
+    assert "a rank may make or remove the file while others look" in verdict.hint
+
+
+WAITS = """\
+def main():
+    if rank == 0:
+        build()
+    else:
+        while not os.path.exists(marker):
+            time.sleep(1)
+    for shard in shards:
+        dist.all_reduce(x)
+"""
+
+
+def waiting_for(line: int) -> list[Stack]:
+    return [Stack("MainThread", True, [Frame("main", FILE, line)])]
+
+
+def test_a_loop_in_an_else_is_said_to_be_in_the_else() -> None:
+    waits = [rank(n, waiting_for(6), 8) for n in (1, 2, 3)]
+    verdict = only(all_of(stands(0, "all_reduce", ("main", 8)), *waits, text=WAITS))
+
+    assert ("rank-in-user-code", [1, 2, 3]) == (verdict.code, verdict.ranks)
+    assert (
+        "ranks 1-3 are in the loop of train.py:5 (`while not os.path.exists(marker)`), within the `else` of "
+        "train.py:2 (`if rank == 0`), rank 0 is not"
+    ) in verdict.facts
+
+
+def test_a_loop_in_which_the_others_wait_says_nothing_of_a_rank_before_it() -> None:
+    others = [stands(n, "all_reduce", ("main", 8)) for n in (1, 2, 3)]
+    verdict = only(all_of(rank(0, waiting_for(3), 8), *others, text=WAITS))
+
+    assert ("rank-in-user-code", [0]) == (verdict.code, verdict.ranks)
+    assert not any("for shard in shards" in fact for fact in verdict.facts)
+
+
+ORDER = """\
+def main():
+    if overflow:
+        dist.all_reduce(norm, group=dp)
+        dist.all_reduce(norm, group=tp)
+    else:
+        dist.all_reduce(norm, group=tp)
+        dist.all_reduce(norm, group=dp)
+"""
+
+
+def in_pair(number: int, line: int, group: str, members: list[int]) -> RankEvidence:
+    """A rank in the first collective of one of its two groups."""
+    its = stands(number, "all_reduce", ("main", line))
+    whole = Group("dp", [0, 1], int(group == "dp"), 0), Group("tp", members, int(group == "tp"), 0)
+    entry = Collective(group, 1, "all_reduce", [[8]], at=NOW - 20)
+    return replace(its, groups=list(whole), collectives=[entry])
+
+
+def test_the_branch_that_changes_the_order_of_groups_is_shown() -> None:
+    evidence = all_of(in_pair(0, 3, "dp", [0, 1]), in_pair(1, 6, "tp", [0, 1]), per_node=2, text=ORDER)
+    verdict = only(evidence)
+
+    assert ("group-partial", [0, 1]) == (verdict.code, verdict.ranks)
+    assert verdict.sentence.endswith(
+        "is in the branch of train.py:2 (`if overflow`), rank 1 is not"
+    ) or verdict.sentence.endswith("is in the `else` of train.py:2 (`if overflow`), rank 0 is not")
+    assert "begin with train.py:2" in verdict.hint
+
+
+def test_groups_that_wait_at_one_line_are_in_no_branch_of_their_own() -> None:
+    evidence = all_of(in_pair(0, 3, "dp", [0, 1]), in_pair(1, 3, "tp", [0, 1]), per_node=2, text=ORDER)
+    verdict = only(evidence)
+
+    assert "group-partial" == verdict.code
+    assert "if overflow" not in verdict.sentence
+
+
+SOME = """\
+def main():
+    if rank in encoders:
+        group = dist.new_group(encoders)
+    dist.barrier()
+"""
+
+
+def test_the_branch_in_which_some_ranks_make_a_group_is_shown() -> None:
+    makes = [
+        rank(n, [Stack("MainThread", True, [Frame("new_group", C10D, 1), Frame("main", FILE, 3)])], 3)
+        for n in (0, 1)
+    ]
+    others = [replace(stands(n, "barrier", ("main", 4)), collectives=[]) for n in (2, 3)]
+    verdict = only(all_of(*makes, *others, text=SOME))
+
+    assert ("group-partial", [2, 3]) == (verdict.code, verdict.ranks)
+    assert verdict.sentence.endswith(
+        "; ranks 0 and 1 are in the branch of train.py:2 (`if rank in encoders`), ranks 2 and 3 are not"
+    )
+    assert "(train.py:2)" in verdict.hint

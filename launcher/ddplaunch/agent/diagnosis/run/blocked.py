@@ -276,7 +276,7 @@ def groups_wait(view: JobView) -> Optional[Verdict]:
     parts += ["and so on"] if len(ordered) > _SHOWN else []
     round_trip = " → ".join(str(block.rank) for block in [*circle, circle[0]])
     tie = len(culprits) == sum(map(len, ordered))
-    choice = _between_lines(view, sorted(block.rank for camp in ordered for block in camp))
+    choice = _between_lines(view, sorted(block.rank for block in circle))
     begin = "and the branches around them." if choice is None else f"and begin with {choice.all_places}."
     return view.verdict(
         code="group-partial",

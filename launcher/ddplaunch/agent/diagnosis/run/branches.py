@@ -36,6 +36,8 @@ _PLACES = {
     "while": "the loop of {}",
     "except": "the handler of {}",
 }
+_AROUND = {kind: place for kind, place in _PLACES.items() if kind in ("else", "except")}
+"""Branches that are not where their condition holds."""
 
 Way = tuple[Frame, ...]
 """Lines of the program by which a rank came to a call, the outermost first."""
@@ -85,7 +87,8 @@ class Choice(NamedTuple):
     def shown(self) -> str:
         """'the branch of train.py:18 (`if rank == 0`)'."""
         what = _PLACES.get(self.branch.kind, "{}").format(_shown(self.file, self.branch))
-        return ", within ".join([what, *(_shown(self.file, each) for each in self.within)])
+        around = [_AROUND.get(each.kind, "{}").format(_shown(self.file, each)) for each in self.within]
+        return ", within ".join([what, *around])
 
 
 def find(view: JobView, few: Camp, many: Camp) -> Optional[Choice]:
@@ -305,8 +308,7 @@ def _below(view: JobView, mine: Pair, theirs: Pair, function: Function) -> _Near
     own, other = mine[1][0], theirs[1][0]
     both = [each for each in function.branches if each.kind in LOOPS and _has(each, own.line)]
     in_loop = any(_has(each, other.line) for each in both)
-    leaves = any(each.kind in LOOPS and _has(each, own.line) for each in function.branches) and not in_loop
-    if own.line > other.line or leaves or (in_loop and _innermost(view, theirs) is not None):
+    if own.line > other.line or (in_loop and _innermost(view, theirs) is not None):
         return None
     return _innermost(view, mine)
 

@@ -32,7 +32,9 @@ _FINGERPRINT = re.compile(
     r"(?:, ?TensorShape=\[([\d, ]*)\])?(?:, ?TensorDtypes=(\w+))?"
 )
 _DETAIL_NAMES = {"ALLREDUCE": "all_reduce", "ALLGATHER": "all_gather"}
-_ALIKE = frozenset(["all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor", "all_gather_single"])
+_ALIKE = frozenset(
+    ["all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor", "all_gather_single"]
+)
 """Collectives whose tensors must be alike on all ranks. In others the root's, or every rank's, may differ."""
 
 
@@ -105,7 +107,7 @@ def _mismatch_verdict(view: JobView, mismatch: Mismatch) -> Verdict:
     if mismatch.more:
         choice = branches.find_of(view, *((few, many) if mismatch.more[0] in few else (many, few)))
     way = branches.called(choice) if mismatch.more else branches.stands(choice)
-    ddp, hint = _ddp_hint(view, few), _hint(view, mismatch, choice)
+    ddp, hint = _ddp_hint(view, few) or _accumulation_hint(mismatch), _hint(view, mismatch, choice)
     sentence = say(f"at {mismatch.which} " if mismatch.number else "", _contrast(view, mismatch))
     return view.verdict(
         code="collective-mismatch",
@@ -142,6 +144,19 @@ def _ddp_hint(view: JobView, few: Iterable[int]) -> str:
     return (
         "DistributedDataParallel sends the model's buffers in `forward`: if only some ranks evaluate, let "
         "them call the model within it, `model.module(…)`. "
+    )
+
+
+def _accumulation_hint(mismatch: Mismatch) -> str:
+    """Return what to look at if some ranks alone are in backward: the others may have left gradients as they
+    are.
+    """
+    inside = [label.startswith((BACKWARD, _TORCHS_OWN)) for label in mismatch.camps]
+    if all(inside) or not any(inside):
+        return ""
+    return (
+        "DistributedDataParallel sends gradients in `backward`, except within `no_sync()`: a program that "
+        "accumulates them must leave it in the same step on all ranks. "
     )
 
 

@@ -217,7 +217,8 @@ def rank_in_user_code(view: JobView) -> Optional[Found]:
     compiling = [rank for rank in ranks if stacks.compiles(stacks.main(view.ranks[rank].stacks))]
     inside = ", in the compiler of torch.compile," if compiling == ranks else ""
     parts = [
-        say(subjects.ranks(group), f" {_is(group)} in {location}{inside}") for location, group in sites.items()
+        say(subjects.ranks(group), f" {_is(group)} in {location}{inside}")
+        for location, group in sites.items()
     ]
     longest = max(view.ranks[rank].stuck_for for rank in ranks)
     site = view.locations[ranks[0]].site

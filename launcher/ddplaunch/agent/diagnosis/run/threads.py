@@ -129,7 +129,10 @@ def _verdict(
     view: JobView, number: int, pair: _Pair, some: list[int], others: list[int], facts: list[Fact]
 ) -> Verdict:
     ranks = sorted([*some, *others])
-    both = [f"{call.op}{phrases.at(stacks.user_frame(call.frames))}{_thread(view.ranks[number], call)}" for call in pair]
+    both = [
+        f"{call.op}{phrases.at(stacks.user_frame(call.frames))}{_thread(view.ranks[number], call)}"
+        for call in pair
+    ]
     few, many = sorted((some, others), key=lambda each: (len(each), each))
     return view.verdict(
         code="group-in-two-threads",
