@@ -1,4 +1,4 @@
-"""A trainer with metrics, evaluation, early stopping and a reporter's thread; the argument says what is odd."""
+"""A trainer with metrics, evaluation, early stopping and a reporter's thread; the argument says which."""
 
 import contextlib
 import sys

@@ -585,13 +585,29 @@ def waiting_for(line: int) -> list[Stack]:
 
 def test_a_loop_in_an_else_is_said_to_be_in_the_else() -> None:
     waits = [rank(n, waiting_for(6), 8) for n in (1, 2, 3)]
-    verdict = only(all_of(stands(0, "all_reduce", ("main", 8)), *waits, text=WAITS))
+    said = stands(0, "all_reduce", ("main", 8), last_output="no cache: disk full")
+    verdict = only(all_of(said, *waits, text=WAITS))
 
+    assert "no cache" not in f"{verdict.facts}"  # they do not wait for it, as far as is known
     assert ("rank-in-user-code", [1, 2, 3]) == (verdict.code, verdict.ranks)
     assert (
         "ranks 1-3 are in the loop of train.py:5 (`while not os.path.exists(marker)`), within the `else` of "
         "train.py:2 (`if rank == 0`), rank 0 is not"
     ) in verdict.facts
+
+
+def test_who_waits_for_a_file_is_told_what_the_others_have_printed_last() -> None:
+    """Who should have made the file may have caught an exception."""
+    line = "while not os.path.exists(marker): time.sleep(1)"
+    waits = [rank(n, waiting_for(5), 8) for n in (1, 2, 3)]
+    said = stands(0, "all_reduce", ("main", 8), last_output="no cache: disk full")
+    evidence = all_of(said, *waits, text=WAITS.replace("marker):\n            time", "marker): time"))
+    nodes = [replace(node, lines={f"{FILE}:5": line}) for node in evidence.evidence]
+    verdict = only(replace(evidence, evidence=nodes))
+
+    assert "waiting for a file" in verdict.sentence
+    assert "the last line of rank 0: no cache: disk full" in verdict.facts
+    assert "See what that rank did instead" in verdict.hint
 
 
 def test_a_loop_in_which_the_others_wait_says_nothing_of_a_rank_before_it() -> None:
@@ -661,3 +677,31 @@ def test_the_branch_in_which_some_ranks_make_a_group_is_shown() -> None:
         "; ranks 0 and 1 are in the branch of train.py:2 (`if rank in encoders`), ranks 2 and 3 are not"
     )
     assert "(train.py:2)" in verdict.hint
+
+
+RETRY = """\
+for step in range(9):
+    number = step
+    dist.all_reduce(x)
+    try:
+        write(number)
+    except OSError:
+        dist.all_reduce(failed)
+    dist.barrier()
+"""
+
+
+def test_a_call_that_was_made_in_a_handler_is_told_with_what_its_rank_printed() -> None:
+    """As a rule that is the exception."""
+    printed = "cannot write: stale file handle"
+    others = [replace(history(n, [3, 8, 3, 8, 3]), last_output="step 2") for n in (0, 1, 2)]
+    verdict = only(
+        all_of(*others, replace(history(3, [3, 8, 3, 7, 8]), last_output=printed), text=RETRY, per_node=4)
+    )
+
+    assert ("collective-skipped", [3]) == (verdict.code, verdict.ranks)
+    assert verdict.sentence.endswith(
+        "; rank 3 made that call in the handler of train.py:6 (`except OSError`)"
+    )
+    assert f"the last line of rank 3: {printed}" in verdict.facts
+    assert not any("step 2" in fact for fact in verdict.facts)

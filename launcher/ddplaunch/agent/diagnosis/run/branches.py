@@ -94,7 +94,8 @@ class Choice(NamedTuple):
 def find(view: JobView, few: Camp, many: Camp) -> Optional[Choice]:
     """Return the nearest branch around the calls of one camp, and around none of the other's.
 
-    That of the smaller camp is looked for first, and a loop alone last. None: none is known, or the ranks of a camp differ.
+    That of the smaller camp is looked for first, and a loop alone last. None: none is known, or the ranks of
+    a camp differ.
     """
     loop = None
     for look in (_around, _below):

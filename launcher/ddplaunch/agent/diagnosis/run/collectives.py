@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
-from ddplaunch.agent.contract import CallSequence, Collective, Fact, Frame, RankEvidence, Verdict
+from ddplaunch.agent.contract import AnyFact, CallSequence, Collective, Fact, Frame, RankEvidence, Verdict
 from ddplaunch.agent.diagnosis import confidence as sure
 from ddplaunch.agent.diagnosis.run import blocked, branches, call_records, causes, signals, stacks
 from ddplaunch.agent.diagnosis.run.view import BACKWARD, FORWARD, JobView, plain
@@ -757,12 +757,14 @@ def _skip_verdict(
         hint = f"{branches.file_hint(view, choice)}{hint}"
         if choice is None and past:
             hint += f" What may lead past it: {', '.join(past)}."
-    facts = [
+    facts: list[AnyFact] = [
         f"{subjects.ranks(those)}: call {number} of the program is {_described(calls[those[0]][number])}"
         for number in range(step.number, step.number + 3)
         for those in (ranks, others)
         if those and number in calls.get(those[0], ())
     ]
+    if choice is not None and choice.branch.kind == "except":
+        facts += view.last_lines(choice.ranks)  # of what it handles, often
     sure_of_it = sure.OUT_OF_STEP_SINCE if step.since else sure.OUT_OF_STEP
     return view.verdict(
         code="collective-skipped",

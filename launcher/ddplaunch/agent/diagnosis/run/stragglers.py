@@ -51,9 +51,13 @@ _LOST_CHILD = (
     "`exitcode`, or use concurrent.futures, which raises BrokenProcessPool."
 )
 _COMPILE_ALIKE = (
-    "Ranks compile alike only if their inputs are: look for a shape, or a branch, that differs between ranks. "
-    "TORCH_LOGS=recompiles shows what made a rank compile again. Otherwise only this rank may have missed the "
-    "cache of compiled code: let all ranks share it, or compile before the first collective."
+    "Ranks compile alike only if their inputs are: look for a shape, or a branch, that differs between "
+    "ranks. TORCH_LOGS=recompiles shows what made a rank compile again. Otherwise only this rank may have "
+    "missed the cache of compiled code: let all ranks share it, or compile before the first collective."
+)
+_PROVIDE = (
+    "Another rank is meant to provide what is waited for here. See what that rank did instead: it may have "
+    "left it out after an exception, or have put it in a folder that the nodes do not share."
 )
 KEEP_SHORT = (
     "If only some ranks are meant to do this, keep it shorter than `watchdog.kill_after`, or let the others "
@@ -230,6 +234,9 @@ def rank_in_user_code(view: JobView) -> Optional[Found]:
         choice = None  # the others have come to it, and these ranks will
     hint = f"No rank can go on until {phrases.place(site) if site else 'it'} returns. "
     hint += _COMPILE_ALIKE if inside else KEEP_SHORT
+    awaiting = all(
+        view.locations[rank].awaits and file_lock_wait(view.ranks[rank]) is None for rank in ranks
+    )
     verdict = verdict_on(
         view,
         "rank-in-user-code",
@@ -237,13 +244,14 @@ def rank_in_user_code(view: JobView) -> Optional[Found]:
         say(*ends, joined("; ", parts[:3]), f" for {phrases.span(longest)}{others(view, ranks)}"),
         [
             *branches.facts(view, choice),
+            *(view.last_lines(victims) if awaiting else []),
             *_of_children(view, lost),
             *_handled(view, ranks),
             *holder_facts(view, ranks),
         ],
         _LOST_CHILD.format(pid=lost[0][1].pid, node=view.node(view.node_of[lost[0][0]]))
         if lost
-        else f"{branches.file_hint(view, choice)}{hint}",
+        else (_PROVIDE if awaiting else f"{branches.file_hint(view, choice)}{hint}"),
         confidence_in(view, ranks),
     )
     return Found(verdict, ranks)

@@ -357,6 +357,15 @@ class JobView:
         shown = f"{frame.file.rpartition('/')[2]}:{frame.line}: `{text}`"
         return [self.fact(shown, "the program's source", [rank], "lines")]
 
+    def last_lines(self, ranks: Iterable[int]) -> list[Fact]:
+        """Return 'the last line of rank 0: no cache: disk full', of each of these ranks that printed one."""
+        found = [(rank, phrases.clipped(self.ranks[rank].last_output)) for rank in ranks]
+        return [
+            self.fact(f"the last line of rank {rank}: {text}", "the ranks' output", [rank], "ranks")
+            for rank, text in found
+            if text
+        ][:_LAST_LINES]
+
     def last_call(self, rank: int) -> list[Fact]:
         """'rank 2 was in recv from rank 0 (train.py:13)'; empty if no call is known."""
         texts = call_records.last(self.ranks[rank])
@@ -517,6 +526,8 @@ _AWAITED = {
     "a file": re.compile(r"^(while|for)\b.*(exists|is_?file)\(.*sleep\("),
 }
 """What a rank may wait for until another rank provides it, and the source lines at which it does so."""
+_LAST_LINES = 2
+"""Ranks whose last line is shown: most print the same."""
 _LOOKS = 20.0
 """Wake-ups a second: TORCH_NCCL_BLOCKING_WAIT sleeps a millisecond between two looks at its collective."""
 _ASLEEP = 5.0
