@@ -12,7 +12,7 @@ import scene
 import torch
 import torch.distributed as dist
 
-FOLDER = os.path.join(scene.FOLDER, "output")
+FOLDER = os.path.join(scene.FOLDER, "checkpoints")
 
 
 def train(weights, steps):

@@ -705,3 +705,23 @@ def test_a_call_that_was_made_in_a_handler_is_told_with_what_its_rank_printed() 
     )
     assert f"the last line of rank 3: {printed}" in verdict.facts
     assert not any("step 2" in fact for fact in verdict.facts)
+
+
+@pytest.mark.parametrize(
+    ("loop", "is_told"),
+    [("name in set(metrics)", True), ("number in range(9)", False), ("each in model.parameters()", False)],
+)
+def test_one_line_in_a_loop_over_a_set_sends_in_another_order_on_each_rank(loop: str, is_told: bool) -> None:
+    text = f"for {loop}:\n    step = 1\n    dist.all_reduce(x)\n"
+    ranks = [stands(n, "all_reduce", ("<module>", 3)) for n in range(3)]
+    entries = [
+        Collective("0", 9, "all_reduce", [[size]], frames=[Frame("<module>", FILE, 3)]) for size in (4, 8, 2)
+    ]
+    verdict = only(
+        all_of(
+            *(replace(its, collectives=[entry]) for its, entry in zip(ranks, entries)), text=text, per_node=3
+        )
+    )
+
+    assert "collective-mismatch" == verdict.code
+    assert is_told == (f"If train.py:1 (`for {loop}`) goes through a set" in verdict.hint)

@@ -221,6 +221,21 @@ def test_a_checkpoint_that_torch_saves_in_a_thread_is_told_with_the_thread() -> 
     assert "`async_save` takes the group as `process_group=group`" in verdict.hint
 
 
+def test_a_rank_that_waits_for_its_checkpoints_thread_is_in_the_threads_collective() -> None:
+    """Its main thread has called collectives as well, and does nothing of its own now."""
+    entries = [Collective("0", 35, "gather", [[1]], ["Long"])]
+    waits = rank(
+        0,
+        [Stack("MainThread", True, [*JOIN, TRAIN]), thread("AsyncCheckpointExecutor_0", *SAVES)],
+        calls=[replace(reduces(33, state="returned"), frames=[TRAIN]), TORCHS],
+        collectives=entries,
+        groups=[Group("0", [0, 1], 35, 34)],
+    )
+    verdict = only(job(waits, rank(1, [Stack("MainThread", True, [EVALUATE, TRAIN])], called=34)))
+
+    assert ("rank-in-user-code", [1], [0]) == (verdict.code, verdict.ranks, verdict.victims)
+
+
 def test_a_call_without_a_line_in_no_thread_that_is_seen_is_no_second_thread() -> None:
     evidence = job(*(saving(each, op, EVALUATE) for each, op in enumerate(["all_reduce", "gather"])))
 

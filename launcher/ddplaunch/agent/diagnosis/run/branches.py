@@ -7,6 +7,7 @@ A call of long ago has no stack: its callers are known only where one line alone
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Callable, NamedTuple, Optional
 
@@ -25,6 +26,7 @@ _WITHIN = 2
 _EXITS = 3
 """Branches that may lead past a call, at most: of more, none is worth a look."""
 _PAST = ("returned", "issued", "waited", "completed")
+_IN_ORDER = re.compile(r"\b(range|parameters|enumerate|sorted)\(")
 _CALL_MODULE = ("_call_impl", "_wrapped_call_impl")
 """Functions of torch that call a module's `forward`."""
 LOOPS = ("for", "while")
@@ -213,6 +215,21 @@ def ends_of(view: JobView, rank: int, loop: Sequence[int]) -> list[str]:
                 if each.ends == "break" and first <= each.line and each.lines[1] <= last
             ]
     return found if len(found) <= _EXITS else []
+
+
+def order_of(view: JobView, rank: int, line: Frame) -> str:
+    """Return 'train.py:13 (`for name in set(metrics)`)', the loop around a line whose order may be chance.
+
+    "" without one, or if it counts, or goes through a model's parameters: that order is the same everywhere.
+    """
+    function = _function(view, rank, line)
+    around = (
+        [each for each in function.branches if each.kind == "for" and _has(each, line.line)]
+        if function
+        else []
+    )
+    nearest = _nearest(line, around)
+    return "" if nearest is None or _IN_ORDER.search(nearest[1].text) else _shown(*nearest[:2])
 
 
 # --- ways

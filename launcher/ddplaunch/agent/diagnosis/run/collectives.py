@@ -27,6 +27,10 @@ _OTHER_DATA = (
     f"{_ALL_ALIKE}: one line sends different tensors here. Compare what it sends, such as the parameters of "
     "the model or the last batch, and the versions of the installed packages that make it."
 )
+_OTHER_ORDER = (
+    " If {loop} goes through a set, or through the files of a folder, each process has an order of its own: "
+    "sort them."
+)
 _FINGERPRINT = re.compile(
     r"Rank (\d+) is running collective: CollectiveFingerPrint\(SequenceNumber=(\d+), ?OpType=(\w+)"
     r"(?:, ?TensorShape=\[([\d, ]*)\])?(?:, ?TensorDtypes=(\w+))?"
@@ -126,7 +130,9 @@ def _mismatch_verdict(view: JobView, mismatch: Mismatch) -> Verdict:
 def _hint(view: JobView, mismatch: Mismatch, choice: Optional[branches.Choice]) -> str:
     sites = {label.rpartition(" (")[2] for label in mismatch.camps}
     if len(sites) == 1 and choice is None and mismatch.calls:
-        return _OTHER_DATA
+        rank, call = next(iter(mismatch.calls.items()))
+        loop = branches.order_of(view, rank, call.frames[0]) if call.frames else ""
+        return _OTHER_DATA + (_OTHER_ORDER.format(loop=loop) if loop else "")
     if choice is None:
         return _HINT
     if choice.skips:

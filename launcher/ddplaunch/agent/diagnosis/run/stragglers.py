@@ -234,9 +234,7 @@ def rank_in_user_code(view: JobView) -> Optional[Found]:
         choice = None  # the others have come to it, and these ranks will
     hint = f"No rank can go on until {phrases.place(site) if site else 'it'} returns. "
     hint += _COMPILE_ALIKE if inside else KEEP_SHORT
-    awaiting = all(
-        view.locations[rank].awaits and file_lock_wait(view.ranks[rank]) is None for rank in ranks
-    )
+    awaiting = all(view.locations[rank].awaits and file_lock_wait(view.ranks[rank]) is None for rank in ranks)
     verdict = verdict_on(
         view,
         "rank-in-user-code",

@@ -582,7 +582,7 @@ def locate(rank: RankEvidence, line: str = "") -> Location:
         return Location(IN_MPI, _INITS.get(function, function), site=site)
     named = stacks.collective(frames) or call_records.entered(rank, site)
     waited = None if named else call_records.waited_for(rank)
-    pending = None if rank.backend == "nccl" and _waits_by_itself(rank, frames, line) else _pending(rank)
+    pending = None if rank.backend == "nccl" and _waits_by_itself(rank, frames, line) else _pending(rank, frames)
     if waited is not None and (waited.p2p or pending is None):
         what = call_records.named(waited) if waited.p2p else waited.op
         return Location(IN_COLLECTIVE, what, waited.group, site=site)
@@ -631,18 +631,19 @@ def _waits_by_itself(rank: RankEvidence, frames: Sequence[Frame], line: str) -> 
     return polls or stacks.sleeps_in_python(frames) or (own and (locked or (sleeps and seldom)))
 
 
-def _pending(rank: RankEvidence) -> Optional[tuple[str, Optional[int], str]]:
+def _pending(rank: RankEvidence, frames: Sequence[Frame]) -> Optional[tuple[str, Optional[int], str]]:
     """Return group, number and name of the first collective that this rank called and that is not done.
 
-    One in which another thread stands is passed over: the main thread may be in the next.
+    If the main thread is in one, that in which another thread stands is passed over.
     """
+    within = stacks.collective(frames) is not None or stacks.torchs_own(frames) is not None
     for group in sorted(rank.groups, key=lambda group: group.name):
         for number in range(group.completed + 1, group.enqueued + 1):
             entries = [entry for entry in rank.collectives if entry.group == group.name and not entry.p2p]
             entry = next((each for each in entries if each.seq == number), None)
             if entry is None:
                 return group.name, number, ""
-            if not call_records.in_other_thread(rank, entry):
+            if not (within and call_records.in_other_thread(rank, entry)):
                 return group.name, number, plain(entry.op)
     return None
 
