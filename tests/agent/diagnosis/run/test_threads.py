@@ -242,8 +242,13 @@ def test_a_call_without_a_line_in_no_thread_that_is_seen_is_no_second_thread() -
     assert "group-in-two-threads" not in [verdict.code for verdict in judge(evidence)]
 
 
-def reporting(number: int, first: str, backward: bool = True, waiting: int = 2) -> RankEvidence:
-    """A rank in DDP's backward while a thread gathers; `waiting`: calls that torch's recorder has open."""
+def reporting(
+    number: int, first: str, backward: bool = True, waiting: int = 2, own: bool = False
+) -> RankEvidence:
+    """A rank in DDP's backward while a thread gathers; `waiting`: calls that torch's recorder has open.
+
+    `own`: the thread is not Python's, but autograd's.
+    """
     ops = [first, *({"all_gather", "all_reduce"} - {first})]
     lines = {"all_gather": [Frame("main", "/job/train.py", 8)], "all_reduce": []}
     entries = [Collective("0", 35 + n, op, [[1]], frames=lines[op]) for n, op in enumerate(ops)]
@@ -253,6 +258,8 @@ def reporting(number: int, first: str, backward: bool = True, waiting: int = 2) 
         Stack("MainThread", True, [inner, TRAIN]),
         thread("stats", Frame("all_gather_single", C10D, 1), Frame("all_gather_object", C10D, 2), gathering),
     ]
+    if own:
+        stacks[1] = replace(stacks[1], thread="pt_autograd_0", frames=stacks[1].frames[:3])
     return rank(
         number,
         stacks,
@@ -273,8 +280,20 @@ def test_a_thread_beside_ddps_backward_is_told_with_both() -> None:
     assert "rank 0 is in all_reduce 36 (train.py:61)" in verdict.facts
 
 
-@pytest.mark.parametrize("more", [{"backward": False}, {"waiting": 1}], ids=["own code", "one is open"])
+@pytest.mark.parametrize(
+    "more",
+    [{"backward": False}, {"waiting": 1}, {"own": True}],
+    ids=["own code", "one is open", "autograd's thread"],
+)
 def test_a_thread_that_gathers_alone_crosses_nothing(more: dict[str, Any]) -> None:
     evidence = job(reporting(0, "all_gather", **more), reporting(1, "all_reduce", **more))
 
     assert "group-in-two-threads" not in [verdict.code for verdict in judge(evidence)]
+
+
+def test_backward_is_in_the_call_of_autograds_thread() -> None:
+    """As in a function of the user's whose gradient needs an exchange."""
+    inside = reporting(0, "all_gather", own=True, waiting=1)
+    verdict = only(job(inside, rank(1, [Stack("MainThread", True, [EVALUATE])], called=34)))
+
+    assert ("rank-in-user-code", [1], [0]) == (verdict.code, verdict.ranks, verdict.victims)

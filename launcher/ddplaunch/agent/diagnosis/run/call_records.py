@@ -87,9 +87,12 @@ def thread_in(rank: RankEvidence, call: Collective) -> Optional[Stack]:
 
 
 def in_other_thread(rank: RankEvidence, call: Collective) -> bool:
-    """Whether a thread beside the main one is in this call, and so the main one is not."""
+    """Whether a thread that the program has started beside the main one is in this call.
+
+    Autograd's threads do not count: the main one, in backward, is in their calls as well.
+    """
     thread = thread_in(rank, call)
-    return thread is not None and not thread.main
+    return thread is not None and not thread.main and stacks.is_pythons(thread.frames)
 
 
 def described(call: Collective) -> str:

@@ -104,6 +104,11 @@ def ended_thread(frames: Sequence[Frame]) -> bool:
     return frames[-1:] != [] and bool(_THREADING.search(frames[-1].file)) and "_bootstrap" in frames[-1].name
 
 
+def is_pythons(frames: Sequence[Frame]) -> bool:
+    """Whether Python has started this thread. Autograd's own threads do the work of the main one."""
+    return any("_bootstrap" in frame.name and _THREADING.search(frame.file) for frame in frames)
+
+
 def waits_for_process(frames: Sequence[Frame]) -> bool:
     """Whether the user's code waits for a process that it has started, or for that process's output."""
     inner = list(takewhile(lambda frame: _STANDARD.search(frame.file), frames))

@@ -97,7 +97,7 @@ def _overlapping(rank: RankEvidence) -> Iterator[_Pair]:
     """
     states = ("entered", "returned", "raised")
     calls = [call for call in rank.calls if not call.p2p and call.state in states]
-    calls = [call for call in calls if call.frames or call_records.thread_in(rank, call) is not None]
+    calls = [call for call in calls if call.frames or call_records.in_other_thread(rank, call)]
     for place, first in enumerate(calls):
         for second in calls[place + 1 :]:
             alike = first.group == second.group and _line(first) != _line(second)
@@ -114,9 +114,9 @@ def _beside_torchs_own(rank: RankEvidence) -> Iterator[_Pair]:
     main = stacks.main(rank.stacks)
     function, line = stacks.torchs_own(main), stacks.user_frame(main)
     for call in rank.calls if function and line else ():
-        thread = call_records.thread_in(rank, call)
         waiting = [each for each in rank.collectives if each.group == call.group and not each.done]
-        if call.state == "entered" and thread is not None and not thread.main and len(waiting) > 1:
+        inside = call.state == "entered" and call_records.in_other_thread(rank, call)
+        if inside and len(waiting) > 1:
             yield _Pair(call, Collective(call.group, 0, str(function), frames=[line], state="entered"))
 
 

@@ -582,7 +582,9 @@ def locate(rank: RankEvidence, line: str = "") -> Location:
         return Location(IN_MPI, _INITS.get(function, function), site=site)
     named = stacks.collective(frames) or call_records.entered(rank, site)
     waited = None if named else call_records.waited_for(rank)
-    pending = None if rank.backend == "nccl" and _waits_by_itself(rank, frames, line) else _pending(rank, frames)
+    pending = (
+        None if rank.backend == "nccl" and _waits_by_itself(rank, frames, line) else _pending(rank, frames)
+    )
     if waited is not None and (waited.p2p or pending is None):
         what = call_records.named(waited) if waited.p2p else waited.op
         return Location(IN_COLLECTIVE, what, waited.group, site=site)
