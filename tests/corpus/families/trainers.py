@@ -40,7 +40,7 @@ FAULTS = [
         patience=4.0,
     ),
     _one("trainer", "reports", "group-in-two-threads", (0, 1), 2, 'in thread "reporter"'),
-    _one("trainer", "order", "collective-mismatch", (0, 1, 2), 3, ""),
+    _one("trainer", "order", "collective-mismatch", (0, 1), 2, ""),
     _one("trainer", "overflow", "group-partial", (0, 1, 2, 3), 4, "dist.get_rank() in (0, 3)`)"),
     _one("trainer", "validates", "group-partial", (0, 1), 4, "in the loop of trainer_styles.py:"),
     _one("trainer", "stops_early", "collective-skipped", (0,), 3, "has left the loop"),

@@ -725,3 +725,20 @@ def test_one_line_in_a_loop_over_a_set_sends_in_another_order_on_each_rank(loop:
 
     assert "collective-mismatch" == verdict.code
     assert is_told == (f"If train.py:1 (`for {loop}`) goes through a set" in verdict.hint)
+
+
+@pytest.mark.parametrize(
+    ("loop", "ranks"), [("name in set(metrics)", [0, 1, 2]), ("batch in loader", [2])], ids=["chance", "data"]
+)
+def test_where_the_order_is_chance_it_is_no_ranks_fault_that_two_others_agree(
+    loop: str, ranks: list[int]
+) -> None:
+    text = f"for {loop}:\n    step = 1\n    dist.all_reduce(x)\n"
+    line = [Frame("<module>", FILE, 3)]
+    entries = [Collective("0", 9, "all_reduce", [[size]], frames=line) for size in (4, 4, 2)]
+    its = [
+        replace(stands(n, "all_reduce", ("<module>", 3)), collectives=[each])
+        for n, each in enumerate(entries)
+    ]
+
+    assert ranks == only(all_of(*its, text=text, per_node=3)).ranks

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Optional
 
 from ddplaunch.agent.contract import AnyFact, CallSequence, Collective, Fact, Frame, RankEvidence, Verdict
@@ -31,6 +31,8 @@ _OTHER_ORDER = (
     " If {loop} goes through a set, or through the files of a folder, each process has an order of its own: "
     "sort them."
 )
+_UNORDERED = re.compile(r"\b(set|frozenset|listdir|scandir|i?glob|iterdir)\(")
+"""In a loop: what has another order in each process, or on each node."""
 _FINGERPRINT = re.compile(
     r"Rank (\d+) is running collective: CollectiveFingerPrint\(SequenceNumber=(\d+), ?OpType=(\w+)"
     r"(?:, ?TensorShape=\[([\d, ]*)\])?(?:, ?TensorDtypes=(\w+))?"
@@ -108,6 +110,11 @@ def collective_mismatch(view: JobView) -> Optional[Verdict]:
 def _mismatch_verdict(view: JobView, mismatch: Mismatch) -> Verdict:
     few, many = mismatch.in_two()
     choice = branches.find(view, few, many)
+    loop = _loop_of_one_line(view, mismatch) if choice is None else ""
+    if _UNORDERED.search(loop):  # which ranks agree is chance
+        mismatch = replace(
+            mismatch, culprits=sorted(rank for ranks in mismatch.camps.values() for rank in ranks)
+        )
     if mismatch.more:
         choice = branches.find_of(view, *((few, many) if mismatch.more[0] in few else (many, few)))
     way = branches.called(choice) if mismatch.more else branches.stands(choice)
@@ -128,10 +135,8 @@ def _mismatch_verdict(view: JobView, mismatch: Mismatch) -> Verdict:
 
 
 def _hint(view: JobView, mismatch: Mismatch, choice: Optional[branches.Choice]) -> str:
-    sites = {label.rpartition(" (")[2] for label in mismatch.camps}
-    if len(sites) == 1 and choice is None and mismatch.calls:
-        rank, call = next(iter(mismatch.calls.items()))
-        loop = branches.order_of(view, rank, call.frames[0]) if call.frames else ""
+    if _is_of_one_line(mismatch) and choice is None:
+        loop = _loop_of_one_line(view, mismatch)
         return _OTHER_DATA + (_OTHER_ORDER.format(loop=loop) if loop else "")
     if choice is None:
         return _HINT
@@ -141,6 +146,18 @@ def _hint(view: JobView, mismatch: Mismatch, choice: Optional[branches.Choice]) 
         ends = branches.ends_of(view, choice.others[0], choice.branch.lines)
         return f"{_HINT} What also ends the loop: {', '.join(ends)}." if ends else _HINT
     return f"{_HINT} Begin with {choice.all_places}."
+
+
+def _is_of_one_line(mismatch: Mismatch) -> bool:
+    return bool(mismatch.calls) and len({label.rpartition(" (")[2] for label in mismatch.camps}) == 1
+
+
+def _loop_of_one_line(view: JobView, mismatch: Mismatch) -> str:
+    """Return the loop around the one line that made all the calls, if its order may be chance; else ""."""
+    rank, call = next(iter(mismatch.calls.items()), (0, None))
+    if call is None or not call.frames or not _is_of_one_line(mismatch):
+        return ""
+    return branches.order_of(view, rank, call.frames[0])
 
 
 def _ddp_hint(view: JobView, few: Iterable[int]) -> str:

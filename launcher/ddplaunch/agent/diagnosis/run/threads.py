@@ -113,11 +113,13 @@ def _beside_torchs_own(rank: RankEvidence) -> Iterator[_Pair]:
     """
     main = stacks.main(rank.stacks)
     function, line = stacks.torchs_own(main), stacks.user_frame(main)
-    for call in rank.calls if function and line else ():
+    if function is None or line is None:
+        return
+    for call in rank.calls:
         waiting = [each for each in rank.collectives if each.group == call.group and not each.done]
         inside = call.state == "entered" and call_records.in_other_thread(rank, call)
         if inside and len(waiting) > 1:
-            yield _Pair(call, Collective(call.group, 0, str(function), frames=[line], state="entered"))
+            yield _Pair(call, Collective(call.group, 0, function, frames=[line], state="entered"))
 
 
 def _was_open(call: Collective, at: float) -> bool:
