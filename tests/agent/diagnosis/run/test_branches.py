@@ -441,6 +441,34 @@ def test_a_rank_that_was_ended_before_anybody_could_look_has_not_made_the_call_e
     ) == verdict.sentence
 
 
+def further(number: int, state: str = "returned", op: str = "all_reduce") -> RankEvidence:
+    """A rank that has come back from a call that rank 1 has not made, and ended in the next."""
+    met = replace(call(op, 2, 5, state), sizes=[[1]], dtypes=["float32"])
+    return ended(number, 5, met, replace(EXTRA, seq=3))
+
+
+def test_a_call_that_came_back_without_a_rank_has_met_torchs_own_collective_there() -> None:
+    """The next one of torch's did not fit."""
+    verdict = only(died(further(0), ended(1, 3), further(2)))
+
+    assert ("collective-mismatch", [1], [0, 2]) == (verdict.code, verdict.ranks, verdict.victims)
+    assert (
+        "at call 2 of the program rank 1 called backward (train.py:3), the others all_reduce [1] (train.py:5)"
+    ) in verdict.sentence
+
+
+@pytest.mark.parametrize(
+    "others",
+    [[further(0, op="broadcast"), further(2, op="broadcast")], [further(0, state="issued"), further(2)]],
+    ids=["a root may go on alone", "it has not come back"],
+)
+def test_a_call_that_needs_no_other_rank_has_met_nothing(others: list[RankEvidence]) -> None:
+    verdict = only(died(others[0], ended(1, 3), others[1]))
+
+    assert [] == verdict.ranks
+    assert "which rank differs was not recorded" in verdict.sentence
+
+
 def test_of_two_ranks_of_which_one_left_its_calls_alone_both_are_named() -> None:
     verdict = only(died(ended(0, 5, EXTRA), ended(1, 3, seen=False)))
 

@@ -49,6 +49,8 @@ _MEETING = re.compile(
     r"all_(gather|reduce)(_into_tensor|_object|_coalesced)?|(monitored_)?barrier|" + BACKWARD
 )
 """Calls from which no rank returns before all ranks of the group have come."""
+_OF_ALL = re.compile(r"all_(gather|reduce|to_all)|reduce_scatter|(monitored_)?barrier")
+"""The same, by the names that the ring has."""
 _OF_A_ROOT = re.compile(r"(broadcast|scatter)(_object_list)?|gather(_object)?")
 """Calls that no rank leaves before the root has come. Once the root has left, all have or get their part."""
 
@@ -211,6 +213,7 @@ def mismatch_in_words(view: JobView) -> Optional[Verdict]:
         _fingerprinted(view, reports)
         or find_mismatch(view, failed_too=True)
         or _beside_torchs_own(view)
+        or _met_torchs_own(view)
         or _by_lines(view)
     )
     if mismatch is not None:
@@ -329,6 +332,48 @@ def _beside_torchs_own(view: JobView) -> Optional[Mismatch]:
     ordered = sorted(labels, key=lambda call: labels[call] != culprits)
     camps = {call: labels[call] for call in ordered}
     return Mismatch(group, seq, camps, culprits, dict(within), of_program=True)
+
+
+def _met_torchs_own(view: JobView) -> Optional[Mismatch]:
+    """Return the first call that met a collective of torch's own and came back, though it needs all ranks.
+
+    A function of torch, such as `get_model_state_dict`, may gather several tensors, of which the first fit.
+    """
+    within: dict[int, Collective] = {}
+    beside: dict[int, str] = {}
+    for number in view.world:
+        rank = view.ranks.get(number)
+        frames = call_records.last_frames(rank) if rank is not None else []
+        function = stacks.torchs_own(frames)
+        if rank is None or not rank.calls or rank.backend == "nccl":  # NCCL's calls return at once
+            return None
+        if call_records.is_in(rank, rank.calls[-1]):
+            within[number] = rank.calls[-1]
+        elif function is not None:
+            beside[number] = f"{function}{phrases.at(stacks.user_frame(frames))}"
+        else:
+            return None
+    places = {(call.group, call.seq) for call in within.values()}
+    group, seq = places.pop() if len(places) == 1 else ("", 0)
+    made = {_made(view.ranks[number]).get(group, 0) for number in beside}
+    if not seq or len(made) != 1 or len(set(beside.values())) != 1:
+        return None
+    first = made.pop() + 1
+    met = {number: call for number in within for call in view.ranks[number].calls if call.seq == first}
+    fits = [
+        call.group == group
+        and call.state == "returned"
+        and bool(call.frames)
+        and bool(_OF_ALL.match(call.op))
+        for call in met.values()
+    ]
+    lines = {call_records.call_line(call) for call in met.values() if call.frames}
+    if len(met) != len(within) or not all(fits) or len(lines) != 1 or first >= seq:
+        return None
+    labels = {**dict.fromkeys(beside.values(), [*beside]), **_labelled(view, met, [[*met]])}
+    culprits = _minority(sorted(([*beside], [*met]), key=len, reverse=True)) or view.world
+    camps = {call: labels[call] for call in sorted(labels, key=lambda call: labels[call] != culprits)}
+    return Mismatch(group, first, camps, culprits, met, of_program=True)
 
 
 def _has_hook(rank: RankEvidence) -> bool:
