@@ -370,7 +370,8 @@ def _met_torchs_own(view: JobView) -> Optional[Mismatch]:
     lines = {call_records.call_line(call) for call in met.values() if call.frames}
     if len(met) != len(within) or not all(fits) or len(lines) != 1 or first >= seq:
         return None
-    labels = {**dict.fromkeys(beside.values(), [*beside]), **_labelled(view, met, [[*met]])}
+    labels = _labelled(view, met, [[*met]])
+    labels[next(iter(beside.values()))] = [*beside]
     culprits = _minority(sorted(([*beside], [*met]), key=len, reverse=True)) or view.world
     camps = {call: labels[call] for call in sorted(labels, key=lambda call: labels[call] != culprits)}
     return Mismatch(group, first, camps, culprits, met, of_program=True)
