@@ -29,7 +29,7 @@ def asynchronous(group):
     class Writer(dcp.FileSystemWriter):
         def write_data(self, plan, planner):
             if group is not None:
-                time.sleep(scene.SECONDS / 3 if dist.get_rank() == 1 else 0)
+                time.sleep(scene.SECONDS / 9 if dist.get_rank() == 1 else 0)
             return super().write_data(plan, planner)
 
     weights, pending = torch.zeros(16), None
