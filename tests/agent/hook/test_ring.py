@@ -64,6 +64,32 @@ for length in (4, 64 if rank else 16):
     assert {"entered", "raised"} >= {its[-1].state for its in found}
 
 
+def test_every_collective_of_one_tensor_has_its_shape(supervisor: Supervisor) -> None:
+    """Torch names the parameter otherwise in each function; a wrong name would only cost the shape."""
+    found = calls(
+        supervisor,
+        """
+both, parts = torch.ones(8), [torch.ones(4), torch.ones(4)]
+known = [getattr(dist, name, None) for name in ("all_gather_into_tensor", "all_gather_single")]
+for function in filter(None, known):
+    function(both, four)
+for function in (dist.all_reduce, dist.broadcast, dist.reduce):
+    function(four, *([] if function is dist.all_reduce else [0]))
+dist.all_gather(parts, four)
+dist.gather(four, parts if rank == 0 else None, dst=0)
+dist.scatter(four, parts if rank == 0 else None, src=0)
+try:
+    dist.gather_single(four, both if rank == 0 else None, dst=0)
+except (AttributeError, RuntimeError):  # Gloo has none
+    pass
+""",
+    )
+
+    for its in found:
+        assert {(4,)} == {tuple(call.sizes[0]) if call.sizes else () for call in its}
+        assert len(its) >= 7
+
+
 def test_torchs_functions_look_and_answer_and_compile_as_before(supervisor: Supervisor) -> None:
     found = calls(
         supervisor,

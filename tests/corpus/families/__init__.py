@@ -6,8 +6,14 @@ Each module lists its FAULTS and its HEALTHY.
 
 from __future__ import annotations
 
-from tests.corpus.families import ends, frameworks, slow, stands
+from tests.corpus.families import ends, frameworks, slow, stands, trainers
 from tests.corpus.faults import Fault, Healthy
 
-FAULTS: list[Fault] = [*ends.FAULTS, *stands.FAULTS, *slow.FAULTS, *frameworks.FAULTS]
-HEALTHY: list[Healthy] = [*ends.HEALTHY, *stands.HEALTHY, *slow.HEALTHY, *frameworks.HEALTHY]
+FAULTS: list[Fault] = [*ends.FAULTS, *stands.FAULTS, *slow.FAULTS, *frameworks.FAULTS, *trainers.FAULTS]
+HEALTHY: list[Healthy] = [
+    *ends.HEALTHY,
+    *stands.HEALTHY,
+    *slow.HEALTHY,
+    *frameworks.HEALTHY,
+    *trainers.HEALTHY,
+]

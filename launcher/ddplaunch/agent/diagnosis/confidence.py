@@ -33,6 +33,9 @@ NO_CAUSE_SEEN = 0.4  # each rank ended because of another, and nobody saw the fi
 
 NUMBERED_CALLS = 0.97  # ranks called different things under one number of one group, and most ranks agree
 CALLS_BY_STACKS = 0.8  # the same, from where ranks stand; no number proves that it is the same call
+CALLS_BY_LINES = (
+    0.85  # one operation, from lines that differ; a rank's message says that the calls did not fit
+)
 CALLS_IN_A_TIE = 0.7  # equally many ranks called each; all are named
 CALLS_WITHOUT_CULPRIT = 0.5  # a rank that was not seen would decide, or only the ranks' own messages say so
 OUT_OF_STEP_SINCE = 0.95  # in step before, and off by the same number of calls ever since

@@ -441,6 +441,34 @@ def test_a_rank_that_was_ended_before_anybody_could_look_has_not_made_the_call_e
     ) == verdict.sentence
 
 
+def further(number: int, state: str = "returned", op: str = "all_reduce") -> RankEvidence:
+    """A rank that has come back from a call that rank 1 has not made, and ended in the next."""
+    met = replace(call(op, 2, 5, state), sizes=[[1]], dtypes=["float32"])
+    return ended(number, 5, met, replace(EXTRA, seq=3))
+
+
+def test_a_call_that_came_back_without_a_rank_has_met_torchs_own_collective_there() -> None:
+    """The next one of torch's did not fit."""
+    verdict = only(died(further(0), ended(1, 3), further(2)))
+
+    assert ("collective-mismatch", [1], [0, 2]) == (verdict.code, verdict.ranks, verdict.victims)
+    assert (
+        "at call 2 of the program rank 1 called backward (train.py:3), the others all_reduce [1] (train.py:5)"
+    ) in verdict.sentence
+
+
+@pytest.mark.parametrize(
+    "others",
+    [[further(0, op="broadcast"), further(2, op="broadcast")], [further(0, state="issued"), further(2)]],
+    ids=["a root may go on alone", "it has not come back"],
+)
+def test_a_call_that_needs_no_other_rank_has_met_nothing(others: list[RankEvidence]) -> None:
+    verdict = only(died(others[0], ended(1, 3), others[1]))
+
+    assert [] == verdict.ranks
+    assert "which rank differs was not recorded" in verdict.sentence
+
+
 def test_of_two_ranks_of_which_one_left_its_calls_alone_both_are_named() -> None:
     verdict = only(died(ended(0, 5, EXTRA), ended(1, 3, seen=False)))
 
@@ -541,3 +569,204 @@ def test_a_rank_in_its_own_code_is_shown_with_its_branch() -> None:
         "rank 3 is in the branch of train.py:2 (`if not os.path.exists(last)`), ranks 0-2 are not"
     ) in verdict.facts
     assert verdict.hint.startswith("If a file decides at train.py:2 (`os.path.exists(last)`), ")
+
+
+FOLDERS = """\
+def ensure(path):
+    if not os.path.exists(path):
+        dist.barrier()
+
+def main():
+    for epoch in range(3):
+        ensure(folder)
+        for _ in range(5):
+            dist.all_reduce(x)
+"""
+
+
+def test_a_loop_that_all_ranks_come_to_explains_less_than_a_branch_that_one_has_passed() -> None:
+    ranks = [stands(n, "all_reduce", ("main", 9)) for n in (1, 2, 3)]
+    verdict = only(all_of(stands(0, "barrier", ("main", 7), ("ensure", 3)), *ranks, text=FOLDERS))
+
+    assert ("collective-mismatch", [0]) == (verdict.code, verdict.ranks)
+    assert verdict.sentence.endswith(
+        "; rank 0 is in the branch of train.py:2 (`if not os.path.exists(path)`), ranks 1-3 are not"
+    )
+    assert "a rank may make or remove the file while others look" in verdict.hint
+
+
+WAITS = """\
+def main():
+    if rank == 0:
+        build()
+    else:
+        while not os.path.exists(marker):
+            time.sleep(1)
+    for shard in shards:
+        dist.all_reduce(x)
+"""
+
+
+def waiting_for(line: int) -> list[Stack]:
+    return [Stack("MainThread", True, [Frame("main", FILE, line)])]
+
+
+def test_a_loop_in_an_else_is_said_to_be_in_the_else() -> None:
+    waits = [rank(n, waiting_for(6), 8) for n in (1, 2, 3)]
+    said = stands(0, "all_reduce", ("main", 8), last_output="no cache: disk full")
+    verdict = only(all_of(said, *waits, text=WAITS))
+
+    assert "no cache" not in f"{verdict.facts}"  # they do not wait for it, as far as is known
+    assert ("rank-in-user-code", [1, 2, 3]) == (verdict.code, verdict.ranks)
+    assert (
+        "ranks 1-3 are in the loop of train.py:5 (`while not os.path.exists(marker)`), within the `else` of "
+        "train.py:2 (`if rank == 0`), rank 0 is not"
+    ) in verdict.facts
+
+
+def test_who_waits_for_a_file_is_told_what_the_others_have_printed_last() -> None:
+    """Who should have made the file may have caught an exception."""
+    line = "while not os.path.exists(marker): time.sleep(1)"
+    waits = [rank(n, waiting_for(5), 8) for n in (1, 2, 3)]
+    said = stands(0, "all_reduce", ("main", 8), last_output="no cache: disk full")
+    evidence = all_of(said, *waits, text=WAITS.replace("marker):\n            time", "marker): time"))
+    nodes = [replace(node, lines={f"{FILE}:5": line}) for node in evidence.evidence]
+    verdict = only(replace(evidence, evidence=nodes))
+
+    assert "waiting for a file" in verdict.sentence
+    assert "the last line of rank 0: no cache: disk full" in verdict.facts
+    assert "See what that rank did instead" in verdict.hint
+
+
+def test_a_loop_in_which_the_others_wait_says_nothing_of_a_rank_before_it() -> None:
+    others = [stands(n, "all_reduce", ("main", 8)) for n in (1, 2, 3)]
+    verdict = only(all_of(rank(0, waiting_for(3), 8), *others, text=WAITS))
+
+    assert ("rank-in-user-code", [0]) == (verdict.code, verdict.ranks)
+    assert not any("for shard in shards" in fact for fact in verdict.facts)
+
+
+ORDER = """\
+def main():
+    if overflow:
+        dist.all_reduce(norm, group=dp)
+        dist.all_reduce(norm, group=tp)
+    else:
+        dist.all_reduce(norm, group=tp)
+        dist.all_reduce(norm, group=dp)
+"""
+
+
+def in_pair(number: int, line: int, group: str, members: list[int]) -> RankEvidence:
+    """A rank in the first collective of one of its two groups."""
+    its = stands(number, "all_reduce", ("main", line))
+    whole = Group("dp", [0, 1], int(group == "dp"), 0), Group("tp", members, int(group == "tp"), 0)
+    entry = Collective(group, 1, "all_reduce", [[8]], at=NOW - 20)
+    return replace(its, groups=list(whole), collectives=[entry])
+
+
+def test_the_branch_that_changes_the_order_of_groups_is_shown() -> None:
+    evidence = all_of(in_pair(0, 3, "dp", [0, 1]), in_pair(1, 6, "tp", [0, 1]), per_node=2, text=ORDER)
+    verdict = only(evidence)
+
+    assert ("group-partial", [0, 1]) == (verdict.code, verdict.ranks)
+    assert verdict.sentence.endswith(
+        "is in the branch of train.py:2 (`if overflow`), rank 1 is not"
+    ) or verdict.sentence.endswith("is in the `else` of train.py:2 (`if overflow`), rank 0 is not")
+    assert "begin with train.py:2" in verdict.hint
+
+
+def test_groups_that_wait_at_one_line_are_in_no_branch_of_their_own() -> None:
+    evidence = all_of(in_pair(0, 3, "dp", [0, 1]), in_pair(1, 3, "tp", [0, 1]), per_node=2, text=ORDER)
+    verdict = only(evidence)
+
+    assert "group-partial" == verdict.code
+    assert "if overflow" not in verdict.sentence
+
+
+SOME = """\
+def main():
+    if rank in encoders:
+        group = dist.new_group(encoders)
+    dist.barrier()
+"""
+
+
+def test_the_branch_in_which_some_ranks_make_a_group_is_shown() -> None:
+    makes = [
+        rank(n, [Stack("MainThread", True, [Frame("new_group", C10D, 1), Frame("main", FILE, 3)])], 3)
+        for n in (0, 1)
+    ]
+    others = [replace(stands(n, "barrier", ("main", 4)), collectives=[]) for n in (2, 3)]
+    verdict = only(all_of(*makes, *others, text=SOME))
+
+    assert ("group-partial", [2, 3]) == (verdict.code, verdict.ranks)
+    assert verdict.sentence.endswith(
+        "; ranks 0 and 1 are in the branch of train.py:2 (`if rank in encoders`), ranks 2 and 3 are not"
+    )
+    assert "(train.py:2)" in verdict.hint
+
+
+RETRY = """\
+for step in range(9):
+    number = step
+    dist.all_reduce(x)
+    try:
+        write(number)
+    except OSError:
+        dist.all_reduce(failed)
+    dist.barrier()
+"""
+
+
+def test_a_call_that_was_made_in_a_handler_is_told_with_what_its_rank_printed() -> None:
+    """As a rule that is the exception."""
+    printed = "cannot write: stale file handle"
+    others = [replace(history(n, [3, 8, 3, 8, 3]), last_output="step 2") for n in (0, 1, 2)]
+    verdict = only(
+        all_of(*others, replace(history(3, [3, 8, 3, 7, 8]), last_output=printed), text=RETRY, per_node=4)
+    )
+
+    assert ("collective-skipped", [3]) == (verdict.code, verdict.ranks)
+    assert verdict.sentence.endswith(
+        "; rank 3 made that call in the handler of train.py:6 (`except OSError`)"
+    )
+    assert f"the last line of rank 3: {printed}" in verdict.facts
+    assert not any("step 2" in fact for fact in verdict.facts)
+
+
+@pytest.mark.parametrize(
+    ("loop", "is_told"),
+    [("name in set(metrics)", True), ("number in range(9)", False), ("each in model.parameters()", False)],
+)
+def test_one_line_in_a_loop_over_a_set_sends_in_another_order_on_each_rank(loop: str, is_told: bool) -> None:
+    text = f"for {loop}:\n    step = 1\n    dist.all_reduce(x)\n"
+    ranks = [stands(n, "all_reduce", ("<module>", 3)) for n in range(3)]
+    entries = [
+        Collective("0", 9, "all_reduce", [[size]], frames=[Frame("<module>", FILE, 3)]) for size in (4, 8, 2)
+    ]
+    verdict = only(
+        all_of(
+            *(replace(its, collectives=[entry]) for its, entry in zip(ranks, entries)), text=text, per_node=3
+        )
+    )
+
+    assert "collective-mismatch" == verdict.code
+    assert is_told == (f"If train.py:1 (`for {loop}`) goes through a set" in verdict.hint)
+
+
+@pytest.mark.parametrize(
+    ("loop", "ranks"), [("name in set(metrics)", [0, 1, 2]), ("batch in loader", [2])], ids=["chance", "data"]
+)
+def test_where_the_order_is_chance_it_is_no_ranks_fault_that_two_others_agree(
+    loop: str, ranks: list[int]
+) -> None:
+    text = f"for {loop}:\n    step = 1\n    dist.all_reduce(x)\n"
+    line = [Frame("<module>", FILE, 3)]
+    entries = [Collective("0", 9, "all_reduce", [[size]], frames=line) for size in (4, 4, 2)]
+    its = [
+        replace(stands(n, "all_reduce", ("<module>", 3)), collectives=[each])
+        for n, each in enumerate(entries)
+    ]
+
+    assert ranks == only(all_of(*its, text=text, per_node=3)).ranks

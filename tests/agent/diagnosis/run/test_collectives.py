@@ -10,6 +10,7 @@ import pytest
 from tests.agent.diagnosis.build import (
     C10D,
     NOW,
+    PEER_GONE,
     dead,
     in_collective,
     in_evaluate,
@@ -40,6 +41,7 @@ LINES = {
     "c": ("broadcast", 16),
     "d": ("reduce", 18),
     "e": ("broadcast", 17),
+    "y": ("barrier", 21),
     "z": ("barrier", 20),
 }
 
@@ -89,6 +91,22 @@ def test_a_call_from_a_line_that_the_others_do_not_come_to() -> None:
         "rank 0 has called reduce (train.py:18) once more than the others, "
         "and has been 1 call behind them since"
     ) == verdict.sentence
+
+
+def test_a_call_from_a_line_of_its_own_just_before_the_end() -> None:
+    """As a barrier in the handler of one rank's exception: only one call came after it, and never ends."""
+    verdict = only(hung("azaza", "azaza", "azayz"))
+
+    assert ("collective-skipped", [2], [0, 1], 0.8) == (
+        verdict.code,
+        verdict.ranks,
+        verdict.victims,
+        verdict.confidence,
+    )
+    assert (
+        "rank 2 has called barrier (train.py:21) once more than the others, and has been 1 call behind them "
+        "since" == verdict.sentence
+    )
 
 
 def long_ago(evidence: JobEvidence) -> JobEvidence:
@@ -195,6 +213,8 @@ def test_a_rank_that_is_out_of_step_for_long() -> None:
         ("abaabaab", "abaabaab", "abaabaaa"),  # the same operation from another line
         ("abcc", "abcc", "abac"),  # one line of its own
         ("cab", "cab", "cb"),  # one call, which may be meant for the others'
+        ("ayaza", "ayaza", "ayayz"),  # a line that the others come to as well
+        ("azazb", "azazb", "azaya"),  # one line of its own, and then all in the same operation
     ],
 )
 def test_calls_that_prove_no_shift(calls: Sequence[str]) -> None:
@@ -210,6 +230,78 @@ def test_a_rank_without_lines_proves_nothing() -> None:
     for ranks in ([node.ranks[0], bare, node.ranks[2]], [node.ranks[0], node.ranks[2]]):
         found = judge(replace(whole, evidence=[replace(node, ranks=ranks)]))
         assert "collective-skipped" not in {verdict.code for verdict in found}
+
+
+def test_lines_are_compared_since_the_last_call_without_one() -> None:
+    """Torch's own calls in backward have none."""
+    whole = hung("abcabcabcab", "abcabcabcab", "abcabcabcac")
+    ranks = [
+        replace(
+            each,
+            calls=[replace(each.calls[0], frames=[]), *each.calls[1:]],
+            sequences=sequences(each.calls[1:]),
+        )
+        for each in whole.evidence[0].ranks
+    ]
+    verdict = only(replace(whole, evidence=[replace(whole.evidence[0], ranks=ranks)]))
+
+    assert ("collective-skipped", [2]) == (verdict.code, verdict.ranks)
+
+
+# --- the last calls of ranks that have ended, of which only the lines differ
+
+
+WORDS = "[enforce fail at pair.cc:464] Is there a distributed collective mismatch in your code?"
+
+
+def of_lines(*lines: int, op: str = "all_gather_single", sizes: list[int] | None = None) -> JobEvidence:
+    """Ranks that have died in call 3, each from this line; the first one says that the calls do not fit."""
+    ranks = []
+    for number, line in enumerate(lines):
+        its = [call("all_reduce", 1, 9), call("all_reduce", 2, 9), call(op, 3, line, "raised")]
+        its = [*its[:2], replace(its[2], sizes=[sizes] if sizes else [])]
+        words = WORDS if number == 0 else PEER_GONE
+        ended = raised("RuntimeError", words, 0.1 * number, line=line)
+        ranks.append(
+            dead(
+                number,
+                0.1 * number,
+                code=1,
+                raised=[ended],
+                calls=its,
+                sequences=sequences(its),
+                collectives=[],
+            )
+        )
+    return job(*ranks, per_node=len(ranks), why="death")
+
+
+def test_ranks_that_ended_in_one_operation_called_it_from_different_lines() -> None:
+    """Torch's own words say that the calls did not fit; no shape says which."""
+    verdict = only(of_lines(23, 23, 24, 23))
+
+    assert ("collective-mismatch", [2], [0, 1, 3], 0.85) == (
+        verdict.code,
+        verdict.ranks,
+        verdict.victims,
+        verdict.confidence,
+    )
+    assert (
+        "at call 3 of the program rank 2 called all_gather_single (train.py:24), the others "
+        "all_gather_single (train.py:23)" == verdict.sentence
+    )
+
+
+@pytest.mark.parametrize(
+    "evidence",
+    [of_lines(23, 23, 24, op="broadcast"), of_lines(23, 23, 24, sizes=[4]), of_lines(23, 24, 25)],
+    ids=["a root's own line", "shapes that are alike", "three lines"],
+)
+def test_lines_that_differ_accuse_nobody(evidence: JobEvidence) -> None:
+    verdict = only(evidence)
+
+    assert [] == verdict.ranks
+    assert "which rank differs was not recorded" in verdict.sentence
 
 
 def test_a_busy_rank_has_skipped_nothing() -> None:

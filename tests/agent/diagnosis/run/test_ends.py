@@ -79,6 +79,28 @@ def test_the_same_failure_of_all_ranks_has_no_victim() -> None:
 
     assert ("rank-failed", [0, 1, 2, 3], []) == (verdict.code, verdict.ranks, verdict.victims)
     assert verdict.sentence.startswith("all ranks raised FileNotFoundError: no shard-0.bin")
+    assert "another rank makes the file" not in verdict.hint
+
+
+@pytest.mark.parametrize("machines", [("one", "one"), ("one", "two")], ids=["one machine", "two"])
+def test_a_file_that_only_some_ranks_miss_may_be_made_by_another(machines: tuple[str, str]) -> None:
+    """The folder may differ where no machine has ranks of both kinds."""
+    missing = raised("FileNotFoundError", "[Errno 2] No such file or directory: '/cache/t.bin'", 0)
+    evidence = job(
+        victim(0), victim(1), *(dead(n, 0.1, code=1, raised=[missing]) for n in (2, 3)), why="death"
+    )
+    nodes = [replace(node, machine=name) for node, name in zip(evidence.evidence, machines)]
+    verdict = only(replace(evidence, evidence=nodes))
+
+    assert ("rank-failed", [2, 3]) == (verdict.code, verdict.ranks)
+    assert verdict.hint.startswith("Not all ranks raised this. If another rank makes the file, ")
+    assert (machines[0] != machines[1]) == ("the same folder on all nodes" in verdict.hint)
+
+
+def test_another_error_of_some_ranks_says_nothing_of_files() -> None:
+    verdict = only(job(victim(0), dead(1, 0.1, code=1, raised=[raised("KeyError", "'x'", 0)]), why="death"))
+
+    assert verdict.hint.startswith("Fix ")
 
 
 def test_a_later_failure_of_another_kind_is_a_victim() -> None:

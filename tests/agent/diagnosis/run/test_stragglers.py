@@ -690,3 +690,38 @@ def test_who_sets_a_key_or_sleeps_for_no_file_waits_for_nobody(line: int) -> Non
 def test_without_the_line_nothing_is_known_of_a_key() -> None:
     """Both are named."""
     assert [0, 1] == only(job(at_store(0), at_work(1), rank(2))).ranks
+
+
+# --- torch.compile
+
+
+def in_compiler(*inner: Frame) -> list[Stack]:
+    """A rank whose compiled function is called in train()."""
+    return stack(*inner, Frame("train", "/job/train.py", 24))
+
+
+def test_a_rank_that_compiles_alone_is_said_to_compile() -> None:
+    compiling = in_compiler(
+        Frame("tp_getattro_impl", f"{TORCH}/_dynamo/variables/misc.py", 1561),
+        Frame("_compile", f"{TORCH}/_dynamo/convert_frame.py", 1400),
+        Frame("compile_wrapper", f"{TORCH}/_dynamo/eval_frame.py", 900),
+    )
+    verdict = only(job(rank(0), rank(1, compiling, called=16)))
+
+    assert ("rank-in-user-code", [1]) == (verdict.code, verdict.ranks)
+    assert (
+        "rank 1 is in train (train.py:24), in the compiler of torch.compile, for 11 s, the other waits in "
+        "all_reduce 17 (train.py:92)" == verdict.sentence
+    )
+    assert "TORCH_LOGS=recompiles" in verdict.hint
+
+
+def test_compiled_code_that_runs_is_not_said_to_be_compiled() -> None:
+    running = in_compiler(
+        Frame("forward", "/job/model.py", 7),
+        Frame("compile_wrapper", f"{TORCH}/_dynamo/eval_frame.py", 900),
+    )
+    verdict = only(job(rank(0), rank(1, running, called=16)))
+
+    assert "rank-in-user-code" == verdict.code
+    assert "compile" not in verdict.sentence + verdict.hint

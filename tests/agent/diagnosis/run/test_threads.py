@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.agent.diagnosis.build import MAIN, TOP, in_collective, job, only, rank
+from tests.agent.diagnosis.build import C10D, MAIN, NOW, TOP, TORCH, in_collective, job, only, rank
 from tests.agent.diagnosis.run.build_blocked import call
 
 from ddplaunch.agent.contract import Collective, Frame, Group, JobEvidence, RankEvidence, Stack
@@ -176,3 +176,124 @@ def test_calls_that_cross_inside_of_torch_are_told_by_its_recorder() -> None:
 )
 def test_two_threads_that_do_not_cross_are_no_fault(evidence: JobEvidence) -> None:
     assert "group-in-two-threads" not in [verdict.code for verdict in judge(evidence)]
+
+
+# --- calls that torch makes by itself, in a thread or in backward
+
+WRAPPER = Frame("wrapper", f"{TORCH}/distributed/c10d_logger.py", 83)
+SAVES = [
+    Frame("gather", C10D, 5713),
+    WRAPPER,
+    Frame("gather_object", C10D, 4611),
+    WRAPPER,
+    Frame("reduce_scatter", f"{TORCH}/distributed/checkpoint/utils.py", 198),
+    Frame("save_wrapper", f"{TORCH}/distributed/checkpoint/_async_thread_executor.py", 30),
+]
+TORCHS = Collective("0", 34, "gather_object", at=NOW - 26, state="entered")
+"""As the ring has it: no line of the program has made it."""
+
+
+def saving(number: int, first: str, *frames: Frame) -> RankEvidence:
+    """A rank in all_reduce while a thread of torch saves; `first`: what torch's recorder has before."""
+    ops = [first, *({"gather", "all_reduce"} - {first})]
+    entries = [Collective("0", 35 + place, op, [[1]], ["Long"]) for place, op in enumerate(ops)]
+    stacks = [*in_collective(line=61), thread("AsyncCheckpointExecutor_0", *(frames or SAVES))]
+    return rank(
+        number,
+        stacks,
+        calls=[TORCHS, reduces(35)],
+        collectives=[entries[0], entries[1]],
+        groups=[Group("0", [0, 1], 36, 34)],
+    )
+
+
+def test_a_checkpoint_that_torch_saves_in_a_thread_is_told_with_the_thread() -> None:
+    verdict = only(job(saving(0, "all_reduce"), saving(1, "gather")))
+
+    assert ("group-in-two-threads", [0, 1]) == (verdict.code, verdict.ranks)
+    assert (
+        "two threads of a rank call collectives of the default group at once: gather_object in thread "
+        '"AsyncCheckpointExecutor_0" and all_reduce (train.py:61) in MainThread; on rank 0 they came in '
+        "another order than on rank 1" == verdict.sentence
+    )
+    assert "rank 1: collective 35 is gather [1] in a thread of torch's own" in verdict.facts
+    assert "rank 1 is in all_reduce 36 (train.py:61)" in verdict.facts
+    assert "`async_save` takes the group as `process_group=group`" in verdict.hint
+
+
+def test_a_rank_that_waits_for_its_checkpoints_thread_is_in_the_threads_collective() -> None:
+    """Its main thread has called collectives as well, and does nothing of its own now."""
+    entries = [Collective("0", 35, "gather", [[1]], ["Long"])]
+    waits = rank(
+        0,
+        [Stack("MainThread", True, [*JOIN, TRAIN]), thread("AsyncCheckpointExecutor_0", *SAVES)],
+        calls=[replace(reduces(33, state="returned"), frames=[TRAIN]), TORCHS],
+        collectives=entries,
+        groups=[Group("0", [0, 1], 35, 34)],
+    )
+    verdict = only(job(waits, rank(1, [Stack("MainThread", True, [EVALUATE, TRAIN])], called=34)))
+
+    assert ("rank-in-user-code", [1], [0]) == (verdict.code, verdict.ranks, verdict.victims)
+
+
+def test_a_call_without_a_line_in_no_thread_that_is_seen_is_no_second_thread() -> None:
+    evidence = job(*(saving(each, op, EVALUATE) for each, op in enumerate(["all_reduce", "gather"])))
+
+    assert "group-in-two-threads" not in [verdict.code for verdict in judge(evidence)]
+
+
+def reporting(
+    number: int, first: str, backward: bool = True, waiting: int = 2, own: bool = False
+) -> RankEvidence:
+    """A rank in DDP's backward while a thread gathers; `waiting`: calls that torch's recorder has open.
+
+    `own`: the thread is not Python's, but autograd's.
+    """
+    ops = [first, *({"all_gather", "all_reduce"} - {first})]
+    lines = {"all_gather": [Frame("main", "/job/train.py", 8)], "all_reduce": []}
+    entries = [Collective("0", 35 + n, op, [[1]], frames=lines[op]) for n, op in enumerate(ops)]
+    inner = Frame("_engine_run_backward", f"{TORCH}/autograd/graph.py", 1113) if backward else EVALUATE
+    gathering = Frame("main", "/job/train.py", 8)
+    stacks = [
+        Stack("MainThread", True, [inner, TRAIN]),
+        thread("stats", Frame("all_gather_single", C10D, 1), Frame("all_gather_object", C10D, 2), gathering),
+    ]
+    if own:
+        stacks[1] = replace(stacks[1], thread="pt_autograd_0", frames=stacks[1].frames[:3])
+    return rank(
+        number,
+        stacks,
+        calls=[replace(gathers(34), frames=[gathering])],
+        collectives=entries[:waiting],
+        groups=[Group("0", [0, 1], 34 + waiting, 34)],
+    )
+
+
+def test_a_thread_beside_ddps_backward_is_told_with_both() -> None:
+    verdict = only(job(reporting(0, "all_gather"), reporting(1, "all_reduce")))
+
+    assert (
+        "two threads of a rank call collectives of the default group at once: all_gather_object "
+        '(train.py:8) in thread "stats" and backward (train.py:61) in MainThread; on rank 0 they came in '
+        "another order than on rank 1" == verdict.sentence
+    )
+    assert "rank 0 is in all_reduce 36 (train.py:61)" in verdict.facts
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"backward": False}, {"waiting": 1}, {"own": True}],
+    ids=["own code", "one is open", "autograd's thread"],
+)
+def test_a_thread_that_gathers_alone_crosses_nothing(more: dict[str, Any]) -> None:
+    evidence = job(reporting(0, "all_gather", **more), reporting(1, "all_reduce", **more))
+
+    assert "group-in-two-threads" not in [verdict.code for verdict in judge(evidence)]
+
+
+def test_backward_is_in_the_call_of_autograds_thread() -> None:
+    """As in a function of the user's whose gradient needs an exchange."""
+    inside = reporting(0, "all_gather", own=True, waiting=1)
+    verdict = only(job(inside, rank(1, [Stack("MainThread", True, [EVALUATE])], called=34)))
+
+    assert ("rank-in-user-code", [1], [0]) == (verdict.code, verdict.ranks, verdict.victims)

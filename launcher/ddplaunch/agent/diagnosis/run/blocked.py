@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Optional
 
-from ddplaunch.agent.contract import Collective, RankEvidence, Verdict
+from ddplaunch.agent.contract import Collective, Frame, RankEvidence, Verdict
 from ddplaunch.agent.diagnosis import confidence as sure
-from ddplaunch.agent.diagnosis.run import call_records, stacks
+from ddplaunch.agent.diagnosis.run import branches, call_records, stacks
 from ddplaunch.agent.diagnosis.run.view import IN_COLLECTIVE, JobView
 from ddplaunch.agent.system import phrases, subjects
 from ddplaunch.agent.text.saying import Sayable, Text, joined, say, spelled
@@ -276,9 +276,11 @@ def groups_wait(view: JobView) -> Optional[Verdict]:
     parts += ["and so on"] if len(ordered) > _SHOWN else []
     round_trip = " → ".join(str(block.rank) for block in [*circle, circle[0]])
     tie = len(culprits) == sum(map(len, ordered))
+    choice = _between_lines(view, sorted(block.rank for block in circle))
+    begin = "and the branches around them." if choice is None else f"and begin with {choice.all_places}."
     return view.verdict(
         code="group-partial",
-        sentence=say("groups wait for one another: ", joined("; ", parts)),
+        sentence=say("groups wait for one another: ", joined("; ", [*parts, *branches.stands(choice)])),
         ranks=culprits,
         victims=[rank for rank in view.waiting if rank not in culprits],
         confidence=sure.GROUPS_IN_A_TIE if tie else sure.GROUPS_IN_A_CIRCLE,
@@ -291,8 +293,19 @@ def groups_wait(view: JobView) -> Optional[Verdict]:
         ],
         hint="All ranks of a group must call its collectives, and ranks that share two groups must call them "
         f"in the same order: compare {phrases.clipped(' and '.join(camp[0].what for camp in ordered[:2]))}, "
-        "and the branches around them.",
+        f"{begin}",
     )
+
+
+def _between_lines(view: JobView, ranks: list[int]) -> Optional[branches.Choice]:
+    """Return the branch that some of these ranks are in, if they are at two lines of the program."""
+    lines: dict[Optional[Frame], dict[int, Optional[Collective]]] = {}
+    for rank in ranks:
+        lines.setdefault(view.locations[rank].site, {})[rank] = None
+    if len(lines) != 2 or None in lines:
+        return None
+    few, many = sorted(lines.values(), key=len)
+    return branches.find(view, few, many)
 
 
 def _culprits(view: JobView, camps: list[list[Block]]) -> list[int]:
@@ -315,7 +328,9 @@ def new_group_partial(view: JobView) -> Optional[Verdict]:
     lacking = [rank for rank in view.waiting if rank not in inside]
     if not inside or not lacking or view.waiting != view.alive or view.unseen:
         return None
-    where = joined("; ", view.places(lacking)[:3])
+    where = view.places(lacking)[:3]
+    choice = branches.find(view, dict.fromkeys(inside), dict.fromkeys(lacking))
+    begin = f" ({choice.all_places})" if choice is not None else ""
     return view.verdict(
         code="group-partial",
         sentence=say(
@@ -324,12 +339,12 @@ def new_group_partial(view: JobView) -> Optional[Verdict]:
             " and lacks ",
             subjects.ranks(lacking),
             ": ",
-            where,
+            joined("; ", [*where, *branches.stands(choice)]),
         ),
         ranks=lacking,
         victims=inside,
         confidence=sure.NEW_GROUP_LACKS,
         facts=view.counts(),
         hint="Every rank of the job must call new_group, also those outside the group: take it out of "
-        "the branch on the rank.",
+        f"the branch on the rank{begin}.",
     )

@@ -7,6 +7,7 @@ A call of long ago has no stack: its callers are known only where one line alone
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Callable, NamedTuple, Optional
 
@@ -25,6 +26,7 @@ _WITHIN = 2
 _EXITS = 3
 """Branches that may lead past a call, at most: of more, none is worth a look."""
 _PAST = ("returned", "issued", "waited", "completed")
+_IN_ORDER = re.compile(r"\b(range|parameters|enumerate|sorted)\(")
 _CALL_MODULE = ("_call_impl", "_wrapped_call_impl")
 """Functions of torch that call a module's `forward`."""
 LOOPS = ("for", "while")
@@ -36,6 +38,8 @@ _PLACES = {
     "while": "the loop of {}",
     "except": "the handler of {}",
 }
+_AROUND = {kind: place for kind, place in _PLACES.items() if kind in ("else", "except")}
+"""Branches that are not where their condition holds."""
 
 Way = tuple[Frame, ...]
 """Lines of the program by which a rank came to a call, the outermost first."""
@@ -66,6 +70,11 @@ class Choice(NamedTuple):
     skips: list[str]
 
     @property
+    def is_loop(self) -> bool:
+        """Whether it is a loop alone, which all ranks may run: some are elsewhere now."""
+        return self.branch.kind in LOOPS and not self.within
+
+    @property
     def place(self) -> str:
         """'train.py:18'."""
         return f"{self.file.rpartition('/')[2]}:{self.branch.line}"
@@ -80,20 +89,24 @@ class Choice(NamedTuple):
     def shown(self) -> str:
         """'the branch of train.py:18 (`if rank == 0`)'."""
         what = _PLACES.get(self.branch.kind, "{}").format(_shown(self.file, self.branch))
-        return ", within ".join([what, *(_shown(self.file, each) for each in self.within)])
+        around = [_AROUND.get(each.kind, "{}").format(_shown(self.file, each)) for each in self.within]
+        return ", within ".join([what, *around])
 
 
 def find(view: JobView, few: Camp, many: Camp) -> Optional[Choice]:
     """Return the nearest branch around the calls of one camp, and around none of the other's.
 
-    That of the smaller camp is looked for first. None: none is known, or the ranks of a camp differ.
+    That of the smaller camp is looked for first, and a loop alone last. None: none is known, or the ranks of
+    a camp differ.
     """
+    loop = None
     for look in (_around, _below):
         for own, others in ((few, many), (many, few)):
             found = _found(view, look, own, others)
-            if found is not None:
+            if found is not None and not found.is_loop:
                 return found
-    return None
+            loop = loop or found
+    return loop
 
 
 def find_of(view: JobView, more: Camp, less: Camp) -> Optional[Choice]:
@@ -150,7 +163,7 @@ def file_hint(view: JobView, choice: Optional[Choice]) -> str:
     """Return what it may mean that a branch asks for a file; "" if it does not."""
     if choice is None or not choice.branch.file_test:
         return ""
-    mine, theirs = (_machines(view, ranks) for ranks in (choice.ranks, choice.others))
+    mine, theirs = (view.machines(ranks) for ranks in (choice.ranks, choice.others))
     why = "a rank may make or remove the file while others look, or the path depends on the rank"
     if mine.isdisjoint(theirs):
         why = "the path may not be the same folder on all nodes"
@@ -202,6 +215,21 @@ def ends_of(view: JobView, rank: int, loop: Sequence[int]) -> list[str]:
                 if each.ends == "break" and first <= each.line and each.lines[1] <= last
             ]
     return found if len(found) <= _EXITS else []
+
+
+def order_of(view: JobView, rank: int, line: Frame) -> str:
+    """Return 'train.py:13 (`for name in set(metrics)`)', the loop around a line whose order may be chance.
+
+    "" without one, or if it counts, or goes through a model's parameters: that order is the same everywhere.
+    """
+    function = _function(view, rank, line)
+    around = (
+        [each for each in function.branches if each.kind == "for" and _has(each, line.line)]
+        if function
+        else []
+    )
+    nearest = _nearest(line, around)
+    return "" if nearest is None or _IN_ORDER.search(nearest[1].text) else _shown(*nearest[:2])
 
 
 # --- ways
@@ -367,10 +395,6 @@ def _modules(view: JobView, rank: int) -> dict[str, str]:
             if name:
                 found[name] = f"{name}{phrases.at(frame)}"
     return found
-
-
-def _machines(view: JobView, ranks: list[int]) -> set[str]:
-    return {view.nodes[node].machine or str(node) for node in view.nodes_of(ranks)}
 
 
 def _has(branch: Branch, line: int) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Optional
 
-from ddplaunch.agent.contract import Collective, Frame, RankEvidence, Rendezvous, Setting
+from ddplaunch.agent.contract import Collective, Frame, RankEvidence, Rendezvous, Setting, Stack
 from ddplaunch.agent.diagnosis.run import stacks
 from ddplaunch.agent.system import phrases
 from ddplaunch.agent.system.resolve import is_loopback, numeric
@@ -66,6 +66,33 @@ def entered(rank: RankEvidence, site: Optional[Frame]) -> str:
 def is_within(rank: RankEvidence) -> bool:
     """Whether the program's last call of a collective has not returned."""
     return bool(rank.calls) and rank.calls[-1].state == "entered" and not rank.calls[-1].p2p
+
+
+def thread_in(rank: RankEvidence, call: Collective) -> Optional[Stack]:
+    """Return the thread that is at the line of the call; None: it is not known which.
+
+    Of a call that no line of the program has made, it is the one thread that is in such a call, and has none
+    either.
+    """
+    if call.frames:
+        there = [stack for stack in rank.stacks if call.frames[0] in stack.frames]
+    else:
+        op = call.op.rpartition(":")[2]
+        there = [
+            stack
+            for stack in rank.stacks
+            if stacks.calls(stack.frames, op) and not stacks.users(stack.frames)
+        ]
+    return there[0] if len(there) == 1 else None
+
+
+def in_other_thread(rank: RankEvidence, call: Collective) -> bool:
+    """Whether a thread that the program has started beside the main one is in this call.
+
+    Autograd's threads do not count: the main one, in backward, is in their calls as well.
+    """
+    thread = thread_in(rank, call)
+    return thread is not None and not thread.main and stacks.is_pythons(thread.frames)
 
 
 def described(call: Collective) -> str:

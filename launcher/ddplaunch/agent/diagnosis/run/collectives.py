@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Optional
 
-from ddplaunch.agent.contract import CallSequence, Collective, Fact, Frame, RankEvidence, Verdict
+from ddplaunch.agent.contract import AnyFact, CallSequence, Collective, Fact, Frame, RankEvidence, Verdict
 from ddplaunch.agent.diagnosis import confidence as sure
 from ddplaunch.agent.diagnosis.run import blocked, branches, call_records, causes, signals, stacks
 from ddplaunch.agent.diagnosis.run.view import BACKWARD, FORWARD, JobView, plain
@@ -27,12 +27,20 @@ _OTHER_DATA = (
     f"{_ALL_ALIKE}: one line sends different tensors here. Compare what it sends, such as the parameters of "
     "the model or the last batch, and the versions of the installed packages that make it."
 )
+_OTHER_ORDER = (
+    " If {loop} goes through a set, or through the files of a folder, each process has an order of its own: "
+    "sort them."
+)
+_UNORDERED = re.compile(r"\b(set|frozenset|listdir|scandir|i?glob|iterdir)\(")
+"""In a loop: what has another order in each process, or on each node."""
 _FINGERPRINT = re.compile(
     r"Rank (\d+) is running collective: CollectiveFingerPrint\(SequenceNumber=(\d+), ?OpType=(\w+)"
     r"(?:, ?TensorShape=\[([\d, ]*)\])?(?:, ?TensorDtypes=(\w+))?"
 )
 _DETAIL_NAMES = {"ALLREDUCE": "all_reduce", "ALLGATHER": "all_gather"}
-_ALIKE = frozenset(["all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor"])
+_ALIKE = frozenset(
+    ["all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor", "all_gather_single"]
+)
 """Collectives whose tensors must be alike on all ranks. In others the root's, or every rank's, may differ."""
 
 
@@ -41,6 +49,8 @@ _MEETING = re.compile(
     r"all_(gather|reduce)(_into_tensor|_object|_coalesced)?|(monitored_)?barrier|" + BACKWARD
 )
 """Calls from which no rank returns before all ranks of the group have come."""
+_OF_ALL = re.compile(r"all_(gather|reduce|to_all)|reduce_scatter|(monitored_)?barrier")
+"""The same, by the names that the ring has."""
 _OF_A_ROOT = re.compile(r"(broadcast|scatter)(_object_list)?|gather(_object)?")
 """Calls that no rank leaves before the root has come. Once the root has left, all have or get their part."""
 
@@ -102,10 +112,15 @@ def collective_mismatch(view: JobView) -> Optional[Verdict]:
 def _mismatch_verdict(view: JobView, mismatch: Mismatch) -> Verdict:
     few, many = mismatch.in_two()
     choice = branches.find(view, few, many)
+    loop = _loop_of_one_line(view, mismatch) if choice is None else ""
+    if _UNORDERED.search(loop):  # which ranks agree is chance
+        mismatch = replace(
+            mismatch, culprits=sorted(rank for ranks in mismatch.camps.values() for rank in ranks)
+        )
     if mismatch.more:
         choice = branches.find_of(view, *((few, many) if mismatch.more[0] in few else (many, few)))
     way = branches.called(choice) if mismatch.more else branches.stands(choice)
-    ddp, hint = _ddp_hint(view, few), _hint(view, mismatch, choice)
+    ddp, hint = _ddp_hint(view, few) or _accumulation_hint(mismatch), _hint(view, mismatch, choice)
     sentence = say(f"at {mismatch.which} " if mismatch.number else "", _contrast(view, mismatch))
     return view.verdict(
         code="collective-mismatch",
@@ -122,9 +137,9 @@ def _mismatch_verdict(view: JobView, mismatch: Mismatch) -> Verdict:
 
 
 def _hint(view: JobView, mismatch: Mismatch, choice: Optional[branches.Choice]) -> str:
-    sites = {label.rpartition(" (")[2] for label in mismatch.camps}
-    if len(sites) == 1 and choice is None and mismatch.calls:
-        return _OTHER_DATA
+    if _is_of_one_line(mismatch) and choice is None:
+        loop = _loop_of_one_line(view, mismatch)
+        return _OTHER_DATA + (_OTHER_ORDER.format(loop=loop) if loop else "")
     if choice is None:
         return _HINT
     if choice.skips:
@@ -133,6 +148,18 @@ def _hint(view: JobView, mismatch: Mismatch, choice: Optional[branches.Choice]) 
         ends = branches.ends_of(view, choice.others[0], choice.branch.lines)
         return f"{_HINT} What also ends the loop: {', '.join(ends)}." if ends else _HINT
     return f"{_HINT} Begin with {choice.all_places}."
+
+
+def _is_of_one_line(mismatch: Mismatch) -> bool:
+    return bool(mismatch.calls) and len({label.rpartition(" (")[2] for label in mismatch.camps}) == 1
+
+
+def _loop_of_one_line(view: JobView, mismatch: Mismatch) -> str:
+    """Return the loop around the one line that made all the calls, if its order may be chance; else ""."""
+    rank, call = next(iter(mismatch.calls.items()), (0, None))
+    if call is None or not call.frames or not _is_of_one_line(mismatch):
+        return ""
+    return branches.order_of(view, rank, call.frames[0])
 
 
 def _ddp_hint(view: JobView, few: Iterable[int]) -> str:
@@ -145,6 +172,19 @@ def _ddp_hint(view: JobView, few: Iterable[int]) -> str:
     )
 
 
+def _accumulation_hint(mismatch: Mismatch) -> str:
+    """Return what to look at if some ranks alone are in backward: the others may have left gradients as they
+    are.
+    """
+    inside = [label.startswith((BACKWARD, _TORCHS_OWN)) for label in mismatch.camps]
+    if all(inside) or not any(inside):
+        return ""
+    return (
+        "DistributedDataParallel sends gradients in `backward`, except within `no_sync()`: a program that "
+        "accumulates them must leave it in the same step on all ranks. "
+    )
+
+
 def _in_ddp_forward(view: JobView, rank: int) -> bool:
     return rank in view.ranks and stacks.in_ddp_forward(call_records.last_frames(view.ranks[rank]))
 
@@ -152,6 +192,8 @@ def _in_ddp_forward(view: JobView, rank: int) -> bool:
 def _confidence(mismatch: Mismatch) -> float:
     if mismatch.tie:
         return sure.CALLS_IN_A_TIE if mismatch.culprits else sure.CALLS_WITHOUT_CULPRIT
+    if len(mismatch.calls) == mismatch.involved and len(_camps(mismatch.calls)) == 1:
+        return sure.CALLS_BY_LINES
     return sure.NUMBERED_CALLS if mismatch.number else sure.CALLS_BY_STACKS
 
 
@@ -168,7 +210,11 @@ def mismatch_in_words(view: JobView) -> Optional[Verdict]:
     if skipped is not None:
         return skipped
     mismatch = _first_in_a_tie(view) or (
-        _fingerprinted(view, reports) or find_mismatch(view, failed_too=True) or _beside_torchs_own(view)
+        _fingerprinted(view, reports)
+        or find_mismatch(view, failed_too=True)
+        or _beside_torchs_own(view)
+        or _met_torchs_own(view)
+        or _by_lines(view)
     )
     if mismatch is not None:
         return _mismatch_verdict(view, mismatch)
@@ -208,6 +254,37 @@ def _fingerprinted(view: JobView, reports: dict[int, str]) -> Optional[Mismatch]
     ordered = sorted(camps, key=lambda ranks: ranks[0] not in culprits)
     number = min(call.seq for call in calls.values())
     return Mismatch("0", number, _labelled(view, calls, ordered), culprits)
+
+
+def _by_lines(view: JobView) -> Optional[Mismatch]:
+    """Return the mismatch of ranks that ended in the same operation, and called it from different lines.
+
+    That is no fault by itself: a root may have a line of its own. But here it is known that the last calls
+    did not fit, all before were alike, and no shape says more.
+    """
+    calls = {
+        number: rank.calls[-1]
+        for number, rank in view.ranks.items()
+        if rank.calls and call_records.is_in(rank, rank.calls[-1]) and rank.calls[-1].frames
+    }
+    if any(call.sizes or _ROOTED.fullmatch(plain(call.op)) for call in calls.values()):
+        return None
+    places = {(call.group, call.seq) for call in calls.values()}
+    group, seq = places.pop() if len(places) == 1 else ("", 0)
+    histories = _histories(view, group)
+    if sorted(calls) != view.members.get(group, view.world) or _parted_earlier(histories):
+        return None
+    if not all(_lined(each.calls) and len(each.calls) > 1 for each in histories):
+        return None
+    lines: dict[call_records.CallLine, list[int]] = {}
+    for rank, call in sorted(calls.items()):
+        lines.setdefault(call_records.call_line(call), []).append(rank)
+    if len(lines) != 2:
+        return None
+    camps = sorted(lines.values(), key=lambda ranks: (-len(ranks), ranks))
+    culprits = _minority(camps)
+    labels = _labelled(view, calls, camps[::-1] if culprits else camps)
+    return Mismatch(group, seq, labels, culprits or sorted(calls), calls, of_program=True)
 
 
 def _beside_torchs_own(view: JobView) -> Optional[Mismatch]:
@@ -255,6 +332,49 @@ def _beside_torchs_own(view: JobView) -> Optional[Mismatch]:
     ordered = sorted(labels, key=lambda call: labels[call] != culprits)
     camps = {call: labels[call] for call in ordered}
     return Mismatch(group, seq, camps, culprits, dict(within), of_program=True)
+
+
+def _met_torchs_own(view: JobView) -> Optional[Mismatch]:
+    """Return the first call that met a collective of torch's own and came back, though it needs all ranks.
+
+    A function of torch, such as `get_model_state_dict`, may gather several tensors, of which the first fit.
+    """
+    within: dict[int, Collective] = {}
+    beside: dict[int, str] = {}
+    for number in view.world:
+        rank = view.ranks.get(number)
+        frames = call_records.last_frames(rank) if rank is not None else []
+        function = stacks.torchs_own(frames)
+        if rank is None or not rank.calls or rank.backend == "nccl":  # NCCL's calls return at once
+            return None
+        if call_records.is_in(rank, rank.calls[-1]):
+            within[number] = rank.calls[-1]
+        elif function is not None:
+            beside[number] = f"{function}{phrases.at(stacks.user_frame(frames))}"
+        else:
+            return None
+    places = {(call.group, call.seq) for call in within.values()}
+    group, seq = places.pop() if len(places) == 1 else ("", 0)
+    made = {_made(view.ranks[number]).get(group, 0) for number in beside}
+    if not seq or len(made) != 1 or len(set(beside.values())) != 1:
+        return None
+    first = made.pop() + 1
+    met = {number: call for number in within for call in view.ranks[number].calls if call.seq == first}
+    fits = [
+        call.group == group
+        and call.state == "returned"
+        and bool(call.frames)
+        and bool(_OF_ALL.match(call.op))
+        for call in met.values()
+    ]
+    lines = {call_records.call_line(call) for call in met.values() if call.frames}
+    if len(met) != len(within) or not all(fits) or len(lines) != 1 or first >= seq:
+        return None
+    labels = _labelled(view, met, [[*met]])
+    labels[next(iter(beside.values()))] = [*beside]
+    culprits = _minority(sorted(([*beside], [*met]), key=len, reverse=True)) or view.world
+    camps = {call: labels[call] for call in sorted(labels, key=lambda call: labels[call] != culprits)}
+    return Mismatch(group, first, camps, culprits, met, of_program=True)
 
 
 def _has_hook(rank: RankEvidence) -> bool:
@@ -453,8 +573,11 @@ def _labelled(view: JobView, calls: dict[int, Collective], camps: list[list[int]
             call = calls[rank]
             parts = [plain(call.op), *(str(size) for size in call.sizes if size)]
             parts += call.dtypes if len(types) > 1 else []
-            site = stacks.user_frame(call.frames) or view.locations[rank].site
-            site = site or stacks.user_frame(call_records.last_frames(view.ranks[rank]))
+            site, its = stacks.user_frame(call.frames), view.ranks[rank]
+            if site is None and call_records.in_other_thread(its, call):
+                parts.append("in a thread of torch's own")
+            elif site is None:
+                site = view.locations[rank].site or stacks.user_frame(call_records.last_frames(its))
             if _in_ddp_forward(view, rank) and call.state not in ("completed", "returned"):
                 parts.append("in DDP's forward")
             found.setdefault(" ".join(parts) + phrases.at(site), []).append(rank)
@@ -590,9 +713,20 @@ def _step(mine: Calls, normal: Calls, number: int, since: bool) -> Optional[_Ste
                 left = normal.get(number) if since and shift > 0 else None
                 return _Step(number, shift, since, left, own)
         # Its own calls in between, from a line that the others do not reach: from then on it is behind.
-        if since and not as_root and _agreed(mine, normal, number + ahead, -ahead) >= 2:
+        agreed = _agreed(mine, normal, number + ahead, -ahead) if since and not as_root else 0
+        if agreed >= 2 or (agreed and _stopped_there(mine, normal, number + ahead)):
             return _Step(number, -ahead, since, None, own, own_line=True, certain=apart)
     return _in_rounds(mine, normal, number) if since else None
+
+
+def _stopped_there(mine: Calls, normal: Calls, number: int) -> bool:
+    """Whether different operations met at `number`, and before it a call from a line that only one reaches.
+
+    Then a single later call that agrees is enough: there are no more, because these two never end.
+    """
+    lines = {call_records.call_line(each) for each in normal.values()}
+    met = number == max(mine) and number in normal and mine[number].op != normal[number].op
+    return met and call_records.call_line(mine[number - 1]) not in lines
 
 
 def _one_more(mine: Calls, normal: Calls, number: int) -> bool:
@@ -692,12 +826,14 @@ def _skip_verdict(
         hint = f"{branches.file_hint(view, choice)}{hint}"
         if choice is None and past:
             hint += f" What may lead past it: {', '.join(past)}."
-    facts = [
+    facts: list[AnyFact] = [
         f"{subjects.ranks(those)}: call {number} of the program is {_described(calls[those[0]][number])}"
         for number in range(step.number, step.number + 3)
         for those in (ranks, others)
         if those and number in calls.get(those[0], ())
     ]
+    if choice is not None and choice.branch.kind == "except":
+        facts += view.last_lines(choice.ranks)  # of what it handles, often
     sure_of_it = sure.OUT_OF_STEP_SINCE if step.since else sure.OUT_OF_STEP
     return view.verdict(
         code="collective-skipped",
@@ -713,7 +849,8 @@ def _skip_verdict(
 def _histories(view: JobView, group: str) -> list[_History]:
     """Return the calls of the group, once for all ranks that made the same ones, as most of thousands do.
 
-    They are known as far back as the ring's sequence goes; without one, only the last calls are known.
+    They are known as far back as the ring's sequence goes, from the last call without a line; without one,
+    only the last calls are known.
     """
     found: dict[object, _History] = {}
     nothing = CallSequence(group, 0, [], [])
@@ -721,7 +858,7 @@ def _histories(view: JobView, group: str) -> list[_History]:
         known = next((each for each in view.ranks[rank].sequences if each.group == group), nothing)
         numbers = range(known.first, known.first + len(known.calls))
         calls = [call for call in view.ranks[rank].calls if call.group == group and not call.p2p]
-        last = {call.seq: call for call in calls if call.seq not in numbers}
+        last = {call.seq: call for call in calls if not numbers or call.seq > numbers[-1]}
         if not numbers and not last:
             continue
         content = (

@@ -353,9 +353,20 @@ def _failure(view: JobView, causes: list[Cause]) -> Verdict:
         causes,
         say(who, f" raised {kind}{message}{phrases.at(site)}"),
         facts,
-        f"{hint}; errors on other ranks are a consequence.",
+        f"{_of_a_file(view, kind, numbers)}{hint}; errors on other ranks are a consequence.",
         sure.OWN_END,
     )
+
+
+def _of_a_file(view: JobView, kind: str, ranks: list[int]) -> str:
+    """Return what it may mean that a file is missing on these ranks alone; "" if it is not, or on all."""
+    others = [rank for rank in view.world if rank not in ranks]
+    if kind != "FileNotFoundError" or not others:
+        return ""
+    why = "the path may depend on the rank, or these ranks may have looked before the file was there"
+    if view.machines(ranks).isdisjoint(view.machines(others)):
+        why = f"it may not be in the same folder on all nodes; or {why}"
+    return f"Not all ranks raised this. If another rank makes the file, {why}. "
 
 
 def last_lines(view: JobView, cause: Cause) -> list[str]:

@@ -36,6 +36,7 @@ _PROCESSES = re.compile(r"(^|/)(multiprocessing/|subprocess\.py$)")
 _COPY = re.compile(rf"^.*/[^/]+-(\d+|[0-9a-f]{{12}})/{Files.WORK}/")
 _THREADING = re.compile(r"(^|/)threading\.py$")
 _THREADS = re.compile(r"(^|/)(threading\.py|queue\.py|concurrent/futures/\w+\.py)$")
+_COMPILER = re.compile(r"(^|/)torch/_dynamo/convert_frame\.py$")
 _SPAWN = re.compile(r"(^|/)torch/multiprocessing/spawn\.py$")
 
 _COLLECTIVE = re.compile(
@@ -103,6 +104,11 @@ def ended_thread(frames: Sequence[Frame]) -> bool:
     return frames[-1:] != [] and bool(_THREADING.search(frames[-1].file)) and "_bootstrap" in frames[-1].name
 
 
+def is_pythons(frames: Sequence[Frame]) -> bool:
+    """Whether Python has started this thread. Autograd's own threads do the work of the main one."""
+    return any("_bootstrap" in frame.name and _THREADING.search(frame.file) for frame in frames)
+
+
 def waits_for_process(frames: Sequence[Frame]) -> bool:
     """Whether the user's code waits for a process that it has started, or for that process's output."""
     inner = list(takewhile(lambda frame: _STANDARD.search(frame.file), frames))
@@ -124,6 +130,16 @@ def collective(frames: Sequence[Frame]) -> Optional[str]:
         elif found and not _TORCH.search(frame.file):
             break
     return _PLAIN.get(found, found) if found else None
+
+
+def compiles(frames: Sequence[Frame]) -> bool:
+    """Whether torch.compile compiles here: what its compiler calls, or waits for, belongs to that."""
+    return any(_COMPILER.search(frame.file) for frame in frames)
+
+
+def calls(frames: Sequence[Frame], function: str) -> bool:
+    """Whether this stack is in this function of torch.distributed, called by the user or by torch."""
+    return any(_name(frame) == function and _DISTRIBUTED.search(frame.file) for frame in frames)
 
 
 def shared(file: str) -> str:

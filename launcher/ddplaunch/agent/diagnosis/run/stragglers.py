@@ -50,6 +50,15 @@ _LOST_CHILD = (
     "of multiprocessing do not notice the end: give `get` and `recv` a timeout and check the process's "
     "`exitcode`, or use concurrent.futures, which raises BrokenProcessPool."
 )
+_COMPILE_ALIKE = (
+    "Ranks compile alike only if their inputs are: look for a shape, or a branch, that differs between "
+    "ranks. TORCH_LOGS=recompiles shows what made a rank compile again. Otherwise only this rank may have "
+    "missed the cache of compiled code: let all ranks share it, or compile before the first collective."
+)
+_PROVIDE = (
+    "Another rank is meant to provide what is waited for here. See what that rank did instead: it may have "
+    "left it out after an exception, or have put it in a folder that the nodes do not share."
+)
 KEEP_SHORT = (
     "If only some ranks are meant to do this, keep it shorter than `watchdog.kill_after`, or let the others "
     "wait without a collective."
@@ -209,14 +218,23 @@ def rank_in_user_code(view: JobView) -> Optional[Found]:
     if not ranks or not any(view.locations[rank].site for rank in ranks):
         return None
     sites = view.groups_of_ranks(ranks)
-    parts = [say(subjects.ranks(group), f" {_is(group)} in {location}") for location, group in sites.items()]
+    compiling = [rank for rank in ranks if stacks.compiles(stacks.main(view.ranks[rank].stacks))]
+    inside = ", in the compiler of torch.compile," if compiling == ranks else ""
+    parts = [
+        say(subjects.ranks(group), f" {_is(group)} in {location}{inside}")
+        for location, group in sites.items()
+    ]
     longest = max(view.ranks[rank].stuck_for for rank in ranks)
     site = view.locations[ranks[0]].site
     victims = [rank for rank in view.waiting if rank not in ranks]
     lost = [(rank, child) for rank in ranks for child in _lost_children(view.ranks[rank])]
     ends = [f"rank {rank}'s child process {_child(child)} {_end(child)}, and " for rank, child in lost[:1]]
     choice = branches.find(view, *(dict.fromkeys(its) for its in (ranks, victims)))
-    hint = f"No rank can go on until {phrases.place(site) if site else 'it'} returns. {KEEP_SHORT}"
+    if choice is not None and choice.is_loop and choice.ranks != ranks:
+        choice = None  # the others have come to it, and these ranks will
+    hint = f"No rank can go on until {phrases.place(site) if site else 'it'} returns. "
+    hint += _COMPILE_ALIKE if inside else KEEP_SHORT
+    awaiting = all(view.locations[rank].awaits and file_lock_wait(view.ranks[rank]) is None for rank in ranks)
     verdict = verdict_on(
         view,
         "rank-in-user-code",
@@ -224,13 +242,14 @@ def rank_in_user_code(view: JobView) -> Optional[Found]:
         say(*ends, joined("; ", parts[:3]), f" for {phrases.span(longest)}{others(view, ranks)}"),
         [
             *branches.facts(view, choice),
+            *(view.last_lines(victims) if awaiting else []),
             *_of_children(view, lost),
             *_handled(view, ranks),
             *holder_facts(view, ranks),
         ],
         _LOST_CHILD.format(pid=lost[0][1].pid, node=view.node(view.node_of[lost[0][0]]))
         if lost
-        else f"{branches.file_hint(view, choice)}{hint}",
+        else (_PROVIDE if awaiting else f"{branches.file_hint(view, choice)}{hint}"),
         confidence_in(view, ranks),
     )
     return Found(verdict, ranks)

@@ -7,16 +7,19 @@ a checkpoint that is gathered in a thread beside training.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Optional
 
-from ddplaunch.agent.contract import Collective, Fact, Frame, RankEvidence, Verdict
+from ddplaunch.agent.contract import Collective, Fact, RankEvidence, Verdict
 from ddplaunch.agent.diagnosis import confidence as sure
 from ddplaunch.agent.diagnosis.run import blocked, call_records, collectives, stacks
 from ddplaunch.agent.diagnosis.run.view import JobView
 from ddplaunch.agent.system import phrases, subjects
 from ddplaunch.agent.text.saying import say
 
+_CHECKPOINT = re.compile(r"(^|/)torch/distributed/checkpoint/")
+_OF_ASYNC_SAVE = " torch's `async_save` takes the group as `process_group=group`."
 _OWN_GROUP = (
     "Give the thread a process group of its own: call `group = dist.new_group()` on all ranks in the main "
     "thread, before the thread starts, and give `group=group` to its calls. Or make its calls in the thread "
@@ -45,7 +48,7 @@ def _crossed_in_calls(view: JobView, pairs: Mapping[int, Sequence[_Pair]]) -> Op
     for rank, pair in ((rank, pair) for rank, its in pairs.items() for pair in its):
         group, lines = (
             pair.first.group,
-            (call_records.call_line(pair.first), call_records.call_line(pair.second)),
+            (_line(pair.first), _line(pair.second)),
         )
         members = [each for each in view.members.get(group, view.world) if each in view.ranks]
         numbers = pair.first.seq, pair.second.seq
@@ -63,18 +66,15 @@ def _crossed_in_calls(view: JobView, pairs: Mapping[int, Sequence[_Pair]]) -> Op
 def _crossed_inside(view: JobView, pairs: Mapping[int, Sequence[_Pair]]) -> Optional[Verdict]:
     """Return the verdict if they have one order, and what torch makes of them has not.
 
-    all_gather_object, for example, gathers twice. Ranks that stand in the same two calls differ in which of
-    them has come next.
+    all_gather_object, for example, gathers twice, and DDP reduces in backward. Ranks that stand in the same
+    two calls differ in which of them has come next.
     """
+    pairs = {rank: [*its, *_beside_torchs_own(view.ranks[rank])] for rank, its in pairs.items()}
     mismatch = collectives.find_mismatch(view) if any(pairs.values()) else None
     if mismatch is None or len(mismatch.camps) != 2:
         return None
     there = {
-        rank: {
-            frozenset([call_records.call_line(pair.first), call_records.call_line(pair.second)]): pair
-            for pair in its
-            if _stands_in(pair)
-        }
+        rank: {frozenset([_line(pair.first), _line(pair.second)]): pair for pair in its if _stands_in(pair)}
         for rank, its in pairs.items()
     }
     few, many = sorted(mismatch.camps.values(), key=lambda ranks: (len(ranks), ranks))
@@ -92,18 +92,34 @@ def _stands_in(pair: _Pair) -> bool:
 def _overlapping(rank: RankEvidence) -> Iterator[_Pair]:
     """Yield the pairs of calls that only two threads can have made: each returns when its collective is done.
 
-    Pairs that are both over have done no harm that anybody waits for.
+    Pairs that are both over have done no harm that anybody waits for. A call without a line of the program
+    must be seen in a thread.
     """
     states = ("entered", "returned", "raised")
-    calls = [call for call in rank.calls if not call.p2p and call.frames and call.state in states]
+    calls = [call for call in rank.calls if not call.p2p and call.state in states]
+    calls = [call for call in calls if call.frames or call_records.in_other_thread(rank, call)]
     for place, first in enumerate(calls):
         for second in calls[place + 1 :]:
-            alike = first.group == second.group and call_records.call_line(first) != call_records.call_line(
-                second
-            )
+            alike = first.group == second.group and _line(first) != _line(second)
             over = (first.state, second.state) == ("returned", "returned")
             if alike and not over and _was_open(first, second.at):
                 yield _Pair(first, second)
+
+
+def _beside_torchs_own(rank: RankEvidence) -> Iterator[_Pair]:
+    """Yield the open calls of other threads, each with the collective of torch's own that the main one is in.
+
+    The ring has no such collective, and does not know its group: torch's recorder must have two open calls.
+    """
+    main = stacks.main(rank.stacks)
+    function, line = stacks.torchs_own(main), stacks.user_frame(main)
+    if function is None or line is None:
+        return
+    for call in rank.calls:
+        waiting = [each for each in rank.collectives if each.group == call.group and not each.done]
+        inside = call.state == "entered" and call_records.in_other_thread(rank, call)
+        if inside and len(waiting) > 1:
+            yield _Pair(call, Collective(call.group, 0, function, frames=[line], state="entered"))
 
 
 def _was_open(call: Collective, at: float) -> bool:
@@ -115,7 +131,10 @@ def _verdict(
     view: JobView, number: int, pair: _Pair, some: list[int], others: list[int], facts: list[Fact]
 ) -> Verdict:
     ranks = sorted([*some, *others])
-    both = [f"{call.op}{phrases.at(_site(call))}{_thread(view.ranks[number], call)}" for call in pair]
+    both = [
+        f"{call.op}{phrases.at(stacks.user_frame(call.frames))}{_thread(view.ranks[number], call)}"
+        for call in pair
+    ]
     few, many = sorted((some, others), key=lambda each: (len(each), each))
     return view.verdict(
         code="group-in-two-threads",
@@ -131,7 +150,7 @@ def _verdict(
         victims=view.victims_of(ranks),
         confidence=sure.THREADS_CROSS,
         facts=[*facts, *view.whereabouts(ranks)[:4]],
-        hint=_OWN_GROUP,
+        hint=_OWN_GROUP + (_OF_ASYNC_SAVE if _saves(view.ranks[number], pair) else ""),
     )
 
 
@@ -143,22 +162,28 @@ def _in_order(view: JobView, number: int, pair: _Pair) -> Fact:
 
 
 def _is_of(call: Collective, group: str) -> bool:
-    return call.group == group and not call.p2p and bool(call.frames)
+    return call.group == group and not call.p2p
 
 
 def _line_at(rank: RankEvidence, group: str, number: int) -> object:
     calls = [call for call in rank.calls if _is_of(call, group) and call.seq == number]
-    return call_records.call_line(calls[0]) if calls else None
+    return _line(calls[0]) if calls else None
 
 
-def _site(call: Collective) -> Optional[Frame]:
-    return stacks.user_frame(call.frames)
+def _line(call: Collective) -> call_records.CallLine:
+    """Return its line; the operation alone for a call that torch makes in a thread of its own."""
+    return call_records.call_line(call) if call.frames else (call.op, "", 0)
 
 
 def _thread(rank: RankEvidence, call: Collective) -> str:
     """Return ' in thread "saver"', if exactly one thread of the rank is at the line of the call."""
-    there = [stack for stack in rank.stacks if call.frames[0] in stack.frames]
-    if len(there) != 1 or not there[0].thread:
+    there = call_records.thread_in(rank, call)
+    if there is None or not there.thread:
         return ""
-    name = there[0].thread
-    return f" in {name}" if name == "MainThread" else f' in thread "{name}"'
+    return f" in {there.thread}" if there.thread == "MainThread" else f' in thread "{there.thread}"'
+
+
+def _saves(rank: RankEvidence, pair: _Pair) -> bool:
+    """Whether torch itself makes one of the calls, to save a checkpoint."""
+    found = [call_records.thread_in(rank, call) for call in pair if not call.frames]
+    return any(_CHECKPOINT.search(frame.file) for stack in found if stack for frame in stack.frames)

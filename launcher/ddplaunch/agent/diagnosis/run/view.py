@@ -357,6 +357,15 @@ class JobView:
         shown = f"{frame.file.rpartition('/')[2]}:{frame.line}: `{text}`"
         return [self.fact(shown, "the program's source", [rank], "lines")]
 
+    def last_lines(self, ranks: Iterable[int]) -> list[Fact]:
+        """Return 'the last line of rank 0: no cache: disk full', of each of these ranks that printed one."""
+        found = [(rank, phrases.clipped(self.ranks[rank].last_output)) for rank in ranks]
+        return [
+            self.fact(f"the last line of rank {rank}: {text}", "the ranks' output", [rank], "ranks")
+            for rank, text in found
+            if text
+        ][:_LAST_LINES]
+
     def last_call(self, rank: int) -> list[Fact]:
         """'rank 2 was in recv from rank 0 (train.py:13)'; empty if no call is known."""
         texts = call_records.last(self.ranks[rank])
@@ -412,6 +421,10 @@ class JobView:
 
     def nodes_of(self, numbers: list[int]) -> list[int]:
         return sorted({self.node_of[rank] for rank in numbers if rank in self.node_of})
+
+    def machines(self, numbers: list[int]) -> set[str]:
+        """Return the machines of these ranks, as each node's own: several nodes may share one."""
+        return {self.nodes[node].machine or str(node) for node in self.nodes_of(numbers)}
 
     def _initialized(self, number: int) -> bool:
         return bool(self.ranks[number].initialized or self.ranks[number].groups)
@@ -513,6 +526,8 @@ _AWAITED = {
     "a file": re.compile(r"^(while|for)\b.*(exists|is_?file)\(.*sleep\("),
 }
 """What a rank may wait for until another rank provides it, and the source lines at which it does so."""
+_LAST_LINES = 2
+"""Ranks whose last line is shown: most print the same."""
 _LOOKS = 20.0
 """Wake-ups a second: TORCH_NCCL_BLOCKING_WAIT sleeps a millisecond between two looks at its collective."""
 _ASLEEP = 5.0
@@ -567,7 +582,9 @@ def locate(rank: RankEvidence, line: str = "") -> Location:
         return Location(IN_MPI, _INITS.get(function, function), site=site)
     named = stacks.collective(frames) or call_records.entered(rank, site)
     waited = None if named else call_records.waited_for(rank)
-    pending = None if rank.backend == "nccl" and _waits_by_itself(rank, frames, line) else _pending(rank)
+    pending = (
+        None if rank.backend == "nccl" and _waits_by_itself(rank, frames, line) else _pending(rank, frames)
+    )
     if waited is not None and (waited.p2p or pending is None):
         what = call_records.named(waited) if waited.p2p else waited.op
         return Location(IN_COLLECTIVE, what, waited.group, site=site)
@@ -616,15 +633,20 @@ def _waits_by_itself(rank: RankEvidence, frames: Sequence[Frame], line: str) -> 
     return polls or stacks.sleeps_in_python(frames) or (own and (locked or (sleeps and seldom)))
 
 
-def _pending(rank: RankEvidence) -> Optional[tuple[str, Optional[int], str]]:
-    """Return group, number and name of the first collective that this rank called and that is not done."""
+def _pending(rank: RankEvidence, frames: Sequence[Frame]) -> Optional[tuple[str, Optional[int], str]]:
+    """Return group, number and name of the first collective that this rank called and that is not done.
+
+    If the main thread is in one, that in which another thread stands is passed over.
+    """
+    within = stacks.collective(frames) is not None or stacks.torchs_own(frames) is not None
     for group in sorted(rank.groups, key=lambda group: group.name):
-        if group.enqueued > group.completed:
-            first = group.completed + 1
-            for entry in rank.collectives:
-                if entry.group == group.name and entry.seq == first and not entry.p2p:
-                    return group.name, first, plain(entry.op)
-            return group.name, first, ""
+        for number in range(group.completed + 1, group.enqueued + 1):
+            entries = [entry for entry in rank.collectives if entry.group == group.name and not entry.p2p]
+            entry = next((each for each in entries if each.seq == number), None)
+            if entry is None:
+                return group.name, number, ""
+            if not (within and call_records.in_other_thread(rank, entry)):
+                return group.name, number, plain(entry.op)
     return None
 
 
