@@ -16,7 +16,7 @@ from typing import NamedTuple, Optional
 
 from ddplaunch.agent.platforms import scheduler_variables
 from ddplaunch.agent.platforms.scheduler_variables import Fact
-from ddplaunch.agent.supervisor import launch_options
+from ddplaunch.agent.system import torchrun
 from ddplaunch.agent.text.printable import HintedError
 from ddplaunch.agent.text.quantities import count
 
@@ -73,7 +73,7 @@ _STARTS = (
 
 def node_options(command: Sequence[str]) -> dict[str, Fact]:
     """Return the options of the command line, by torchrun's name for each one. A switch is ""."""
-    options = launch_options.torchrun_options(command)
+    options = torchrun.torchrun_options(command)
     if options is not None:
         return {
             name: Fact(value, f"torchrun's --{name.replace('_', '-')}={value}")
@@ -83,7 +83,7 @@ def node_options(command: Sequence[str]) -> dict[str, Fact]:
     if other is None:
         return {}
     launcher, words = other
-    given = launch_options.read_options(words, launcher.switches)
+    given = torchrun.read_options(words, launcher.switches)
     return {
         torchruns: Fact(given[own], f"{launcher.name}'s --{own}={given[own]}")
         for own, torchruns in launcher.meanings.items()
@@ -198,15 +198,15 @@ class _Search:
     def _meeting(self) -> tuple[Optional[str], Optional[int]]:
         """Return node 0's address and port for the ranks, if the user has set them."""
         endpoint, backend = self._torchrun("rdzv_endpoint"), self._torchrun("rdzv_backend")
-        kind = backend.value if backend else launch_options.STATIC
-        if kind not in (launch_options.STATIC, launch_options.C10D):
+        kind = backend.value if backend else torchrun.STATIC
+        if kind not in (torchrun.STATIC, torchrun.C10D):
             return None, self._options.port  # the endpoint belongs to another program, such as etcd
         if endpoint is not None:
-            address, port = _endpoint(endpoint, _C10D_PORT if kind == launch_options.C10D else "")
+            address, port = _endpoint(endpoint, _C10D_PORT if kind == torchrun.C10D else "")
             return address, self._number("port", self._options.port, [port])
         # With c10d, torchrun ignores --master-addr.
         own = [self._torchrun(name) for name in ("master_addr", "master_port")]
-        named, numbered = own if kind == launch_options.STATIC else (None, None)
+        named, numbered = own if kind == torchrun.STATIC else (None, None)
         named = named or self._variable("MASTER_ADDR")
         numbered = numbered or self._variable("MASTER_PORT")
         return named.value if named else None, self._number("port", self._options.port, [numbered])
