@@ -128,6 +128,7 @@ class Spot:
     master_port: Optional[int] = None  # None: node 0's gate chooses one
     names: list[str] = field(default_factory=list)  # those of all nodes, if the scheduler has them
     occasion: str = ""  # the same on all nodes of this job, but different for the user's other jobs
+    rdzv_id: Optional[str] = None  # torchrun's, where that is the occasion
     attempt: int = 0
 
 
@@ -180,6 +181,7 @@ class _Search:
             master_port=port,
             names=names,
             occasion=self._occasion(),
+            rdzv_id=None if self._scheduler.job else self._occasion() or None,
             attempt=self._scheduler.attempt,
         )
 
@@ -226,8 +228,12 @@ class _Search:
         return Fact(value, f"{name}={value}") if value else None
 
     def _occasion(self) -> str:
+        """Return the scheduler's own name for the job; without a scheduler, torchrun's id tells jobs apart.
+
+        Nodes that the scheduler has put together meet, and the gate can say that their ids differ.
+        """
         ours = self._torchrun("rdzv_id")
-        return " ".join(filter(None, [self._scheduler.job, ours.value if ours else ""]))
+        return self._scheduler.job or (ours.value if ours else "")
 
     # ---------------------------------------------------------------- numbers
 

@@ -160,6 +160,13 @@ def guesses_host(host: str, patience: float) -> Optional[bool]:
     return answer[0] if answer else None
 
 
+def full_name(patience: float) -> str:
+    """Return the name that torchrun on this machine gives to its peers; "": the resolver is too slow."""
+    answer: list[str] = []
+    Task(lambda: answer.append(socket.getfqdn()), name="resolve the own name").join(patience)
+    return answer[0] if answer else ""
+
+
 def _is_own(host: str) -> bool:
     try:
         address = ipaddress.ip_address(host)

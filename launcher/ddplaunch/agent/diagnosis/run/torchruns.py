@@ -36,7 +36,7 @@ NAME_HOST = (
     "Give the endpoint by the name that `hostname` prints on node 0, or tell torchrun who opens the store: "
     "--rdzv-conf is_host=1 on node 0, is_host=0 on all others."
 )
-_ONE_BACKEND = "Give all nodes the same --rdzv-backend."
+ONE_BACKEND = "Give all nodes the same --rdzv-backend."
 _OWN_RANK = "Give each node its own --node-rank, from 0."
 _ALL_NODES = (
     "Give torchrun the number of nodes, its node's rank and node 0's address, or start it directly, by "
@@ -141,9 +141,7 @@ def _ids_differ(view: JobView, runs: Runs) -> Optional[Verdict]:
         "environment-differs",
         runs,
         sorted(runs),
-        say(
-            "torchrun's rendezvous ids differ, so that none meets the others: ", _each(view, "--rdzv-id", ids)
-        ),
+        say("torchruns do not meet under different ids: ", _each(view, "--rdzv-id", ids)),
         ONE_ID,
     )
 
@@ -158,10 +156,10 @@ def _backends_differ(view: JobView, runs: Runs) -> Optional[Verdict]:
         runs,
         sorted(runs),
         say(
-            "torchrun's rendezvous differ, so that none meets the others: ",
+            "torchruns do not meet by different backends: ",
             _each(view, "--rdzv-backend", backends),
         ),
-        _ONE_BACKEND,
+        ONE_BACKEND,
     )
 
 
@@ -207,7 +205,7 @@ def _places_differ(view: JobView, runs: Runs) -> Optional[Verdict]:
         "environment-differs",
         runs,
         sorted(runs),
-        say("torchruns look for one another at different ports: ", _each(view, "", places)),
+        say("torchruns do not meet at different ports: ", _each(view, "", places)),
         ONE_PLACE,
     )
 
