@@ -189,6 +189,7 @@ PLAIN = Torchrun(77, backend="c10d", has_started=True)
 def test_nodes_that_train_alone_without_having_been_told_so_are_noticed() -> None:
     (verdict,) = never_meet(alone(PLAIN, PLAIN))
 
+    assert is_odd_start(alone(replace(PLAIN, has_started=False), PLAIN))
     assert ("world-size-differs", [0, 1]) == (verdict.code, verdict.nodes)
     assert verdict.sentence.startswith("each node trains alone: torchrun was started on nodes 0")
     assert "without --nnodes" in verdict.sentence

@@ -71,7 +71,7 @@ def each_alone(view: JobView) -> Optional[Verdict]:
     A program that makes no process group may be meant so, and so is a number of nodes that was given.
     """
     runs = _one_each(view)
-    if not runs or len(runs) < 2 or any(run.sized or not run.has_started for run in runs.values()):
+    if not runs or len(runs) < 2 or any(run.sized for run in runs.values()):
         return None
     for node in view.nodes.values():
         alike = [
@@ -100,8 +100,8 @@ def each_alone(view: JobView) -> Optional[Verdict]:
 
 
 def are_odd(view: JobView) -> bool:
-    """Whether the torchruns look as if they could not meet, so that all nodes are asked."""
-    return cannot_meet(view) is not None
+    """Whether the torchruns look as if they did not meet, so that all nodes are asked."""
+    return cannot_meet(view) is not None or each_alone(view) is not None
 
 
 def least(run: Torchrun) -> Optional[int]:
