@@ -53,7 +53,12 @@ def test_one_below_a_script_is_found_with_what_it_takes_for_its_own(
 
 def test_one_that_has_ended_is_forgotten(script: subprocess.Popen[bytes]) -> None:
     torchruns = Torchruns()
-    wait_for(lambda: torchruns.find() or bool(torchruns.living([])))
+
+    def is_there() -> bool:
+        torchruns.find()
+        return bool(torchruns.living([]))
+
+    wait_for(is_there)
 
     assert script.stdin is not None
     script.stdin.close()

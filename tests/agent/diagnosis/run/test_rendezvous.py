@@ -9,7 +9,7 @@ import pytest
 from tests.agent.diagnosis.build import dead, in_collective, in_evaluate, only, raised, rank, stack
 from tests.agent.diagnosis.build_calls import blamed, caller, localhost, nodes, sets
 
-from ddplaunch.agent.contract import Frame, JobEvidence, RankEvidence, Verdict
+from ddplaunch.agent.contract import Frame, JobEvidence, RankEvidence, Torchrun, Verdict
 from ddplaunch.agent.diagnosis.run import decide
 
 
@@ -35,6 +35,22 @@ def test_a_name_that_does_not_resolve() -> None:
         verdict.sentence
     )
     assert "Delete the line" in verdict.hint
+
+
+def test_a_name_that_torchrun_has_chosen_is_torchruns_to_change() -> None:
+    """With c10d no variable of the user's matters: one torchrun gives all ranks its machine's name."""
+    name: dict[str, Any] = {"address": "n1.lan", "agent_store": True}
+    ranks = [caller(0, 2, resolved=["10.0.0.1"], **name), caller(1, 2, unresolved="NXDOMAIN", **name)]
+    job = nodes(*[[replace(each, launcher=7)] for each in ranks], why="still")
+
+    def hint(run: Torchrun) -> str:
+        return decide.judge(replace(job, evidence=[replace(node, torchruns=[run]) for node in job.evidence]))[
+            0
+        ].hint
+
+    assert "--local-addr" in hint(Torchrun(7, backend="c10d", endpoint="n1:29400"))
+    assert "Set MASTER_ADDR" in hint(Torchrun(7, endpoint="n1:29500"))
+    assert "Set MASTER_ADDR" in hint(Torchrun(8, backend="c10d"))
 
 
 def test_a_name_on_one_node_only() -> None:

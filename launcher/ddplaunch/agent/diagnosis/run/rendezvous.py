@@ -18,6 +18,7 @@ from ddplaunch.agent.diagnosis.run import stacks
 from ddplaunch.agent.diagnosis.run.call_records import ADDRESS, PORT, Call, line
 from ddplaunch.agent.diagnosis.run.view import JobView
 from ddplaunch.agent.system import phrases, subjects
+from ddplaunch.agent.system.torchrun import C10D
 from ddplaunch.agent.text.quantities import count
 from ddplaunch.agent.text.saying import Sayable, Subject, listed, say
 
@@ -25,6 +26,10 @@ _DELETE = "Delete the line: the launcher sets {}, and init_process_group reads i
 DELETE_BOTH = (
     "Delete the lines that set MASTER_ADDR and MASTER_PORT: the launcher sets both, and init_process_group "
     "reads them."
+)
+_LOCAL_ADDR = (
+    "With c10d, one torchrun gives all ranks its machine's full name, as `hostname --fqdn` prints it there. "
+    "Make every node resolve it, or give each torchrun --local-addr, an address that the other nodes reach."
 )
 _IN_USE = re.compile(r"EADDRINUSE|address already in use", re.IGNORECASE)
 _NO_GPU = re.compile(r"ProcessGroupNCCL is only supported with GPUs|nccl2 requires at least one CUDA device")
@@ -71,8 +76,18 @@ def unresolved(view: JobView) -> Optional[Verdict]:
         "dns-unanswered" if unanswered else "dns-not-found",
         lost,
         say(f"{first.choice(ADDRESS)}, {ending}", where, proved(view)),
-        _DELETE.format(ADDRESS) if first.is_chosen else "Set MASTER_ADDR to a name that every node resolves.",
+        _DELETE.format(ADDRESS)
+        if first.is_chosen
+        else _LOCAL_ADDR
+        if _is_of_c10d(view, first)
+        else "Set MASTER_ADDR to a name that every node resolves.",
     )
+
+
+def _is_of_c10d(view: JobView, call: Call) -> bool:
+    """Whether torchruns have agreed on the address, so that no variable of the user's changes it."""
+    runs = view.nodes[call.node].torchruns
+    return any(run.backend == C10D and run.pid == call.process.launcher for run in runs)
 
 
 def loopback(view: JobView) -> Optional[Verdict]:
