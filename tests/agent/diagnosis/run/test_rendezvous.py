@@ -44,9 +44,8 @@ def test_a_name_that_torchrun_has_chosen_is_torchruns_to_change() -> None:
     job = nodes(*[[replace(each, launcher=7)] for each in ranks], why="still")
 
     def hint(run: Torchrun) -> str:
-        return decide.judge(replace(job, evidence=[replace(node, torchruns=[run]) for node in job.evidence]))[
-            0
-        ].hint
+        evidence = [replace(node, torchruns=[run]) for node in job.evidence]
+        return decide.judge(replace(job, evidence=evidence))[0].hint
 
     assert "--local-addr" in hint(Torchrun(7, backend="c10d", endpoint="n1:29400"))
     assert "Set MASTER_ADDR" in hint(Torchrun(7, endpoint="n1:29500"))
