@@ -28,7 +28,8 @@ def check_port(context: Context) -> CheckResult:
         return passed("port", "node 0 listens")
     port = context.plan.master_port
     if port is None:
-        return _taken_from_torchrun(context) or _choose(context)
+        chosen = _choose(context)
+        return (context.master and _taken_from_torchrun(context)) or chosen
     try:
         context.master = ports.listen(None, port)
     except OSError as error:
