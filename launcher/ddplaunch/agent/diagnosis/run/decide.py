@@ -131,6 +131,8 @@ MEETING: tuple[Rule, ...] = (
     rendezvous.unresolved,
     # Where an address leads. The node itself comes before another node, because 127.0.0.1 is on every list.
     rendezvous.loopback,
+    # Its addresses are of other nodes as well, and that is not why.
+    rendezvous.place_before_a_restart,
     rendezvous.other_node,
     # Before the port: of two that are rank 0, one finds it held by the other.
     rendezvous.rank_twice,
