@@ -25,18 +25,22 @@ class Pair:
         self._desk, self.port = desk, str(own_port())
         desk.env["DDPLAUNCH_KEY"] = desk.mark
 
+    def start(self, node: int, *command: str, options: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+        """The command on one node."""
+        place = ["--nodes", "2", "--node-rank", str(node), "--master", "127.0.0.1"]
+        return self._desk.start("run", "--join", *place, "--gate-port", self.port, *options, "--", *command)
+
     def run(self, *command: str, options: tuple[str, ...] = ()) -> list[subprocess.CompletedProcess[str]]:
         """The same command on both nodes, to its end."""
-        processes = []
-        for node in range(2):
-            place = ["--nodes", "2", "--node-rank", str(node), "--master", "127.0.0.1"]
-            place += ["--gate-port", self.port, *options]
-            processes.append(self._desk.start("run", "--join", *place, "--", *command))
+        return self.finish([self.start(node, *command, options=options) for node in range(2)])
+
+    def finish(self, processes: list[subprocess.Popen[str]]) -> list[subprocess.CompletedProcess[str]]:
+        """Both nodes, to their end."""
         done = []
         for process in processes:
             with process:
                 out, err = process.communicate(timeout=BUSY * 120)
-            done.append(subprocess.CompletedProcess(command, process.returncode, out, err))
+            done.append(subprocess.CompletedProcess(process.args, process.returncode, out, err))
         return done
 
 
@@ -119,6 +123,53 @@ def test_where_torchruns_agents_decide_one_that_leaves_does_not_end_the_rest(
     assert (0, 1) == (first.returncode, second.returncode), first.stdout + second.stdout
     assert "trained alone" in first.stdout
     assert ([], [0]) == (job["verdicts"], [each["launch_attempt"] for each in job["failed_attempts"]])
+
+
+def test_torchruns_of_a_script_that_will_never_meet_are_told_while_they_wait(pair: Pair) -> None:
+    """Their ids differ, as by $RANDOM. None of the two is a rank, and torchrun would wait for ten minutes."""
+    meet = f"--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=127.0.0.1:{own_port()} --rdzv-id=$DDPLAUNCH_NODE"
+    script = ["bash", "-c", f"{TORCHRUN[0]} {meet} {TRAIN}; exit 7"]
+    nodes = [pair.start(node, *script) for node in range(2)]
+
+    told = []
+    assert nodes[0].stderr is not None
+    for line in nodes[0].stderr:
+        told.append(line)
+        if "hint: " in line and any("environment-differs" in each for each in told):
+            break
+    for node in nodes:
+        node.send_signal(signal.SIGTERM)
+    pair.finish(nodes)
+
+    text = "".join(told)
+    assert "torchruns do not meet under different ids: --rdzv-id=0 on node 0, 1 on" in text
+    assert "the job goes on" in text
+    assert "rank-in-user-code" not in text
+
+
+def test_nodes_that_look_for_one_another_by_different_ids_are_told_so(pair: Pair) -> None:
+    options = ("--gate-timeout", "8s")
+    words = [[TORCHRUN[0], f"--rdzv-id={node + 17}", str(TRAIN)] for node in range(2)]
+    nodes = [pair.start(node, *words[node], options=options) for node in range(2)]
+
+    first, second = pair.finish(nodes)
+
+    assert (104, 104) == (first.returncode, second.returncode)
+    assert "node-missing: node 1 never came" in first.stderr
+    assert "--rdzv-id is 17 here" in first.stderr
+    assert "--rdzv-id is 18 here" in second.stderr
+    assert "if --rdzv-id differs between the nodes" in second.stderr
+
+
+@pytest.mark.whole
+def test_nodes_that_train_alone_without_having_been_told_so_are_noticed(pair: Pair) -> None:
+    script = f"{TORCHRUN[0]} --nproc-per-node=1 {TRAIN} --steps 100 --pause 0.1"
+
+    first, second = pair.run("bash", "-c", script)
+
+    assert (0, 0) == (first.returncode, second.returncode)
+    assert "each node trains alone: torchrun was started on nodes 0" in first.stderr
+    assert "the job goes on" in first.stderr
 
 
 def test_a_node_that_is_not_told_how_to_join_is_refused_and_leaves_no_job(desk: Desk) -> None:

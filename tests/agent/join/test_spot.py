@@ -186,3 +186,12 @@ def test_without_joining_a_job_of_several_nodes_is_known(
     fact = nodes_of_command(command, environment)
 
     assert nodes == (fact.value if fact else None)
+
+
+def test_torchruns_id_tells_jobs_apart_only_without_a_scheduler() -> None:
+    """Nodes that a scheduler has put together meet all the same, and the gate says that their ids differ."""
+    command = ["torchrun", "--nnodes=2", "--node-rank=1", "--master-addr=n1", "--rdzv-id=17", "t.py"]
+    by_hand, in_step = spot(command), spot(command, STEP)
+
+    assert ("17", "17") == (by_hand.occasion, by_hand.rdzv_id)
+    assert ("slurm 7.0", None) == (in_step.occasion, in_step.rdzv_id)

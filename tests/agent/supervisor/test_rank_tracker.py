@@ -205,3 +205,22 @@ def test_without_a_free_thread_nothing_is_looked_up_and_all_goes_on(
 
     assert [rank] == list(asked.finished())
     assert made == rank.rendezvous
+
+
+def test_a_torchrun_below_a_script_is_no_rank(tracker: RankTracker, tmp_path: Path) -> None:
+    """It is a Python with the hook, as any program that stands in for rank 0."""
+    for name, ranks in (("torchrun", 0), ("train.py", 1)):
+        program = tmp_path / name
+        program.write_text("import sys\nsys.stdin.read()\n")
+        words = [sys.executable, str(program), "--nnodes=2"]
+        with subprocess.Popen(words, stdin=subprocess.PIPE) as process:
+            wait_for(lambda: str(program) in proc.command_line(process.pid))  # noqa: B023 - called here
+            line: Any = SimpleNamespace(pid=process.pid, role="any", is_open=True, output_files=[])
+            tracker._hooks.lines[line.pid] = line
+
+            tracker.note_connected(line)
+            seen = len(tracker.ranks)
+
+            assert process.stdin is not None
+            process.stdin.close()
+        assert ranks == seen

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import socket
+from collections.abc import Mapping
 from typing import Any
 
 from ddplaunch.agent.checks import network
 from ddplaunch.agent.checks.context import Context, failed, passed, unknown
 from ddplaunch.agent.contract import CheckResult, Env
 from ddplaunch.agent.interfaces import predict, read
-from ddplaunch.agent.system import secrets
+from ddplaunch.agent.system import secrets, torchrun
 from ddplaunch.agent.text.quantities import count
 
 _COMPARED = ("NCCL_", "GLOO_", "TORCH_", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
@@ -28,6 +30,8 @@ def check_configuration(context: Context) -> CheckResult:
         "environment": {k: v for k, v in sorted(told.items()) if k.startswith(_COMPARED)},
         "gpus": network.has_gpus(),
     }
+    if plan.gate.joined and plan.nodes > 1:
+        facts["torchrun"] = _torchrun(context, variables)
     if context.node >= plan.nodes:
         return failed(
             "configuration",
@@ -65,6 +69,25 @@ def check_configuration(context: Context) -> CheckResult:
     if preset:
         observed += f"; {', '.join(preset)} of the environment will be replaced"
     return passed("configuration", observed, **facts)
+
+
+_RESOLVER_PATIENCE = 2.0
+
+
+def _torchrun(context: Context, variables: Mapping[str, str]) -> dict[str, Any]:
+    """Return how the user's own torchrun will look for its peers; nothing if the command is another one.
+
+    What is left out is filled in at the launch, alike on all nodes.
+    """
+    filled = {"PET_NNODES": str(context.plan.nodes), "PET_MASTER_PORT": "0"}
+    found = torchrun.read_torchrun(0, context.plan.command, {**filled, **variables})
+    if found is None:
+        return {}
+    if found.backend == torchrun.C10D and found.endpoint and found.opens_store is None:
+        host, _ = torchrun.split_endpoint(found.endpoint)
+        found = dataclasses.replace(found, opens_store=torchrun.guesses_host(host, _RESOLVER_PATIENCE))
+    name = found.local_addr or torchrun.full_name(_RESOLVER_PATIENCE)
+    return {**dataclasses.asdict(found), "name": name}
 
 
 def _find_secrets(context: Context) -> None:

@@ -7,9 +7,10 @@ import os
 from typing import Any, Optional
 
 from ddplaunch.agent.checks.context import Context, failed, passed, unknown
-from ddplaunch.agent.contract import CheckResult
+from ddplaunch.agent.contract import CheckResult, Status
 from ddplaunch.agent.platforms.holder import Holder, holder_of_port, job_of
-from ddplaunch.agent.system import ports
+from ddplaunch.agent.system import ports, torchrun
+from ddplaunch.agent.system.resolve import is_loopback
 from ddplaunch.agent.transport import strangers
 
 _ENDING = 30.0
@@ -27,7 +28,8 @@ def check_port(context: Context) -> CheckResult:
         return passed("port", "node 0 listens")
     port = context.plan.master_port
     if port is None:
-        return _choose(context)
+        chosen = _choose(context)
+        return (context.master and _taken_from_torchrun(context)) or chosen
     try:
         context.master = ports.listen(None, port)
     except OSError as error:
@@ -41,6 +43,35 @@ def check_port(context: Context) -> CheckResult:
             f"`sysctl net.ipv4.ip_local_reserved_ports={port}` on node 0",
         )
     return passed("port", f"{port} is free")
+
+
+def _taken_from_torchrun(context: Context) -> Optional[CheckResult]:
+    """Return what holds the port that a torchrun on this machine alone is told to use; None: nothing does.
+
+    It is no failure: whoever has it may be about to go, and torchrun is the user's own.
+    """
+    plan = context.plan
+    found = torchrun.read_torchrun(0, plan.command, {**context.environment, **plan.env})
+    if plan.nodes > 1 or found is None or not found.endpoint:
+        return None
+    host, number = torchrun.split_endpoint(found.endpoint)
+    if not number.isdecimal() or not (host == "localhost" or is_loopback(host)):
+        return None
+    holder = holder_of_port(int(number))
+    if holder is None:
+        return None
+    if found.backend == torchrun.STATIC:
+        then = "torchrun will not get it"
+    else:
+        then = "torchrun will look there for its store"
+    return CheckResult(
+        "port",
+        Status.UNKNOWN,
+        f"port {number} is held by {holder.text}: {then}",
+        hint=_kill(holder) + "give torchrun another port, or none: then it finds a free one",
+        code="port-in-use",
+        facts={"holder": holder.facts()},
+    )
 
 
 def _choose(context: Context) -> CheckResult:

@@ -392,6 +392,22 @@ class Ras:
 
 
 @dataclass(frozen=True)
+class Torchrun:
+    """A torchrun, and how it looks for those on other nodes: by its command line and its PET_ variables."""
+
+    pid: int
+    nnodes: str = "1"  # "2", or "1:4"
+    sized: bool = False  # somebody has said for how many nodes: without a word it is for one
+    backend: str = "static"
+    endpoint: str = ""  # "n0:29400", of a static one "MASTER_ADDR:MASTER_PORT"; "": a rendezvous of its own
+    run_id: str = "none"
+    node_rank: Optional[int] = None  # c10d ignores it
+    opens_store: Optional[bool] = None  # it does so at the endpoint, in place of another; None: unknown
+    local_addr: str = ""  # the address that it gives to its peers; "": its machine's full name
+    has_started: bool = False  # it has, or has had, workers
+
+
+@dataclass(frozen=True)
 class NodeEvidence:
     node: int
     host: str
@@ -431,6 +447,7 @@ class NodeEvidence:
     lines: dict[str, str] = field(default_factory=dict)  # text of source lines at which threads stand, by
     # "FILE:LINE" as in their frames
     ras: Optional[Ras] = None  # of node 0, where ranks with NCCL make no progress
+    torchruns: list[Torchrun] = field(default_factory=list)  # that live, without those inside ranks
 
 
 @dataclass(frozen=True)

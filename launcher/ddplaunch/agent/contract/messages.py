@@ -22,6 +22,7 @@ from ddplaunch.agent.contract import (
     RankEvidence,
     RendezvousSettings,
     SmokeRank,
+    Torchrun,
     Verdict,
     codec,
 )
@@ -209,6 +210,13 @@ class RendezvousCalled(Message, kind="rendezvous", way=Way.SUPERVISOR_TO_HUB, li
     """A rank has called init_process_group."""
 
     rank: RankEvidence
+
+
+@dataclass(frozen=True)
+class TorchrunStarted(Message, kind="torchrun", way=Way.SUPERVISOR_TO_HUB):
+    """The launch command is, or has started, a torchrun."""
+
+    torchrun: Torchrun
 
 
 @dataclass(frozen=True)

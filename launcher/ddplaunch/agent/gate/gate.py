@@ -54,7 +54,7 @@ from ddplaunch.agent.contract.messages import (
     Way,
 )
 from ddplaunch.agent.diagnosis import catalogue, verdict_text
-from ddplaunch.agent.diagnosis.gate import paths
+from ddplaunch.agent.diagnosis.gate import arrivals, paths
 from ddplaunch.agent.gate import probe
 from ddplaunch.agent.gate.hub_connection import HubConnection, HubUnreachedError
 from ddplaunch.agent.gate.probe import Responder
@@ -178,6 +178,7 @@ class Gate:
             self._hub_is_dead,
             twin,
             platforms.named(plan.platform),
+            arrivals.parted_by_id(plan),
         )
         self._responder = Responder(key, attempt, plan.job)
         self._redactor = secrets.redactor(plan.hidden, os.environ)

@@ -49,6 +49,9 @@ class HubUnreachedError(Exception):
         self.verdict = verdict
 
 
+_SAME_ID = "if --rdzv-id differs between the nodes, give all of them the same, or none"
+
+
 @dataclass
 class _Failure:
     kind: str  # of UnreachableError, or stranger | shared | key | silent | filtered
@@ -72,6 +75,8 @@ class HubConnection:
     `hub` are the hub's name and addresses. Addresses come first. If there are any, a name that does not
     resolve is only a fact in the verdict, neither its subject nor a reason to wait.
 
+    `parted_by`: facts about what may have led this node to the hub of another job.
+
     `twin`: the job's name, if the user has given the key to each node and may have given a wrong one.
     """
 
@@ -87,6 +92,7 @@ class HubConnection:
         dead: Callable[[], Optional[Verdict]] = lambda: None,
         twin: Optional[str] = None,
         platform: Platform = PLAIN,
+        parted_by: Sequence[str] = (),
     ) -> None:
         self._node = node
         self._names = names
@@ -98,6 +104,7 @@ class HubConnection:
         self._report = report
         self._dead = dead
         self._twin = twin
+        self._parted_by = parted_by
         self._failures: dict[Endpoint, _Failure] = {}
         self._platform = platform
         self._names_appear = platform.name_delay is not None and bool(names)
@@ -173,6 +180,9 @@ class HubConnection:
             self._node, address, where, kind, failure.detail, seconds, self._names, self._platform
         )
         facts = [f"{other}: {text}" for other, text in self.detours.items() if other != str(address)]
+        if self._parted_by and kind in ("key", "refused"):
+            facts += self._parted_by
+            verdict = replace(verdict, hint=f"{_SAME_ID}; {verdict.hint}")
         if self._names_appear and kind in ("not-found", "unanswered", "absent"):
             hub = dns.ask(address.host, time.monotonic() + _LOOKUP_SECONDS)
             facts.append(f"of {address.host}: {hub.text}")

@@ -25,6 +25,7 @@ from ddplaunch.agent.contract import (
     Phase,
     Raised,
     RankEvidence,
+    Torchrun,
     Verdict,
     codec,
 )
@@ -277,6 +278,11 @@ class EvidenceStore:
         evidence = self._known.get(node) or NodeEvidence(node, "", time.time(), Phase.INIT)
         others = [each for each in evidence.ranks if each.pid != rank.pid]
         self._known[node] = replace(evidence, ranks=[*others, self._clocks.correct_rank(node, rank)])
+
+    def add_torchrun(self, node: int, torchrun: Torchrun) -> None:
+        """Keep a torchrun that has just been started, before any round of evidence."""
+        evidence = self._known.get(node) or NodeEvidence(node, "", time.time(), Phase.INIT)
+        self._known[node] = replace(evidence, torchruns=[torchrun])
 
     def is_known(self, node: int, rank: RankEvidence) -> bool:
         """Whether the end of this process was reported before: a node that rejoins repeats its reports."""

@@ -142,6 +142,9 @@ class RunSession:
         elif isinstance(message, messages.RendezvousCalled):
             self.evidence_store.add_rendezvous_call(node, message.rank)
             self.stalls.init_calls.note_call(now)
+        elif isinstance(message, messages.TorchrunStarted):
+            self.evidence_store.add_torchrun(node, message.torchrun)
+            self.stalls.init_calls.note_call(now)
         elif isinstance(message, messages.RankEnded):
             self._take_death(node, message, now)
         elif isinstance(message, messages.Evidence):

@@ -78,7 +78,7 @@ def prepare(
         master_port=place.master_port,
         watchdog=watchdog,
         platform=scheduler_variables.platform(environment),
-        gate=GatePlan(timeout=arguments.gate_timeout, port=port, joined=True),
+        gate=GatePlan(timeout=arguments.gate_timeout, port=port, joined=True, rdzv_id=place.rdzv_id),
     )
     own = {
         Env.KEY: secret.secret,

@@ -16,7 +16,7 @@ from typing import NamedTuple, Optional
 
 from ddplaunch.agent.platforms import scheduler_variables
 from ddplaunch.agent.platforms.scheduler_variables import Fact
-from ddplaunch.agent.supervisor import launch_options
+from ddplaunch.agent.system import torchrun
 from ddplaunch.agent.text.printable import HintedError
 from ddplaunch.agent.text.quantities import count
 
@@ -73,7 +73,7 @@ _STARTS = (
 
 def node_options(command: Sequence[str]) -> dict[str, Fact]:
     """Return the options of the command line, by torchrun's name for each one. A switch is ""."""
-    options = launch_options.torchrun_options(command)
+    options = torchrun.torchrun_options(command)
     if options is not None:
         return {
             name: Fact(value, f"torchrun's --{name.replace('_', '-')}={value}")
@@ -83,7 +83,7 @@ def node_options(command: Sequence[str]) -> dict[str, Fact]:
     if other is None:
         return {}
     launcher, words = other
-    given = launch_options.read_options(words, launcher.switches)
+    given = torchrun.read_options(words, launcher.switches)
     return {
         torchruns: Fact(given[own], f"{launcher.name}'s --{own}={given[own]}")
         for own, torchruns in launcher.meanings.items()
@@ -128,6 +128,7 @@ class Spot:
     master_port: Optional[int] = None  # None: node 0's gate chooses one
     names: list[str] = field(default_factory=list)  # those of all nodes, if the scheduler has them
     occasion: str = ""  # the same on all nodes of this job, but different for the user's other jobs
+    rdzv_id: Optional[str] = None  # torchrun's, where that is the occasion
     attempt: int = 0
 
 
@@ -180,6 +181,7 @@ class _Search:
             master_port=port,
             names=names,
             occasion=self._occasion(),
+            rdzv_id=None if self._scheduler.job else self._occasion() or None,
             attempt=self._scheduler.attempt,
         )
 
@@ -198,15 +200,15 @@ class _Search:
     def _meeting(self) -> tuple[Optional[str], Optional[int]]:
         """Return node 0's address and port for the ranks, if the user has set them."""
         endpoint, backend = self._torchrun("rdzv_endpoint"), self._torchrun("rdzv_backend")
-        kind = backend.value if backend else launch_options.STATIC
-        if kind not in (launch_options.STATIC, launch_options.C10D):
+        kind = backend.value if backend else torchrun.STATIC
+        if kind not in (torchrun.STATIC, torchrun.C10D):
             return None, self._options.port  # the endpoint belongs to another program, such as etcd
         if endpoint is not None:
-            address, port = _endpoint(endpoint, _C10D_PORT if kind == launch_options.C10D else "")
+            address, port = _endpoint(endpoint, _C10D_PORT if kind == torchrun.C10D else "")
             return address, self._number("port", self._options.port, [port])
         # With c10d, torchrun ignores --master-addr.
         own = [self._torchrun(name) for name in ("master_addr", "master_port")]
-        named, numbered = own if kind == launch_options.STATIC else (None, None)
+        named, numbered = own if kind == torchrun.STATIC else (None, None)
         named = named or self._variable("MASTER_ADDR")
         numbered = numbered or self._variable("MASTER_PORT")
         return named.value if named else None, self._number("port", self._options.port, [numbered])
@@ -226,8 +228,12 @@ class _Search:
         return Fact(value, f"{name}={value}") if value else None
 
     def _occasion(self) -> str:
+        """Return the scheduler's own name for the job; without a scheduler, torchrun's id tells jobs apart.
+
+        Nodes that the scheduler has put together meet, and the gate can say that their ids differ.
+        """
         ours = self._torchrun("rdzv_id")
-        return " ".join(filter(None, [self._scheduler.job, ours.value if ours else ""]))
+        return self._scheduler.job or (ours.value if ours else "")
 
     # ---------------------------------------------------------------- numbers
 

@@ -149,6 +149,7 @@ class GatePlan:
     skip: list[str] = field(default_factory=list)  # names of checks
     smoke_test: Optional[bool] = None  # a real collective of all ranks, after the mesh; None: no
     joined: bool = False  # `run --join`: the user starts each node, and may have given them different keys
+    rdzv_id: Optional[str] = None  # torchrun's, of a joined job that no scheduler names
 
 
 KILL_AFTER = 600.0

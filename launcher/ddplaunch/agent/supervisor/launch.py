@@ -25,7 +25,7 @@ from ddplaunch.agent.contract import SOURCE_MARK, Env, Files, JobPlan, Rendezvou
 from ddplaunch.agent.interfaces import predict, read
 from ddplaunch.agent.plan import work_folder
 from ddplaunch.agent.supervisor import launch_options
-from ddplaunch.agent.system import ports, processes, secrets
+from ddplaunch.agent.system import ports, processes, secrets, torchrun
 from ddplaunch.agent.text.printable import HintedError
 
 if TYPE_CHECKING:
@@ -240,7 +240,7 @@ def launch_environment(
     """
     words = launch_command(plan, node, attempt, agreed)
     env = {name: value for name, value in own.items() if name != Env.KEY}
-    if launch_options.is_torchrun(words):
+    if torchrun.is_torchrun(words):
         # A scheduler's RANK would make torchrun look like a worker. torchrun sets RANK for its workers.
         for name in ("RANK", "LOCAL_RANK"):
             env.pop(name, None)
@@ -436,7 +436,7 @@ def start(
     else:
         if place.streams is not None and place.streams.carrier:
             flags.append(f"output={place.streams.carrier}")
-        flags += ["mpi"] if tracker.launches_mpi else [] if launch_options.is_torchrun(words) else ["any"]
+        flags += ["mpi"] if tracker.launches_mpi else [] if torchrun.is_torchrun(words) else ["any"]
         env = with_hook(env, place, ",".join([hook, *flags]))
     workdir = place.workdir(plan)
     if plan.keepers and workdir == place.work:

@@ -1,68 +1,16 @@
-"""The options and variables of torchrun and of MPI's launchers. Pure.
-
-torchrun reads PET_<OPTION> from the environment if an option is not on its command line. MPI's launchers give
-ranks their numbers in variables.
+"""Options and variables that torchrun and MPI's launchers get from us, and those by which they give ranks
+their numbers. Pure.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
-from typing import Callable, Optional
+from collections.abc import Mapping, Sequence
+from typing import Optional
 
 from ddplaunch.agent.contract import JobPlan
-
-_TORCHRUN_MODULES = ("torch.distributed.run", "torch.distributed.launch")
-_SWITCHES = frozenset(
-    ["standalone", "m", "module", "no_python", "run_path", "use_env", "virtual_local_rank", "h", "help"]
-)
-"""Options without a value. All others have one."""
-_SHORTENED = (
-    "nnodes",
-    "node_rank",
-    "master_addr",
-    "master_port",
-    "rdzv_backend",
-    "rdzv_endpoint",
-    "rdzv_id",
-    "standalone",
-)
-"""Options used here that torchrun also accepts when their names are shortened."""
-STATIC, C10D = "static", "c10d"
-
-
-def is_torchrun(words: list[str]) -> bool:
-    """Whether the command itself is torchrun, and not a script that may start it."""
-    if os.path.basename(words[0]) == "torchrun":
-        return True
-    return any(a == "-m" and b in _TORCHRUN_MODULES for a, b in zip(words, words[1:]))
-
-
-def torchrun_options(command: Sequence[str]) -> Optional[dict[str, str]]:
-    """Return torchrun's options before the script, `_` for `-`, "" for a switch; None: not torchrun."""
-    words = _torchrun_words(command)
-    return None if words is None else read_options(words, _SWITCHES, _full_name)
-
-
-def read_options(
-    words: Sequence[str], switches: Collection[str], whole: Callable[[str], str] = str
-) -> dict[str, str]:
-    """Return the options of any launcher before its script. All except `switches` have a value.
-
-    `whole` returns the full name of an option that may be shortened.
-    """
-    result = {}
-    rest = iter(words)
-    for word in rest:
-        if not word.startswith("-") or word == "--":
-            break
-        name, equals, value = word.lstrip("-").partition("=")
-        if not word.startswith("--") and len(name) > 1:
-            continue  # -r3: a short option with its value
-        name = whole(name.replace("-", "_"))
-        result[name] = value if equals or name in switches else next(rest, "")
-    return result
+from ddplaunch.agent.system.torchrun import C10D, STATIC, torchrun_options
 
 
 def missing_variables(
@@ -101,22 +49,6 @@ def least_nodes(command: Sequence[str], environment: Mapping[str, str]) -> Optio
     backend = given.get("rdzv_backend") or environment.get("PET_RDZV_BACKEND") or STATIC
     least = (given.get("nnodes") or environment.get("PET_NNODES") or "1").partition(":")[0]
     return int(least) if backend != STATIC and least.isdecimal() else None
-
-
-def _torchrun_words(command: Sequence[str]) -> Optional[Sequence[str]]:
-    for place, word in enumerate(command):
-        if os.path.basename(word) == "torchrun":
-            return command[place + 1 :]
-        if word == "-m" and command[place + 1 : place + 2] and command[place + 1] in _TORCHRUN_MODULES:
-            return command[place + 2 :]
-    return None
-
-
-def _full_name(name: str) -> str:
-    if name in _SHORTENED or name in _SWITCHES:
-        return name
-    meant = [known for known in _SHORTENED if known.startswith(name)]
-    return meant[0] if len(meant) == 1 else name
 
 
 # --- MPI's launchers

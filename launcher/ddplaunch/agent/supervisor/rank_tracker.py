@@ -16,6 +16,7 @@ from ddplaunch.agent.supervisor.launch import LaunchContext
 from ddplaunch.agent.supervisor.output import Console, RankLogs
 from ddplaunch.agent.supervisor.rank_roles import ENVIRONMENT, Candidates, Member, ancestors
 from ddplaunch.agent.supervisor.ranks import Rank
+from ddplaunch.agent.supervisor.torchruns import is_torchrun
 from ddplaunch.agent.system import proc, processes
 from ddplaunch.agent.text.redact import NO_SECRETS, Redactor
 
@@ -101,7 +102,10 @@ class RankTracker:
             self._review(line.pid)
         elif line.role == "any" and all(rank.placeholder for rank in self.ranks):
             elders = {rank.program for rank in self.alive}
-            if not elders.intersection(ancestors(line.pid)):
+            if is_torchrun(line.pid):
+                # What ran before it was no rank either: now its workers are being waited for.
+                self._drop([rank for rank in self.ranks if not rank.alive])
+            elif not elders.intersection(ancestors(line.pid)):
                 self._add(Member(line.pid, line.pid, 0, 0, None, ""), placeholder=True)
 
     def note_rendezvous(self, line: Line, message: dict[str, Any]) -> Optional[Rank]:

@@ -45,6 +45,7 @@ from ddplaunch.agent.supervisor.ranks import Rank
 from ddplaunch.agent.supervisor.rendezvous import Lookups
 from ddplaunch.agent.supervisor.sampling import Sampler
 from ddplaunch.agent.supervisor.signal_relay import RankSignal, SignalRelay, is_stopped
+from ddplaunch.agent.supervisor.torchruns import Torchruns
 from ddplaunch.agent.supervisor.without_hub import WithoutHub
 from ddplaunch.agent.system import processes, secrets, signals
 from ddplaunch.agent.transport.endpoints import Endpoint
@@ -107,6 +108,7 @@ class Supervisor:
         self.fresh_ends: list[Rank] = []
         self.launchers = Launchers()
         self.lookups = Lookups()
+        self.torchruns = Torchruns()
         self.alone = WithoutHub(plan, place, node, attempt)
         self.in_trouble = False  # a rank of this attempt raised or ended badly, and there is evidence of it
         self.away_since: Optional[float] = None  # time.time() since when other ranks may have been ended
@@ -179,6 +181,7 @@ class Supervisor:
         if now >= self.next_discovery:
             self.next_discovery = now + (_DISCOVER if self.tracker.ranks else BEAT / 2)
             self.tracker.discover()
+            self.torchruns.find()
             self._follow_attempts()
         if self.poller.is_question_due():
             self.poller.ask()
@@ -200,6 +203,8 @@ class Supervisor:
         self._follow_attempts()
         for rank in self.lookups.finished():
             self.link.send(messages.RendezvousCalled(rank_evidence.evidence_so_far(rank)))
+        for found in self.torchruns.finished():
+            self.link.send(messages.TorchrunStarted(found))
         own = build_beat(self.node, self.tracker)
         self.link.send(messages.Heartbeat(own))
         if self.verdict is None and self.stop_code is None and self.alone.must_end(own, self.link.down_for):
@@ -220,6 +225,7 @@ class Supervisor:
         evidence = self.collector.collect(
             list(tracker.ranks), tracker.phase, look, tracker.launch_exit, tracker.launch_output
         )
+        evidence = dataclasses.replace(evidence, torchruns=self.torchruns.living(tracker.ranks))
         return self.redactor.hide(evidence)
 
     # --- ends

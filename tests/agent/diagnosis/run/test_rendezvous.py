@@ -9,7 +9,7 @@ import pytest
 from tests.agent.diagnosis.build import dead, in_collective, in_evaluate, only, raised, rank, stack
 from tests.agent.diagnosis.build_calls import blamed, caller, localhost, nodes, sets
 
-from ddplaunch.agent.contract import Frame, JobEvidence, RankEvidence, Verdict
+from ddplaunch.agent.contract import Frame, JobEvidence, RankEvidence, Torchrun, Verdict
 from ddplaunch.agent.diagnosis.run import decide
 
 
@@ -35,6 +35,51 @@ def test_a_name_that_does_not_resolve() -> None:
         verdict.sentence
     )
     assert "Delete the line" in verdict.hint
+
+
+def test_a_name_that_torchrun_has_chosen_is_torchruns_to_change() -> None:
+    """With c10d no variable of the user's matters: one torchrun gives all ranks its machine's name."""
+    name: dict[str, Any] = {"address": "n1.lan", "agent_store": True}
+    ranks = [caller(0, 2, resolved=["10.0.0.1"], **name), caller(1, 2, unresolved="NXDOMAIN", **name)]
+    job = nodes(*[[replace(each, launcher=7)] for each in ranks], why="still")
+
+    def hint(run: Torchrun) -> str:
+        evidence = [replace(node, torchruns=[run]) for node in job.evidence]
+        return decide.judge(replace(job, evidence=evidence))[0].hint
+
+    assert "--local-addr" in hint(Torchrun(7, backend="c10d", endpoint="n1:29400"))
+    assert "Set MASTER_ADDR" in hint(Torchrun(7, endpoint="n1:29500"))
+    assert "Set MASTER_ADDR" in hint(Torchrun(8, backend="c10d"))
+
+
+def elastic(first: RankEvidence, second: RankEvidence) -> JobEvidence:
+    """Of two nodes, with a c10d torchrun on each."""
+    job = nodes([replace(first, launcher=7)], [replace(second, launcher=7)], why="still")
+    run = Torchrun(7, nnodes="1:3", backend="c10d", endpoint="n2:29400", has_started=True)
+    return replace(job, evidence=[replace(node, torchruns=[run]) for node in job.evidence])
+
+
+def test_an_address_that_torchrun_keeps_over_a_restart_is_told_with_the_new_one() -> None:
+    """Rank 0's node has left, and c10d has numbered the others anew."""
+    new = caller(0, 2, address="n2", port=40001, resolved=["10.0.0.2"], agent_store=True)
+    old = caller(1, 2, address="n0", port=40000, resolved=["10.0.0.9"], agent_store=True)
+    verdict = at_call(elastic(replace(old, restart=1), new))
+
+    assert ("master-is-not-node-zero", [1], [0], [0]) == blamed(verdict)
+    assert "rank 1 still looks for rank 0 at n0:40000, as before the restart; it is at n2:40001 now" == (
+        verdict.sentence
+    )
+    assert "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1" in verdict.hint
+    assert "before the restart" not in decide.judge(elastic(old, new))[0].sentence
+
+
+def test_rank_0_of_c10d_may_be_on_any_node() -> None:
+    """Both look for it there; nothing is wrong with the address, whatever keeps them."""
+    there: dict[str, Any] = {"address": "n2", "port": 40001, "resolved": ["10.0.0.2"], "agent_store": True}
+    job = elastic(caller(1, 2, **there), caller(0, 2, **there))
+
+    assert [] == decide.never_meet(job)
+    assert "master-is-not-node-zero" != decide.judge(job)[0].code
 
 
 def test_a_name_on_one_node_only() -> None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Optional
 
 from ddplaunch.agent import platforms
-from ddplaunch.agent.contract import CheckResult, Status, Verdict
+from ddplaunch.agent.contract import CheckResult, JobPlan, Status, Verdict
 from ddplaunch.agent.diagnosis import confidence as sure
 from ddplaunch.agent.diagnosis.gate import failed_paths, hub_unreached
 from ddplaunch.agent.diagnosis.gate.view import GateView
@@ -71,9 +71,18 @@ def missing_nodes(view: GateView) -> Iterator[Verdict]:
                 f"{'was told to stop' if node in view.stopped else 'went away'}"
                 for node in view.vanished
             ]
-            + [f"the hub refused {peer}, which does not know the job's key" for peer in view.refused],
+            + [f"the hub refused {peer}, which does not know the job's key" for peer in view.refused]
+            + parted_by_id(view.plan),
             hint=f"{hint} {patience} says how long the others wait",
         )
+
+
+def parted_by_id(plan: JobPlan) -> list[str]:
+    """Return a fact on torchrun's id, if nodes with another one look for another job's hub."""
+    found = plan.gate.rdzv_id
+    if found is None:
+        return []
+    return [f"--rdzv-id is {found} here: where no scheduler names the job, nodes meet only under the same"]
 
 
 def _of_zero(view: GateView) -> list[CheckResult]:

@@ -22,6 +22,7 @@ from ddplaunch.agent.diagnosis.gate import (
     failed_paths,
     interfaces,
     names,
+    torchruns,
 )
 from ddplaunch.agent.diagnosis.gate.view import GateView
 from ddplaunch.agent.diagnosis.rule_runner import Complain
@@ -57,6 +58,7 @@ RULES: tuple[tuple[Kind, Rule], ...] = (
     (Kind.ARRIVAL, arrivals.missing_nodes),
     # One file fixes a setting for all nodes; what a single node lacks takes somebody to go there.
     (Kind.SETTING, differences.differing_settings),
+    (Kind.SETTING, torchruns.never_meet),
     (Kind.SETTING, interfaces.missing),
     (Kind.SETTING, differences.differing_versions),
     (Kind.NODE, failed_checks.failed_checks),
@@ -74,6 +76,7 @@ fail, and orders the rest by kind; of one kind by code, so that the same facts g
 NOTES: tuple[Callable[[GateView], Sequence[Sayable]], ...] = (
     differences.clock_notes,
     differences.setting_notes,
+    torchruns.notes,
     names.name_notes,
     names.family_notes,
     interfaces.notes,

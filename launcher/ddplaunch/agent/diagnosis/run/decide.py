@@ -28,6 +28,7 @@ from ddplaunch.agent.diagnosis.run import (
     slow,
     stragglers,
     threads,
+    torchruns,
     unseen,
 )
 from ddplaunch.agent.diagnosis.run.causes import before_timeouts
@@ -130,6 +131,8 @@ MEETING: tuple[Rule, ...] = (
     rendezvous.unresolved,
     # Where an address leads. The node itself comes before another node, because 127.0.0.1 is on every list.
     rendezvous.loopback,
+    # Its addresses are of other nodes as well, and that is not why.
+    rendezvous.place_before_a_restart,
     rendezvous.other_node,
     # Before the port: of two that are rank 0, one finds it held by the other.
     rendezvous.rank_twice,
@@ -143,6 +146,9 @@ MEETING: tuple[Rule, ...] = (
     rendezvous.file_of_an_earlier_run,
 )
 """What calls of init_process_group prove by themselves, however long the ranks have waited."""
+
+TORCHRUNS: tuple[Rule, ...] = (torchruns.cannot_meet, torchruns.each_alone)
+"""What is seen of torchruns as they start."""
 
 STRAGGLERS: tuple[StragglerRule, ...] = (
     # The exact cause, as the kernel or Python reports it, before the place where the rank was found.
@@ -239,6 +245,8 @@ TABLE: tuple[Union[FirstOf, AllOf], ...] = (
             devices.gpu_stuck,
         ),
     ),
+    # No rank has been started: the rules below are about ranks.
+    FirstOf(hanging, (torchruns.cannot_meet,)),
     AllOf(hanging, STRAGGLERS),
     FirstOf(
         all_in_init,
@@ -315,22 +323,26 @@ def _all(rules: Sequence[StragglerRule], view: JobView) -> list[Verdict]:
 
 
 def never_meet(evidence: JobEvidence, complain: Complain = None) -> list[Verdict]:
-    """Return the verdicts on calls of init_process_group that have just been made."""
+    """Return the verdicts on calls of init_process_group that have just been made, or on torchruns."""
     return rule_runner.run(_never_meet, evidence, complain, "run")
 
 
 def _never_meet(evidence: JobEvidence) -> list[Verdict]:
     view = JobView(evidence)
-    return _first(MEETING, view) if view.open_init_calls else []
+    found = _first(MEETING, view) if view.open_init_calls else []
+    return found or _first(TORCHRUNS, view)
 
 
 def is_odd_start(evidence: JobEvidence) -> bool:
-    """Whether any call of init_process_group is of a kind that no launcher makes, so that all nodes are
-    asked.
+    """Whether any call of init_process_group is of a kind that no launcher makes, or torchruns were not
+    started alike, so that all nodes are asked.
 
     A job that leaves everything to its launcher has none, and no node is asked.
     """
-    waits = JobView(evidence).open_init_calls
+    view = JobView(evidence)
+    if torchruns.are_odd(view):
+        return True
+    waits = view.open_init_calls
     ranks = [call.rank for call in waits]
     return (
         any(call.is_chosen or call.made.unresolved or call.made.holder for call in waits)

@@ -18,6 +18,7 @@ from ddplaunch.agent.diagnosis.run import stacks
 from ddplaunch.agent.diagnosis.run.call_records import ADDRESS, PORT, Call, line
 from ddplaunch.agent.diagnosis.run.view import JobView
 from ddplaunch.agent.system import phrases, subjects
+from ddplaunch.agent.system.torchrun import C10D
 from ddplaunch.agent.text.quantities import count
 from ddplaunch.agent.text.saying import Sayable, Subject, listed, say
 
@@ -25,6 +26,14 @@ _DELETE = "Delete the line: the launcher sets {}, and init_process_group reads i
 DELETE_BOTH = (
     "Delete the lines that set MASTER_ADDR and MASTER_PORT: the launcher sets both, and init_process_group "
     "reads them."
+)
+_LOCAL_ADDR = (
+    "With c10d, one torchrun gives all ranks its machine's full name, as `hostname --fqdn` prints it there. "
+    "Make every node resolve it, or give each torchrun --local-addr, an address that the other nodes reach."
+)
+_ASK_AGAIN = (
+    "A torchrun of c10d keeps the address of its first rendezvous. With TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 "
+    "in its environment it asks for the address each time; else start all nodes again."
 )
 _IN_USE = re.compile(r"EADDRINUSE|address already in use", re.IGNORECASE)
 _NO_GPU = re.compile(r"ProcessGroupNCCL is only supported with GPUs|nccl2 requires at least one CUDA device")
@@ -71,8 +80,18 @@ def unresolved(view: JobView) -> Optional[Verdict]:
         "dns-unanswered" if unanswered else "dns-not-found",
         lost,
         say(f"{first.choice(ADDRESS)}, {ending}", where, proved(view)),
-        _DELETE.format(ADDRESS) if first.is_chosen else "Set MASTER_ADDR to a name that every node resolves.",
+        _DELETE.format(ADDRESS)
+        if first.is_chosen
+        else _LOCAL_ADDR
+        if _is_of_c10d(view, first)
+        else "Set MASTER_ADDR to a name that every node resolves.",
     )
+
+
+def _is_of_c10d(view: JobView, call: Call) -> bool:
+    """Whether torchruns have agreed on the address, so that no variable of the user's changes it."""
+    runs = view.nodes[call.node].torchruns
+    return any(run.backend == C10D and run.pid == call.process.launcher for run in runs)
 
 
 def loopback(view: JobView) -> Optional[Verdict]:
@@ -101,6 +120,37 @@ def loopback(view: JobView) -> Optional[Verdict]:
         astray,
         say(f"{first.choice(ADDRESS)}: ", ending, proved(view)),
         _DELETE.format(ADDRESS) if first.is_chosen else "Set MASTER_ADDR to an address of node 0.",
+    )
+
+
+def place_before_a_restart(view: JobView) -> Optional[Verdict]:
+    """Return the verdict on ranks to which torchrun has given the address that rank 0 had before a restart.
+
+    c10d numbers the nodes anew when one has left. A torchrun keeps the address of its first rendezvous,
+    unless it becomes the first itself: `_bootstrap_store_info` of elastic/rendezvous/dynamic_rendezvous.py.
+    """
+    waiting = view.open_init_calls
+    zeros = [call for call in waiting if call.rank == 0]
+    if len(zeros) != 1 or not all(_is_of_c10d(view, call) and not call.is_chosen for call in waiting):
+        return None
+    if not any(call.process.restart for call in waiting):
+        return None
+    now = zeros[0]
+    late = [call for call in waiting if call.endpoint != now.endpoint and call.made.port != now.made.port]
+    if not late:
+        return None
+    ranks = sorted({call.rank for call in late})
+    looks = phrases.one_or(ranks, "looks", "look")
+    return verdict(
+        view,
+        "master-is-not-node-zero",
+        late,
+        say(
+            subjects.ranks(ranks),
+            f" still {looks} for rank 0 at {late[0].endpoint}, as before the restart; it is at "
+            f"{now.endpoint} now",
+        ),
+        _ASK_AGAIN,
     )
 
 
@@ -563,13 +613,18 @@ def home(view: JobView, machine: Optional[str]) -> Subject:
 
 
 def home_of_store(view: JobView) -> Optional[str]:
-    """Return the machine with the store: torchrun's first node, or where rank 0 runs; None: not known."""
-    for call in view.init_calls:
-        if call.made.agent_store:
-            first = view.nodes.get(0)
-            return (first.machine or None) if first is not None else None
+    """Return the machine with the store: where rank 0 runs, else torchrun's first node; None: not known.
+
+    With c10d, node 0 of the job may be any of torchrun's.
+    """
     homes = {view.nodes[call.node].machine for call in view.init_calls if call.rank == 0}
-    return (homes.pop() or None) if len(homes) == 1 else None
+    if homes:
+        return (homes.pop() or None) if len(homes) == 1 else None
+    kept = [call for call in view.init_calls if call.made.agent_store]
+    first = view.nodes.get(0)
+    if not kept or first is None or any(_is_of_c10d(view, call) for call in kept):
+        return None
+    return first.machine or None
 
 
 def by_machine(view: JobView, group: Sequence[Call]) -> dict[str, list[Call]]:
