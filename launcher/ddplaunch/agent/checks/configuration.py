@@ -11,6 +11,7 @@ from ddplaunch.agent.checks import network
 from ddplaunch.agent.checks.context import Context, failed, passed, unknown
 from ddplaunch.agent.contract import CheckResult, Env
 from ddplaunch.agent.interfaces import predict, read
+from ddplaunch.agent.platforms.holder import holder_of_port
 from ddplaunch.agent.system import secrets, torchrun
 from ddplaunch.agent.text.quantities import count
 
@@ -84,8 +85,11 @@ def _torchrun(context: Context, variables: Mapping[str, str]) -> dict[str, Any]:
     if found is None:
         return {}
     if found.backend == torchrun.C10D and found.endpoint and found.opens_store is None:
-        host, _ = torchrun.split_endpoint(found.endpoint)
-        found = dataclasses.replace(found, opens_store=torchrun.guesses_host(host, _RESOLVER_PATIENCE))
+        host, port = torchrun.split_endpoint(found.endpoint)
+        opens = torchrun.guesses_host(host, _RESOLVER_PATIENCE)
+        if not opens and port.isdecimal() and holder_of_port(int(port)) is not None:
+            opens = None  # the user may have started a store there already
+        found = dataclasses.replace(found, opens_store=opens)
     name = found.local_addr or torchrun.full_name(_RESOLVER_PATIENCE)
     return {**dataclasses.asdict(found), "name": name}
 
