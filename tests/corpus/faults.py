@@ -78,7 +78,7 @@ FAULTS = [
     Fault("all_failed", "rank-failed", (0, 1), (), whole=True),
     Fault("failed_before_init", "rank-failed", (1,), (0, 2, 3), nodes=2, whole=True),
     Fault("device_shared", "device-shared", (0, 1), ()),
-    Fault("rank_exited_early", "rank-exited-early", (1,), (0, 2, 3), nodes=2),
+    Fault("rank_exited_early", "rank-exited-early", (1,), (0, 2, 3), nodes=2, says="finished normally"),
     Fault("rank_killed", "rank-killed", (2,), (0, 1, 3), nodes=2, on_clusters=True),
     Fault("killed_in_recv", "rank-killed", (1,), (0, 2, 3), nodes=2, whole=True),
     Fault("rank_crashed", "rank-killed", (1,), (0,), whole=True),

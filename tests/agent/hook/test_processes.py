@@ -39,6 +39,31 @@ def test_a_helper_is_known_by_its_name_and_its_end_once_the_program_knows_it(
     assert ([[int(ready.read_text()), "tokenizer", code]], False) == (answer["processes"], "failed" in answer)
 
 
+POOL = """
+import multiprocessing, os, signal, time
+def helps(how):
+    open("pid", "w").write(str(os.getpid()))
+    os.kill(os.getpid(), how)
+pool = multiprocessing.get_context("fork").Pool(1)
+first = pool._pool[0]
+pool.apply_async(helps, (signal.SIGKILL,))
+while first in pool._pool:
+    time.sleep(0.01)
+del first
+open("ready", "w").close()
+time.sleep(60)
+"""
+
+
+def test_a_worker_that_a_pool_has_replaced_is_known_by_its_end(supervisor: Supervisor) -> None:
+    """The pool forgets the process, and with it the task that it had."""
+    supervisor.start(POOL)
+    supervisor.until((supervisor.folder / "ready").exists)
+    ended = supervisor.ask(supervisor.line("rank"), "dump")["processes"]
+
+    assert (int((supervisor.folder / "pid").read_text()), -9) in [(pid, code) for pid, _, code in ended]
+
+
 def test_a_program_without_helpers_tells_none(supervisor: Supervisor) -> None:
     supervisor.start("import time; open('ready', 'w').close(); time.sleep(60)")
     supervisor.until((supervisor.folder / "ready").exists)

@@ -18,7 +18,7 @@ def test_a_signal_is_noted_with_its_handler_and_its_time(supervisor: Supervisor)
     program = (
         "hook.watch()\nhook.watch()\nsignal.signal(signal.SIGCHLD, stop)\n"
         "os.kill(os.getpid(), signal.SIGCHLD)\nhook.note()\n"
-        "before = time.time()\nos.kill(os.getpid(), signal.SIGTERM)\nafter = time.time()\n"
+        "time.sleep(0.3)\nbefore = time.time()\nos.kill(os.getpid(), signal.SIGTERM)\nafter = time.time()\n"
         "time.sleep(0.2)\nhook.note()\n"
         "(number, at, (name, _, line)), = hook.told()\n"
         "print(number, before - 0.05 <= at <= after + 0.05, name, line)\n"

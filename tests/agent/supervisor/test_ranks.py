@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import time
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.busy import BUSY
 
 from ddplaunch.agent.contract import Exited, Frame, Phase, Process, Raised, Rendezvous
 from ddplaunch.agent.supervisor import rank_evidence, rank_roles
+from ddplaunch.agent.supervisor.hooks import Line
 from ddplaunch.agent.supervisor.rank_roles import Numbers
 from ddplaunch.agent.supervisor.ranks import Rank
 from ddplaunch.agent.system import proc
@@ -220,3 +223,37 @@ def test_of_children_that_are_gone_the_last_are_kept(rank: Rank) -> None:
         rank.note_children([number], float(number))
 
     assert ([*range(67, 99)], [99]) == ([*rank.gone], rank.children)
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "at_once"),
+    [
+        ({}, 0, True),
+        ({"ending": 99.0}, 0, False),
+        ({"closed_at": 60.0}, 0, False),
+        ({"thread": 0}, 0, False),
+        ({"role": "child"}, 0, False),
+        ({}, 1, False),
+    ],
+    ids=[
+        "os._exit",
+        "its Python said that it shuts down",
+        "the program had closed our connection",
+        "its hook never answered",
+        "multiprocessing has forked it",
+        "a failure",
+    ],
+)
+def test_a_rank_that_ended_well_without_the_end_of_its_python(
+    rank: Rank, line: dict[str, Any], code: int, at_once: bool
+) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        rank.line = Line(ours, rank.pid)
+        for name, value in {"role": "rank", "thread": 12, "closed_at": 100.0, **line}.items():
+            setattr(rank.line, name, value)
+        rank.initialized, rank.exit = True, Exited(100.2, code)
+        end = rank_evidence.evidence_so_far(rank).exit
+
+    assert end is not None
+    assert at_once == end.at_once

@@ -31,6 +31,11 @@ def _branch(how: str, code: str, rank: int, says: str, whole: bool = True) -> Fa
     return replace(_one("branches", how, code, rank, 3, whole), says=says)
 
 
+def _says(program: str, how: str, code: str, rank: int, nproc: int, says: str) -> Fault:
+    """The verdict's sentence has the reason, and not only the place."""
+    return replace(_one(program, how, code, rank, nproc), says=says)
+
+
 def _short(name: str, *words: str) -> Fault:
     return Fault(
         f"short_timeout_{name}",
@@ -122,6 +127,44 @@ FAULTS = [
         whole=True,
     ),
     Fault("held_by_except", "rank-failed", (0, 1), (), program="held", arguments=("by_except",), whole=True),
+    _says("waits_for", "hello", "rank-in-user-code", 1, 2, ", waiting for data from its child process "),
+    _says("waits_for", "full_pipe", "rank-in-user-code", 1, 2, ", which waits for rank 1 to read its output"),
+    _says("waits_for", "command", "rank-in-user-code", 1, 2, ", waiting for the end of its child process "),
+    _says(
+        "waits_for", "features", "rank-in-user-code", 1, 2, ", waiting for data from its own process by TCP"
+    ),
+    _says("waits_for", "named_pipe", "rank-in-user-code", 1, 2, " opens the other end of the named pipe "),
+    _says("waits_for", "pool", "rank-in-user-code", 1, 2, " was killed by SIGKILL, and rank 1 is in pool"),
+    _says(
+        "waits_for", "native_lock", "rank-in-user-code", 1, 2, ' for a lock that its thread "decoder" holds'
+    ),
+    _says("forked", "loader", "lock-deadlock", 2, 3, ' that thread "warm-cache" of rank 2 held'),
+    _says(
+        "forked",
+        "helper",
+        "lock-deadlock",
+        2,
+        3,
+        " for a lock that nobody can release: it has no other thread",
+    ),
+    _says("told", "apart", "collective-skipped", 2, 3, "SIGTERM came to all ranks at "),
+    _says(
+        "told",
+        "in_handler",
+        "collective-mismatch",
+        0,
+        3,
+        " in the handler of SIGUSR1 and has interrupted in_handler (told.py:",
+    ),
+    replace(
+        _says("stays", "thread", "rank-in-user-code", 2, 3, 'waits for its thread "heartbeat", in beat'),
+        victims=(),
+    ),
+    replace(
+        _says("stays", "child", "rank-in-user-code", 0, 2, "waits for the end of its child process "),
+        victims=(),
+    ),
+    _says("stays", "watchdog", "rank-exited-early", 2, 3, "as os._exit(0) ends it"),
     _sizes("longer"),
     _sizes("wider"),
     _short("in_collective", "2", "all_reduce"),
@@ -201,4 +244,18 @@ HEALTHY = [
     _long("saver", 3, how="own"),
     _long("mpi_styles", 3),
     _long("ddp_uneven", 2, how="joins_well"),
+    _long("told", 3, how="together"),
+    Healthy("helpers_idle", program="healthy_helpers", arguments=("idle",), whole=True),
+    # With the default patience: children that hardly get a CPU on a busy machine look idle sooner.
+    *(
+        Healthy(
+            f"helpers_{how}",
+            program="healthy_helpers",
+            arguments=(how,),
+            notice_after=10.0,
+            seconds=30.0,
+            whole=True,
+        )
+        for how in ("tokenizes", "compiles")
+    ),
 ]

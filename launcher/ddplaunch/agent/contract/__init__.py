@@ -27,6 +27,7 @@ from ddplaunch.agent.contract.evidence import JobPace as JobPace
 from ddplaunch.agent.contract.evidence import LastActs as LastActs
 from ddplaunch.agent.contract.evidence import Lost as Lost
 from ddplaunch.agent.contract.evidence import MpiCall as MpiCall
+from ddplaunch.agent.contract.evidence import Mutex as Mutex
 from ddplaunch.agent.contract.evidence import NodeEvidence as NodeEvidence
 from ddplaunch.agent.contract.evidence import Process as Process
 from ddplaunch.agent.contract.evidence import Raised as Raised
@@ -42,6 +43,7 @@ from ddplaunch.agent.contract.evidence import Signalled as Signalled
 from ddplaunch.agent.contract.evidence import Stack as Stack
 from ddplaunch.agent.contract.evidence import Stand as Stand
 from ddplaunch.agent.contract.evidence import Torchrun as Torchrun
+from ddplaunch.agent.contract.evidence import Tie as Tie
 from ddplaunch.agent.contract.evidence import Wait as Wait
 from ddplaunch.agent.contract.evidence import Xid as Xid
 from ddplaunch.agent.contract.verdict import AnyFact as AnyFact

@@ -29,6 +29,7 @@ class Stack:
     owns_gil: bool = False  # by py-spy
     native: str = ""  # the native function above its Python frames, "libfoo.so:do_io"; "": none is known
     crashed: bool = False  # the process has crashed in this thread
+    daemon: Optional[bool] = None  # False: Python waits for its end; None: unknown
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,7 @@ class Exited:
     code: Optional[int] = None
     signal: Optional[int] = None  # both None: it is gone, and its status is unknown
     by_us: bool = False  # ended by the supervisor, or by torchrun after another rank's end
+    at_once: bool = False  # with code 0, while its Python was not shutting down, as by os._exit
 
 
 @dataclass(frozen=True)
@@ -231,6 +233,25 @@ class Wait:
 
 
 @dataclass(frozen=True)
+class Tie:
+    """What a main thread waits for from another process."""
+
+    what: str  # "end" of a child | "data" | "room" for what it writes
+    by: str = ""  # "a pipe" | "a Unix socket" | "TCP"
+    pids: list[int] = field(default_factory=list)  # the child, or processes of the job at the other end
+    commands: list[str] = field(default_factory=list)  # of these
+    address: str = ""  # of the other end, of TCP alone
+
+
+@dataclass(frozen=True)
+class Mutex:
+    """The lock of native code for which a main thread waits."""
+
+    owner: int  # thread that holds it, by the lock itself
+    pid: int  # whose thread that is: the process itself, or one above it
+
+
+@dataclass(frozen=True)
 class Process:
     """A rank's process, or a child of it (a DataLoader worker), from /proc, over the last seconds."""
 
@@ -258,6 +279,9 @@ class Process:
     exit_signal: int = 0  # of a dead child, waited for or not; 0: none
     exit_code: int = 0  # the same
     name: str = ""  # that multiprocessing has given it
+    tie: Optional[Tie] = None  # of a suspect alone, as what follows; None: none is known
+    mutex: Optional[Mutex] = None
+    unseen_threads: int = -1  # of which there is no stack, without our hook's; -1: not counted
 
 
 @dataclass(frozen=True)

@@ -55,6 +55,7 @@ def from_hook(threads: list[dict[str, Any]]) -> list[Stack]:
             bool(thread["main"]),
             _cut([Frame(str(name), str(file), int(line)) for name, file, line in thread["frames"]]),
             int(thread.get("tid", 0)),
+            daemon=thread.get("daemon"),
         )
         for thread in threads
     ]

@@ -403,7 +403,13 @@ def _thread_of(ident: int, frame: Optional[FrameType], thread: Any) -> dict[str,
         frames = frames[: FRAMES // 2] + frames[-FRAMES // 2 :]
     main, tid = ident == _State.main, getattr(thread, "native_id", 0) or 0
     name = getattr(thread, "name", "MainThread" if main else "")
-    return {"name": name, "main": main, "tid": tid, "frames": frames}
+    return {
+        "name": name,
+        "main": main,
+        "tid": tid,
+        "frames": frames,
+        "daemon": getattr(thread, "daemon", None),
+    }
 
 
 def _handled() -> list[dict[str, Any]]:

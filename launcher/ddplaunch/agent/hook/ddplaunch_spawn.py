@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 
 _KEPT, _NAME = 32, 60  # processes that are told, and characters of a name
+_ended: dict[int, list[Any]] = {}  # that have failed, by pid: multiprocessing.Pool replaces and forgets them
 
 
 def started_this() -> bool:
@@ -48,7 +49,18 @@ def _processes() -> Optional[list[list[Any]]]:
         pid = getattr(popen, "pid", None)
         if pid and getattr(process, "_parent_pid", None) == os.getpid():
             found.append([pid, str(process._name)[:_NAME], popen.returncode])
+    known = {pid for pid, *_ in found}
+    found += [each for pid, each in list(_ended.items()) if pid not in known]
     return found[-_KEPT:] or None
+
+
+def _note_end(module: Any, popen: Any) -> None:
+    pid, code = popen.pid, popen.returncode
+    if code and pid not in _ended:
+        alike = [each for each in list(module._dangling) if getattr(each, "_popen", None) is popen]
+        _ended[pid] = [pid, str(alike[0]._name)[:_NAME] if alike else "", code]
+        for old in list(_ended)[:-_KEPT]:
+            del _ended[old]
 
 
 WHO = (_spawned,)
@@ -68,7 +80,11 @@ def watch(raised: Raised, spawned: Callable[[int], None]) -> None:
         _wrap_python(module, raised)
 
     ddplaunch_torch.when_imported(
-        {"torch.multiprocessing.spawn": of_torch, "multiprocessing.process": of_python}
+        {
+            "torch.multiprocessing.spawn": of_torch,
+            "multiprocessing.process": of_python,
+            "multiprocessing.popen_fork": _wrap_popen,
+        }
     )
 
 
@@ -96,6 +112,30 @@ def _wrap_torch(module: Any, raised: Raised, spawned: Callable[[int], None]) -> 
 def _wrap_python(module: Any, raised: Raised) -> None:
     process = module.BaseProcess
     process.run = _noting(process.run, raised)
+
+
+def _wrap_popen(module: Any) -> None:
+    """Note children that have failed when somebody first learns of it; those of a forkserver are not seen."""
+    import functools
+
+    def noting(poll: Any) -> Any:
+        @functools.wraps(poll)
+        def noted(self: Any, *args: Any, **kwargs: Any) -> Any:
+            try:
+                code = poll(self, *args, **kwargs)
+            except BaseException as error:
+                ddplaunch_torch.step_out(error)
+                raise
+            if code:
+                try:
+                    _note_end(sys.modules["multiprocessing.process"], self)
+                except Exception:
+                    pass
+            return code
+
+        return noted
+
+    module.Popen.poll = noting(module.Popen.poll)
 
 
 def _noting(function: Any, raised: Raised) -> Any:

@@ -24,7 +24,7 @@ from ddplaunch.agent.contract import (
     Stack,
 )
 from ddplaunch.agent.diagnosis.run import stacks as reading
-from ddplaunch.agent.evidence import cgroup, flight, kernel, py_spy, ras, stacks, waits
+from ddplaunch.agent.evidence import cgroup, flight, kernel, py_spy, ras, stacks, ties, waits
 from ddplaunch.agent.evidence.stacks import SourceLines
 from ddplaunch.agent.evidence.torch_versions import FIRST_WITH_GLOO
 from ddplaunch.agent.evidence.waits import Thread, ThreadWaits
@@ -118,6 +118,7 @@ class Collector:
         question = kernel.Question() if in_use and stalled and not look.quick else None
         dumps = flight.Dumps(look.dumps, look.hide)
         self._look(alive, look, dumps)
+        self._tie([] if look.quick else alive)
         lines, silence = question.answer(self._meanwhile) if question is not None else ([], "")
         if silence:
             self._missing.append(silence)
@@ -354,6 +355,30 @@ class Collector:
         wait = waits.read_wait(pid, process.state, process.wchan)
         wait = wait or waits.polled_lock(pid, polls, (rank.program for rank in ranks))
         return dataclasses.replace(process, waits_for=wait)
+
+    def _tie(self, ranks: Sequence[Rank]) -> None:
+        """Add what ranks wait for that are in no collective, and what their children wait for."""
+        ends = ties.Ends(pid for rank in ranks for pid in (rank.program, *family(rank.program)))
+        for rank in ranks:
+            its = rank.evidence
+            if its is None or its.process is None or reading.collective(reading.main(its.stacks)):
+                continue
+            rank.evidence = dataclasses.replace(
+                its,
+                process=self._tied(its.process, ends, []),
+                children=[self._tied(child, ends, [rank.program]) for child in its.children],
+            )
+
+    def _tied(self, process: Process, ends: ties.Ends, parents: Sequence[int]) -> Process:
+        """Return the process with what it waits for in others, and how many threads have no stack."""
+        line = self._hooks.lines.get(process.pid)
+        seen = len(process.stacks) + (line is not None and line.thread > 0)
+        return dataclasses.replace(
+            process,
+            tie=ties.read_tie(process.pid, ends) if process.state == "S" else None,
+            mutex=ties.read_mutex(process.pid, parents) if process.state == "S" else None,
+            unseen_threads=max(-1, process.threads - seen) if process.stacks else -1,
+        )
 
     def _child(self, pid: int, rank: Rank, child_stacks: list[Stack]) -> Optional[Process]:
         process = self._process(pid)

@@ -43,6 +43,7 @@ class Line:
         self.thread = 0  # the kernel's number of the thread that answers; 0: it has not answered yet
         self.ending = 0.0  # wall clock: when its interpreter began to shut down by itself; 0: it has not
         self.is_open = True
+        self.closed_at = 0.0  # wall clock; 0: it is open, or we could not write to it
         self.request: Optional[bytes] = None  # sent, and not answered yet
         self.requested_at = 0.0
         self.answer: Optional[HookMessage] = None  # the latest
@@ -174,6 +175,7 @@ class Hooks:
     def drop(self, line: Line) -> None:
         """Close a connection that is open."""
         line.is_open = False
+        line.closed_at = time.time()
         self._selector.unregister(line.connection)
         line.connection.close()
         if self.lines.get(line.pid) is line:

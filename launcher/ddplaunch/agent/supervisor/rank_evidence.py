@@ -9,6 +9,7 @@ from typing import Any, Optional
 
 from ddplaunch.agent.contract import (
     Collective,
+    Exited,
     Frame,
     Group,
     MpiCall,
@@ -33,6 +34,8 @@ before."""
 _PLACES = 8
 _JUST_GONE = 30.0
 """Seconds before a rank's last progress within which the end of a child may be why it stopped."""
+_AT_ONCE = 1.0
+"""Seconds between the end of a rank's connection and the moment at which its own end was noticed."""
 _OWN_END = 5.0
 """Seconds between the last traceback in the log and the death that it explains."""
 
@@ -217,7 +220,7 @@ def evidence_so_far(rank: Rank) -> RankEvidence:
         alive=rank.alive,
         phase=rank.phase,
         mpi=rank.mpi or evidence.mpi,
-        exit=rank.exit,
+        exit=_end(rank),
         raised=_own_end(rank) if not rank.alive else evidence.raised,
         calls=ring.newest(rank.ring.calls, _CALLS) if rank.ring is not None else [],
         sequences=rank.ring.sequences if rank.ring is not None else [],
@@ -227,6 +230,20 @@ def evidence_so_far(rank: Rank) -> RankEvidence:
         stacks=crash or evidence.stacks,
         stack_source="crash" if crash else evidence.stack_source,
     )
+
+
+def _end(rank: Rank) -> Optional[Exited]:
+    """Return how it ended. Its hook says when Python shuts down: that was read before its connection closed.
+
+    A program may close our connection itself: then it was closed long before. What multiprocessing has forked
+    always ends at once.
+    """
+    end, line = rank.exit, rank.line
+    if end is None or end.code != 0 or line is None or line.ending or not line.thread:
+        return end
+    if not rank.initialized or line.role == "child":
+        return end
+    return dataclasses.replace(end, at_once=abs(end.at - line.closed_at) < _AT_ONCE)
 
 
 def _own_end(rank: Rank) -> list[Raised]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from typing import Optional
 
@@ -61,6 +62,11 @@ def nodes(numbers: Iterable[int], names: Sequence[str] = ()) -> str:
 def one_or(numbers: Sequence[object], one: str, many: str) -> str:
     """Return the verb for one rank, or for several."""
     return one if len(numbers) == 1 else many
+
+
+def clock(at: float) -> str:
+    """'12:00:03', in the time zone of whoever reads it."""
+    return time.strftime("%H:%M:%S", time.localtime(at))
 
 
 def count(number: int, noun: str) -> str:

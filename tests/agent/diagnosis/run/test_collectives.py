@@ -34,6 +34,7 @@ from ddplaunch.agent.contract import (
 )
 from ddplaunch.agent.diagnosis.run.decide import judge
 from ddplaunch.agent.evidence.ring import sequences
+from ddplaunch.agent.system import phrases
 
 LINES = {
     "a": ("all_reduce", 12),
@@ -360,13 +361,79 @@ def test_a_rank_that_has_left_the_loop_for_a_signal() -> None:
     verdict = only(uneven(*others, left))
 
     assert [2] == verdict.ranks
-    assert verdict.sentence.startswith(
-        "rank 2 has left the loop (train.py:13-14) after SIGTERM (stop, train.py:5) and is in barrier"
-    )
+    assert (
+        f"SIGTERM came to all ranks at {phrases.clock(NOW - 9.9)} (stop, train.py:5); rank 2 left the loop "
+        "(train.py:13-14) before all_reduce 9 (train.py:14), in which ranks 0 and 1 wait, and is in "
+        "barrier 9 (train.py:16)"
+    ) == verdict.sentence
     assert "ranks 0-2 got SIGTERM (stop, train.py:5) 9.9 s ago" in verdict.facts
     assert "all_reduce of the flag" in verdict.hint
     for other in (before, long_ago):  # it left first, or trained on for a minute
         assert "SIGTERM" not in only(uneven(*others, other)).sentence
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [({"exit_signal": 11}, True), ({"exit_signal": 15}, False), ({"exit_code": 1}, False), ({}, False)],
+    ids=["it crashed", "it was told to end", "it has failed", "it lives"],
+)
+def test_a_rank_out_of_step_whose_child_has_crashed(code: dict[str, Any], told: bool) -> None:
+    """The exception for a DataLoader's worker was caught, and the step was left out."""
+    mine = in_loop(2, "barrier", 40, 16)
+    child = Process(812, "X", name="Process-1", **code)
+    others = [in_loop(n, "all_reduce", 40, 14) for n in (0, 1)]
+    verdict = only(uneven(*others, replace(mine, children=[child])))
+
+    text = "rank 2's child process 812 (Process-1) was killed by SIGSEGV"
+    assert (told, told) == (verdict.sentence.endswith(f"; {text}"), text in verdict.facts)
+
+
+def in_handler(came: float = 9.0, name: str = "save_now") -> JobEvidence:
+    """Rank 0 is in a barrier that save_now() calls; SIGUSR1 came `came` seconds after NOW - 10."""
+    signalled = Signalled(10, NOW - 10 + came, Frame("save_now", "/job/train.py", 5))
+    frames = [*in_collective("barrier", 6)[0].frames[:2], Frame(name, "/job/train.py", 6)]
+    barrier = replace(Collective("0", 40, "barrier"), frames=frames[2:], at=NOW - 0.9)
+    before = replace(Collective("0", 39, "all_reduce", done=True), took=0.1, at=NOW - 1.5, state="returned")
+    mine = rank(
+        0,
+        [Stack("MainThread", True, [*frames, Frame("train", "/job/train.py", 31)])],
+        40,
+        signals=[signalled],
+        collectives=[barrier],
+        calls=[before, replace(barrier, state="entered")],
+    )
+    others = [rank(n, in_collective(), 40, collectives=[Collective("0", 40, "all_reduce")]) for n in (1, 2)]
+    return job(mine, *others, per_node=3)
+
+
+def test_a_collective_that_a_signals_handler_calls_is_told_with_the_signal() -> None:
+    verdict = only(in_handler())
+
+    assert ("collective-mismatch", [0]) == (verdict.code, verdict.ranks)
+    assert verdict.sentence.endswith(
+        "; rank 0 is there in the handler of SIGUSR1 and has interrupted train "
+        f"(train.py:31); SIGUSR1 came to rank 0 at {phrases.clock(NOW - 1)} (save_now, train.py:5)"
+    )
+    assert "set a flag alone" in verdict.hint
+
+
+@pytest.mark.parametrize(
+    "evidence", [in_handler(came=-30.0), in_handler(name="save")], ids=["it was over", "another function"]
+)
+def test_a_function_that_the_program_calls_itself_is_in_no_handler(evidence: JobEvidence) -> None:
+    """The signal came before the last call that has returned, or something else is called."""
+    assert "handler" not in only(evidence).sentence
+
+
+@pytest.mark.parametrize(("after", "told"), [(0.1, True), (-60.0, False)], ids=["shortly before", "long ago"])
+def test_a_signal_that_came_shortly_before_progress_stopped_is_a_fact_of_any_verdict(
+    after: float, told: bool
+) -> None:
+    came = Signalled(15, NOW - 10 + after, Frame("stop", "/job/train.py", 5))
+    verdict = only(job(rank(0, signals=[came]), rank(1, in_evaluate(), 16, signals=[came])))
+
+    assert "rank-in-user-code" == verdict.code
+    assert told == ("ranks 0 and 1 got SIGTERM (stop, train.py:5) 9.9 s ago" in verdict.facts)
 
 
 def test_calls_that_parted_in_an_earlier_round_accuse_nobody_of_leaving_the_loop() -> None:

@@ -229,6 +229,30 @@ def test_rank_exited_early_and_the_others_lost_it() -> None:
     assert "rank 1 finished normally (exit code 0) while ranks 0, 2 and 3 needed it" == verdict.sentence
 
 
+def test_a_rank_that_ends_at_once_is_not_said_to_have_finished_normally() -> None:
+    """Its Python did not shut down."""
+    gone = dead(1, 0, code=0)
+    assert gone.exit is not None
+    gone = replace(gone, exit=replace(gone.exit, at_once=True))
+    verdict = only(job(victim(0), gone, why="death"))
+
+    assert (
+        "rank 1 ended with exit code 0, and without the end of Python, as os._exit(0) ends it, while rank 0 "
+        "needed it" == verdict.sentence
+    )
+    assert "a thread that watches the others" in verdict.hint
+
+
+@pytest.mark.parametrize(("before", "shown"), [(0.3, True), (60.0, False)])
+def test_the_last_line_of_a_rank_that_ended_early_is_shown_if_it_came_just_before(
+    before: float, shown: bool
+) -> None:
+    gone = dead(1, 0, code=0, last_output="nothing to do", last_output_at=NOW - 10 - before)
+    verdict = only(job(victim(0), gone, why="death"))
+
+    assert shown == ("rank 1's last line: nothing to do" in verdict.facts)
+
+
 def test_rank_exited_early_and_the_others_wait() -> None:
     """The same while the others still wait, as with NCCL."""
     verdict = only(job(rank(0), dead(1, 0, code=0), rank(2), rank(3)))

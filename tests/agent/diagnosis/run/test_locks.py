@@ -19,7 +19,16 @@ from tests.agent.diagnosis.build import (
     stack,
 )
 
-from ddplaunch.agent.contract import Frame, Group, JobEvidence, Process, RankEvidence, Stack, Wait
+from ddplaunch.agent.contract import (
+    Frame,
+    Group,
+    JobEvidence,
+    Mutex,
+    Process,
+    RankEvidence,
+    Stack,
+    Wait,
+)
 from ddplaunch.agent.diagnosis.run.decide import judge
 
 LIB = "/opt/env/lib/python3.11"
@@ -195,6 +204,79 @@ def test_a_loaders_worker_inherits_a_held_lock() -> None:
         "rank 1's DataLoader worker 812 waits in update (train.py:24) for a lock that none of its threads"
     )
     assert "multiprocessing_context" in verdict.hint
+
+
+DECODE = Frame("decode", "/job/train.py", 31)
+HOLDER = Stack("warm-cache", False, [WRITE, *TOP], tid=4711)
+
+
+def forked(*beside: Stack, on_lock: bool = True, **more: Any) -> JobEvidence:
+    """Rank 1's DataLoader has two workers, of which one is in native code."""
+    sharer = Frame("_serve", f"{LIB}/multiprocessing/resource_sharer.py", 138)
+    stuck = Stack("MainThread", True, in_worker(DECODE), on_lock=on_lock)
+    idle = Stack("MainThread", True, in_worker(READ)[2:], on_lock=True)
+    children = [
+        Process(811, "S", role="loader", stacks=[idle], unseen_threads=0),
+        Process(
+            812,
+            "S",
+            role="loader",
+            stacks=[stuck, Stack("Thread-2", False, [sharer, *TOP]), *beside],
+            **{"unseen_threads": 0, **more},
+        ),
+    ]
+    return job(rank(0), rank(1, [*in_loader(), HOLDER], 16, children=children), lines=LINES)
+
+
+def test_a_native_lock_is_named_with_the_thread_that_held_it_when_its_worker_was_forked() -> None:
+    verdict = only(forked(mutex=Mutex(4711, 1001), unseen_threads=3))
+
+    assert ("lock-deadlock", [1], [0]) == (verdict.code, verdict.ranks, verdict.victims)
+    assert verdict.sentence.startswith(
+        "rank 1's DataLoader worker 812 waits in decode (train.py:31) for a lock of native code that thread "
+        '"warm-cache" of rank 1 held when it forked the process: the copy there has no thread'
+    )
+    assert "multiprocessing_context" in verdict.hint
+
+
+def test_a_worker_whose_only_thread_waits_for_its_own_process_waits_for_ever() -> None:
+    """Whatever lock that is: not every lock says who holds it."""
+    verdict = only(forked())
+
+    assert ("lock-deadlock", [1]) == (verdict.code, verdict.ranks)
+    assert "for a lock that nobody can release: it has no other thread of the program" in verdict.sentence
+
+
+def test_a_child_of_a_pool_is_looked_at_as_a_loaders_worker_is() -> None:
+    """The rank waits for its result in multiprocessing."""
+    mine = stack(WAIT, Frame("get", f"{LIB}/multiprocessing/pool.py", 768), Frame("tokenize", "/job/t.py", 9))
+    there = [Stack("MainThread", True, [DECODE], on_lock=True)]
+    child = Process(812, "S", role="other", stacks=there, unseen_threads=0)
+    verdict = only(job(rank(0), rank(1, mine, 16, children=[child])))
+
+    assert verdict.sentence.startswith("rank 1's child process 812 waits in decode (train.py:31) for a lock")
+
+
+@pytest.mark.parametrize(
+    "evidence",
+    [
+        forked(unseen_threads=1),
+        forked(unseen_threads=-1),
+        forked(on_lock=False),
+        forked(Stack("decoder", False, [WRITE, *TOP]), unseen_threads=0),
+        forked(unseen_threads=1, mutex=Mutex(812, 812)),
+    ],
+    ids=[
+        "a native thread is beside it",
+        "its threads were not counted",
+        "a wait with a timeout, or for another process",
+        "another thread of the program is beside it",
+        "its own thread has the mutex",
+    ],
+)
+def test_a_worker_that_another_thread_may_wake_up_is_in_no_deadlock(evidence: JobEvidence) -> None:
+    """It stays where it is found: in its DataLoader."""
+    assert "rank-in-dataloader" == code(evidence)
 
 
 @pytest.mark.parametrize(

@@ -1026,17 +1026,26 @@ def _left_verdict(
     has, is_ = phrases.one_or(ranks, "has", "have"), phrases.one_or(ranks, "is", "are")
     rest = phrases.one_or(others, "is", "are")
     signal = signals.left_for(view, ranks)
-    after = f" after {signal}" if signal is not None else ""
     exits = branches.ends_of(view, ranks[0], [loop.first, loop.last])
     hint = _UNEVEN + (f" What also ends the loop: {', '.join(exits)}." if exits else "")
+    sentence = say(
+        subjects.ranks(ranks),
+        f" {has} left the loop {loop} and {is_} in {view.locations[ranks[0]]}, while ",
+        subjects.ranks(others),
+        f" {rest} still in it, in {view.locations[others[0]]}",
+    )
+    if signal is not None:
+        sentence = say(
+            signal,
+            "; ",
+            subjects.ranks(ranks),
+            f" left the loop {loop} before {view.locations[others[0]]}, in which ",
+            subjects.ranks(others),
+            f" {phrases.one_or(others, 'waits', 'wait')}, and {is_} in {view.locations[ranks[0]]}",
+        )
     return view.verdict(
         code="collective-skipped",
-        sentence=say(
-            subjects.ranks(ranks),
-            f" {has} left the loop {loop}{after} and {is_} in {view.locations[ranks[0]]}, while ",
-            subjects.ranks(others),
-            f" {rest} still in it, in {view.locations[others[0]]}",
-        ),
+        sentence=sentence,
         ranks=ranks,
         victims=view.victims_of(ranks),
         confidence=sure.LOOP_LEFT if whole else sure.LOOP_LEFT_PERHAPS,

@@ -25,6 +25,7 @@ from ddplaunch.agent.diagnosis.run import (
     nccl_ras,
     processes,
     rendezvous,
+    signals,
     slow,
     stragglers,
     threads,
@@ -171,6 +172,8 @@ STRAGGLERS: tuple[StragglerRule, ...] = (
     # The place alone. Late ones first: whatever they do, the others wait in init_process_group.
     stragglers.rank_late_to_init,
     stragglers.rank_in_dataloader,
+    # Before the place in its own code: there is none any more.
+    stragglers.rank_at_its_end,
     stragglers.rank_in_user_code,
 )
 
@@ -294,7 +297,8 @@ def _judged(evidence: JobEvidence) -> list[Verdict]:
 
 
 def _of(view: JobView) -> list[Verdict]:
-    return nccl_ras.with_facts(view, with_unseen(view, _of_world(view)))
+    found = stragglers.with_crashes(view, signals.told(view, _of_world(view)))
+    return nccl_ras.with_facts(view, with_unseen(view, found))
 
 
 def _of_world(view: JobView) -> list[Verdict]:

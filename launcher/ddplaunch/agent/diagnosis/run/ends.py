@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Optional
@@ -22,7 +21,7 @@ from ddplaunch.agent.contract import (
     Verdict,
 )
 from ddplaunch.agent.diagnosis import confidence as sure
-from ddplaunch.agent.diagnosis.run import devices, signals, slow, stacks
+from ddplaunch.agent.diagnosis.run import devices, signals, slow, stacks, ties
 from ddplaunch.agent.diagnosis.run.causes import (
     LOADER_KILLED,
     TOGETHER,
@@ -217,13 +216,20 @@ def rank_exited_early(view: JobView) -> Optional[Verdict]:
         for number, at in lost.items()
         if number not in view.waiting and not leaving
     ]
+    keeps = ((number, ties.awaited_at_end(view, number)) for number in leaving[:4])
+    facts += [f"rank {number}: its Python {each.text}" for number, each in keeps if each is not None]
+    facts += [fact for number in gone[:4] for fact in _last_of(view, number)]
+    at_once = all((end := view.ranks[number].exit) is not None and end.at_once for number in gone)
+    how = " finished normally (exit code 0) while "
+    if leaving:
+        how = f" {phrases.one_or(gone, 'is', 'are')} ending while "
+    elif at_once:
+        how = " ended with exit code 0, and without the end of Python, as os._exit(0) ends it, while "
     return view.verdict(
         code="rank-exited-early",
         sentence=say(
             subjects.ranks(gone),
-            f" {phrases.one_or(gone, 'is', 'are')} ending while "
-            if leaving
-            else " finished normally (exit code 0) while ",
+            how,
             subjects.ranks(victims),
             f" {ending}",
         ),
@@ -231,10 +237,26 @@ def rank_exited_early(view: JobView) -> Optional[Verdict]:
         victims=victims,
         confidence=sure.LEAVING if leaving else sure.OWN_END,
         facts=[*facts, *view.counts()],
-        hint=f"Find out why {subjects.ranks(gone)} ended first: a `return` or `sys.exit(0)` that the others "
+        hint=f"Find out why {subjects.ranks(gone)} ended first: "
+        "os._exit, of which no traceback tells, is often called by a thread that watches the others, or in a "
+        "handler. Let it print why it does that."
+        if at_once
+        else f"Find out why {subjects.ranks(gone)} ended first: a `return` or `sys.exit(0)` that the others "
         "do not reach, or fewer batches. Against the latter, use DistributedSampler (drop_last=True), or "
         "wrap the loop in torch.distributed.algorithms.join.Join.",
     )
+
+
+def _last_of(view: JobView, number: int) -> list[AnyFact]:
+    """Return the last call of a rank that has ended well, and what it has printed shortly before its end."""
+    rank = view.ranks[number]
+    printed = rank.exit is not None and abs(rank.exit.at - rank.last_output_at) < _LAST_WORDS
+    said = (
+        [f"rank {number}'s last line: {phrases.clipped(rank.last_output)}"]
+        if printed and rank.last_output
+        else []
+    )
+    return [*view.last_call(number), *said]
 
 
 def _leaving(view: JobView, lost: Collection[int]) -> list[int]:
@@ -551,6 +573,8 @@ _BROKEN = (
     "EOFError",
     "FileNotFoundError",
 )
+_LAST_WORDS = 5.0
+"""Seconds before the end of a rank within which what it prints may say why it ends."""
 _ONE_LOOK = 3.0
 """Seconds after its exception in which a rank is still there, and a look notes what has come to it."""
 _CONNECTION = re.compile(r"(^|/)multiprocessing/(connection|reduction|resource_sharer|queues)\.py$")
@@ -752,7 +776,7 @@ def _frozen(lost: list[Lost]) -> bool:
 
 
 def _what(lost: list[Lost]) -> str:
-    at = _clock(lost[0].at)
+    at = phrases.clock(lost[0].at)
     if _frozen(lost):
         has, its = ("have", "their") if len(lost) > 1 else ("has", "its")
         kernels, acknowledge = ("kernels", "acknowledge") if len(lost) > 1 else ("kernel", "acknowledges")
@@ -775,7 +799,3 @@ def _last_word(view: JobView, lost: Lost) -> str:
     done = f", {lost.completed} collectives done by its ranks together" if lost.completed else ""
     span = phrases.span(max(view.evidence.at - lost.at, 0.0))
     return f"{view.node(lost.node)} was last heard {span} ago{done}; {how}"
-
-
-def _clock(at: float) -> str:
-    return time.strftime("%H:%M:%S", time.localtime(at))

@@ -35,6 +35,10 @@ _FORKED = (
     "DataLoader's workers, make a new lock in worker_init_fn, or have the workers spawned: "
     "DataLoader(multiprocessing_context='spawn')."
 )
+_FORKED_CHILD = (
+    "Most likely a thread of the rank held the lock when the process was forked. Start processes before such "
+    "threads, or have them spawned: multiprocessing.get_context('spawn')."
+)
 _RELEASED = "Release the lock on every path (`with lock:`); one that a thread takes twice must be an RLock."
 
 _LOCK = re.compile(r"with [\w.\[\]'\"]+( as \w+)?:|(\w+ = |if (not )?|return )?[\w.\[\]'\"]*\.?acquire\(")
@@ -103,6 +107,13 @@ def lock_deadlock(view: JobView) -> Optional[Found]:
     for number in _open(view):
         rank = view.ranks[number]
         whom, where, hint = f"rank {number}", rank.stacks, _RELEASED
+        forked = _forked(view, number)
+        if forked is not None:
+            ranks.append(number)
+            parts.append(forked.sentence)
+            hints.append(forked.hint)
+            facts += [*forked.facts, *_process(view, number)]
+            continue
         if view.locations[number].kind == IN_LOADER:
             stuck = [
                 child
@@ -127,6 +138,54 @@ def lock_deadlock(view: JobView) -> Optional[Found]:
     if not ranks:
         return None
     return _found_threads(view, "lock-deadlock", ranks, "; ".join(parts[:3]), facts, hints[0])
+
+
+class _Forked(NamedTuple):
+    sentence: str
+    facts: list[AnyFact]
+    hint: str
+
+
+def _forked(view: JobView, number: int) -> Optional[_Forked]:
+    """Return the child for which a rank waits, and which waits for a lock that no thread of it can release.
+
+    A forked child has only the thread that forked it, and a copy of each lock as it was then. A lock whose
+    owner is not known is one of those if nobody is there who could have it.
+    """
+    rank = view.ranks[number]
+    loads = view.locations[number].kind == IN_LOADER
+    waits = loads or stacks.waits_for_process(stacks.main(rank.stacks))
+    if rank.stuck_for < _PATIENCE * view.evidence.notice_after or not waits:
+        return None
+    for child in rank.children:
+        frames = stacks.main(child.stacks)
+        mutex = child.mutex
+        inherited = mutex is not None and mutex.pid != child.pid
+        alone = not child.unseen_threads and all(each.main or _is_helper(each) for each in child.stacks)
+        locked = (inherited or alone) and any(each.main and each.on_lock for each in child.stacks)
+        site = stacks.worker_task(frames) if loads else stacks.user_frame(frames)
+        if not locked or site is None or (child.role == "loader") != loads:
+            continue
+        whom = f"rank {number}'s {'DataLoader worker' if loads else 'child process'} {child.pid}"
+        why = "a lock that nobody can release: it has no other thread of the program"
+        if mutex is not None and inherited:
+            held = f"{_owner(rank, mutex.owner)} of rank {number} held when it forked the process"
+            why = f"a lock of native code that {held}: the copy there has no thread that could release it"
+        return _Forked(
+            f"{whom} waits in {phrases.place(site)} for {why}",
+            [f"{whom}: {stacks.chain(frames)}", *view.line_shown(number, site)],
+            _FORKED if loads else _FORKED_CHILD,
+        )
+    return None
+
+
+def _owner(rank: RankEvidence, tid: int) -> str:
+    """'thread "decoder"', 'the main thread', 'thread 4711'."""
+    process = rank.process
+    if process is not None and tid == process.pid:
+        return "the main thread"
+    names = [stack.thread for stack in rank.stacks if stack.tid == tid and stack.thread]
+    return f'thread "{names[0]}"' if names else f"thread {tid}"
 
 
 def _deadlock(view: JobView, rank: RankEvidence, threads: Sequence[Stack]) -> Optional[list[_Wait]]:

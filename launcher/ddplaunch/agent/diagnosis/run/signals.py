@@ -1,16 +1,20 @@
 """Signals that ranks have got and handle themselves, such as a scheduler's before it ends a job.
 
-A handler sets a flag, and each rank sees the flag in a different step: the first to see it leaves its loop.
+A handler sets a flag, and each rank sees the flag in a different step: the first to see it leaves its loop. A
+handler that calls a collective itself calls it at another place on each rank.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Optional
+from dataclasses import replace
+from typing import NamedTuple, Optional
 
-from ddplaunch.agent.contract import RankEvidence, Signalled
+from ddplaunch.agent.contract import Frame, RankEvidence, Signalled, Verdict
+from ddplaunch.agent.diagnosis.run import stacks
 from ddplaunch.agent.diagnosis.run.view import JobView
 from ddplaunch.agent.system import phrases, subjects
+from ddplaunch.agent.text.saying import Sayable, Text, say
 
 _SOON = 30.0
 """Seconds after a signal within which a rank may have acted on it."""
@@ -20,24 +24,104 @@ LEAVE_TOGETHER = (
 )
 
 
-def left_for(view: JobView, ranks: Sequence[int]) -> Optional[str]:
-    """Return 'SIGTERM (stop, train.py:16)', if all these ranks got it before the call in which they wait."""
+_FLAG_ALONE = (
+    "A handler runs between two lines of the program, on each rank between other ones: let it set a flag "
+    "alone, and let all ranks agree on the flag in each step (all_reduce), before they act on it together."
+)
+
+
+def left_for(view: JobView, ranks: Sequence[int]) -> Optional[Text]:
+    """Return 'SIGTERM came to all ranks at 12:00:03 (stop, train.py:16)'.
+
+    None unless all these ranks got it before the call in which they wait.
+    """
     found = [_before_call(view, rank) for rank in ranks]
     names = {phrases.signal_name(each.number) for each in found if each is not None}
     if None in found or len(names) != 1 or found[0] is None:
         return None
-    return names.pop() + by(found[0])
+    return _came(view, found[0])
+
+
+def _came(view: JobView, signalled: Signalled) -> Text:
+    same = {
+        rank: each.at
+        for rank, its in view.ranks.items()
+        for each in its.signals
+        if each.number == signalled.number and abs(each.at - signalled.at) <= _SOON
+    }
+    whom: Sayable = "all ranks" if view.is_everyone([*same]) else subjects.ranks(same)
+    name, at = phrases.signal_name(signalled.number), phrases.clock(min(same.values(), default=signalled.at))
+    return say(f"{name} came to ", whom, f" at {at}{by(signalled)}")
+
+
+class _Within(NamedTuple):
+    """A rank that is in its handler of a signal, and the line where that has interrupted it."""
+
+    signalled: Signalled
+    line: Optional[Frame]
+
+
+def told(view: JobView, verdicts: Sequence[Verdict]) -> list[Verdict]:
+    """Return the verdicts; the first says which signals came shortly before progress stopped.
+
+    The first that blames ranks inside a handler of a signal says that in its sentence.
+    """
+    recent = [each for each in facts(view) if verdicts and each not in verdicts[0].facts]
+    return _with_handler(view, [each.with_facts(recent) for each in verdicts[:1]] + [*verdicts[1:]])
+
+
+def _with_handler(view: JobView, verdicts: Sequence[Verdict]) -> list[Verdict]:
+    found = {rank: its for rank in view.alive if (its := _within(view, rank)) is not None}
+    said_of = []
+    for verdict in verdicts:
+        ranks = [rank for rank in found if rank in verdict.ranks]
+        if ranks:
+            its = found[ranks[0]]
+            same = [rank for rank in ranks if found[rank].signalled.number == its.signalled.number]
+            verb = phrases.one_or(same, "is", "are")
+            where = f" and has interrupted {phrases.place(its.line)}" if its.line and len(same) == 1 else ""
+            inside = f" {verb} there in the handler of {phrases.signal_name(its.signalled.number)}{where}; "
+            said = say("; ", subjects.ranks(same), inside, _came(view, its.signalled))
+            verdict = replace(verdict.continued(said), hint=_FLAG_ALONE)
+            found = {}
+        said_of.append(verdict)
+    return said_of
+
+
+def _within(view: JobView, number: int) -> Optional[_Within]:
+    """Return the signal in whose handler the rank is; None: in none, or the program may have called it."""
+    frames = stacks.main(view.ranks[number].stacks)
+    for place, frame in enumerate(frames):
+        for each in view.ranks[number].signals:
+            handler = each.handler
+            if handler is None or (handler.name, handler.file) != (frame.name, frame.file):
+                continue
+            if each.at >= _last_began(view.ranks[number]):
+                return _Within(each, stacks.user_frame(frames[place + 1 :]))
+    return None
+
+
+def _last_began(rank: RankEvidence) -> float:
+    """Return when the last call that has returned began: what comes during a call is handled after it."""
+    over = [call.at for call in rank.calls if call.took is not None]
+    return max(over, default=0.0) if rank.calls else float("inf")
 
 
 def facts(view: JobView) -> list[str]:
-    """'ranks 0-3 got SIGTERM 21 s ago, which stop (train.py:16) handles'."""
+    """'ranks 0-3 got SIGTERM (stop, train.py:16) 21 s ago'.
+
+    One that came long before progress stopped has done no harm.
+    """
     came: dict[str, list[int]] = {}
     ages: dict[str, float] = {}
     for rank in view.alive:
+        at = view.nodes[view.node_of[rank]].at
         for each in view.ranks[rank].signals:
+            if each.at < at - view.stuck_for - _SOON:
+                continue
             what = phrases.signal_name(each.number) + by(each)
             came.setdefault(what, []).append(rank)
-            ages.setdefault(what, view.nodes[view.node_of[rank]].at - each.at)
+            ages.setdefault(what, at - each.at)
     return [f"{subjects.ranks(its)} got {what} {phrases.span(ages[what])} ago" for what, its in came.items()]
 
 

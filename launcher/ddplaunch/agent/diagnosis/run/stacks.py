@@ -37,6 +37,7 @@ _COPY = re.compile(rf"^.*/[^/]+-(\d+|[0-9a-f]{{12}})/{Files.WORK}/")
 _THREADING = re.compile(r"(^|/)threading\.py$")
 _THREADS = re.compile(r"(^|/)(threading\.py|queue\.py|concurrent/futures/\w+\.py)$")
 _COMPILER = re.compile(r"(^|/)torch/_dynamo/convert_frame\.py$")
+_ENDS = re.compile(r"(^|/)(threading\.py:_shutdown|multiprocessing/util\.py:_exit_function)$")
 _SPAWN = re.compile(r"(^|/)torch/multiprocessing/spawn\.py$")
 
 _COLLECTIVE = re.compile(
@@ -119,6 +120,12 @@ def waits_for_thread(frames: Sequence[Frame]) -> bool:
     """Whether the user's code waits for another thread: for its end, its result, or an item in a queue."""
     inner = list(takewhile(lambda frame: _STANDARD.search(frame.file), frames))
     return inner != [] and all(_THREADS.search(frame.file) for frame in inner)
+
+
+def at_end(frames: Sequence[Frame]) -> bool:
+    """Whether the program is over, and Python waits for its threads or its children before it ends."""
+    outermost = "".join(f"{frame.file}:{_name(frame)}" for frame in frames[-1:])
+    return _ENDS.search(outermost) is not None and not users(frames)
 
 
 def collective(frames: Sequence[Frame]) -> Optional[str]:

@@ -14,10 +14,10 @@ from typing import Optional
 
 from ddplaunch.agent.contract import AnyFact, Fact, Process, Raised, RankEvidence, Verdict
 from ddplaunch.agent.diagnosis import confidence as sure
-from ddplaunch.agent.diagnosis.run import branches, causes, collectives, stacks
+from ddplaunch.agent.diagnosis.run import branches, causes, collectives, stacks, ties
 from ddplaunch.agent.diagnosis.run.view import IN_LOADER, Found, JobView, file_lock_wait
 from ddplaunch.agent.system import phrases, subjects
-from ddplaunch.agent.text.saying import Sayable, joined, say
+from ddplaunch.agent.text.saying import Sayable, Text, joined, say
 
 STARVED = 0.5
 """Share of the time for which a process was runnable without a CPU, above which a verdict mentions it."""
@@ -73,10 +73,7 @@ def rank_late_to_init(view: JobView) -> Optional[Found]:
         return None
     choice = branches.find(view, *(dict.fromkeys(its) for its in (late, view.in_init)))
     who = sorted([*late, *absent])
-    parts = [
-        say(subjects.ranks(ranks), f" {_is(ranks)} in {location}")
-        for location, ranks in view.groups_of_ranks(late).items()
-    ]
+    parts = _standing(view, late)
     if absent:
         parts.append(say("of ", subjects.ranks(absent), " no process has been seen"))
     verdict = verdict_on(
@@ -212,18 +209,40 @@ def rank_in_dataloader(view: JobView) -> Optional[Found]:
     return Found(verdict, ranks)
 
 
+def rank_at_its_end(view: JobView) -> Optional[Found]:
+    """Return the verdict on ranks whose program is over, while something keeps their Python from ending."""
+    found = {
+        rank: its for rank in _plain_holders(view) if (its := ties.awaited_at_end(view, rank)) is not None
+    }
+    if not found:
+        return None
+    ranks = [*found]
+    first = found[ranks[0]]
+    parts = [
+        f"rank {rank} has come to the end of its program, and its Python {found[rank].text}" for rank in ranks
+    ]
+    done = [rank for rank, its in view.ranks.items() if its.exit is not None and its.exit.code == 0]
+    rest = say("; ", subjects.ranks(done), f" {phrases.one_or(done, 'has', 'have')} finished") if done else ""
+    verdict = verdict_on(
+        view,
+        "rank-in-user-code",
+        ranks,
+        say("; ".join(parts[:3]), others(view, ranks), rest),
+        [*(fact for rank in ranks[:4] for fact in ties.facts(view, rank)), *holder_facts(view, ranks)],
+        first.hint,
+        confidence_in(view, ranks),
+    )
+    return Found(verdict, ranks)
+
+
 def rank_in_user_code(view: JobView) -> Optional[Found]:
     """Return the verdict on ranks that compute, loop or wait in their own code while others wait for them."""
     ranks = [rank for rank in _plain_holders(view) if view.locations[rank].kind != IN_LOADER]
     if not ranks or not any(view.locations[rank].site for rank in ranks):
         return None
-    sites = view.groups_of_ranks(ranks)
-    compiling = [rank for rank in ranks if stacks.compiles(stacks.main(view.ranks[rank].stacks))]
-    inside = ", in the compiler of torch.compile," if compiling == ranks else ""
-    parts = [
-        say(subjects.ranks(group), f" {_is(group)} in {location}{inside}")
-        for location, group in sites.items()
-    ]
+    ties_of = {rank: its for rank in ranks if (its := ties.awaited(view, rank)) is not None}
+    compiling = all(stacks.compiles(stacks.main(view.ranks[rank].stacks)) for rank in ranks)
+    parts = _standing(view, ranks, ", in the compiler of torch.compile," if compiling else "")
     longest = max(view.ranks[rank].stuck_for for rank in ranks)
     site = view.locations[ranks[0]].site
     victims = [rank for rank in view.waiting if rank not in ranks]
@@ -232,9 +251,13 @@ def rank_in_user_code(view: JobView) -> Optional[Found]:
     choice = branches.find(view, *(dict.fromkeys(its) for its in (ranks, victims)))
     if choice is not None and choice.is_loop and choice.ranks != ranks:
         choice = None  # the others have come to it, and these ranks will
-    hint = f"No rank can go on until {phrases.place(site) if site else 'it'} returns. "
-    hint += _COMPILE_ALIKE if inside else KEEP_SHORT
     awaiting = all(view.locations[rank].awaits and file_lock_wait(view.ranks[rank]) is None for rank in ranks)
+    place = phrases.place(site) if site else "it"
+    hint = f"No rank can go on until {place} returns. {_COMPILE_ALIKE if compiling else KEEP_SHORT}"
+    if not view.waiting:
+        hint = f"The job goes on when {place} returns."
+    known = ties_of[ranks[0]].hint if ranks[0] in ties_of else ""
+    hint = known or hint
     verdict = verdict_on(
         view,
         "rank-in-user-code",
@@ -245,6 +268,7 @@ def rank_in_user_code(view: JobView) -> Optional[Found]:
             *(view.last_lines(victims) if awaiting else []),
             *_of_children(view, lost),
             *_handled(view, ranks),
+            *(fact for rank in [*ties_of][:4] for fact in ties.facts(view, rank)),
             *holder_facts(view, ranks),
         ],
         _LOST_CHILD.format(pid=lost[0][1].pid, node=view.node(view.node_of[lost[0][0]]))
@@ -253,6 +277,16 @@ def rank_in_user_code(view: JobView) -> Optional[Found]:
         confidence_in(view, ranks),
     )
     return Found(verdict, ranks)
+
+
+def _standing(view: JobView, ranks: list[int], inside: str) -> list[Text]:
+    """'rank 0 is in sync (save.py:7), waiting for the end of its child process 812 (rsync)'."""
+    parts = []
+    for location, group in view.groups_of_ranks(ranks).items():
+        tie = ties.awaited(view, group[0]) if len(group) == 1 else None
+        awaits = f", {tie.text}" if tie is not None else ""
+        parts.append(say(subjects.ranks(group), f" {_is(group)} in {location}{inside}{awaits}"))
+    return parts
 
 
 def _handled(view: JobView, ranks: list[int]) -> list[str]:
@@ -275,6 +309,30 @@ def _lost_children(rank: RankEvidence) -> list[Process]:
         return []
     dead = [child for child in rank.children if child.exit_signal or child.exit_code]
     return [child for child in dead if child.state != "X" or child.exit_signal != signal.SIGTERM]
+
+
+_CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE)
+_APART = ("collective-mismatch", "collective-skipped")
+
+
+def with_crashes(view: JobView, verdicts: Sequence[Verdict]) -> list[Verdict]:
+    """Return the verdicts; those on ranks that are out of step say which of their children have crashed.
+
+    The exception that this raises in a rank may have been caught there.
+    """
+    told = []
+    for verdict in verdicts:
+        crashed = [
+            f"rank {rank}'s child process {_child(child)} {_end(child)}"
+            for rank in verdict.ranks
+            if rank in view.ranks
+            for child in view.ranks[rank].children
+            if child.exit_signal in _CRASHES
+        ]
+        if verdict.code in _APART and len(verdict.ranks) < len(view.world):
+            verdict = verdict.continued(*(f"; {text}" for text in crashed[:1])).with_facts(crashed[:4])
+        told.append(verdict)
+    return told
 
 
 def _child(child: Process) -> str:
@@ -409,6 +467,7 @@ def holder_facts(view: JobView, ranks: list[int]) -> list[Fact]:
         rank = view.ranks[number]
         facts += _stacks_of(view, [number])
         facts += [line for line in view.line_shown(number, view.locations[number].site) if line not in facts]
+        facts += [view.of_rank(text, number) for text in _threads(rank)]
         if rank.process is not None:
             hunger = starved(rank.process)
             does = f"{doing(rank.process)}{hunger and ', ' + hunger}"
@@ -419,6 +478,15 @@ def holder_facts(view: JobView, ranks: list[int]) -> list[Fact]:
     if len(ranks) > 4:
         facts.append(Fact(f"and {len(ranks) - 4} more ranks like these"))
     return facts + [count for count in view.counts() if view.waiting]
+
+
+def _threads(rank: RankEvidence) -> list[str]:
+    """Return where its other threads are, of a rank whose main thread waits for one of them."""
+    main = stacks.main(rank.stacks)
+    if not (stacks.waits_for_thread(main) or stacks.at_end(main)):
+        return []
+    own = [each for each in rank.stacks if not each.main and stacks.is_own(each.frames)]
+    return [f'rank {rank.rank}, thread "{each.thread}": {stacks.chain(each.frames)}' for each in own[:3]]
 
 
 def _stacks_of(view: JobView, ranks: list[int]) -> list[Fact]:
@@ -462,8 +530,10 @@ def _workers(rank: RankEvidence) -> list[Process]:
 
 def _worker(child: Process) -> str:
     task = stacks.worker_task(stacks.main(child.stacks))
+    pipe = ties.named_pipe(child)
+    does = f"waiting until somebody opens the other end of the named pipe {pipe}" if pipe else doing(child)
     if task is not None:
-        return f"in {phrases.place(task)}, {doing(child)}"
+        return f"in {phrases.place(task)}, {does}"
     return "waits for work" if child.stacks else doing(child)
 
 

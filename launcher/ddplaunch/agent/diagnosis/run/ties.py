@@ -1,0 +1,183 @@
+"""What a rank in its own code waits for in another process, or inside native code, in words.
+
+The place says where a rank is; this says for whom it waits there: a child's end, an answer, or a reader.
+"""
+
+from __future__ import annotations
+
+from itertools import takewhile
+from typing import NamedTuple, Optional
+
+from ddplaunch.agent.contract import Mutex, Process, RankEvidence, Tie
+from ddplaunch.agent.diagnosis.run import stacks
+from ddplaunch.agent.diagnosis.run.view import IN_EXIT, JobView
+from ddplaunch.agent.system import phrases
+
+_READ_IT = (
+    "Nobody reads the pipe while rank {rank} waits, and a pipe holds 64 KiB: use communicate() or "
+    "subprocess.run(capture_output=True), which read until the child ends."
+)
+_LOOK_AT = "Look at what process {pid} does: `cat /proc/{pid}/wchan` and `ls -l /proc/{pid}/fd` on {node}."
+_OPEN_IT = "Start what writes, or reads, at the other end: a pipe is open once both have opened it."
+_NO_PARTNER = "wait_for_partner"
+"""Where the kernel keeps who opens a named pipe."""
+_LONGEST = 60
+
+
+_NO_DAEMON = (
+    "Python waits for every thread that is no daemon before it ends: have the thread end (an Event that it "
+    "looks at, then join), or start it with daemon=True."
+)
+_NO_DAEMON_PROCESS = (
+    "Python waits for multiprocessing's children before it ends: end them first (a last item in their queue, "
+    "terminate()), or start them with daemon=True."
+)
+
+
+class Awaited(NamedTuple):
+    """For what a rank waits: 'waiting for the end of its child process 812 (sleep 60)'."""
+
+    text: str
+    hint: str  # "": there is none better than the rule's
+
+
+def awaited(view: JobView, number: int) -> Optional[Awaited]:
+    """Return for what the rank's main thread waits in its own code; None if that is not known."""
+    rank = view.ranks[number]
+    process = rank.process
+    if process is None or not _is_main(rank, process) or _is_for_torch(view, number):
+        return None
+    if process.mutex is not None and process.mutex.pid == process.pid:
+        return Awaited(f"waiting in native code for a lock that {owner(rank, process.mutex)} holds", "")
+    pipe = named_pipe(process)
+    if pipe:
+        return Awaited(f"waiting until somebody opens the other end of the named pipe {pipe}", _OPEN_IT)
+    tie = process.tie
+    if tie is None:
+        return None
+    node = view.node(view.node_of[number])
+    ends = tie.what == "end"
+    who = [_name(view, number, pid, line, is_child=ends) for pid, line in zip(tie.pids, tie.commands)]
+    hint = "" if tie.pids in ([], [process.pid]) else _LOOK_AT.format(pid=tie.pids[0], node=node)
+    if ends:
+        full = _writes_to(rank, tie.pids[0])
+        if full:
+            text = f"waiting for the end of {who[0]}, which waits for rank {number} to read its output"
+            return Awaited(text, _READ_IT.format(rank=number))
+        return Awaited(f"waiting for the end of {who[0]}", hint)
+    if tie.what == "data":
+        whence = " and ".join(who[:2]) or tie.address
+        source = f" from {whence}" if whence else ""
+        return Awaited(f"waiting for data{source} by {tie.by}", hint)
+    whom = ", ".join(who[:2]) if who else tie.address or "somebody"
+    return Awaited(f"waiting for {whom} to read what it writes to {tie.by}", hint)
+
+
+def named_pipe(process: Process) -> str:
+    """Return the pipe that it opens, and that nobody has open at the other end; "" if there is none."""
+    wait = process.waits_for
+    waits = process.wchan.startswith(_NO_PARTNER)
+    return wait.file if waits and wait is not None else ""
+
+
+def awaited_at_end(view: JobView, number: int) -> Optional[Awaited]:
+    """Return for what the Python of a rank waits whose program is over; None if that is not known."""
+    rank = view.ranks[number]
+    frames = stacks.main(rank.stacks)
+    process = rank.process
+    over = stacks.at_end(frames) if frames else view.locations[number].kind == IN_EXIT
+    if not over or process is None:
+        return None
+    tie = process.tie
+    if tie is not None and tie.what == "end":
+        child = _name(view, number, tie.pids[0], tie.commands[0], is_child=True)
+        return Awaited(f"waits for the end of {child}", _NO_DAEMON_PROCESS)
+    threads = [each for each in rank.stacks if not each.main and each.daemon is False and each.frames]
+    if not threads:
+        return None
+    first = threads[0]
+    site = stacks.user_frame(first.frames)
+    more = f" and {len(threads) - 1} more" if len(threads) > 1 else ""
+    where = f", in {phrases.place(site)}" if site is not None else ""
+    return Awaited(f'waits for its thread "{first.thread}"{more}{where}', _NO_DAEMON)
+
+
+def facts(view: JobView, number: int) -> list[str]:
+    """Return what the processes do for which the rank waits, as far as the chain is known."""
+    rank = view.ranks[number]
+    children = {child.pid: child for child in rank.children}
+    found: list[str] = []
+    seen: set[int] = set()
+    process = rank.process
+    while process is not None and process.tie is not None and len(found) < 4:
+        following = [children[pid] for pid in process.tie.pids if pid in children and pid not in seen]
+        process = following[0] if following else None
+        if process is not None:
+            seen.add(process.pid)
+            found.append(f"process {process.pid}: {_does(view, number, process)}")
+    return found
+
+
+def owner(rank: RankEvidence, mutex: Mutex) -> str:
+    """'its thread "decoder"', 'its main thread', 'its thread 4711'."""
+    if mutex.owner == mutex.pid:
+        return "its main thread"
+    names = [stack.thread for stack in rank.stacks if stack.tid == mutex.owner and stack.thread]
+    return f'its thread "{names[0]}"' if names else f"its thread {mutex.owner}"
+
+
+def _is_for_torch(view: JobView, number: int) -> bool:
+    """Whether it waits within torch, or for the store: what it needs there, others know better."""
+    rank = view.ranks[number]
+    tie = rank.process.tie if rank.process is not None else None
+    port = rank.rendezvous.port if rank.rendezvous is not None else None
+    stores = tie is not None and port is not None and tie.address.endswith(f":{port}")
+    inner = takewhile(lambda frame: not stacks.users([frame]), stacks.main(rank.stacks))
+    return stores or bool(view.locations[number].awaits) or stacks.in_torch([*inner])
+
+
+def _is_main(rank: RankEvidence, process: Process) -> bool:
+    """Whether the thread that stands for the rank is its main one, whose wait was read."""
+    return any(stack.main and stack.tid in (0, process.pid) for stack in rank.stacks)
+
+
+def _writes_to(rank: RankEvidence, pid: int) -> bool:
+    """Whether this child is stuck in writing to a pipe that only the rank reads."""
+    tie = next((child.tie for child in rank.children if child.pid == pid), None)
+    mine = rank.process.pid if rank.process is not None else 0
+    return tie is not None and (tie.what, tie.by, tie.pids) == ("room", "a pipe", [mine])
+
+
+def _name(
+    view: JobView,
+    number: int,
+    pid: int,
+    command: str,
+    child_word: str = "its child process",
+    is_child: bool = False,
+) -> str:
+    """'its child process 812 (sleep 60)', 'rank 2', 'its own process'."""
+    rank = view.ranks[number]
+    if rank.process is not None and pid == rank.process.pid:
+        return "its own process"
+    for other, its in view.ranks.items():
+        if its.process is not None and pid == its.process.pid and view.node_of[other] == view.node_of[number]:
+            return f"rank {other}"
+    child = next((each for each in rank.children if each.pid == pid), None)
+    shown = (child.name if child is not None else "") or phrases.clipped(command, _LONGEST)
+    kind = child_word if child is not None or is_child else "process"
+    return f"{kind} {pid} ({shown})" if shown else f"{kind} {pid}"
+
+
+def _does(view: JobView, number: int, process: Process) -> str:
+    tie: Optional[Tie] = process.tie
+    place = stacks.user_frame(stacks.main(process.stacks))
+    where = f"in {phrases.place(place)}, " if place is not None else ""
+    if tie is None:
+        asleep = f"asleep ({process.wchan})" if process.wchan else "asleep"
+        return f"{where}{asleep if process.state == 'S' else f'state {process.state}'}"
+    who = [_name(view, number, pid, command, "process") for pid, command in zip(tie.pids, tie.commands)]
+    whom = ", ".join(who[:2]) or tie.address or "somebody"
+    if tie.what == "end":
+        return f"{where}waits for the end of {whom}"
+    return f"{where}waits for {'data from' if tie.what == 'data' else 'a reader:'} {whom} ({tie.by})"

@@ -1,0 +1,238 @@
+"""Finds out for which other process a main thread waits, and who holds the native lock that it wants.
+
+It reads /proc, and asks the kernel which two Unix sockets are connected. Other ends of pipes and connections
+are only looked for in processes of the job: those of others may be closed to us.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from collections.abc import Iterable
+from typing import NamedTuple, Optional
+
+from ddplaunch.agent.contract import Mutex, Tie
+from ddplaunch.agent.system import proc
+
+_CALLS = {
+    "x86_64": {"end": (61, 247), "data": (0, 19, 45, 47), "room": (1, 20, 44, 46), "poll": (7, 271)},
+    "aarch64": {"end": (95, 260), "data": (63, 65, 207, 212), "room": (64, 66, 206, 211), "poll": (73,)},
+}
+"""Numbers (asm/unistd.h) of calls that wait for a child, read, write, or wait for one of several."""
+_WAITID = {247, 95}
+_P_PID = 1
+_POLL = struct.Struct("=ihh")
+_POLLED = 8
+"""Descriptors of one call that are looked at: more are a server's."""
+_IN, _OUT = 1, 4
+_NAMED = 4
+_COMMAND = 200
+
+_LOCK_WAIT = 128  # FUTEX_WAIT_PRIVATE, as glibc waits for a mutex; for other things it has FUTEX_WAIT_BITSET
+_CONTENDED = 2
+_MUTEX = struct.Struct("=iIiIi")
+"""The lock, its count, the owner's tid, the users and the kind, of glibc's pthread_mutex_t on 64 bits."""
+_KINDS = frozenset([0, 1, 2, 3])
+_ELISION = 0x300
+
+_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY, _SHOW_PEER, _PEER = 4, 20, 4, 2
+_REQUEST = struct.Struct("=IHHIIBBHIIIII")  # of linux/netlink.h and linux/unix_diag.h
+_ANSWER = struct.Struct("=IHHII")
+_DIAG_MESSAGE = 16
+_ALL_STATES, _NO_COOKIE = 0xFFFFFFFF, 0xFFFFFFFF
+
+
+class _End(NamedTuple):
+    pid: int
+    reads: bool
+    writes: bool
+
+
+class Ends:
+    """The open pipes and sockets of these processes, read when the first is asked for."""
+
+    def __init__(self, pids: Iterable[int]) -> None:
+        self._pids = [*pids]
+        self._known: Optional[dict[str, list[_End]]] = None
+
+    def of(self, name: str) -> list[_End]:
+        """Return who has 'pipe:[4711]' open."""
+        if self._known is None:
+            self._known = {}
+            for pid in self._pids:
+                for descriptor, target in _descriptors(pid):
+                    if target.startswith(("pipe:", "socket:")):
+                        mode = _mode(pid, descriptor) if target.startswith("pipe:") else os.O_RDWR
+                        end = _End(pid, mode != os.O_WRONLY, mode != os.O_RDONLY)
+                        self._known.setdefault(target, []).append(end)
+        return self._known.get(name, [])
+
+
+def read_tie(pid: int, ends: Ends) -> Optional[Tie]:
+    """Return what the main thread of a sleeping process waits for from another one; None: for nothing."""
+    call = _call(pid)
+    if call is None:
+        return None
+    number, arguments = call
+    kinds = _CALLS.get(os.uname().machine, {})
+    what = next((kind for kind, numbers in kinds.items() if number in numbers), "")
+    if what == "end":
+        child = arguments[number in _WAITID] if number not in _WAITID or arguments[0] == _P_PID else 0
+        facts = proc.stat(child) if 0 < child < 1 << 31 else None
+        return _tie("end", "", [child]) if facts is not None and facts.parent == pid else None
+    if what == "poll":
+        return _polled(pid, arguments, ends)
+    return _of_descriptor(pid, arguments[0], what, ends) if what else None
+
+
+def _polled(pid: int, arguments: list[int], ends: Ends) -> Optional[Tie]:
+    """Return the tie if all that it waits for leads to the same processes."""
+    count = arguments[1]
+    if not 0 < count <= _POLLED:
+        return None
+    memory = _memory(pid, arguments[0], count * _POLL.size)
+    asked = [_POLL.unpack_from(memory, at) for at in range(0, len(memory) - _POLL.size + 1, _POLL.size)]
+    found = [
+        _of_descriptor(pid, descriptor, "room" if events & _OUT else "data", ends)
+        for descriptor, events, _ in asked
+        if descriptor >= 0 and events & (_IN | _OUT)
+    ]
+    ties = [each for each in found if each is not None]
+    same = {(each.what, each.by, tuple(each.pids)) for each in ties}
+    return ties[0] if len(ties) == len(found) and len(same) == 1 else None
+
+
+def _of_descriptor(pid: int, descriptor: int, what: str, ends: Ends) -> Optional[Tie]:
+    name = _link(pid, f"fd/{descriptor}")
+    if name.startswith("pipe:"):
+        there = [end.pid for end in ends.of(name) if (end.writes if what == "data" else end.reads)]
+        return _tie(what, "a pipe", [each for each in there if each != pid] or there)
+    if not name.startswith("socket:"):
+        return None
+    inode = int(name[8:-1])
+    remote, other = _tcp_peer(pid, inode)
+    if remote:
+        return _tie(what, "TCP", [end.pid for end in ends.of(f"socket:[{other}]")], remote)
+    peer = _unix_peer(inode)
+    if not peer:
+        return None
+    there = [end.pid for end in ends.of(f"socket:[{peer}]")]
+    return _tie(what, "a Unix socket", [each for each in there if each != pid] or there)
+
+
+def _tie(what: str, by: str, pids: Iterable[int], address: str = "") -> Tie:
+    named = list(dict.fromkeys(pids))[:_NAMED]
+    return Tie(what, by, named, [proc.command_line(each)[:_COMMAND] for each in named], address)
+
+
+def read_mutex(pid: int, parents: Iterable[int]) -> Optional[Mutex]:
+    """Return who holds glibc's lock for which the main thread waits; None: it waits for none that is known.
+
+    The owner is looked for among the threads of the process, and of `parents`: a forked child has a copy of
+    the lock as it was when it was forked, and not the thread that held it.
+    """
+    words = proc.text(pid, "syscall").split()
+    wait = proc.thread_wait(pid, pid)
+    if wait is None or wait.timed or len(words) < 7:
+        return None
+    address, operation, value = (int(word, 16) for word in words[1:4])
+    memory = _memory(pid, address, _MUTEX.size)
+    if (operation, value) != (_LOCK_WAIT, _CONTENDED) or len(memory) < _MUTEX.size:
+        return None
+    lock, _, owner, users, kind = _MUTEX.unpack(memory)
+    if lock != _CONTENDED or owner <= 1 or not users or kind & ~_ELISION not in _KINDS:
+        return None
+    theirs = (each for each in (pid, *parents) if owner in proc.thread_names(each))
+    found = next(theirs, None)
+    return None if found is None or not _same_numbers(pid, found) else Mutex(owner, found)
+
+
+def _same_numbers(pid: int, other: int) -> bool:
+    """Whether both have the numbers by which we know them: the lock has its owner's number from inside."""
+    return all(len(_word(each, "NSpid").split()) < 2 for each in (pid, other))
+
+
+def _word(pid: int, name: str) -> str:
+    lines = (line.partition(":") for line in proc.text(pid, "status").splitlines())
+    return next((value.strip() for key, _, value in lines if key == name), "")
+
+
+def _call(pid: int) -> Optional[tuple[int, list[int]]]:
+    words = proc.text(pid, "syscall").split()
+    if len(words) < 7 or not words[0].isdigit():
+        return None
+    return int(words[0]), [int(word, 16) for word in words[1:7]]
+
+
+def _descriptors(pid: int) -> list[tuple[str, str]]:
+    try:
+        names = os.listdir(f"/proc/{pid}/fd")
+    except OSError:
+        return []
+    return [(name, _link(pid, f"fd/{name}")) for name in names]
+
+
+def _mode(pid: int, descriptor: str) -> int:
+    for line in proc.text(pid, f"fdinfo/{descriptor}").splitlines():
+        if line.startswith("flags:"):
+            return int(line.split()[1], 8) & os.O_ACCMODE
+    return os.O_RDWR
+
+
+def _link(pid: int, name: str) -> str:
+    try:
+        return os.readlink(f"/proc/{pid}/{name}")
+    except OSError:
+        return ""
+
+
+def _memory(pid: int, address: int, size: int) -> bytes:
+    try:
+        with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+            memory.seek(address)
+            return memory.read(size)
+    except (OSError, ValueError, OverflowError):
+        return b""
+
+
+def _tcp_peer(pid: int, inode: int) -> tuple[str, str]:
+    """Return the address of a TCP socket's other end, and its inode if that is here; else empty."""
+    for name in ("net/tcp", "net/tcp6"):
+        lines = [line.split() for line in proc.text(pid, name).splitlines()[1:]]
+        mine = next((line for line in lines if len(line) > 9 and line[9] == str(inode)), None)
+        if mine is not None and int(mine[2].rpartition(":")[2], 16):
+            other = (line[9] for line in lines if len(line) > 9 and line[1:3] == [mine[2], mine[1]])
+            return _address(mine[2]), next(other, "")
+    return "", ""
+
+
+def _address(text: str) -> str:
+    """'127.0.0.1:80' of '0100007F:0050', as the kernel writes it: in words of the machine."""
+    host, _, port = text.partition(":")
+    raw = b"".join(struct.pack("=I", int(host[at : at + 8], 16)) for at in range(0, len(host), 8))
+    family = socket.AF_INET if len(raw) == 4 else socket.AF_INET6
+    name = socket.inet_ntop(family, raw)
+    name = name[7:] if name.startswith("::ffff:") else name
+    return f"[{name}]:{int(port, 16)}" if ":" in name else f"{name}:{int(port, 16)}"
+
+
+def _unix_peer(inode: int) -> int:
+    """Return the inode of the other end of a Unix socket of our network namespace; 0: it is not known."""
+    head = (_REQUEST.size, _SOCK_DIAG_BY_FAMILY, 1, 1, 0)
+    about = (socket.AF_UNIX, 0, 0, _ALL_STATES, inode, _SHOW_PEER, _NO_COOKIE, _NO_COOKIE)
+    try:
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _SOCK_DIAG) as kernel:
+            kernel.settimeout(0.2)
+            kernel.send(_REQUEST.pack(*head, *about))
+            answer = kernel.recv(4096)
+        size, kind, *_ = _ANSWER.unpack_from(answer)
+        at = _ANSWER.size + _DIAG_MESSAGE
+        while kind == _SOCK_DIAG_BY_FAMILY and at + 4 <= min(size, len(answer)):
+            length, attribute = struct.unpack_from("=HH", answer, at)
+            if attribute == _PEER:
+                return int(struct.unpack_from("=I", answer, at + 4)[0])
+            at += max(4, length + 3 & ~3)
+    except (OSError, struct.error):
+        pass
+    return 0
