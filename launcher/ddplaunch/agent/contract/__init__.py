@@ -42,8 +42,8 @@ from ddplaunch.agent.contract.evidence import Setting as Setting
 from ddplaunch.agent.contract.evidence import Signalled as Signalled
 from ddplaunch.agent.contract.evidence import Stack as Stack
 from ddplaunch.agent.contract.evidence import Stand as Stand
-from ddplaunch.agent.contract.evidence import Torchrun as Torchrun
 from ddplaunch.agent.contract.evidence import Tie as Tie
+from ddplaunch.agent.contract.evidence import Torchrun as Torchrun
 from ddplaunch.agent.contract.evidence import Wait as Wait
 from ddplaunch.agent.contract.evidence import Xid as Xid
 from ddplaunch.agent.contract.verdict import AnyFact as AnyFact

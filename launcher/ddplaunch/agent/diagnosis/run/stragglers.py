@@ -73,7 +73,7 @@ def rank_late_to_init(view: JobView) -> Optional[Found]:
         return None
     choice = branches.find(view, *(dict.fromkeys(its) for its in (late, view.in_init)))
     who = sorted([*late, *absent])
-    parts = _standing(view, late)
+    parts = _standing(view, late, "")
     if absent:
         parts.append(say("of ", subjects.ranks(absent), " no process has been seen"))
     verdict = verdict_on(
