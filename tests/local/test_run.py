@@ -152,10 +152,10 @@ def test_half_of_a_job_is_called_half_and_nobody_blames_the_network(desk: Desk) 
         _, holds = other.communicate(timeout=BUSY * 60)
 
     seen = "2 of 4 ranks seen; ranks 0 and 1 have not started, or run where ddplaunch does not look"
-    assert seen in " ".join(holds.split())
+    assert seen in " ".join(holds.replace("[0/ddplaunch]", "").split())
     assert "rank 3 is in load_slowly" in holds
     assert "rank-in-user-code" not in waits
-    assert "look at the network" not in " ".join(waits.split())
+    assert "look at the network" not in " ".join(waits.replace("[0/ddplaunch]", "").split())
 
 
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.whole), signal.SIGTERM])
