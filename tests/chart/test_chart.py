@@ -188,7 +188,7 @@ def test_a_source_that_is_too_large_is_refused(helm: Helm, light: Path, job: Pat
     words = ["--set-file", f"sourceArchive={tmp_path / 'source.b64'}"]
     done = helm("template", "x", light, "--values", job, *words, check=False)
 
-    assert (1, True) == (done.returncode, "found 750000 bytes, wanted at most 700000" in done.stderr)
+    assert (1, True) == (done.returncode, "found 750000 bytes, wanted at most 650000" in done.stderr)
 
 
 def test_the_package_holds_the_launchers_agent(

@@ -7,8 +7,8 @@
 {{- if and .Values.source (not .Values.sourceArchive) -}}
 {{- fail "\n\nsource: found files that Helm cannot read, wanted sourceArchive as well\n  hint: `ddplaunch render FILE --to kubernetes --source-archive source.b64`, and --set-file sourceArchive=source.b64" -}}{{- end -}}
 {{- $source := div (mul 3 (len (regexReplaceAll "[\\s=]" (.Values.sourceArchive | default "") ""))) 4 -}}
-{{- if gt $source 700000 -}}
-{{- fail (printf "\n\nsourceArchive: found %d bytes, wanted at most 700000\n  hint: list only the code under `source`; put data on a volume, and large code into the image" $source) -}}{{- end -}}
+{{- if gt $source 650000 -}}
+{{- fail (printf "\n\nsourceArchive: found %d bytes, wanted at most 650000\n  hint: list only the code under `source`; put data on a volume, and large code into the image" $source) -}}{{- end -}}
 {{- $all := add $source (len $agent) (len (include "ddplaunch.jobFile" .)) -}}
 {{- if gt $all 1048576 -}}
 {{- fail (printf "\n\nsourceArchive and env: found %d bytes with the agent, wanted at most 1048576, the limit of a ConfigMap\n  hint: put code into the image or on a volume, and long values of `env` into files" $all) -}}{{- end -}}

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
 
 
-LIMIT = 700_000
+LIMIT = 650_000
 """Bytes in a source archive, compressed if need be. It shares a Kubernetes ConfigMap, 1 MiB in all, with the
 agent and the plan."""
 

@@ -81,8 +81,8 @@ print([_matches_machine_hostname(host) for host in sys.argv[1:]])
 """
 
 
+@pytest.mark.slow
 def test_it_guesses_as_torch_itself_does() -> None:
-    pytest.importorskip("torch")
     own = socket.gethostname()
     hosts = [
         "localhost",

@@ -116,7 +116,7 @@ REFUSED = {
     "no image": ("command: [train.py]\nkubernetes: {queue: a}\n", "image: found"),
     "too much code": (
         "command: [train.py]\nimage: x\nkubernetes: {queue: a}\nsource: [train.py, big.bin]\n",
-        "only 700,000 may travel with a job",
+        "only 650,000 may travel with a job",
     ),
     "a private key of the cluster": (
         "command: [train.py]\nsecrets: {A: {secret: {name: a, key: b}}}\n",

@@ -262,7 +262,7 @@ def test_too_much_source_names_the_largest_file() -> None:
 
     assert ExitCode.USAGE == raised.value.exit_code
     assert "2 files" in raised.value.message
-    assert "the largest is data.bin (700,000 bytes)" in raised.value.message
+    assert "the largest is data.bin (650,000 bytes)" in raised.value.message
     assert "put data on a volume" in raised.value.hint
 
 
