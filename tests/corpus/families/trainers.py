@@ -29,7 +29,7 @@ def _well(program: str, how: str) -> Healthy:
 FAULTS = [
     _one("checkpoint", "shares_group", "group-in-two-threads", (0, 1), 2, 'in thread "AsyncCheckpoint'),
     _one("checkpoint", "retries", "collective-skipped", (2,), 4, "in the handler of checkpoint_styles.py:"),
-    _one("checkpoint", "exists", "collective-mismatch", (0,), 3, "(`if not os.path.exists(folder)`)"),
+    _one("checkpoint", "exists", "collective-mismatch", (0,), 3, "called barrier (checkpoint_styles.py:"),
     _one("checkpoint", "node_folder", "rank-failed", (2, 3), 4, "raised FileNotFoundError"),
     _one("checkpoint", "marker_missing", "rank-in-user-code", (1, 2), 3, "waiting for a file"),
     _one("module", "text_only", "collective-mismatch", (2,), 4, "(`if pixels is not None`)"),
