@@ -61,7 +61,8 @@ class Ends:
         if self._known is None:
             self._known = {}
             for pid in self._pids:
-                for descriptor, target in _descriptors(pid):
+                for descriptor in proc.descriptors(pid):
+                    target = proc.link(pid, f"fd/{descriptor}")
                     if target.startswith(("pipe:", "socket:")):
                         mode = _mode(pid, descriptor) if target.startswith("pipe:") else os.O_RDWR
                         end = _End(pid, mode != os.O_WRONLY, mode != os.O_RDONLY)
@@ -71,7 +72,7 @@ class Ends:
 
 def read_tie(pid: int, ends: Ends) -> Optional[Tie]:
     """Return what the main thread of a sleeping process waits for from another one; None: for nothing."""
-    call = _call(pid)
+    call = proc.system_call(pid)
     if call is None:
         return None
     number, arguments = call
@@ -91,7 +92,7 @@ def _polled(pid: int, arguments: list[int], ends: Ends) -> Optional[Tie]:
     count = arguments[1]
     if not 0 < count <= _POLLED:
         return None
-    memory = _memory(pid, arguments[0], count * _POLL.size)
+    memory = proc.memory(pid, arguments[0], count * _POLL.size)
     asked = [_POLL.unpack_from(memory, at) for at in range(0, len(memory) - _POLL.size + 1, _POLL.size)]
     found = [
         _of_descriptor(pid, descriptor, "room" if events & _OUT else "data", ends)
@@ -104,7 +105,7 @@ def _polled(pid: int, arguments: list[int], ends: Ends) -> Optional[Tie]:
 
 
 def _of_descriptor(pid: int, descriptor: int, what: str, ends: Ends) -> Optional[Tie]:
-    name = _link(pid, f"fd/{descriptor}")
+    name = proc.link(pid, f"fd/{descriptor}")
     if name.startswith("pipe:"):
         there = [end.pid for end in ends.of(name) if (end.writes if what == "data" else end.reads)]
         return _tie(what, "a pipe", [each for each in there if each != pid] or there)
@@ -137,7 +138,7 @@ def read_mutex(pid: int, parents: Iterable[int]) -> Optional[Mutex]:
     if wait is None or wait.timed or len(words) < 7:
         return None
     address, operation, value = (int(word, 16) for word in words[1:4])
-    memory = _memory(pid, address, _MUTEX.size)
+    memory = proc.memory(pid, address, _MUTEX.size)
     if (operation, value) != (_LOCK_WAIT, _CONTENDED) or len(memory) < _MUTEX.size:
         return None
     lock, _, owner, users, kind = _MUTEX.unpack(memory)
@@ -158,42 +159,11 @@ def _word(pid: int, name: str) -> str:
     return next((value.strip() for key, _, value in lines if key == name), "")
 
 
-def _call(pid: int) -> Optional[tuple[int, list[int]]]:
-    words = proc.text(pid, "syscall").split()
-    if len(words) < 7 or not words[0].isdigit():
-        return None
-    return int(words[0]), [int(word, 16) for word in words[1:7]]
-
-
-def _descriptors(pid: int) -> list[tuple[str, str]]:
-    try:
-        names = os.listdir(f"/proc/{pid}/fd")
-    except OSError:
-        return []
-    return [(name, _link(pid, f"fd/{name}")) for name in names]
-
-
 def _mode(pid: int, descriptor: str) -> int:
     for line in proc.text(pid, f"fdinfo/{descriptor}").splitlines():
         if line.startswith("flags:"):
             return int(line.split()[1], 8) & os.O_ACCMODE
     return os.O_RDWR
-
-
-def _link(pid: int, name: str) -> str:
-    try:
-        return os.readlink(f"/proc/{pid}/{name}")
-    except OSError:
-        return ""
-
-
-def _memory(pid: int, address: int, size: int) -> bytes:
-    try:
-        with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
-            memory.seek(address)
-            return memory.read(size)
-    except (OSError, ValueError, OverflowError):
-        return b""
 
 
 def _tcp_peer(pid: int, inode: int) -> tuple[str, str]:

@@ -11,7 +11,7 @@ import os
 import re
 import time
 from collections.abc import Iterable
-from typing import Any, NamedTuple, Optional
+from typing import Any, Optional
 
 from ddplaunch.agent.contract import Wait
 from ddplaunch.agent.system import files, proc
@@ -43,18 +43,13 @@ _INODE = re.compile(r"^ino:\s*(\d+)$", re.MULTILINE)
 _NOWHERE = ("", "", "")
 
 
-class _Call(NamedTuple):
-    number: int
-    arguments: list[int]
-
-
 def read_wait(pid: int, state: str, wchan: str) -> Optional[Wait]:
     """Return what the main thread of a process waits for; None while it runs, or if it does not wait for a
     file.
     """
     if state not in ("S", "D"):
         return None
-    call = _call(pid)
+    call = proc.system_call(pid)
     holder, inode = _lock(pid) if state == "S" else (0, "")
     path = _path_of(pid, call) if call is not None else _open_file(pid, inode)
     is_file = path.startswith("/")
@@ -80,7 +75,7 @@ def polled_lock(pid: int, polls: Any, ranks: Iterable[int]) -> Optional[Wait]:
         return None
     path, openers = str(polls[0]), {*ranks} if polls[1] else set()
     places = {each: _places(each, path) for each in {*openers, *(int(lock[2]) for lock in _locks())} - {pid}}
-    same = [each for each in places if places[each] and _link(each, "ns/mnt") == _link(pid, "ns/mnt")]
+    same = [each for each in places if places[each] and proc.link(each, "ns/mnt") == proc.link(pid, "ns/mnt")]
     holders = [each for each in same if each in openers or any("\nlock:" in text for text in places[each])]
     holder = min(holders, default=0)
     return Wait([], path, *_mount_of(pid, path), holder, proc.command_line(holder)[:200] if holder else "")
@@ -89,45 +84,28 @@ def polled_lock(pid: int, polls: Any, ranks: Iterable[int]) -> Optional[Wait]:
 def _places(pid: int, path: str) -> list[str]:
     """Return what the kernel says about each of its descriptors for this file."""
     return [
-        proc.text(pid, f"fdinfo/{each}") for each in _descriptors(pid) if _link(pid, f"fd/{each}") == path
+        proc.text(pid, f"fdinfo/{each}")
+        for each in proc.descriptors(pid)
+        if proc.link(pid, f"fd/{each}") == path
     ]
 
 
-def _call(pid: int) -> Optional[_Call]:
-    words = proc.text(pid, "syscall").split()
-    if len(words) < 7 or not words[0].isdigit():
-        return None  # it may not be read, or it is in no call: then it touched a page of a mapped file
-    return _Call(int(words[0]), [int(word, 16) for word in words[1:7]])
-
-
-def _path_of(pid: int, call: _Call) -> str:
+def _path_of(pid: int, call: proc.SystemCall) -> str:
     """Return the path of the file that the call is about; empty if it is not about a file."""
     numbers = _CALLS.get(os.uname().machine, {})
     kind = next((kind for kind, calls in numbers.items() if call.number in calls), "")
     if kind in ("", _DESCRIPTOR):
-        return _link(pid, f"fd/{call.arguments[0]}") if kind else ""
+        return proc.link(pid, f"fd/{call.arguments[0]}") if kind else ""
     path = _string(pid, call.arguments[kind == _AT])
     if not path or path.startswith("/"):
         return path
     folder = call.arguments[0] & 0xFFFFFFFF
     is_open = kind == _AT and folder < 1 << 31  # AT_FDCWD is -100
-    return os.path.join(_link(pid, f"fd/{folder}" if is_open else "cwd"), path)
-
-
-def _link(pid: int, name: str) -> str:
-    try:
-        return os.readlink(f"/proc/{pid}/{name}")
-    except OSError:
-        return ""
+    return os.path.join(proc.link(pid, f"fd/{folder}" if is_open else "cwd"), path)
 
 
 def _string(pid: int, address: int) -> str:
-    try:
-        with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
-            memory.seek(address)
-            return memory.read(_LONGEST).partition(b"\0")[0].decode(errors="replace")
-    except (OSError, ValueError, OverflowError):
-        return ""
+    return proc.memory(pid, address, _LONGEST).partition(b"\0")[0].decode(errors="replace")
 
 
 def _mount_of(pid: int, path: str) -> tuple[str, str, str]:
@@ -138,9 +116,11 @@ def _mount_of(pid: int, path: str) -> tuple[str, str, str]:
 
 def _open_file(pid: int, inode: str) -> str:
     """Return the path of its open file; "" if the kernel does not tell, as before 5.14."""
-    descriptors = _descriptors(pid) if inode else []
+    descriptors = proc.descriptors(pid) if inode else []
     places = (each for each in descriptors if inode in _INODE.findall(proc.text(pid, f"fdinfo/{each}")))
-    return next((path for path in (_link(pid, f"fd/{each}") for each in places) if path.startswith("/")), "")
+    return next(
+        (path for path in (proc.link(pid, f"fd/{each}") for each in places) if path.startswith("/")), ""
+    )
 
 
 def _lock(pid: int) -> tuple[int, str]:
@@ -160,13 +140,6 @@ def _locks() -> list[tuple[str, ...]]:
     """Return the number, the mark of a wait, the owner and the inode of each lock."""
     lines = proc.text(".", "locks").splitlines()
     return [line.groups() for line in map(_LOCK.match, lines) if line]
-
-
-def _descriptors(pid: int) -> list[str]:
-    try:
-        return os.listdir(f"/proc/{pid}/fd")
-    except OSError:
-        return []
 
 
 # --- threads, by several looks at their futexes

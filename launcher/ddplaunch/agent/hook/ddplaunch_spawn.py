@@ -129,7 +129,7 @@ def _wrap_popen(module: Any) -> None:
             if code:
                 try:
                     _note_end(sys.modules["multiprocessing.process"], self)
-                except Exception:
+                except Exception:  # poll has its answer, whatever we could not note
                     pass
             return code
 

@@ -253,6 +253,50 @@ def path_from_here(pid: int, path: str) -> str:
     return root + done
 
 
+class SystemCall(NamedTuple):
+    """What a main thread is in, by asm/unistd.h, and its six arguments."""
+
+    number: int
+    arguments: list[int]
+
+
+def system_call(pid: int) -> Optional[SystemCall]:
+    """Return the system call that a main thread is in; None if it is in none, or that may not be read.
+
+    In none, it runs, or has touched a page of a mapped file.
+    """
+    words = text(pid, "syscall").split()
+    if len(words) < 7 or not words[0].isdigit():
+        return None
+    return SystemCall(int(words[0]), [int(word, 16) for word in words[1:7]])
+
+
+def link(pid: int, name: str) -> str:
+    """Return where a link below /proc/PID leads; "" if it cannot be read."""
+    try:
+        return os.readlink(f"/proc/{pid}/{name}")
+    except OSError:
+        return ""
+
+
+def descriptors(pid: int) -> list[str]:
+    """Return the numbers of a process's open files; none if they cannot be read."""
+    try:
+        return os.listdir(f"/proc/{pid}/fd")
+    except OSError:
+        return []
+
+
+def memory(pid: int, address: int, size: int) -> bytes:
+    """Return at most `size` bytes of a process's memory; none if they cannot be read."""
+    try:
+        with open(f"/proc/{pid}/mem", "rb", buffering=0) as file:
+            file.seek(address)
+            return file.read(size)
+    except (OSError, ValueError, OverflowError):
+        return b""
+
+
 def command_line(pid: int) -> str:
     """Return the process's command line, with spaces between the words."""
     return text(pid, "cmdline").replace("\0", " ").strip()

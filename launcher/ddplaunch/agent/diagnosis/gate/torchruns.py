@@ -10,9 +10,9 @@ from typing import Any
 
 from ddplaunch.agent.contract import Verdict
 from ddplaunch.agent.diagnosis.gate.view import GateView, addresses
-from ddplaunch.agent.diagnosis.run.torchruns import NAME_HOST, ONE_BACKEND, ONE_ID, ONE_PLACE
+from ddplaunch.agent.diagnosis.run.torchruns import NAME_HOST, ONE_BACKEND, ONE_ID, ONE_PLACE, parties
 from ddplaunch.agent.system.torchrun import C10D, split_endpoint
-from ddplaunch.agent.text.saying import Sayable, joined, say
+from ddplaunch.agent.text.saying import Sayable, say
 
 Facts = dict[int, dict[str, Any]]
 """Of each node's torchrun."""
@@ -27,7 +27,7 @@ def never_meet(view: GateView) -> Iterator[Verdict]:
     for option, values, why, hint in _differences(known):
         yield Verdict.of(
             "environment-differs",
-            say(f"torchruns do not meet {why}: ", _each(view, option, values)),
+            say(f"torchruns do not meet {why}: ", parties(view.nodes, option, values)),
             "gate",
             nodes=sorted(known),
             hint=hint,
@@ -74,7 +74,10 @@ def notes(view: GateView) -> list[Sayable]:
     found: list[Sayable] = []
     if not list(never_meet(view)):
         found += [
-            say(f"torchruns do not meet {why}, and begin without one another: ", _each(view, option, values))
+            say(
+                f"torchruns do not meet {why}, and begin without one another: ",
+                parties(view.nodes, option, values),
+            )
             for option, values, why, _ in _differences(known)
         ]
     return found + _other_order(view, known)
@@ -112,16 +115,3 @@ def _differences(known: Facts) -> Iterator[tuple[str, dict[int, str], str, str]]
     places = {node: facts["endpoint"] for node, facts in known.items()}
     if len({split_endpoint(place)[1] for place in places.values() if place}) > 1 and all(places.values()):
         yield "", places, "at different ports", ONE_PLACE
-
-
-def _each(view: GateView, option: str, values: dict[int, str]) -> Sayable:
-    """'--rdzv-id=17 on node 0, 18 on node 1'."""
-    parties: dict[str, list[int]] = {}
-    for node, value in values.items():
-        parties.setdefault(value, []).append(node)
-    equals = f"{option}=" if option else ""
-    shown = [
-        say(f"{equals if place == 0 else ''}{value} on ", view.nodes(nodes))
-        for place, (value, nodes) in enumerate([*parties.items()][:4])
-    ]
-    return joined(", ", [*shown, *(["…"] if len(parties) > len(shown) else [])])

@@ -8,7 +8,7 @@ script. They are told as notices: what a torchrun waits for may still come from 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Callable, Optional
 
 from ddplaunch.agent.contract import Torchrun, Verdict
@@ -141,7 +141,7 @@ def _ids_differ(view: JobView, runs: Runs) -> Optional[Verdict]:
         "environment-differs",
         runs,
         sorted(runs),
-        say("torchruns do not meet under different ids: ", _each(view, "--rdzv-id", ids)),
+        say("torchruns do not meet under different ids: ", parties(view.named, "--rdzv-id", ids)),
         ONE_ID,
     )
 
@@ -157,7 +157,7 @@ def _backends_differ(view: JobView, runs: Runs) -> Optional[Verdict]:
         sorted(runs),
         say(
             "torchruns do not meet by different backends: ",
-            _each(view, "--rdzv-backend", backends),
+            parties(view.named, "--rdzv-backend", backends),
         ),
         ONE_BACKEND,
     )
@@ -205,7 +205,7 @@ def _places_differ(view: JobView, runs: Runs) -> Optional[Verdict]:
         "environment-differs",
         runs,
         sorted(runs),
-        say("torchruns do not meet at different ports: ", _each(view, "", places)),
+        say("torchruns do not meet at different ports: ", parties(view.named, "", places)),
         ONE_PLACE,
     )
 
@@ -276,18 +276,18 @@ def _parted(runs: Runs, values: dict[int, str]) -> bool:
     return len(sizes) > 1 and any(sizes[values[node]] < (least(run) or 1) for node, run in runs.items())
 
 
-def _each(view: JobView, option: str, values: dict[int, str]) -> Sayable:
+def parties(named: Callable[[Iterable[int]], Sayable], option: str, values: dict[int, str]) -> Sayable:
     """'--rdzv-id=17 on node 0, 18 on node 1'."""
-    parties: dict[str, list[int]] = {}
+    nodes_of: dict[str, list[int]] = {}
     for node, value in sorted(values.items()):
-        parties.setdefault(value, []).append(node)
-    shown = list(parties.items())[:4]
+        nodes_of.setdefault(value, []).append(node)
+    shown = list(nodes_of.items())[:4]
     equals = f"{option}=" if option else ""
     parts = [
-        say(f"{equals if place == 0 else ''}{value} on ", view.named(nodes))
+        say(f"{equals if place == 0 else ''}{value} on ", named(nodes))
         for place, (value, nodes) in enumerate(shown)
     ]
-    return joined(", ", [*parts, *(["…"] if len(parties) > len(shown) else [])])
+    return joined(", ", [*parts, *(["…"] if len(nodes_of) > len(shown) else [])])
 
 
 def _verdict(
