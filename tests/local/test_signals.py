@@ -82,6 +82,23 @@ def test_each_signal_comes_once_and_the_command_ends_as_it_wants(desk: Desk) -> 
     assert 9 == process.returncode
 
 
+def test_a_signal_to_our_process_group_comes_once_with_raw(desk: Desk) -> None:
+    """The command is in that group once it is there."""
+    with desk.start("run", "--raw", "--", sys.executable, "-c", COUNTS) as process:
+        until(process, "checked in", ours=True)
+        os.killpg(process.pid, signal.SIGUSR1)
+        until(process, "so far 1")
+        os.killpg(process.pid, signal.SIGUSR2)
+        until(process, "so far 2")
+        process.send_signal(signal.SIGHUP)
+        until(process, "so far 3")
+        os.killpg(process.pid, signal.SIGTERM)
+        out, err = process.communicate(timeout=BUSY * 60)
+
+    assert "counted 1 1 1 0 0" in out, err
+    assert 9 == process.returncode
+
+
 def test_we_end_by_the_signal_that_ends_the_command(desk: Desk) -> None:
     assert -signal.SIGTERM == desk.call("run", "--", "bash", "-c", "kill -TERM $$").returncode
 

@@ -23,7 +23,9 @@ class Row:
     env: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
     signals: tuple[tuple[str, str], ...] = ()
-    """Each is sent to what the user started once the text is in its stdout; without a text, soon after."""
+    """Each is sent to what the user started once the text is in its stdout; without a text, soon after.
+    `-USR1` is sent to its process group.
+    """
     ignores: tuple[str, ...] = ()
     """Signals that its shell ignores, as with nohup, or INT and QUIT behind `&` in a script."""
     terminal: bool = False
@@ -172,6 +174,11 @@ ROWS = (
         "stop-and-go",
         "python signals.py handlers",
         signals=(("up", "TSTP"), ("", "CONT"), ("got SIGCONT", "USR2")),
+    ),
+    Row(
+        "to-the-group",
+        "python group.py",
+        signals=(("up", "-USR1"), ("", "USR2"), ("", "-INT"), ("", "-TERM")),
     ),
     # What the caller ignores is ignored, unless the program has a handler of its own.
     Row(

@@ -274,7 +274,7 @@ class LocalBackend:
                 codec.write(str(folder / Files.STOP_REQUEST), asked)
         process = host.read(folder / HOST)
         if process is not None:
-            process.send(asked.number)
+            process.send(asked.number, of_group=asked.to_group)
 
     def folder(self, handle: Handle) -> Path:
         """Return the job's folder. Raises NotFoundError."""
