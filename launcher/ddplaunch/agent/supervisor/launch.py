@@ -25,7 +25,7 @@ from ddplaunch.agent.contract import SOURCE_MARK, Env, Files, JobPlan, Rendezvou
 from ddplaunch.agent.interfaces import predict, read
 from ddplaunch.agent.plan import work_folder
 from ddplaunch.agent.supervisor import launch_options
-from ddplaunch.agent.system import ports, processes, secrets, torchrun
+from ddplaunch.agent.system import ports, proc, processes, secrets, torchrun
 from ddplaunch.agent.text.printable import HintedError
 
 if TYPE_CHECKING:
@@ -77,6 +77,13 @@ class LaunchStreams(NamedTuple):
     carrier: str = ""
     group: Optional[int] = None
     more: tuple[int, ...] = ()
+
+    @property
+    def terminals(self) -> frozenset[str]:
+        """Return the names of the user's terminals from which the command may read."""
+        given = (self.stdin,) if self.carrier else (self.stdin, self.stdout, self.stderr)
+        names = {proc.link(os.getpid(), f"fd/{each}") for each in given if os.isatty(each)}
+        return frozenset({*names, "/dev/tty"} if names else ())
 
     def carry(self, patience: float, **message: object) -> None:
         """Have everything read that was printed until now, within `patience` seconds.
