@@ -152,6 +152,7 @@ ROWS = (
     Row("here-document", "bash -c 'python - a b <<X\nimport sys; print(sys.argv)\nX'", whole=True),
     # --- signals
     Row("usr1", "python signals.py handlers", signals=(("up", "USR1"), ("got SIGUSR1", "USR2"))),
+    Row("usr1-blocked", "python signals.py blocked", signals=(("up", "USR1"),)),
     Row("usr1-without-handler", "python signals.py default", signals=(("up", "USR1"),), whole=True),
     Row("hup", "python signals.py handlers", signals=(("up", "HUP"), ("got SIGHUP", "USR2")), whole=True),
     Row("hup-without-handler", "python signals.py default", signals=(("up", "HUP"),), whole=True),

@@ -141,6 +141,7 @@ class Witness:
 
     def __init__(self) -> None:
         """Start it, in a process with one thread."""
+        us = os.getpid()
         try:
             self._pid = os.fork()
         except OSError:
@@ -150,8 +151,9 @@ class Witness:
             processes.prctl(processes.PR_SET_PDEATHSIG, signal.SIGKILL)
             signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
             os.closerange(0, os.sysconf("SC_OPEN_MAX"))  # pipes end without it
-            while True:
+            while os.getppid() == us:
                 signal.pause()
+            os._exit(0)
 
     def saw(self, number: int) -> bool:
         """Whether the signal has come to it, too. Then another process takes its place."""
