@@ -129,6 +129,20 @@ def test_a_signal_that_our_caller_ignores_ends_nothing(desk: Desk) -> None:
     assert -signal.SIGINT == process.returncode
 
 
+def test_what_our_caller_has_blocked_the_command_blocks(desk: Desk) -> None:
+    words = [sys.executable, "-c", SCRIPT, "run", "--", "grep", "SigBlk", "/proc/self/status"]
+    done = subprocess.run(
+        words,
+        cwd=desk.folder,
+        env=desk.env,
+        stdout=subprocess.PIPE,
+        preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1, signal.SIGTERM]),
+        check=True,
+    )
+
+    assert 1 << signal.SIGUSR1 - 1 | 1 << signal.SIGTERM - 1 == int(done.stdout.split()[1], 16)
+
+
 def test_a_rank_whose_shell_has_ended_may_save(desk: Desk) -> None:
     """The trap of a batch script has told it, and it is told once."""
     (desk.folder / "saves.py").write_text(SAVES)

@@ -217,6 +217,7 @@ ROWS = (
         signals=(("up", "INT"), *(("", each) for each in ("QUIT", "HUP", "TERM", "USR2", "USR1"))),
         whole=True,
     ),
+    Row("children-ignored", "sh -c 'exit 7'", ignores=("CHLD",)),
     Row("usr1-at-the-end", "python signals.py exit", signals=(("ending", "USR1"),), whole=True),
     Row(
         "usr1-in-training",

@@ -64,10 +64,15 @@ class Stops:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self._stop)
 
-    def hold(self) -> None:
-        """From now on, keep signals until there is a job: its start must not be interrupted."""
+    def hold(self) -> list[int]:
+        """From now on, keep signals until there is a job: its start must not be interrupted.
+
+        Returns those that our caller has blocked.
+        """
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if it is ignored, nobody learns how a child has ended
         self._reader = signals.SignalReader()
         self._witness = signals.Witness()
+        return sorted(self._reader.blocked)
 
     def attend(self, child: Child, pass_on: Callable[[StopRequest], None], *, raw: bool = False) -> int:
         """Wait for the job's host process to end, and pass signals on. Returns its exit code.
@@ -342,8 +347,8 @@ def _run_plan(
         return _exec(plan.job.command)
     rendered = render(plan)
     rendered = dataclasses.replace(rendered, command=(*rendered.command, *arguments_of_host))
-    stops.hold()
-    handle, child = backend.start_here(rendered, raw=raw, kept=processes.inherited())
+    blocked = stops.hold()
+    handle, child = backend.start_here(rendered, raw=raw, kept=processes.inherited(), blocked=blocked)
     # Without `raw` the command runs in a session of its own, which no signal from the terminal reaches.
 
     ending: list[int] = []

@@ -291,6 +291,8 @@ class Host:
         words = ["run", f"--streams={','.join(map(str, descriptors))}", *more]
         if streams.more:
             words.append(f"--descriptors={','.join(map(str, streams.more))}")
+        if streams.blocked:
+            words.append(f"--blocked={','.join(map(str, streams.blocked))}")
         return words, [*descriptors, *streams.more]
 
     def _where(self) -> str:

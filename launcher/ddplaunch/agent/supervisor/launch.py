@@ -68,7 +68,7 @@ class LaunchStreams(NamedTuple):
 
     `carrier`: the socket of the process that shows and keeps what is written there; "": they are the user's.
     `group`: the process group that the command joins; None: a group of its own. `more`: further descriptors
-    that it inherits.
+    that it inherits. `blocked`: signals that its caller has blocked.
     """
 
     stdin: int
@@ -77,6 +77,7 @@ class LaunchStreams(NamedTuple):
     carrier: str = ""
     group: Optional[int] = None
     more: tuple[int, ...] = ()
+    blocked: tuple[int, ...] = ()
 
     @property
     def terminals(self) -> frozenset[str]:
@@ -328,6 +329,8 @@ def start_command(
         processes.prctl(processes.PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() != us:
             os._exit(1)
+        if streams is not None:
+            signal.pthread_sigmask(signal.SIG_BLOCK, streams.blocked)
 
     if workdir is not None and not os.path.isdir(workdir):
         raise LaunchError(

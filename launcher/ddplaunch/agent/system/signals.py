@@ -83,7 +83,7 @@ class SignalReader:
 
     def __init__(self, numbers: Iterable[int] = FORWARDED) -> None:
         self.numbers = {number for number in numbers if number not in PAUSES or not is_ignored(number)}
-        signal.pthread_sigmask(signal.SIG_BLOCK, self.numbers)
+        self.blocked = signal.pthread_sigmask(signal.SIG_BLOCK, self.numbers)  # by our caller
         mask = (ctypes.c_ubyte * 128)()
         for number in self.numbers:
             mask[(number - 1) // 8] |= 1 << (number - 1) % 8
