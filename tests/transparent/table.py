@@ -270,7 +270,7 @@ ROWS = (
     Row("two-megabytes", "python prints.py much 2", whole=True),
     Row("two-hundred-megabytes", "python prints.py much 200", whole=True, seconds=300),
     # --- surroundings
-    Row("arguments", "python -c 'import sys; print(sys.argv)' -x --name '' 'a b' '*' '$HOME' -- é"),
+    Row("arguments", "python -c 'import sys; print(sys.argv)' -x --name '' 'a b' '*' '$HOME' -- é \udcff"),
     Row("environment", f"python facts.py env {','.join(ADDED)}"),
     Row(
         "environment-of-a-shell",
