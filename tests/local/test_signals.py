@@ -82,6 +82,23 @@ def test_each_signal_comes_once_and_the_command_ends_as_it_wants(desk: Desk) -> 
     assert 9 == process.returncode
 
 
+def test_a_signal_to_our_process_group_comes_once_with_raw(desk: Desk) -> None:
+    """The command is in that group once it is there."""
+    with desk.start("run", "--raw", "--", sys.executable, "-c", COUNTS) as process:
+        until(process, "checked in", ours=True)
+        os.killpg(process.pid, signal.SIGUSR1)
+        until(process, "so far 1")
+        os.killpg(process.pid, signal.SIGUSR2)
+        until(process, "so far 2")
+        process.send_signal(signal.SIGHUP)
+        until(process, "so far 3")
+        os.killpg(process.pid, signal.SIGTERM)
+        out, err = process.communicate(timeout=BUSY * 60)
+
+    assert "counted 1 1 1 0 0" in out, err
+    assert 9 == process.returncode
+
+
 def test_we_end_by_the_signal_that_ends_the_command(desk: Desk) -> None:
     assert -signal.SIGTERM == desk.call("run", "--", "bash", "-c", "kill -TERM $$").returncode
 
@@ -110,6 +127,20 @@ def test_a_signal_that_our_caller_ignores_ends_nothing(desk: Desk) -> None:
         process.communicate(timeout=BUSY * 60)
 
     assert -signal.SIGINT == process.returncode
+
+
+def test_what_our_caller_has_blocked_the_command_blocks(desk: Desk) -> None:
+    words = [sys.executable, "-c", SCRIPT, "run", "--", "grep", "SigBlk", "/proc/self/status"]
+    done = subprocess.run(
+        words,
+        cwd=desk.folder,
+        env=desk.env,
+        stdout=subprocess.PIPE,
+        preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1, signal.SIGTERM]),
+        check=True,
+    )
+
+    assert 1 << signal.SIGUSR1 - 1 | 1 << signal.SIGTERM - 1 == int(done.stdout.split()[1], 16)
 
 
 def test_a_rank_whose_shell_has_ended_may_save(desk: Desk) -> None:

@@ -23,6 +23,32 @@ def at_terminal(desk: Desk, *words: str) -> subprocess.Popen[bytes]:
     return spawned(desk, sys.executable, "-c", SCRIPT, *words)
 
 
+ASKS = (
+    "import readline, subprocess, sys, time\n"
+    "one = input('one? ')\n"
+    "subprocess.run(['bash', '-c', 'read -s -p \"two? \" two; echo has $two'])\n"
+    "time.sleep(60 if one == 'sleep' else 0)"
+)
+
+
+def test_a_command_that_waits_for_the_user_is_no_hang(desk: Desk) -> None:
+    """Nor is its child; after that, it is watched as before."""
+    words = ("run", "--notice-after", "3s", "--", sys.executable, "-c", ASKS)
+    with at_terminal(desk, *words) as process:
+        seen = b""
+        for question, answer in ((b"one? ", b"sleep\r"), (b"two? ", b"two\r")):
+            seen += read_until(process.stdout, question)
+            time.sleep(8)
+            typed(process, answer)
+        seen += read_until(process.stdout, b"has two")
+        assert b"nothing moves" not in seen
+        read_until(process.stdout, b"nothing moves")
+        typed(process, b"\x03")
+        assert process.stdin is not None
+        process.stdin.close()
+        process.wait(BUSY * 60)
+
+
 @pytest.mark.whole
 def test_the_picture_shows_every_node_and_ctrl_c_leaves_the_job_running(desk: Desk) -> None:
     path = desk.job("--steps", "150", nodes=2, nproc=1)

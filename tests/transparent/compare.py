@@ -254,7 +254,11 @@ class _Side:
                 time.sleep(0.5)
             if process.poll() is not None:
                 return
-            process.send_signal(signal.Signals[f"SIG{name}"])
+            number = signal.Signals[f"SIG{name.lstrip('-')}"]
+            if name.startswith("-"):
+                os.killpg(process.pid, number)
+            else:
+                process.send_signal(number)
 
     def _until(self, process: subprocess.Popen[bytes], happened: object) -> None:
         until = time.monotonic() + self.row.seconds

@@ -23,7 +23,9 @@ class Row:
     env: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
     signals: tuple[tuple[str, str], ...] = ()
-    """Each is sent to what the user started once the text is in its stdout; without a text, soon after."""
+    """Each is sent to what the user started once the text is in its stdout; without a text, soon after.
+    `-USR1` is sent to its process group.
+    """
     ignores: tuple[str, ...] = ()
     """Signals that its shell ignores, as with nohup, or INT and QUIT behind `&` in a script."""
     terminal: bool = False
@@ -150,6 +152,7 @@ ROWS = (
     Row("here-document", "bash -c 'python - a b <<X\nimport sys; print(sys.argv)\nX'", whole=True),
     # --- signals
     Row("usr1", "python signals.py handlers", signals=(("up", "USR1"), ("got SIGUSR1", "USR2"))),
+    Row("usr1-blocked", "python signals.py blocked", signals=(("up", "USR1"),)),
     Row("usr1-without-handler", "python signals.py default", signals=(("up", "USR1"),), whole=True),
     Row("hup", "python signals.py handlers", signals=(("up", "HUP"), ("got SIGHUP", "USR2")), whole=True),
     Row("hup-without-handler", "python signals.py default", signals=(("up", "HUP"),), whole=True),
@@ -172,6 +175,11 @@ ROWS = (
         "stop-and-go",
         "python signals.py handlers",
         signals=(("up", "TSTP"), ("", "CONT"), ("got SIGCONT", "USR2")),
+    ),
+    Row(
+        "to-the-group",
+        "python group.py",
+        signals=(("up", "-USR1"), ("", "USR2"), ("", "-INT"), ("", "-TERM")),
     ),
     # What the caller ignores is ignored, unless the program has a handler of its own.
     Row(
@@ -209,6 +217,7 @@ ROWS = (
         signals=(("up", "INT"), *(("", each) for each in ("QUIT", "HUP", "TERM", "USR2", "USR1"))),
         whole=True,
     ),
+    Row("children-ignored", "sh -c 'exit 7'", ignores=("CHLD",)),
     Row("usr1-at-the-end", "python signals.py exit", signals=(("ending", "USR1"),), whole=True),
     Row(
         "usr1-in-training",
@@ -261,7 +270,7 @@ ROWS = (
     Row("two-megabytes", "python prints.py much 2", whole=True),
     Row("two-hundred-megabytes", "python prints.py much 200", whole=True, seconds=300),
     # --- surroundings
-    Row("arguments", "python -c 'import sys; print(sys.argv)' -x --name '' 'a b' '*' '$HOME' -- é"),
+    Row("arguments", "python -c 'import sys; print(sys.argv)' -x --name '' 'a b' '*' '$HOME' -- é \udcff"),
     Row("environment", f"python facts.py env {','.join(ADDED)}"),
     Row(
         "environment-of-a-shell",

@@ -101,7 +101,12 @@ def _local(arguments: argparse.Namespace, plan: contract.JobPlan, folder: str, a
     part = None if arguments.node is None else _part(arguments)
     streams = None
     if arguments.foreground:
-        streams = carrier.UserStreams(prefix=arguments.prefix, group=arguments.raw, more=_numbers(arguments))
+        streams = carrier.UserStreams(
+            prefix=arguments.prefix,
+            group=arguments.raw,
+            more=_numbers(arguments.descriptors),
+            blocked=_numbers(arguments.blocked),
+        )
     return host.main(plan, folder, attempt, arguments.gate_only, part, streams)
 
 
@@ -111,11 +116,12 @@ def _streams(arguments: argparse.Namespace) -> Optional[LaunchStreams]:
     from ddplaunch.agent.supervisor.launch import LaunchStreams
 
     stdin, stdout, stderr = map(int, arguments.streams.split(","))
-    return LaunchStreams(stdin, stdout, stderr, arguments.carrier, arguments.group, _numbers(arguments))
+    more, blocked = _numbers(arguments.descriptors), _numbers(arguments.blocked)
+    return LaunchStreams(stdin, stdout, stderr, arguments.carrier, arguments.group, more, blocked)
 
 
-def _numbers(arguments: argparse.Namespace) -> tuple[int, ...]:
-    return tuple(map(int, filter(None, arguments.descriptors.split(","))))
+def _numbers(words: str) -> tuple[int, ...]:
+    return tuple(map(int, filter(None, words.split(","))))
 
 
 def _supervise(
@@ -229,6 +235,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--carrier", default="", help=argparse.SUPPRESS)
     run.add_argument("--group", type=int, help=argparse.SUPPRESS)
     run.add_argument("--descriptors", default="", help=argparse.SUPPRESS)  # others of the command
+    run.add_argument("--blocked", default="", help=argparse.SUPPRESS)
     rank = verbs.add_parser("rank", parents=[common], help="run one rank that an MPI launcher has started")
     rank.add_argument("words", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the rank's own command")
     local = verbs.add_parser("local", parents=[common], help="run all nodes of the job on this machine")
@@ -243,6 +250,7 @@ def _parser() -> argparse.ArgumentParser:
         "--raw", type=int, metavar="GROUP", help="as they are, in the terminal's process group GROUP"
     )
     local.add_argument("--descriptors", default="", metavar="N,…", help="others that the command gets")
+    local.add_argument("--blocked", default="", metavar="N,…", help="signals that the command blocks")
     ask = verbs.add_parser("ask", parents=[common], help="send one request to the hub of a job")
     ask.add_argument("what", choices=["status", "diagnose", "stop", "ending"], help="`ending`: by WHY, soon")
     ask.add_argument("why", nargs="?", default="", metavar="WHY", help="for the verdict, and for the log")

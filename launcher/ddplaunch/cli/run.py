@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from ddplaunch.agent import join
 from ddplaunch.agent.contract import OUTPUT_LOST, Exit, StopRequest
-from ddplaunch.agent.system import signals
+from ddplaunch.agent.system import processes, signals
 from ddplaunch.agent.system.processes import STOPPING
 from ddplaunch.agent.text.printable import shell_line, shell_word
 from ddplaunch.cli import parser as arguments
@@ -59,20 +59,28 @@ class Stops:
 
     def __init__(self) -> None:
         self._reader: SignalReader | None = None
+        self._witness: signals.Witness | None = None
         for number in STOPPING:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self._stop)
 
-    def hold(self) -> None:
-        """From now on, keep signals until there is a job: its start must not be interrupted."""
+    def hold(self) -> list[int]:
+        """From now on, keep signals until there is a job: its start must not be interrupted.
+
+        Returns those that our caller has blocked.
+        """
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if it is ignored, nobody learns how a child has ended
         self._reader = signals.SignalReader()
+        self._witness = signals.Witness()
+        return sorted(self._reader.blocked)
 
     def attend(self, child: Child, pass_on: Callable[[StopRequest], None], *, raw: bool = False) -> int:
         """Wait for the job's host process to end, and pass signals on. Returns its exit code.
 
-        `raw`: the command is in our process group, so it gets by itself what the keyboard sends.
+        `raw`: the command will be in our process group, and gets by itself what is sent to that.
         """
         assert self._reader is not None
+        assert self._witness is not None
         poll = select.poll()
         poll.register(self._reader, select.POLLIN)
         descriptor = os.pidfd_open(child.pid)
@@ -82,8 +90,10 @@ class Stops:
             while (code := child.poll()) is None:
                 poll.poll(1000 * _POLL if pausing else None)
                 for received in self._reader.read():
-                    if not (raw and received.by_terminal) or received.number in signals.PAUSES:
-                        pass_on(_request(received))
+                    to_group = self._witness.saw(received.number) or received.to_group
+                    has_come = raw and to_group and _shares_group(child.pid)
+                    if not has_come or received.number in signals.PAUSES:
+                        pass_on(_request(received, to_group=to_group))
                     if received.number in signals.PAUSES:
                         pausing = time.monotonic() + _PAUSE
                     elif received.number == signal.SIGCONT:
@@ -101,6 +111,8 @@ class Stops:
         """After the job's end, ignore further signals, which would change the exit code."""
         for number in STOPPING:
             signal.signal(number, signal.SIG_IGN)
+        if self._witness is not None:
+            self._witness.end()
 
     def _stop(self, number: int, _: object) -> None:
         raise StopRequested(number)
@@ -108,6 +120,8 @@ class Stops:
     def _pause(self, pass_on: Callable[[StopRequest], None]) -> None:
         """Stop as the job has stopped, so that the shell gets the terminal back, until `fg` or `bg`."""
         assert self._reader is not None
+        assert self._witness is not None
+        self._witness.pause()
         stop = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTSTP)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTSTP])  # here we stop
@@ -115,16 +129,25 @@ class Stops:
         signal.signal(signal.SIGTSTP, stop)
         for received in self._reader.read():
             if received.number != signal.SIGCONT:
-                pass_on(_request(received))
+                pass_on(_request(received, to_group=received.to_group))
         # We get here even if we did not stop, because no shell is there to continue us.
         pass_on(StopRequest(signal.SIGCONT, ""))
 
 
-def _request(received: Received) -> StopRequest:
-    """Return who sent it."""
+def _shares_group(root: int) -> bool:
+    """Whether a descendant of this process is in our process group."""
+    for pid in processes.descendants(root):
+        with contextlib.suppress(ProcessLookupError):
+            if os.getpgid(pid) == os.getpgrp():
+                return True
+    return False
+
+
+def _request(received: Received, *, to_group: bool) -> StopRequest:
+    """Return who sent it, and whether to our whole group."""
     key = _KEYS.get(received.number) if received.by_terminal else None
     who = key or f"{signals.name(received.number)}{signals.sender(received)}"
-    return StopRequest(received.number, who, received.to_group)
+    return StopRequest(received.number, who, to_group)
 
 
 _RUN_HELP = """
@@ -315,7 +338,6 @@ def _run_plan(
     raw: bool,
     node: int = 0,
 ) -> int:
-    from ddplaunch.agent.system import processes, signals
     from ddplaunch.cli import exits
     from ddplaunch.render import render
 
@@ -325,8 +347,8 @@ def _run_plan(
         return _exec(plan.job.command)
     rendered = render(plan)
     rendered = dataclasses.replace(rendered, command=(*rendered.command, *arguments_of_host))
-    stops.hold()
-    handle, child = backend.start_here(rendered, raw=raw, kept=processes.inherited())
+    blocked = stops.hold()
+    handle, child = backend.start_here(rendered, raw=raw, kept=processes.inherited(), blocked=blocked)
     # Without `raw` the command runs in a session of its own, which no signal from the terminal reaches.
 
     ending: list[int] = []
@@ -337,7 +359,7 @@ def _run_plan(
         try:
             backend.pass_on(handle, request)
         except NotFoundError:
-            child.host.send(request.number)
+            child.host.send(request.number, of_group=request.to_group)
 
     code = stops.attend(child, pass_on, raw=raw)
     # If the disk is full, the record may lack the end, or be gone. The exit code is always there.
@@ -361,8 +383,6 @@ def _run_plan(
 
 def _exec(command: Sequence[str]) -> int:
     """Become the command. Returns a shell's exit code where that cannot be."""
-    from ddplaunch.agent.system import processes, signals
-
     signals.unblock()
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these
         signal.signal(number, signal.SIG_DFL)

@@ -35,7 +35,8 @@ def render(plan: Plan, *, gate_only: bool = False) -> Rendered:
         SCRIPT: RenderedFile(
             _SCRIPT.format(title=_title(plan.job), agent=Files.AGENT).encode(), executable=True
         ),
-        Files.PLAN: RenderedFile(text.encode()),
+        # A word that is no UTF-8 has surrogates, which JSON writes so.
+        Files.PLAN: RenderedFile(text.encode(errors="backslashreplace")),
         Files.AGENT: RenderedFile(agent_archive(), executable=True),
     }
     if plan.source:

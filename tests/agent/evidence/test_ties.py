@@ -13,7 +13,7 @@ from dataclasses import replace
 import pytest
 from tests.busy import BUSY
 
-from ddplaunch.agent.contract import Tie
+from ddplaunch.agent.contract import TERMINAL, Tie
 from ddplaunch.agent.evidence import ties
 from ddplaunch.agent.system import proc
 
@@ -103,6 +103,18 @@ def test_who_has_the_other_end_of_a_tcp_connection() -> None:
     assert Tie("data", "TCP", [], [], tie.address) == stranger
 
 
+@pytest.mark.parametrize("way", ["os.read(tty, 1)", "select.select([tty], [], [])"])
+def test_a_terminal_from_which_it_reads(way: str) -> None:
+    """readline waits in select(2)."""
+    with family(f"import select\n_, tty = os.openpty()\n{way}") as pids:
+        tie = tie_of(pids)
+        links = [proc.link(pids[0], f"fd/{each}") for each in proc.descriptors(pids[0])]
+
+    assert tie is not None
+    assert Tie("data", TERMINAL, [], [], tie.address) == tie
+    assert tie.address in [each for each in links if each.startswith("/dev/pts/")]
+
+
 POLLS = (
     "import select\nsockets, pipe = socket.socketpair(), os.pipe()\npoll = select.poll()\n"
     "poll.register(sockets[0], select.POLLIN)\npoll.register(pipe[0], select.POLLIN)\npoll.poll()"
@@ -114,9 +126,10 @@ POLLS = (
     [
         "time.sleep(60)",
         POLLS,
+        "import select\nselect.select([os.openpty()[1], os.pipe()[0]], [], [])",
         "import threading\nlock = threading.Lock()\nlock.acquire()\nlock.acquire()",
     ],
-    ids=["a clock", "one of two that differ", "a lock"],
+    ids=["a clock", "one of two that differ", "a terminal or a pipe", "a lock"],
 )
 def test_who_waits_for_no_process_that_is_known(program: str) -> None:
     with family(program) as pids:

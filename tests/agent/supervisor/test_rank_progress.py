@@ -24,6 +24,7 @@ from ddplaunch.agent.system.proc import MainIo, Usage
         {"read": 64 * 1024},
         {"written": 64 * 1024},
         {"initialized": False},
+        {"asks": True},
     ],
 )
 def test_a_rank_whose_calls_output_or_bytes_grow_is_not_stuck(clock: Clock, facts: dict[str, Any]) -> None:
@@ -411,6 +412,12 @@ def test_what_a_waiting_rank_does_itself_is_progress(waiting: Clock, facts: dict
     waiting.second(**{**OPEN, **facts})
 
     assert 0.0 == waiting.stuck
+
+
+def test_a_child_that_asks_the_user_beside_a_wait_is_nothing(waiting: Clock) -> None:
+    waiting.seconds(2, **OPEN, asks=True)
+
+    assert 3.0 == waiting.stuck
 
 
 @pytest.mark.parametrize("missing", ["sent_itself", "main_io"])

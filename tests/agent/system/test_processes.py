@@ -117,3 +117,20 @@ def test_a_grandchild_whose_parent_dies_becomes_the_adopters_child() -> None:
     )
 
     assert "True\n" == result.stdout
+
+
+def test_the_agent_knows_its_python_where_there_is_no_path() -> None:
+    """As behind `env -i`: then sys.executable is empty."""
+    program = "import sys; from ddplaunch.agent.system import processes; print(sys.executable, end=';')"
+    done = subprocess.run(
+        ["python3", "-c", f"{program}; print(processes.own_command()[0])"],
+        executable=sys.executable,
+        env={"PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    known, _, python = done.stdout.strip().partition(";")
+
+    assert "" == known
+    assert os.path.samefile(python, sys.executable)

@@ -1,6 +1,7 @@
 """Prints which signals come. `signals.py HOW`: a TERM saves and ends with 9, a second one of INT ends with 3.
 
-HOW: `handlers` until USR2 comes or 30 s have passed; `default` has none; `exit` gets one in an atexit handler.
+HOW: `handlers` until USR2 comes or 30 s have passed; `default` has none; `exit` gets one in an atexit handler;
+`blocked` blocks USR1, and looks whether it is pending.
 """
 
 import atexit
@@ -43,6 +44,15 @@ if how == "exit":
             time.sleep(0.1)
 
     atexit.register(last)
+    sys.exit(5)
+if how == "blocked":
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+    say("up")
+    for _ in range(300):
+        if signal.sigpending():
+            break
+        time.sleep(0.1)
+    say("pending:", sorted(signal.sigpending()), "got:", got)
     sys.exit(5)
 say("up")
 until = time.monotonic() + 30

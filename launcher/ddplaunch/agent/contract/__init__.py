@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
+from ddplaunch.agent.contract.evidence import TERMINAL as TERMINAL
 from ddplaunch.agent.contract.evidence import Branch as Branch
 from ddplaunch.agent.contract.evidence import CallSequence as CallSequence
 from ddplaunch.agent.contract.evidence import CallSite as CallSite

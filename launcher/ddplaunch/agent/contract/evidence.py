@@ -232,15 +232,18 @@ class Wait:
     command: str = ""  # of the holder
 
 
+TERMINAL = "the terminal"
+
+
 @dataclass(frozen=True)
 class Tie:
     """What a main thread waits for from another process."""
 
     what: str  # "end" of a child | "data" | "room" for what it writes
-    by: str = ""  # "a pipe" | "a Unix socket" | "TCP"
+    by: str = ""  # "a pipe" | "a Unix socket" | "TCP" | TERMINAL
     pids: list[int] = field(default_factory=list)  # the child, or processes of the job at the other end
     commands: list[str] = field(default_factory=list)  # of these
-    address: str = ""  # of the other end, of TCP alone
+    address: str = ""  # of the other end, of TCP alone; the name of the terminal
 
 
 @dataclass(frozen=True)

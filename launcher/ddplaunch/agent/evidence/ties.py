@@ -9,15 +9,28 @@ from __future__ import annotations
 import os
 import socket
 import struct
+import sys
 from collections.abc import Iterable
 from typing import NamedTuple, Optional
 
-from ddplaunch.agent.contract import Mutex, Tie
+from ddplaunch.agent.contract import TERMINAL, Mutex, Tie
 from ddplaunch.agent.system import proc
 
 _CALLS = {
-    "x86_64": {"end": (61, 247), "data": (0, 19, 45, 47), "room": (1, 20, 44, 46), "poll": (7, 271)},
-    "aarch64": {"end": (95, 260), "data": (63, 65, 207, 212), "room": (64, 66, 206, 211), "poll": (73,)},
+    "x86_64": {
+        "end": (61, 247),
+        "data": (0, 19, 45, 47),
+        "room": (1, 20, 44, 46),
+        "poll": (7, 271),
+        "select": (23, 270),
+    },
+    "aarch64": {
+        "end": (95, 260),
+        "data": (63, 65, 207, 212),
+        "room": (64, 66, 206, 211),
+        "poll": (73,),
+        "select": (72,),
+    },
 }
 """Numbers (asm/unistd.h) of calls that wait for a child, read, write, or wait for one of several."""
 _WAITID = {247, 95}
@@ -26,6 +39,9 @@ _POLL = struct.Struct("=ihh")
 _POLLED = 8
 """Descriptors of one call that are looked at: more are a server's."""
 _IN, _OUT = 1, 4
+_SETS = 1024
+"""The most descriptors in a set of select(2)."""
+_TERMINALS = ("/dev/pts/", "/dev/tty", "/dev/console")
 _NAMED = 4
 _COMMAND = 200
 
@@ -84,6 +100,9 @@ def read_tie(pid: int, ends: Ends) -> Optional[Tie]:
         return _tie("end", "", [child]) if facts is not None and facts.parent == pid else None
     if what == "poll":
         return _polled(pid, arguments, ends)
+    if what == "select":
+        descriptor = _selected(pid, arguments)
+        return None if descriptor is None else _of_descriptor(pid, descriptor, "data", ends)
     return _of_descriptor(pid, arguments[0], what, ends) if what else None
 
 
@@ -104,11 +123,22 @@ def _polled(pid: int, arguments: list[int], ends: Ends) -> Optional[Tie]:
     return ties[0] if len(ties) == len(found) and len(same) == 1 else None
 
 
+def _selected(pid: int, arguments: list[int]) -> Optional[int]:
+    """Return the descriptor that it waits to read, if that is the only one, as readline does."""
+    count, reads, writes = arguments[:3]
+    if not 0 < count <= _SETS or not reads or writes:
+        return None
+    bits = int.from_bytes(proc.memory(pid, reads, (count + 63) // 64 * 8), sys.byteorder) & (1 << count) - 1
+    return bits.bit_length() - 1 if bits and not bits & (bits - 1) else None
+
+
 def _of_descriptor(pid: int, descriptor: int, what: str, ends: Ends) -> Optional[Tie]:
     name = proc.link(pid, f"fd/{descriptor}")
     if name.startswith("pipe:"):
         there = [end.pid for end in ends.of(name) if (end.writes if what == "data" else end.reads)]
         return _tie(what, "a pipe", [each for each in there if each != pid] or there)
+    if name.startswith(_TERMINALS):
+        return _tie(what, TERMINAL, [], name) if what == "data" else None
     if not name.startswith("socket:"):
         return None
     inode = int(name[8:-1])

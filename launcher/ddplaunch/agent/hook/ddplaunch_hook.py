@@ -22,6 +22,7 @@ DDPLAUNCH_HOOK is "SOCKET[,any][,mpi][,ptrace][,output=SOCKET][,rank=PID]":
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]
 import _thread
 import os
 import sys
@@ -200,8 +201,13 @@ def _connect(role: str, fault: str = "") -> bool:
     for key in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
         hello[key.lower()] = os.environ.get(key, "")
     _send(line, _json(hello))
-    # Not a threading.Thread: programs count and join those.
-    _thread.start_new_thread(_serve, (line,))
+    # Not a threading.Thread: programs count and join those. It takes none of the program's signals: one that
+    # the main thread blocks, for signalfd or sigwait, would end the process through it.
+    before = _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())
+    try:
+        _thread.start_new_thread(_serve, (line,))
+    finally:
+        _signal.pthread_sigmask(_signal.SIG_SETMASK, before)
     if sys.version_info >= (3, 12):
         # os.fork() would warn about this thread too, although it holds no lock that a child could need.
         import warnings

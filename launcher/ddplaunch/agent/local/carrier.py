@@ -47,6 +47,7 @@ class UserStreams(NamedTuple):
 
     `prefix`: whether each line names its writer; None: that depends on where it goes. `group`: the terminal's
     foreground process group, for a command that gets the terminal as it is. `more`: further descriptors.
+    `blocked`: signals that our caller has blocked.
     """
 
     stdin: int = 0
@@ -55,6 +56,7 @@ class UserStreams(NamedTuple):
     prefix: Optional[bool] = None
     group: Optional[int] = None
     more: tuple[int, ...] = ()
+    blocked: tuple[int, ...] = ()
 
 
 class _Source:

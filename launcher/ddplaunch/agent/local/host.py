@@ -40,7 +40,7 @@ from ddplaunch.agent.contract import (
 from ddplaunch.agent.local.carrier import Carrier, UserStreams
 from ddplaunch.agent.system import phrases, proc, processes
 from ddplaunch.agent.system.files import LogFile
-from ddplaunch.agent.system.signals import PAUSES, SignalReader, is_ignored
+from ddplaunch.agent.system.signals import PAUSES, Received, SignalReader, is_ignored, pass_on
 from ddplaunch.agent.transport.endpoints import Endpoint
 
 HUB_START = 60.0
@@ -291,6 +291,8 @@ class Host:
         words = ["run", f"--streams={','.join(map(str, descriptors))}", *more]
         if streams.more:
             words.append(f"--descriptors={','.join(map(str, streams.more))}")
+        if streams.blocked:
+            words.append(f"--blocked={','.join(map(str, streams.blocked))}")
         return words, [*descriptors, *streams.more]
 
     def _where(self) -> str:
@@ -430,9 +432,9 @@ class Host:
     def _pass_signals(self) -> None:
         for received in self.signals.read():
             if self._is_unwanted(received.number):
-                self._send(received.number, "run")  # its supervisor knows whether the command has a handler
+                self._send(received, "run")  # its supervisor knows whether the command has a handler
             else:
-                self._pass_signal(received.number)
+                self._pass_signal(received)
         if self.pausing > time.monotonic():
             self._pause()
         if time.monotonic() > self.limit_at:
@@ -441,23 +443,24 @@ class Host:
             self.kill_at = None
             end_all()
 
-    def _pass_signal(self, number: int) -> None:
+    def _pass_signal(self, received: Received) -> None:
+        number = received.number
         if number in PAUSES:
             self.pausing = time.monotonic() + STOPPED
-            self._send(number, "run")
+            self._send(received, "run")
         elif number == signal.SIGCONT:
             self._resume()
         elif number not in _ENDS or (number in _ENDS_AT_GATE and self.supervised):
             # The command itself knows what the signal means. A gate has no use for it.
-            if not self._send(number, "run"):
+            if not self._send(received, "run"):
                 self.early.append(number)
         elif not self.stopping:
             self.stopping = True
             self.early.clear()
             if self.plan.launch or self._is_final():
                 self.kill_at = time.monotonic() + STOP_GRACE
-            if not self._send(number, "run"):
-                self._send(signal.SIGTERM)
+            if not self._send(received, "run"):
+                self._send(Received(signal.SIGTERM))
         else:
             self.is_at_limit = False
             if self._is_final() and self.kill_at is None:
@@ -465,7 +468,7 @@ class Host:
             if number == signal.SIGINT:
                 hurried = time.monotonic() + HURRIED
                 self.kill_at = hurried if self.kill_at is None else min(self.kill_at, hurried)
-            self._send(number, "run")
+            self._send(received, "run")
 
     def _reach_limit(self) -> None:
         """End the attempt in the way a scheduler does."""
@@ -476,7 +479,7 @@ class Host:
         who = f"the time limit of {phrases.span(self.plan.time_limit)}"
         with contextlib.suppress(OSError):  # otherwise it is reported as a signal
             codec.write(self.path(Files.STOP_REQUEST), StopRequest(signal.SIGTERM, who, final=True))
-        self._pass_signal(signal.SIGTERM)
+        self._pass_signal(Received(signal.SIGTERM))
 
     def must_stop(self) -> bool:
         """Whether a signal has asked for the end, even in the last moments."""
@@ -494,14 +497,15 @@ class Host:
             return codec.read(StopRequest, self.path(Files.STOP_REQUEST)).final
         return False
 
-    def _send(self, number: int, verb: str = "") -> bool:
+    def _send(self, received: Received, verb: str = "") -> bool:
         """Send a signal to all children, or to those with one verb. Returns whether there is any."""
         over = self._all_ended()
         sent = False
         for child in self.children:
             # The hub ends by itself after the nodes, and they need it until then.
             if (over or child.ended != self._hub_ended) and verb in ("", child.verb):
-                child.process.send_signal(number)
+                with contextlib.suppress(ProcessLookupError):
+                    pass_on(child.process.pid, received.number, of_group=received.to_group)
                 sent = True
         return sent
 
@@ -519,7 +523,7 @@ class Host:
         for pid in self._others():
             processes.send(pid, signal.SIGCONT)
         self.hub_ran = time.monotonic()
-        self._send(signal.SIGCONT, "run")
+        self._send(Received(signal.SIGCONT), "run")
 
     def _others(self) -> list[int]:
         """Return those of our processes that are not below a supervisor: the hub's and the gates'."""

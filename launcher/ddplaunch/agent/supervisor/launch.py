@@ -25,7 +25,7 @@ from ddplaunch.agent.contract import SOURCE_MARK, Env, Files, JobPlan, Rendezvou
 from ddplaunch.agent.interfaces import predict, read
 from ddplaunch.agent.plan import work_folder
 from ddplaunch.agent.supervisor import launch_options
-from ddplaunch.agent.system import ports, processes, secrets, torchrun
+from ddplaunch.agent.system import ports, proc, processes, secrets, torchrun
 from ddplaunch.agent.text.printable import HintedError
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class LaunchStreams(NamedTuple):
 
     `carrier`: the socket of the process that shows and keeps what is written there; "": they are the user's.
     `group`: the process group that the command joins; None: a group of its own. `more`: further descriptors
-    that it inherits.
+    that it inherits. `blocked`: signals that its caller has blocked.
     """
 
     stdin: int
@@ -77,6 +77,14 @@ class LaunchStreams(NamedTuple):
     carrier: str = ""
     group: Optional[int] = None
     more: tuple[int, ...] = ()
+    blocked: tuple[int, ...] = ()
+
+    @property
+    def terminals(self) -> frozenset[str]:
+        """Return the names of the user's terminals from which the command may read."""
+        given = (self.stdin,) if self.carrier else (self.stdin, self.stdout, self.stderr)
+        names = {proc.link(os.getpid(), f"fd/{each}") for each in given if os.isatty(each)}
+        return frozenset({*names, "/dev/tty"} if names else ())
 
     def carry(self, patience: float, **message: object) -> None:
         """Have everything read that was printed until now, within `patience` seconds.
@@ -321,6 +329,8 @@ def start_command(
         processes.prctl(processes.PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() != us:
             os._exit(1)
+        if streams is not None:
+            signal.pthread_sigmask(signal.SIG_BLOCK, streams.blocked)
 
     if workdir is not None and not os.path.isdir(workdir):
         raise LaunchError(

@@ -9,7 +9,8 @@ A rank **does** something when
   function is one place, whatever its lines, and so is library code below it;
 - its main thread prints a line that differs in more than its numbers from what was printed before, or any
   line while it computes (any other line of its main thread counts as a computation);
-- it transfers: 64 KiB within ten seconds, through its main thread or its sockets.
+- it transfers: 64 KiB within ten seconds, through its main thread or its sockets;
+- it, or a child, waits for input from the user's terminal (only the user can go on), and for no other rank.
 
 A rank **computes** when its processes use half a second of CPU within five seconds, or its main thread
 wants to.
@@ -91,6 +92,7 @@ class Sample(NamedTuple):
     sent: Optional[int] = None  # bytes through sockets, also its children's; None: not counted
     sent_itself: Optional[int] = None  # by the rank's own process; both without small messages
     main_io: Optional[MainIo] = None  # of its main thread; None: it cannot be read
+    asks: bool = False  # it waits for input from the user's terminal
     frames: Optional[list[Frame]] = None  # of the main thread; None: not read
     deeper: tuple[list[Frame], ...] = ()  # of its children's main threads
 
@@ -198,7 +200,8 @@ class Progress:
         if last is not None:
             self._note_cpu(sample, last)
             self._note_transfers(sample, last)
-        if self._note_calls(sample) or self._note_returns(sample, last) or self._note_prints(sample, last):
+        did = self._note_calls(sample) or self._note_returns(sample, last) or self._note_prints(sample, last)
+        if did or (sample.asks and not self._may_wait(sample.at)):
             self.note_deed(sample.at)
         self._note_place(sample)
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Optional
 
 from ddplaunch.agent.contract import Frame, Process, WatchdogPlan
 from ddplaunch.agent.diagnosis.run import stacks as reading
-from ddplaunch.agent.evidence import cgroup, flight, ring, stacks
+from ddplaunch.agent.evidence import cgroup, flight, ring, stacks, ties
 from ddplaunch.agent.supervisor.hooks import Line
 from ddplaunch.agent.supervisor.rank_progress import SUSPICION, Sample
 from ddplaunch.agent.supervisor.ranks import Rank
@@ -62,7 +62,11 @@ class _Queue(NamedTuple):
 class Sampler:
     """Keeps the last samples of every process, so that evidence has rates without waiting for them."""
 
-    def __init__(self, notice_after: float = WatchdogPlan.notice_after) -> None:
+    def __init__(
+        self, notice_after: float = WatchdogPlan.notice_after, terminals: frozenset[str] = frozenset()
+    ) -> None:
+        """`terminals`: the names of the user's."""
+        self._terminals = terminals
         # Only two looks at the sockets show a transfer, and a notice must not come before the second one.
         self._sockets_after = min(SUSPICION, notice_after / 3)
         self._sockets_every = min(_SOCKETS_EVERY, notice_after / 5)
@@ -115,9 +119,16 @@ class Sampler:
             sent=sent[-1].in_bulk if sent else None,
             sent_itself=sent[-1].in_bulk_itself if sent else None,
             main_io=proc.main_io(rank.program),
+            asks=rank.progress.has_done_nothing_for(self._sockets_after, now)
+            and self._asks_user([rank.program, *children]),
             frames=frames,
             deeper=tuple(each for each in deeper if each),
         )
+
+    def _asks_user(self, pids: Iterable[int]) -> bool:
+        """Whether one of these waits for input from the user's terminal."""
+        found = (ties.read_tie(pid, ties.Ends(())) for pid in pids) if self._terminals else ()
+        return any(tie is not None and tie.address in self._terminals for tie in found)
 
     def look_at_sockets(self, ranks: Iterable[Rank], *, always: bool = False) -> None:
         """Count the bytes through suspicious ranks' sockets, with one request to the kernel for all."""

@@ -102,7 +102,8 @@ class Supervisor:
         self.tracker = RankTracker(plan, node, place, self.hooks, console, self.redactor)
         self.relay = SignalRelay(place, outer, self.tracker)
         self.rank_signal = RankSignal(plan, self.tracker, link.send, self.log)
-        self.sampler = Sampler(plan.watchdog.notice_after)
+        terminals = place.streams.terminals if place.streams is not None else frozenset[str]()
+        self.sampler = Sampler(plan.watchdog.notice_after, terminals)
         self.collector = Collector(node, plan.python, self.hooks, self.sampler, self.watch_meanwhile)
         self.poller = Poller(self.tracker, self.hooks, self.sampler, self.collector)
         self.fresh_ends: list[Rank] = []

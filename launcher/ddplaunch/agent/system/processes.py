@@ -133,7 +133,8 @@ def accept_own(listener: socket.socket) -> Iterator[tuple[socket.socket, int]]:
 def own_command() -> list[str]:
     """Return the words that start this same agent: its archive, or its package."""
     archive = getattr(ddplaunch.agent.__loader__, "archive", None)
-    return [sys.executable, "-I", "-S", archive] if archive else [sys.executable, "-m", "ddplaunch.agent"]
+    python = sys.executable or os.readlink("/proc/self/exe")  # without a PATH, Python does not know it
+    return [python, "-I", "-S", archive] if archive else [python, "-m", "ddplaunch.agent"]
 
 
 def inherited() -> list[int]:

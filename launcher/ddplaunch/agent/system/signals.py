@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from ddplaunch.agent.system import proc
+from ddplaunch.agent.system import proc, processes
 
 CRASHES = frozenset(
     [
@@ -43,7 +43,10 @@ REQUESTS = FORWARDED - CRASHES - PAUSES
 _TWICE = 1.0
 """Seconds within which a signal to a whole process tree comes a second time, from our parent."""
 _SI_KERNEL = 0x80
-_INFO = struct.Struct("=IiiII108x")  # the first five fields of struct signalfd_siginfo, of 128 bytes
+_SI_QUEUE = -1
+_INFO = struct.Struct("=IiiII24xi80x")  # struct signalfd_siginfo: its first five fields, and ssi_int
+_OF_GROUP = 0x64647067
+"""The value that says that all processes of a group got the signal, where one of ours passes it on."""
 
 
 class Received(NamedTuple):
@@ -53,6 +56,7 @@ class Received(NamedTuple):
     sender: int = 0
     user: int = 0
     from_kernel: bool = False
+    of_group: bool = False  # who passed it on says that all processes of a group got it
 
     @property
     def by_terminal(self) -> bool:
@@ -61,8 +65,10 @@ class Received(NamedTuple):
 
     @property
     def to_group(self) -> bool:
-        """Whether all processes of our group got it: from the terminal, or from coreutils' `timeout`."""
-        if self.from_kernel:
+        """Whether all processes of our group got it: from the terminal, from coreutils' `timeout`, or as who
+        passed it on says.
+        """
+        if self.from_kernel or self.of_group:
             return True
         leader = proc.stat(self.sender) if self.sender == os.getpgrp() != os.getpid() else None
         return leader is not None and leader.command == "timeout"
@@ -77,7 +83,7 @@ class SignalReader:
 
     def __init__(self, numbers: Iterable[int] = FORWARDED) -> None:
         self.numbers = {number for number in numbers if number not in PAUSES or not is_ignored(number)}
-        signal.pthread_sigmask(signal.SIG_BLOCK, self.numbers)
+        self.blocked = signal.pthread_sigmask(signal.SIG_BLOCK, self.numbers)  # by our caller
         mask = (ctypes.c_ubyte * 128)()
         for number in self.numbers:
             mask[(number - 1) // 8] |= 1 << (number - 1) % 8
@@ -101,8 +107,9 @@ class SignalReader:
             except BlockingIOError:
                 return [each for each in received if self._counts(each)]
             for start in range(0, len(data), _INFO.size):
-                number, _, code, sender, user = _INFO.unpack_from(data, start)
-                received.append(Received(number, sender, user, code == _SI_KERNEL))
+                number, _, code, sender, user, value = _INFO.unpack_from(data, start)
+                of_group = code == _SI_QUEUE and value == _OF_GROUP
+                received.append(Received(number, sender, user, code == _SI_KERNEL, of_group))
 
     def close(self) -> None:
         """Close the descriptor. The signals stay blocked."""
@@ -124,6 +131,60 @@ class SignalReader:
                 return False
             self._last[received.number] = now, by_parent
         return True
+
+
+class Witness:
+    """A process of our group that blocks all signals: one that waits there too was sent to the whole group.
+
+    kill(2) does not tell a process whether it was meant alone.
+    """
+
+    def __init__(self) -> None:
+        """Start it, in a process with one thread."""
+        us = os.getpid()
+        try:
+            self._pid = os.fork()
+        except OSError:
+            self._pid = 0
+            return
+        if self._pid == 0:
+            processes.prctl(processes.PR_SET_PDEATHSIG, signal.SIGKILL)
+            signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+            os.closerange(0, os.sysconf("SC_OPEN_MAX"))  # pipes end without it
+            while os.getppid() == us:
+                signal.pause()
+            os._exit(0)
+
+    def saw(self, number: int) -> bool:
+        """Whether the signal has come to it, too. Then another process takes its place."""
+        if not (self._pid and _mask(self._pid, "ShdPnd:") >> (number - 1) & 1):
+            return False
+        fresh = Witness()
+        self.end()
+        self._pid = fresh._pid
+        return True
+
+    def pause(self) -> None:
+        """Stop it until SIGCONT, as the job has stopped."""
+        if self._pid:
+            os.kill(self._pid, signal.SIGSTOP)
+
+    def end(self) -> None:
+        if self._pid:
+            os.kill(self._pid, signal.SIGKILL)
+            os.waitpid(self._pid, 0)
+            self._pid = 0
+
+
+def pass_on(pid: int, number: int, *, of_group: bool) -> None:
+    """Send a signal to a process of ours, with whether all processes of a group got it.
+
+    Raises ProcessLookupError.
+    """
+    if not of_group:
+        os.kill(pid, number)
+    elif ctypes.CDLL(None).sigqueue(pid, number, ctypes.c_void_p(_OF_GROUP)):
+        raise ProcessLookupError(pid)
 
 
 class BySignal(int):

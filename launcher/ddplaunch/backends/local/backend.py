@@ -214,12 +214,13 @@ class LocalBackend:
         return _handle(folder)
 
     def start_here(
-        self, rendered: Rendered, *, raw: bool = False, kept: Sequence[int] = ()
+        self, rendered: Rendered, *, raw: bool = False, kept: Sequence[int] = (), blocked: Sequence[int] = ()
     ) -> tuple[Handle, Child]:
         """Start the job as a child whose command has this process's streams. The job ends with this process.
 
         `raw`: the command gets the streams as they are, with the terminal that they may be. `kept`: other
         descriptors that it gets. They are closed here, so that the other end of a pipe sees when it ends.
+        `blocked`: signals that are blocked when it begins.
         """
         more = [f"--die-with-parent={os.getpid()}", "--foreground"]
         if raw:
@@ -228,6 +229,8 @@ class LocalBackend:
             kept = [each for each in kept if each != host.STDIN]  # the shell needs one of them for stdin
         if kept:
             more.append(f"--descriptors={','.join(map(str, kept))}")
+        if blocked:
+            more.append(f"--blocked={','.join(str(int(each)) for each in blocked)}")
         bound = dataclasses.replace(rendered, command=(*rendered.command, *more))
         folder, child = self._start(bound, sys.stdout.fileno(), log=False, raw=raw, kept=kept)
         for each in kept:
@@ -274,7 +277,7 @@ class LocalBackend:
                 codec.write(str(folder / Files.STOP_REQUEST), asked)
         process = host.read(folder / HOST)
         if process is not None:
-            process.send(asked.number)
+            process.send(asked.number, of_group=asked.to_group)
 
     def folder(self, handle: Handle) -> Path:
         """Return the job's folder. Raises NotFoundError."""

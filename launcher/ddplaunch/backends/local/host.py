@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ddplaunch.agent.system import processes
+from ddplaunch.agent.system import processes, signals
 from ddplaunch.backends import files
 
 _START_SCRIPT = (
@@ -45,8 +45,11 @@ class Host:
         fields = _stat(self.pid)
         return fields is not None and fields[0] in "Tt" and self._is_ours(fields)
 
-    def send(self, number: int) -> bool:
-        """Send it a signal. Returns False if it is gone, even if another process now has its pid."""
+    def send(self, number: int, *, of_group: bool = False) -> bool:
+        """Send it a signal. Returns False if it is gone, even if another process now has its pid.
+
+        `of_group`: all processes of our group have got the signal.
+        """
         try:
             descriptor = os.pidfd_open(self.pid)
         except (ProcessLookupError, ValueError):
@@ -55,7 +58,10 @@ class Host:
             # This comes after the descriptor was opened, which from then on means this process and no other.
             if not self.alive():
                 return False
-            signal.pidfd_send_signal(descriptor, number)
+            if of_group:
+                signals.pass_on(self.pid, number, of_group=True)
+            else:
+                signal.pidfd_send_signal(descriptor, number)
         except ProcessLookupError:
             return False
         finally:

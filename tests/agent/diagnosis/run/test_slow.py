@@ -19,7 +19,17 @@ from tests.agent.diagnosis.build import (
     stack,
 )
 
-from ddplaunch.agent.contract import Frame, Group, JobEvidence, Process, RankEvidence, RankPace, Stand
+from ddplaunch.agent.contract import (
+    TERMINAL,
+    Frame,
+    Group,
+    JobEvidence,
+    Process,
+    RankEvidence,
+    RankPace,
+    Stand,
+    Tie,
+)
 from ddplaunch.agent.diagnosis.run import pace
 from ddplaunch.agent.diagnosis.run.decide import judge, nothing_moves
 
@@ -63,6 +73,17 @@ def test_the_share_of_time_of_the_one_that_comes_last() -> None:
         "rank 0: in all_reduce 17 (train.py:92), 0.0 cores; a step takes 14 s; of the last 40 s 90% in "
         "collectives, 0% waiting for data" in verdict.facts
     )
+
+
+def test_one_that_waits_for_the_user_is_no_slow_one() -> None:
+    """In a debugger, as on rank 0 alone."""
+    tie = Tie("data", TERMINAL, [], [], "/dev/pts/3")
+    asks = stack(Frame("train", "/job/train.py", 7))
+    verdict = only(job(moving(0), moving(1), holding(asks, process=Process(1002, "S", tie=tie)), why="asked"))
+
+    wait = "rank 2 is waiting for input from the terminal /dev/pts/3"
+    assert f"not hung: a step takes 14 s; {wait}" == verdict.sentence
+    assert "It waits for you: type there what it asks for." == verdict.hint
 
 
 def test_no_share_where_several_keep_the_others_waiting() -> None:

@@ -6,7 +6,7 @@ from typing import NamedTuple, Optional
 
 from ddplaunch.agent.contract import RankEvidence, Verdict
 from ddplaunch.agent.diagnosis import confidence as sure
-from ddplaunch.agent.diagnosis.run import pace, stacks
+from ddplaunch.agent.diagnosis.run import pace, stacks, ties
 from ddplaunch.agent.diagnosis.run.stragglers import starved
 from ddplaunch.agent.diagnosis.run.view import IN_LOADER, JobView, plain
 from ddplaunch.agent.system import phrases, subjects
@@ -65,6 +65,9 @@ def slow(view: JobView) -> Optional[Verdict]:
         return None
     hungry = {rank: hunger for rank in slowest if (hunger := starved(view.ranks[rank].process))}
     parts = [*parts[:2], *(say(f"rank {rank} is {hunger}") for rank, hunger in list(hungry.items())[:1])]
+    asking = {rank: wait for rank in slowest if (wait := ties.asks(view, rank))}
+    if asking:
+        parts = [say(f"rank {rank} is {wait}") for rank, wait in asking.items()]
     anything = "a collective" if view.waiting and counted else "anything new"
     paused = f"{phrases.span(pause)} without {anything} so far"
     measure = f"a step takes {phrases.span(step)}" if step >= pause else paused
@@ -75,7 +78,7 @@ def slow(view: JobView) -> Optional[Verdict]:
         victims=victims,
         confidence=sure.SLOW,
         facts=[*(pace_fact(view, rank) for rank in view.alive[:8]), *_throttled(view), *view.counts()],
-        hint=_MORE_CPUS if hungry else _advice(view, slowest),
+        hint=ties.ANSWER if asking else _MORE_CPUS if hungry else _advice(view, slowest),
     )
 
 

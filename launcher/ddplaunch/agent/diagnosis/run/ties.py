@@ -8,7 +8,7 @@ from __future__ import annotations
 from itertools import takewhile
 from typing import NamedTuple, Optional
 
-from ddplaunch.agent.contract import Mutex, Process, RankEvidence, Tie
+from ddplaunch.agent.contract import TERMINAL, Mutex, Process, RankEvidence, Tie
 from ddplaunch.agent.diagnosis.run import stacks
 from ddplaunch.agent.diagnosis.run.view import IN_EXIT, JobView
 from ddplaunch.agent.system import phrases
@@ -19,6 +19,7 @@ _READ_IT = (
 )
 _LOOK_AT = "Look at what process {pid} does: `cat /proc/{pid}/wchan` and `ls -l /proc/{pid}/fd` on {node}."
 _OPEN_IT = "Start what writes, or reads, at the other end: a pipe is open once both have opened it."
+ANSWER = "It waits for you: type there what it asks for."
 _NO_PARTNER = "wait_for_partner"
 """Where the kernel keeps who opens a named pipe."""
 _LONGEST = 60
@@ -65,12 +66,22 @@ def awaited(view: JobView, number: int) -> Optional[Awaited]:
             text = f"waiting for the end of {who[0]}, which waits for rank {number} to read its output"
             return Awaited(text, _READ_IT.format(rank=number))
         return Awaited(f"waiting for the end of {who[0]}", hint)
+    if tie.by == TERMINAL:
+        return Awaited(f"waiting for input from {tie.by} {tie.address}", ANSWER)
     if tie.what == "data":
         whence = " and ".join(who[:2]) or tie.address
         source = f" from {whence}" if whence else ""
         return Awaited(f"waiting for data{source} by {tie.by}", hint)
     whom = ", ".join(who[:2]) if who else tie.address or "somebody"
     return Awaited(f"waiting for {whom} to read what it writes to {tie.by}", hint)
+
+
+def asks(view: JobView, number: int) -> str:
+    """Return 'waiting for input from the terminal /dev/pts/3'; "" if the rank does not."""
+    process = view.ranks[number].process
+    tie = process.tie if process is not None else None
+    wait = awaited(view, number) if tie is not None and tie.by == TERMINAL else None
+    return wait.text if wait is not None else ""
 
 
 def named_pipe(process: Process) -> str:
