@@ -78,7 +78,8 @@ class Branch:
 class Function:
     """A function in which ranks are or were, or the file's own level.
 
-    Of its branches those are kept that such lines are in, or that leave a loop or the function before them.
+    Of its branches those are kept that such lines are in, or that leave a loop or the function before them,
+    or a loop around them; and the loops around these.
     """
 
     name: str  # "Expert.forward"; "<module>"

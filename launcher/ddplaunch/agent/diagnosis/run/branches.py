@@ -202,19 +202,36 @@ def exits(view: JobView, rank: int, line: Frame) -> list[str]:
     return found if len(found) <= _EXITS else []
 
 
-def ends_of(view: JobView, rank: int, loop: Sequence[int]) -> list[str]:
-    """Return ['train.py:21 (`if bad > 3`: break)'], the branches that end a loop that the rank has left."""
+def ends_of(view: JobView, rank: int, file: str, loop: Sequence[int]) -> list[str]:
+    """Return ['train.py:21 (`if bad > 3`: break)'], the branches that end a loop that the rank has left, or
+    a round of it. By `return` only if the rank has left the function as well. `loop`: with its header.
+    """
     first, last = loop
-    found = []
-    for frame in stacks.users(_frames(view, rank)):
-        function = _function(view, rank, frame)
-        if function is not None and function.lines[0] <= first <= last < frame.line <= function.lines[1]:
-            found += [
-                _leaving(frame.file, each)
-                for each in function.branches
-                if each.ends == "break" and first <= each.line and each.lines[1] <= last
-            ]
+    functions = [
+        each
+        for name, its in view.nodes[view.node_of[rank]].functions.items()
+        for each in its
+        if stacks.shared(name) == file and each.lines[0] <= first <= last <= each.lines[1]
+    ]
+    function = min(functions, key=lambda each: each.lines[1] - each.lines[0], default=None)
+    if function is None:
+        return []
+    stays = any(_function(view, rank, frame) == function for frame in stacks.users(_frames(view, rank)))
+    ends = ("break", "continue") if stays else ("break", "continue", "return")
+    loops = [each.lines for each in function.branches if each.kind in LOOPS and each.line != first]
+    inner = [its for its in loops if first <= its[0] and its[1] <= last]
+    found = [
+        _leaving(file, each)
+        for each in function.branches
+        if each.ends in ends and first <= each.line and each.lines[1] <= last
+        if each.ends == "return" or not any(its[0] <= each.line <= its[1] for its in inner)
+    ]
     return found if len(found) <= _EXITS else []
+
+
+def perhaps(exits: Sequence[str]) -> list[str]:
+    """'train.py:21 (`if bad > 3`: break) may be why', if there is one alone: of several, it would be a guess."""
+    return [f"{exits[0]} may be why"] if len(exits) == 1 else []
 
 
 def order_of(view: JobView, rank: int, line: Frame) -> str:

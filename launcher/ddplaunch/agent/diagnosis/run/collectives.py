@@ -51,6 +51,8 @@ _MEETING = re.compile(
 """Calls from which no rank returns before all ranks of the group have come."""
 _OF_ALL = re.compile(r"all_(gather|reduce|to_all)|reduce_scatter|(monitored_)?barrier")
 """The same, by the names that the ring has."""
+_UNCOUNTED = "monitored_barrier"
+"""It sends and receives: torch's recorder has no number of it, and the ring has."""
 _OF_A_ROOT = re.compile(r"(broadcast|scatter)(_object_list)?|gather(_object)?")
 """Calls that no rank leaves before the root has come. Once the root has left, all have or get their part."""
 
@@ -120,11 +122,12 @@ def _mismatch_verdict(view: JobView, mismatch: Mismatch) -> Verdict:
     if mismatch.more:
         choice = branches.find_of(view, *((few, many) if mismatch.more[0] in few else (many, few)))
     way = branches.called(choice) if mismatch.more else branches.stands(choice)
-    ddp, hint = _ddp_hint(view, few) or _accumulation_hint(mismatch), _hint(view, mismatch, choice)
+    exits = [] if choice is None else _exits(view, choice)
+    ddp, hint = _ddp_hint(view, few) or _accumulation_hint(mismatch), _hint(view, mismatch, choice, exits)
     sentence = say(f"at {mismatch.which} " if mismatch.number else "", _contrast(view, mismatch))
     return view.verdict(
         code="collective-mismatch",
-        sentence=joined("; ", [sentence, *branches.module(view, few, many), *way]),
+        sentence=joined("; ", [sentence, *branches.module(view, few, many), *way, *branches.perhaps(exits)]),
         ranks=mismatch.culprits,
         victims=view.victims_of(mismatch.culprits),
         confidence=_confidence(mismatch),
@@ -136,17 +139,26 @@ def _mismatch_verdict(view: JobView, mismatch: Mismatch) -> Verdict:
     )
 
 
-def _hint(view: JobView, mismatch: Mismatch, choice: Optional[branches.Choice]) -> str:
+def _exits(view: JobView, choice: branches.Choice) -> list[str]:
+    """Return what may lead a rank past the calls of the others."""
+    if choice.skips or choice.branch.kind not in branches.LOOPS:
+        return choice.skips
+    loop = [choice.branch.line, choice.branch.lines[1]]
+    return branches.ends_of(view, choice.others[0], choice.file, loop)
+
+
+def _hint(
+    view: JobView, mismatch: Mismatch, choice: Optional[branches.Choice], exits: Sequence[str]
+) -> str:
     if _is_of_one_line(mismatch) and choice is None:
         loop = _loop_of_one_line(view, mismatch)
         return _OTHER_DATA + (_OTHER_ORDER.format(loop=loop) if loop else "")
     if choice is None:
         return _HINT
     if choice.skips:
-        return f"{_HINT} What may lead a rank past its call: {', '.join(choice.skips)}."
+        return f"{_HINT} What may lead a rank past its call: {', '.join(exits)}."
     if choice.branch.kind in branches.LOOPS:
-        ends = branches.ends_of(view, choice.others[0], choice.branch.lines)
-        return f"{_HINT} What also ends the loop: {', '.join(ends)}." if ends else _HINT
+        return f"{_HINT} {_ALSO_ENDS.format(', '.join(exits))}" if exits else _HINT
     return f"{_HINT} Begin with {choice.all_places}."
 
 
@@ -397,7 +409,9 @@ def find_mismatch(view: JobView, failed_too: bool = False) -> Optional[Mismatch]
     """
     recorded = {number: rank.collectives for number, rank in view.ranks.items() if rank.collectives}
     called = {number: rank.calls for number, rank in view.ranks.items() if rank.calls}
-    sources = [recorded, called] if failed_too or len(called) > len(recorded) else [recorded]
+    in_uncounted = any(its[-1].op == _UNCOUNTED and its[-1].state == "entered" for its in called.values())
+    both = failed_too or in_uncounted or len(called) > len(recorded)
+    sources = [recorded, called] if both else [recorded]
     found = [_differing(view, source, failed_too) for source in sources]
     known = [mismatch for mismatch in found if mismatch is not None]
     if not known and not failed_too:
@@ -620,8 +634,9 @@ _ROOTED = re.compile(r"(broadcast|scatter|gather|reduce)(_object_list|_object)?"
 """Calls that one rank may make from a line of its own, as the root."""
 _LONG = 4
 """Calls that must agree if it is not known when the rank got out of step."""
+_ALSO_ENDS = "What also ends the loop, or a round of it: {}."
 _UNEVEN = (
-    "The ranks do not run the same number of rounds. Give each rank as many batches as the others "
+    "The ranks do not run the same number of rounds, or a round does not call the same on all. Give each rank as many batches as the others "
     "(DistributedSampler with drop_last=True), wrap the loop in torch.distributed.algorithms.join.Join, or "
     "let all ranks agree when to stop."
 )
@@ -1026,13 +1041,14 @@ def _left_verdict(
     has, is_ = phrases.one_or(ranks, "has", "have"), phrases.one_or(ranks, "is", "are")
     rest = phrases.one_or(others, "is", "are")
     signal = signals.left_for(view, ranks)
-    exits = branches.ends_of(view, ranks[0], [loop.first, loop.last])
-    hint = _UNEVEN + (f" What also ends the loop: {', '.join(exits)}." if exits else "")
+    exits = branches.ends_of(view, ranks[0], loop.file, [loop.first, loop.last])
+    hint = _UNEVEN + (f" {_ALSO_ENDS.format(', '.join(exits))}" if exits else "")
     sentence = say(
         subjects.ranks(ranks),
         f" {has} left the loop {loop} and {is_} in {view.locations[ranks[0]]}, while ",
         subjects.ranks(others),
         f" {rest} still in it, in {view.locations[others[0]]}",
+        *(f"; {text}" for text in branches.perhaps(exits)),
     )
     if signal is not None:
         sentence = say(
