@@ -111,7 +111,7 @@ class Collective:
     at: float = 0.0
     frames: list[Frame] = field(default_factory=list)  # of the call, innermost first
     peer: Optional[int] = None  # of a point-to-point operation: the other side's global rank; -1: any. Of a
-    # broadcast, scatter or gather on a stack: its root
+    # broadcast, scatter, gather or reduce in the ring or on a stack: its root
     state: str = ""  # torch's "scheduled" | "started" | "completed", or the ring's "entered" | "returned" |
     # "issued" (it returned, and completes later) | "waiting" (the main thread is in its wait()) | "waited" |
     # "raised"; "": unknown

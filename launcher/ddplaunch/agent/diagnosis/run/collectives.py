@@ -27,6 +27,10 @@ _OTHER_DATA = (
     f"{_ALL_ALIKE}: one line sends different tensors here. Compare what it sends, such as the parameters of "
     "the model or the last batch, and the versions of the installed packages that make it."
 )
+_OTHER_ROOT = (
+    "All ranks of a group must name the same root: compare where each rank has its number from, such as its "
+    "configuration or its environment."
+)
 _OTHER_ORDER = (
     " If {loop} goes through a set, or through the files of a folder, each process has an order of its own: "
     "sort them."
@@ -52,7 +56,7 @@ _MEETING = re.compile(
 _OF_ALL = re.compile(r"all_(gather|reduce|to_all)|reduce_scatter|(monitored_)?barrier")
 """The same, by the names that the ring has."""
 _UNCOUNTED = "monitored_barrier"
-"""It sends and receives: torch's recorder has no number of it, and the ring has."""
+"""It sends and receives: torch's recorder has no number of it, nor the root of any call. The ring has."""
 _OF_A_ROOT = re.compile(r"(broadcast|scatter)(_object_list)?|gather(_object)?")
 """Calls that no rank leaves before the root has come. Once the root has left, all have or get their part."""
 
@@ -147,9 +151,12 @@ def _exits(view: JobView, choice: branches.Choice) -> list[str]:
     return branches.ends_of(view, choice.others[0], choice.file, loop)
 
 
-def _hint(
-    view: JobView, mismatch: Mismatch, choice: Optional[branches.Choice], exits: Sequence[str]
-) -> str:
+def _hint(view: JobView, mismatch: Mismatch, choice: Optional[branches.Choice], exits: Sequence[str]) -> str:
+    if (
+        len({(plain(call.op), str(call.sizes)) for call in mismatch.calls.values()}) == 1
+        and len({_root(call) for call in mismatch.calls.values()} - {None}) > 1
+    ):
+        return _OTHER_ROOT
     if _is_of_one_line(mismatch) and choice is None:
         loop = _loop_of_one_line(view, mismatch)
         return _OTHER_DATA + (_OTHER_ORDER.format(loop=loop) if loop else "")
@@ -409,8 +416,13 @@ def find_mismatch(view: JobView, failed_too: bool = False) -> Optional[Mismatch]
     """
     recorded = {number: rank.collectives for number, rank in view.ranks.items() if rank.collectives}
     called = {number: rank.calls for number, rank in view.ranks.items() if rank.calls}
-    in_uncounted = any(its[-1].op == _UNCOUNTED and its[-1].state == "entered" for its in called.values())
-    both = failed_too or in_uncounted or len(called) > len(recorded)
+    only_there = any(
+        call.op == _UNCOUNTED or _root(call) is not None
+        for its in called.values()
+        for call in its
+        if call.state == "entered"
+    )
+    both = failed_too or only_there or len(called) > len(recorded)
     sources = [recorded, called] if both else [recorded]
     found = [_differing(view, source, failed_too) for source in sources]
     known = [mismatch for mismatch in found if mismatch is not None]
@@ -542,8 +554,13 @@ def _camps(calls: dict[int, Collective]) -> list[list[int]]:
     camps: dict[object, list[int]] = {}
     for rank, call in sorted(calls.items()):
         shape = (str(call.sizes), str(call.dtypes)) if comparable and call.sizes else ()
-        camps.setdefault((plain(call.op), shape), []).append(rank)
+        camps.setdefault((plain(call.op), shape, _root(call)), []).append(rank)
     return sorted(camps.values(), key=lambda ranks: (-len(ranks), ranks))
+
+
+def _root(call: Collective) -> Optional[int]:
+    """Return the root of a broadcast, a scatter, a gather or a reduce; None: unknown."""
+    return call.peer if _ROOTED.fullmatch(plain(call.op)) and not call.p2p else None
 
 
 def _minority(camps: list[list[int]], unseen: int = 0) -> list[int]:
@@ -582,11 +599,14 @@ def _newcomers(camps: list[list[int]], calls: dict[int, Collective], source: Sou
 def _labelled(view: JobView, calls: dict[int, Collective], camps: list[list[int]]) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     types = {tuple(call.dtypes) for call in calls.values() if call.dtypes}
+    roots = {root for call in calls.values() if (root := _root(call)) is not None}
     for camp in camps:
         for rank in camp:
             call = calls[rank]
             parts = [plain(call.op), *(str(size) for size in call.sizes if size)]
             parts += call.dtypes if len(types) > 1 else []
+            if len(roots) > 1 and _root(call) is not None:
+                parts.append(f"{'to' if _TO_ROOT.match(call.op) else 'from'} rank {_root(call)}")
             site, its = stacks.user_frame(call.frames), view.ranks[rank]
             if site is None and call_records.in_other_thread(its, call):
                 parts.append("in a thread of torch's own")
@@ -628,6 +648,7 @@ def _contrast(view: JobView, mismatch: Mismatch) -> Text:
 # compare, their earlier rounds show what would come next.
 
 
+_TO_ROOT = re.compile(r"gather|reduce")
 _FARTHEST = 3
 """How many collectives a rank may be ahead of the others, or behind them."""
 _ROOTED = re.compile(r"(broadcast|scatter|gather|reduce)(_object_list|_object)?")
@@ -636,9 +657,9 @@ _LONG = 4
 """Calls that must agree if it is not known when the rank got out of step."""
 _ALSO_ENDS = "What also ends the loop, or a round of it: {}."
 _UNEVEN = (
-    "The ranks do not run the same number of rounds, or a round does not call the same on all. Give each rank as many batches as the others "
-    "(DistributedSampler with drop_last=True), wrap the loop in torch.distributed.algorithms.join.Join, or "
-    "let all ranks agree when to stop."
+    "The ranks do not run the same number of rounds, or do not call the same in each. Give each rank as many "
+    "batches as the others (DistributedSampler with drop_last=True), wrap the loop in "
+    "torch.distributed.algorithms.join.Join, or let all ranks agree when to stop."
 )
 
 Calls = dict[int, Collective]

@@ -168,24 +168,26 @@ def never_came(view: JobView) -> Optional[Found]:
     if not late or len(tried) <= len(late) or sorted([*late, *tried]) != view.world:
         return None
     call = tried[first]
-    same = all((its.group, its.seq, its.frames[:1]) == (call.group, call.seq, call.frames[:1]) for its in tried.values())
+    same = {(its.group, its.seq, str(its.frames[:1])) for its in tried.values()}
     before = all(
-        (its.group, its.seq, its.state) == (call.group, call.seq - 1, "returned") and not view.ranks[rank].stacks
-        for rank in late
-        if (its := last.get(rank, call))
+        (its.group, its.seq, its.state) == (call.group, call.seq - 1, "returned")
+        and not view.ranks[rank].stacks
+        for rank, its in ((rank, last.get(rank, call)) for rank in late)
     )
-    counts = [group.enqueued for rank in tried for group in view.ranks[rank].groups if group.name == call.group]
-    if not same or not before or len(counts) != len(tried) or max(counts) > call.seq:
+    counts = [group for rank in tried for group in view.ranks[rank].groups if group.name == call.group]
+    own = len(counts) == len(tried) and all(group.enqueued <= call.seq for group in counts)
+    if len(same) > 1 or not before or not own:
         return None
-    ago = min(view.ranks[rank].stuck_for for rank in late)
+    ago = phrases.span(min(view.ranks[rank].stuck_for for rank in late))
     sentence = say(
         subjects.ranks(late),
         f" never came to {call_records.described(call)}, in which ",
         subjects.ranks(tried),
         f" gave up: {phrases.one_or(late, 'it', 'they')} came back from "
-        f"{call_records.described(last[late[0]])} {phrases.span(ago)} before the end, and no stack shows what came next",
+        f"{call_records.described(last[late[0]])} {ago} before the end, and no stack shows what came next",
     )
-    found = verdict_on(view, "rank-in-user-code", late, sentence, view.counts(), KEEP_SHORT, sure.WITHOUT_STACK)
+    facts = view.counts()
+    found = verdict_on(view, "rank-in-user-code", late, sentence, facts, KEEP_SHORT, sure.WITHOUT_STACK)
     return Found(replace(found, victims=[*tried]), late)
 
 
