@@ -241,6 +241,34 @@ def test_a_rank_that_has_left_the_function_of_the_loop_may_have_returned_from_it
     )
 
 
+GUARDED = """\
+def fit():
+    for step in range(9):
+        dist.all_gather(x, x)
+        if step % 5 == 0:
+            save()
+
+def save():
+    if not main:
+        return
+    dist.all_reduce(x)
+    if done:
+        return
+"""
+
+
+def test_what_follows_a_return_is_a_branch_that_others_may_have_left() -> None:
+    """One that comes after the call has led no rank past it."""
+    ranks = [stands(n, "all_gather", ("fit", 3)) for n in (1, 2, 3)]
+    verdict = only(all_of(stands(0, "all_reduce", ("fit", 5), ("save", 10)), *ranks, text=GUARDED))
+
+    assert verdict.sentence.endswith(
+        "; rank 0 is in the part behind train.py:8 (`if not main: return`), within train.py:4 "
+        "(`if step % 5 == 0`), ranks 1-3 are not"
+    )
+    assert verdict.hint.endswith("Begin with train.py:4 and train.py:8.")
+
+
 # --- calls of long ago
 
 

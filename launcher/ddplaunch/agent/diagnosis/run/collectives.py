@@ -554,7 +554,8 @@ def _camps(calls: dict[int, Collective]) -> list[list[int]]:
     camps: dict[object, list[int]] = {}
     for rank, call in sorted(calls.items()):
         shape = (str(call.sizes), str(call.dtypes)) if comparable and call.sizes else ()
-        camps.setdefault((plain(call.op), shape, _root(call)), []).append(rank)
+        root = _root(call) if None not in map(_root, calls.values()) else None
+        camps.setdefault((plain(call.op), shape, root), []).append(rank)
     return sorted(camps.values(), key=lambda ranks: (-len(ranks), ranks))
 
 
