@@ -811,6 +811,17 @@ def test_ranks_that_name_another_root_made_another_call() -> None:
         assert "collective-mismatch" != only(job(*alike, per_node=4)).code
 
 
+@pytest.mark.parametrize(("said", "told"), [("skipping a batch", True), ("step 31", False)])
+def test_what_the_odd_rank_has_printed_last_is_a_fact_if_no_other_rank_printed_it(
+    said: str, told: bool
+) -> None:
+    lines = ["step 30", "step 30", said, "step 30"]
+    named = [_last(n, "broadcast", peer=1 if n == 2 else 0) for n in range(4)]
+    verdict = only(job(*(replace(each, last_output=lines[n]) for n, each in enumerate(named)), per_node=4))
+
+    assert told == any(fact.text == f"the last line of rank 2: {said}" for fact in verdict.because)
+
+
 def test_a_monitored_barrier_is_another_call_than_the_others() -> None:
     """Not than the work of a rank that is in no collective."""
     barriers = [_last(n, "monitored_barrier", 35) for n in (1, 2)]

@@ -137,6 +137,7 @@ def _mismatch_verdict(view: JobView, mismatch: Mismatch) -> Verdict:
         confidence=_confidence(mismatch),
         facts=[
             *mismatch.facts(view),
+            *([] if mismatch.tie else view.own_last_lines(mismatch.culprits)),
             f"process group {mismatch.group!r}; known of {mismatch.involved} of {len(view.world)} ranks",
         ],
         hint=f"{branches.file_hint(view, choice)}{ddp}{hint}",
@@ -1087,6 +1088,11 @@ def _left_verdict(
         ranks=ranks,
         victims=view.victims_of(ranks),
         confidence=sure.LOOP_LEFT if whole else sure.LOOP_LEFT_PERHAPS,
-        facts=[*signals.facts(view), *mismatch.facts(view), *([] if mismatch.number else view.counts())],
+        facts=[
+            *signals.facts(view),
+            *mismatch.facts(view),
+            *view.own_last_lines(ranks),
+            *([] if mismatch.number else view.counts()),
+        ],
         hint=signals.LEAVE_TOGETHER if signal is not None else hint,
     )
