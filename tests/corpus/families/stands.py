@@ -71,7 +71,7 @@ FAULTS = [
     ),
     _says("reasons", "guard", "collective-mismatch", 0, 3, "rank 0 is in the part behind reasons.py:"),
     _says("reasons", "stops_early", "collective-skipped", 2, 3, ": break) may be why"),
-    _says("reasons", "skips", "collective-mismatch", 1, 3, ": continue) may be why"),
+    _says("reasons", "skips", "collective-skipped", 1, 3, ": continue) may be why"),
     _says("reasons", "other_root", "collective-mismatch", 2, 4, " from rank 1 (reasons.py:"),
     _says("reasons", "mesh", "group-partial", 3, 4, "new_group (reasons.py:"),
     _says("reasons", "at_exit", "collective-mismatch", 0, 3, ", the others monitored_barrier (reasons.py:"),
