@@ -87,6 +87,10 @@ except (AttributeError, RuntimeError):  # Gloo has none
 
     for its in found:
         assert {(4,)} == {tuple(call.sizes[0]) if call.sizes else () for call in its}
+        roots = {call.op: call.peer for call in its}
+        assert [None, 0, 0, 0, 0] == [
+            roots[op] for op in ("all_reduce", "broadcast", "reduce", "gather", "scatter")
+        ]
         assert len(its) >= 7
 
 

@@ -78,7 +78,8 @@ class Branch:
 class Function:
     """A function in which ranks are or were, or the file's own level.
 
-    Of its branches those are kept that such lines are in, or that leave a loop or the function before them.
+    Of its branches those are kept that such lines are in, or that leave a loop or the function before them,
+    or a loop around them; and the loops around these.
     """
 
     name: str  # "Expert.forward"; "<module>"
@@ -110,7 +111,7 @@ class Collective:
     at: float = 0.0
     frames: list[Frame] = field(default_factory=list)  # of the call, innermost first
     peer: Optional[int] = None  # of a point-to-point operation: the other side's global rank; -1: any. Of a
-    # broadcast, scatter or gather on a stack: its root
+    # broadcast, scatter, gather or reduce in the ring or on a stack: its root
     state: str = ""  # torch's "scheduled" | "started" | "completed", or the ring's "entered" | "returned" |
     # "issued" (it returned, and completes later) | "waiting" (the main thread is in its wait()) | "waited" |
     # "raised"; "": unknown

@@ -30,6 +30,7 @@ _DEPTH = 4
 """Callers of callers that are looked for."""
 
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
+_ROUNDS = ("for", "while")
 _DEFS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _TRIES = tuple(getattr(ast, name) for name in ("Try", "TryStar") if hasattr(ast, name))
 _JUMPS = {ast.Continue: "continue", ast.Break: "break", ast.Return: "return", ast.Raise: "raise"}
@@ -120,14 +121,26 @@ def _functions(
         last = len(program.lines) if function is None else _end(function[1])
         found = _branches(program, body)
         around = [each for each in found if any(_has(each, line) for line in its)]
-        leaves = [each for each in found if each.ends and each.lines[1] < max(its) and each not in around]
+        rounds = [each.lines for each in around if each.kind in _ROUNDS]
+        leaves = [
+            each
+            for each in found
+            if each.ends and each not in around
+            if each.lines[1] < max(its) or any(_has_all(its, each) for its in rounds)
+        ]
+        loops = [each for each in found if each.kind in _ROUNDS and each not in (*around, *leaves)]
+        loops = [each for each in loops if any(_has_all(each.lines, leaf) for leaf in leaves)]
         key = (program.file, name, first)
-        kept = [*around, *leaves][:_BRANCHES]
+        kept = [*around, *loops, *leaves][:_BRANCHES]
         yield Function(name, [first, last], kept, callers.get(key, []))
 
 
 def _has(branch: Branch, line: int) -> bool:
     return branch.lines[0] <= line <= branch.lines[1]
+
+
+def _has_all(lines: Sequence[int], branch: Branch) -> bool:
+    return lines[0] <= branch.line and branch.lines[1] <= lines[1]
 
 
 def _branches(program: Program, body: Sequence[ast.stmt]) -> list[Branch]:

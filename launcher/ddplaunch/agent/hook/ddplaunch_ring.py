@@ -85,6 +85,15 @@ COLLECTIVES = {  # function -> its parameter that must be equal on all ranks
     "broadcast_object_list": "",
     "scatter_object_list": "",
 }
+_ROOTS = {  # function -> its parameter that names the root
+    "broadcast": "src",
+    "reduce": "dst",
+    "gather": "dst",
+    "scatter": "src",
+    "broadcast_object_list": "src",
+    "gather_object": "dst",
+    "scatter_object_list": "src",
+}
 POINT_TO_POINT = {  # function -> its parameter that names the peer
     "send": "dst",
     "isend": "dst",
@@ -336,8 +345,8 @@ if TYPE_CHECKING:
 
 
 def _collective(name: str, called: Callable[..., Any]) -> Enter:
-    function, tensor_name = _FUNCTIONS.index(name), COLLECTIVES[name]
-    tensor_at, group_at, async_at = _positions(called, tensor_name, "group", "async_op")
+    function, tensor_name, root_name = _FUNCTIONS.index(name), COLLECTIVES[name], _ROOTS.get(name, "")
+    tensor_at, group_at, async_at, root_at = _positions(called, tensor_name, "group", "async_op", root_name)
 
     def enter(ring: _Ring, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
         given = len(args)
@@ -346,7 +355,14 @@ def _collective(name: str, called: Callable[..., Any]) -> Enter:
         tensor = None
         if tensor_name:
             tensor = args[tensor_at] if given > tensor_at else kwargs.get(tensor_name)
-        return _write(ring, function, 0, group, tensor, NOBODY, LARGE, bool(later), frame)
+        root = None
+        if root_name:
+            root = args[root_at] if given > root_at else kwargs.get(root_name)
+            inner = kwargs.get("group_" + root_name)
+            if root is None and inner is not None:
+                root = _global(ring.group(group), group, inner)
+        root = root if type(root) is int and root >= 0 else NOBODY
+        return _write(ring, function, 0, group, tensor, root, LARGE, bool(later), frame)
 
     return enter
 

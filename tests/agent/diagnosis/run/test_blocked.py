@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.agent.diagnosis.build import C10D, in_collective, in_evaluate, job, only, rank, stack
+from tests.agent.diagnosis.build import C10D, TORCH, in_collective, in_evaluate, job, only, rank, stack
 from tests.agent.diagnosis.run.build_blocked import call, meeting
 
 from ddplaunch.agent.contract import Frame, Group, RankEvidence
@@ -141,6 +141,21 @@ def test_ranks_that_wait_elsewhere_are_missing_from_new_group() -> None:
     )
     assert verdict.sentence.startswith("new_group")
     assert "has ranks 0 and 1 and lacks ranks 2 and 3: ranks 2 and 3 are in barrier" in verdict.sentence
+
+
+def test_a_mesh_that_some_ranks_alone_make_is_a_group_that_lacks_the_others() -> None:
+    """init_device_mesh is no call of init_process_group where there is a group."""
+    mesh = Frame("init_device_mesh", f"{TORCH}/distributed/device_mesh.py", 1725)
+    makes = [makes_group(n) for n in (0, 1)]
+    makes = [
+        replace(
+            each, stacks=[replace(its, frames=[its.frames[0], mesh, *its.frames[1:]]) for its in each.stacks]
+        )
+        for each in makes
+    ]
+    others = [rank(n, in_collective("barrier", 60), called=3) for n in (2, 3)]
+
+    assert ("group-partial", [2, 3]) == (only(job(*makes, *others)).code, only(job(*makes, *others)).ranks)
 
 
 def test_a_group_that_all_make_lacks_nobody() -> None:

@@ -179,14 +179,14 @@ def test_ranks_of_a_camp_that_came_by_different_ways_have_no_branch_in_common() 
     )
 
 
-STOPS = """\
+ENDS_A_LOOP = """\
 def fit():
     for epoch in range(9):
         step()
-        if bad > 3:
-            break
-        if bad < 0:
-            return
+        for name in names:
+            if name == "loss":
+                break
+        {}
     report()
 
 def step():
@@ -197,16 +197,76 @@ def report():
 """
 
 
-def test_what_ends_the_loop_that_one_camp_is_in_is_in_the_hint() -> None:
-    """`return` ends it too, but that rank is still in the function."""
+@pytest.mark.parametrize(
+    ("last", "why"),
+    [
+        ("if bad > 3: break", "train.py:7 (`if bad > 3`: break)"),
+        ("if bad > 3: continue", "train.py:7 (`if bad > 3`: continue)"),
+        ("if bad > 3: return", ""),
+        ("log()", ""),
+    ],
+)
+def test_what_ends_the_loop_or_a_round_of_it_may_be_why_one_camp_has_left_it(last: str, why: str) -> None:
+    """`return` ends it too, but that rank is still in the function; and one `break` is of the loop in it."""
     ranks = [stands(n, "all_reduce", ("fit", 3), ("step", 11)) for n in (0, 1, 2)]
     left = stands(3, "barrier", ("fit", 8), ("report", 14))
-    verdict = only(all_of(*ranks, left, text=STOPS))
+    verdict = only(all_of(*ranks, left, text=ENDS_A_LOOP.format(last)))
 
     assert verdict.sentence.endswith(
         "ranks 0-2 are in the loop of train.py:2 (`for epoch in range(9)`), rank 3 is not"
+        + (f"; {why} may be why" if why else "")
     )
-    assert "What also ends the loop: train.py:4 (`if bad > 3`: break)" in verdict.hint
+    assert bool(why) == (f"What also ends the loop, or a round of it: {why}." in verdict.hint)
+
+
+def test_of_several_branches_that_end_a_loop_none_is_said_to_be_why() -> None:
+    """They are in the hint."""
+    text = ENDS_A_LOOP.format("if bad > 3: break")
+    text = text.replace('if name == "loss":\n                break', "pass\n        if not x: continue")
+    ranks = [stands(n, "all_reduce", ("fit", 3), ("step", 11)) for n in (0, 1, 2)]
+    verdict = only(all_of(*ranks, stands(3, "barrier", ("fit", 8), ("report", 14)), text=text))
+
+    assert "may be why" not in verdict.sentence
+    assert "a round of it: train.py:6 (`if not x`: continue), train.py:7 (" in verdict.hint
+
+
+def test_a_rank_that_has_left_the_function_of_the_loop_may_have_returned_from_it() -> None:
+    text = ENDS_A_LOOP.format("if bad > 3: return")
+    text = text.replace("    report()\n\ndef step", "    return 1\n\ndef step") + "\nfit()\nreport()\n"
+    ranks = [stands(n, "all_reduce", ("<module>", 16), ("fit", 3), ("step", 11)) for n in (0, 1, 2)]
+    left = stands(3, "barrier", ("<module>", 17), ("report", 14))
+
+    assert only(all_of(*ranks, left, text=text)).sentence.endswith(
+        "; train.py:7 (`if bad > 3`: return) may be why"
+    )
+
+
+GUARDED = """\
+def fit():
+    for step in range(9):
+        dist.all_gather(x, x)
+        if step % 5 == 0:
+            save()
+
+def save():
+    if not main:
+        return
+    dist.all_reduce(x)
+    if done:
+        return
+"""
+
+
+def test_what_follows_a_return_is_a_branch_that_others_may_have_left() -> None:
+    """One that comes after the call has led no rank past it."""
+    ranks = [stands(n, "all_gather", ("fit", 3)) for n in (1, 2, 3)]
+    verdict = only(all_of(stands(0, "all_reduce", ("fit", 5), ("save", 10)), *ranks, text=GUARDED))
+
+    assert verdict.sentence.endswith(
+        "; rank 0 is in the part behind train.py:8 (`if not main: return`), within train.py:4 "
+        "(`if step % 5 == 0`), ranks 1-3 are not"
+    )
+    assert verdict.hint.endswith("Begin with train.py:4 and train.py:8.")
 
 
 # --- calls of long ago

@@ -783,3 +783,50 @@ def test_a_rank_in_evaluate_with_nothing_begun() -> None:
     verdict = only(job(rank(0, backend="nccl"), rank(1, in_evaluate(), called=16, backend="nccl")))
 
     assert ("rank-in-user-code", [1]) == (verdict.code, verdict.ranks)
+
+
+# --- what torch's recorder does not know
+
+
+def _last(number: int, op: str, line: int = 92, **more: Any) -> RankEvidence:
+    """A rank that stands in call 17, with a recorder that does not know that one."""
+    frames = [Frame("train", "/job/train.py", line)]
+    ring = [Collective("0", 17, op, [[8]], state="entered", frames=frames, **more)]
+    return rank(number, in_collective(op, line), calls=ring, collectives=[Collective("0", 16, op, done=True)])
+
+
+def test_ranks_that_name_another_root_made_another_call() -> None:
+    """A root that is not known differs from none, nor do all of them if it is the same."""
+    named = [_last(n, "broadcast", peer=1 if n == 2 else 0) for n in range(4)]
+    verdict = only(job(*named, per_node=4))
+
+    assert ("collective-mismatch", [2], [0, 1, 3]) == (verdict.code, verdict.ranks, verdict.victims)
+    assert verdict.sentence == (
+        "at collective 17 rank 2 called broadcast [8] from rank 1 (train.py:92), the others broadcast [8] "
+        "from rank 0 (train.py:92)"
+    )
+    assert "must name the same root" in verdict.hint
+    for roots in ((0, 0, 0, 0), (0, 0, None, 0)):
+        alike = [_last(n, "broadcast", peer=root) for n, root in enumerate(roots)]
+        assert "collective-mismatch" != only(job(*alike, per_node=4)).code
+
+
+@pytest.mark.parametrize(("said", "told"), [("skipping a batch", True), ("step 31", False)])
+def test_what_the_odd_rank_has_printed_last_is_a_fact_if_no_other_rank_printed_it(
+    said: str, told: bool
+) -> None:
+    lines = ["step 30", "step 30", said, "step 30"]
+    named = [_last(n, "broadcast", peer=1 if n == 2 else 0) for n in range(4)]
+    verdict = only(job(*(replace(each, last_output=lines[n]) for n, each in enumerate(named)), per_node=4))
+
+    assert told == any(fact.text == f"the last line of rank 2: {said}" for fact in verdict.because)
+
+
+def test_a_monitored_barrier_is_another_call_than_the_others() -> None:
+    """Not than the work of a rank that is in no collective."""
+    barriers = [_last(n, "monitored_barrier", 35) for n in (1, 2)]
+    verdict = only(job(_last(0, "all_reduce"), *barriers, per_node=3))
+    busy = only(job(rank(0, in_evaluate(), called=16), *barriers, per_node=3))
+
+    assert ("collective-mismatch", [0], [1, 2]) == (verdict.code, verdict.ranks, verdict.victims)
+    assert ("rank-in-user-code", [0]) == (busy.code, busy.ranks)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests.agent.diagnosis.build import (
+    MAIN,
     NOW,
     PEER_GONE,
     TORCH,
@@ -35,8 +36,10 @@ from ddplaunch.agent.contract import (
     Process,
     Raised,
     RankEvidence,
+    Rendezvous,
     Signalled,
     Stack,
+    Verdict,
 )
 from ddplaunch.agent.diagnosis.run.causes import is_consequence
 from ddplaunch.agent.diagnosis.run.decide import judge
@@ -568,6 +571,33 @@ def test_a_rank_that_was_sent_away_held_the_others_up() -> None:
     verdict = only(job(*gave_up, held, per_node=3, why="death"))
 
     assert ("rank-in-dataloader", [2], [0, 1]) == (verdict.code, verdict.ranks, verdict.victims)
+
+
+def _of_a_group(number: int, seq: int, **more: Any) -> RankEvidence:
+    """A rank that torchrun has ended, or that failed for want of another, with its last call in the ring."""
+    failed = [raised("RuntimeError", PEER_GONE, 1)] if number else []
+    last = Collective("0", seq, "all_reduce", state="raised" if number else "returned", frames=[MAIN])
+    passed = Rendezvous("env", NOW - 60, passed=True)
+    values = {"raised": failed, "calls": [last], "rendezvous": passed, "by_us": not number, **more}
+    return dead(number, 1, code=1 if number else None, signal=None if number else 15, **values)
+
+
+def test_a_living_rank_that_has_destroyed_its_group_is_why_the_others_lost_it() -> None:
+    """Not if its group is still there, if it had called as much, or if it raised something itself."""
+    victims = [_of_a_group(1, 33), _of_a_group(2, 33)]
+
+    def judged(seq: int, **more: Any) -> Verdict:
+        return only(job(_of_a_group(0, seq, **more), *victims, per_node=3, why="death"))
+
+    verdict = judged(32, initialized=False)
+    assert ("rank-exited-early", [0], [1, 2]) == (verdict.code, verdict.ranks, verdict.victims)
+    assert verdict.sentence == (
+        "rank 0 destroyed its process group after all_reduce 32 (train.py:40), while ranks 1 and 2 needed it "
+        "in all_reduce 33 (train.py:40)"
+    )
+    others = [judged(32), judged(33, initialized=False)]
+    others += [judged(32, initialized=False, raised=[raised("RuntimeError", PEER_GONE, 0)])]
+    assert [[]] * 3 == [each.ranks for each in others]
 
 
 def test_a_rank_that_works_is_not_blamed_for_a_broken_connection() -> None:

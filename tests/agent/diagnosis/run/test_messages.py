@@ -40,6 +40,20 @@ def test_a_ring_in_which_all_receive() -> None:
     assert "batch_isend_irecv" in verdict.hint
 
 
+def test_a_send_that_was_begun_with_another_tag_is_no_send_that_comes_after_its_receive() -> None:
+    """Of two sends that were begun, it is not known which one the receive is meant for."""
+    began = [call("isend", seq, 16, "issued", peer=1, tag=seq) for seq in (6, 7)]
+    waits = [call("recv", 8, 17, "entered", peer=1)]
+    receives = messaging(1, call("recv", 6, 22, "entered", peer=0, tag=9))
+    one, two = (
+        only(job(messaging(0, *began[:many], *waits), receives, in_barrier(2), per_node=3)) for many in (1, 2)
+    )
+
+    assert one.sentence.endswith(": the tags differ, 6 is sent and 9 is received")
+    assert "tags differ" not in two.sentence
+    assert "receive first" not in one.hint + two.hint
+
+
 def test_two_that_wait_for_different_tags() -> None:
     """The reason is told; who waits for them elsewhere is a victim."""
     sends = messaging(0, call("isend", 6, 16, "waiting", peer=1, tag=7))

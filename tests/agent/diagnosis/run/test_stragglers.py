@@ -659,6 +659,19 @@ def test_a_key_that_the_hook_has_read_is_named(keys: list[str], said: str) -> No
     assert f"rank 1 is in fetch (keys.py:99), waiting for {said} for 11 s" in verdict.sentence
 
 
+def test_of_a_key_that_most_ranks_wait_for_it_is_open_whether_they_or_the_others_are_wrong() -> None:
+    """Ranks that wait for other keys may wait for one another."""
+    one = only(job(*(at_store(n, 99, keys=["ready/1"]) for n in (1, 2)), rank(0), per_node=3))
+    two = only(job(*(at_store(n, 99, keys=[f"ready/{n}"]) for n in (1, 2)), rank(0), per_node=3))
+
+    assert ([0, 1, 2], [], 0.5) == (one.ranks, one.victims, one.confidence)
+    assert one.sentence.endswith(
+        "waiting for the key ready/1 in the store for 11 s, the other waits in all_reduce 17 (train.py:92); "
+        "rank 0 has not set it"
+    )
+    assert ([1, 2], [0]) == (two.ranks, two.victims)
+
+
 def test_what_its_gpu_has_not_done_does_not_hide_that_it_waits_for_a_key() -> None:
     """Calls of NCCL return at once. The others have made all of theirs, and ended: they are not blamed.
 

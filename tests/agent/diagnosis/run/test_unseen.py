@@ -6,12 +6,24 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.agent.diagnosis.build import TORCH, in_collective, in_evaluate, in_init, job, only, rank, stack
+from tests.agent.diagnosis.build import (
+    TORCH,
+    dead,
+    in_collective,
+    in_evaluate,
+    in_init,
+    job,
+    only,
+    raised,
+    rank,
+    stack,
+)
 from tests.agent.diagnosis.run.build_outside import UNCOUNTED, accused, asked, calls
 
 from ddplaunch.agent.contract import (
     Collective,
     Frame,
+    Group,
     JobEvidence,
     LastActs,
     NodeEvidence,
@@ -56,6 +68,47 @@ def test_a_sleeper_is_not_told_where_others_wait_for_a_socket() -> None:
 def test_a_sleeper_that_looks_again_and_again_is_not_told() -> None:
     """NCCL's blocking wait sleeps between two looks at its collective."""
     assert [] == accused(blind(0, "futex_do_wait"), blind(1, "hrtimer_nanosleep", wakeups=900.0))
+
+
+@pytest.mark.parametrize(
+    ("mine", "state", "counted", "is_told"),
+    [
+        (21, "returned", 22, True),
+        (21, "entered", 22, False),
+        (20, "returned", 22, False),
+        (22, "returned", 22, False),
+        (21, "returned", 24, False),
+    ],
+)
+def test_who_never_came_to_a_call_in_which_others_gave_up(
+    mine: int, state: str, counted: int, is_told: bool
+) -> None:
+    """By calls alone. Not if it was in a call itself, or if torch made others, in which it may have been."""
+    text = "Timed out waiting 6000ms for recv operation to complete"
+    last = Collective("0", 22, "all_reduce", state="raised", frames=[Frame("main", "/job/train.py", 10)])
+    frames = in_collective()[0].frames
+    gave_up = [
+        dead(
+            n,
+            1,
+            code=1,
+            raised=[replace(raised("RuntimeError", text, 1), frames=frames)],
+            calls=[last],
+            groups=[Group("0", [], counted, counted)],
+        )
+        for n in (0, 2)
+    ]
+    held = dead(1, 2, signal=15, by_us=True, calls=[replace(last, seq=mine, state=state)])
+    verdict = only(job(gave_up[0], held, gave_up[1], per_node=3, why="death"))
+
+    assert (["rank-in-user-code", [1], [0, 2]] if is_told else ["rank-failed", [], [0, 1, 2]]) == [
+        verdict.code,
+        verdict.ranks,
+        verdict.victims,
+    ]
+    assert is_told == verdict.sentence.startswith(
+        "rank 1 never came to all_reduce 22 (train.py:10), in which "
+    )
 
 
 def standing(*postures: str, **more: Any) -> list[RankEvidence]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Callable, NamedTuple, Optional
 
 from ddplaunch.agent.contract import Branch, Collective, Fact, Frame, Function
@@ -37,8 +38,9 @@ _PLACES = {
     "for": "the loop of {}",
     "while": "the loop of {}",
     "except": "the handler of {}",
+    "past": "the part behind {}",
 }
-_AROUND = {kind: place for kind, place in _PLACES.items() if kind in ("else", "except")}
+_AROUND = {kind: place for kind, place in _PLACES.items() if kind in ("else", "except", "past")}
 """Branches that are not where their condition holds."""
 
 Way = tuple[Frame, ...]
@@ -47,9 +49,9 @@ Camp = Mapping[int, Optional[Collective]]
 """Ranks, each with its call; None: where it is now, or where it ended."""
 Pair = tuple[int, Way]
 """A rank, and its way."""
-_Nearest = Optional[tuple[str, Branch, tuple[Branch, ...]]]
-_Found = Optional[tuple[str, Branch, tuple[Branch, ...], list[str]]]
-Look = Callable[[JobView, Pair, Pair, Function], _Nearest]
+At = tuple[str, Branch]
+"""A branch of this file."""
+Look = Callable[[JobView, Pair, Pair, Function], list[At]]
 
 
 class Choice(NamedTuple):
@@ -57,6 +59,7 @@ class Choice(NamedTuple):
 
     `within`: the branches around it, the nearest first, in which `others` are not either. Which of them
     decided is not known: below `if rank == 0` there may be an `if step % 100 == 0` that is true on all ranks.
+    What follows an `if rank: return` in a function counts as a branch, too.
 
     `skips`: branches with a `continue` in a loop around both. A rank that took one is a round ahead, and may
     be in the branch before the others come there.
@@ -66,7 +69,7 @@ class Choice(NamedTuple):
     others: list[int]
     file: str
     branch: Branch
-    within: tuple[Branch, ...]
+    within: list[At]
     skips: list[str]
 
     @property
@@ -77,19 +80,18 @@ class Choice(NamedTuple):
     @property
     def place(self) -> str:
         """'train.py:18'."""
-        return f"{self.file.rpartition('/')[2]}:{self.branch.line}"
+        return _placed(self.file, self.branch)
 
     @property
     def all_places(self) -> str:
         """'train.py:18', or 'train.py:16 and train.py:18' with the branches around it."""
-        name = self.file.rpartition("/")[2]
-        return " and ".join(f"{name}:{each.line}" for each in (*self.within[::-1], self.branch))
+        return " and ".join(_placed(*each) for each in (*self.within[::-1], (self.file, self.branch)))
 
     @property
     def shown(self) -> str:
         """'the branch of train.py:18 (`if rank == 0`)'."""
         what = _PLACES.get(self.branch.kind, "{}").format(_shown(self.file, self.branch))
-        around = [_AROUND.get(each.kind, "{}").format(_shown(self.file, each)) for each in self.within]
+        around = [_AROUND.get(each.kind, "{}").format(_shown(file, each)) for file, each in self.within]
         return ", within ".join([what, *around])
 
 
@@ -123,11 +125,11 @@ def _found(view: JobView, look: Look, own: Camp, others: Camp) -> Optional[Choic
         for way, rank in mine.items()
         for its, other in theirs.items()
     ]
-    first = found[0] if found else None
-    if first is None or any(each is None or each[:3] != first[:3] for each in found):
+    nearest = found[0][0] if found else []
+    if not nearest or any(each != nearest for each, _ in found):
         return None
-    skips = {skip: None for each in found if each is not None for skip in each[3]}
-    return Choice(sorted(own), sorted(others), *first[:3], [*skips][:_EXITS])
+    skips = {skip: None for _, its in found for skip in its}
+    return Choice(sorted(own), sorted(others), *nearest[0], nearest[1:], [*skips][:_EXITS])
 
 
 def called(choice: Optional[Choice]) -> list[Text]:
@@ -202,19 +204,36 @@ def exits(view: JobView, rank: int, line: Frame) -> list[str]:
     return found if len(found) <= _EXITS else []
 
 
-def ends_of(view: JobView, rank: int, loop: Sequence[int]) -> list[str]:
-    """Return ['train.py:21 (`if bad > 3`: break)'], the branches that end a loop that the rank has left."""
+def ends_of(view: JobView, rank: int, file: str, loop: Sequence[int]) -> list[str]:
+    """Return ['train.py:21 (`if bad > 3`: break)'], the branches that end a loop that the rank has left, or
+    a round of it. By `return` only if the rank has left the function as well. `loop`: with its header.
+    """
     first, last = loop
-    found = []
-    for frame in stacks.users(_frames(view, rank)):
-        function = _function(view, rank, frame)
-        if function is not None and function.lines[0] <= first <= last < frame.line <= function.lines[1]:
-            found += [
-                _leaving(frame.file, each)
-                for each in function.branches
-                if each.ends == "break" and first <= each.line and each.lines[1] <= last
-            ]
+    functions = [
+        each
+        for name, its in view.nodes[view.node_of[rank]].functions.items()
+        for each in its
+        if stacks.shared(name) == file and each.lines[0] <= first <= last <= each.lines[1]
+    ]
+    function = min(functions, key=lambda each: each.lines[1] - each.lines[0], default=None)
+    if function is None:
+        return []
+    stays = any(_function(view, rank, frame) == function for frame in stacks.users(_frames(view, rank)))
+    ends = ("break", "continue") if stays else ("break", "continue", "return")
+    loops = [each.lines for each in function.branches if each.kind in LOOPS and each.line != first]
+    inner = [its for its in loops if first <= its[0] and its[1] <= last]
+    found = [
+        _leaving(file, each)
+        for each in function.branches
+        if each.ends in ends and first <= each.line and each.lines[1] <= last
+        if each.ends == "return" or not any(its[0] <= each.line <= its[1] for its in inner)
+    ]
     return found if len(found) <= _EXITS else []
+
+
+def perhaps(exits: Sequence[str]) -> list[str]:
+    """'train.py:21 (`if bad > 3`: break) may be why'; of several, it would be a guess."""
+    return [f"{exits[0]} may be why"] if len(exits) == 1 else []
 
 
 def order_of(view: JobView, rank: int, line: Frame) -> str:
@@ -223,13 +242,8 @@ def order_of(view: JobView, rank: int, line: Frame) -> str:
     "" without one, or if it counts, or goes through a model's parameters: that order is the same everywhere.
     """
     function = _function(view, rank, line)
-    around = (
-        [each for each in function.branches if each.kind == "for" and _has(each, line.line)]
-        if function
-        else []
-    )
-    nearest = _nearest(line, around)
-    return "" if nearest is None or _IN_ORDER.search(nearest[1].text) else _shown(*nearest[:2])
+    loops = [] if function is None else [each for each in _around_line(line, function) if each.kind == "for"]
+    return "" if not loops or _IN_ORDER.search(loops[0].text) else _shown(line.file, loops[0])
 
 
 # --- ways
@@ -268,22 +282,20 @@ def _frames(view: JobView, rank: int) -> list[Frame]:
     return [] if its is None else call_records.last_frames(its)
 
 
-def _branch(view: JobView, look: Look, mine: Pair, theirs: Pair) -> _Found:
-    """Return what `look` finds where one way parts from the other."""
+def _branch(view: JobView, look: Look, mine: Pair, theirs: Pair) -> tuple[list[At], list[str]]:
+    """Return what `look` finds where one way parts from the other, and what leads to a next round there."""
     places = _parting(mine[1], theirs[1])
     if places is None:
-        return None
+        return [], []
     at, its = places
     own, other = mine[1][at], theirs[1][its]
     function, same = _function(view, mine[0], own), _function(view, theirs[0], other)
     if function is None or same is None or (function.name, function.lines) != (same.name, same.lines):
-        return None  # or the nodes have different files
+        return [], []  # or the nodes have different files
     found = look(view, (mine[0], mine[1][at:]), (theirs[0], theirs[1][its:]), function)
-    if found is None:
-        return None
     around = [(frame, _function(view, mine[0], frame)) for frame in mine[1][:at]]
     skips = [skip for frame, its in around if its is not None for skip in _skips(frame, its, frame)]
-    return (*found, [*skips, *_skips(own, function, other)])
+    return found, [*skips, *_skips(own, function, other)]
 
 
 def _skips(line: Frame, function: Function, other: Frame) -> list[str]:
@@ -301,24 +313,19 @@ def _skips(line: Frame, function: Function, other: Frame) -> list[str]:
     ]
 
 
-def _around(view: JobView, mine: Pair, theirs: Pair, function: Function) -> _Nearest:
-    """Return the nearest branch around one line, and not around the other.
+def _around(view: JobView, mine: Pair, theirs: Pair, function: Function) -> list[At]:
+    """Return the nearest branches around one line, and not around the other.
 
-    If that line has called functions, the branch there is nearer: the others may have come as far as there.
+    If that line has called functions, the branches there are nearer: the others may have come as far as that.
     """
     own, other = mine[1][0], theirs[1][0]
-    around = [each for each in function.branches if _has(each, own.line) and not _has(each, other.line)]
-    nearest = _nearest(own, around)
-    inner = _innermost(view, mine)
-    if nearest is None or inner is None:
-        return nearest
-    outer = [each for each in (nearest[1], *nearest[2]) if each.kind not in LOOPS]
-    within = (*inner[2], *outer) if inner[0] == nearest[0] else inner[2]
-    return inner[0], inner[1], within[:_WITHIN]
+    around = [each for each in _around_line(own, function) if not _has(each, other.line)]
+    file = stacks.shared(own.file)
+    return _telling([*_innermost(view, mine), *((file, each) for each in around)]) if around else []
 
 
-def _below(view: JobView, mine: Pair, theirs: Pair, function: Function) -> _Nearest:
-    """Return the nearest branch in the functions that one line has called, if the other rank has passed it.
+def _below(view: JobView, mine: Pair, theirs: Pair, function: Function) -> list[At]:
+    """Return the nearest branches in the functions that one line has called, if the other rank has passed it.
 
     That rank has made this call as well, and has come back without what the others do in there. In a loop it
     may be a round behind: then nothing may lead past its own call.
@@ -326,28 +333,38 @@ def _below(view: JobView, mine: Pair, theirs: Pair, function: Function) -> _Near
     own, other = mine[1][0], theirs[1][0]
     both = [each for each in function.branches if each.kind in LOOPS and _has(each, own.line)]
     in_loop = any(_has(each, other.line) for each in both)
-    if own.line > other.line or (in_loop and _innermost(view, theirs) is not None):
-        return None
-    return _innermost(view, mine)
+    if own.line > other.line or (in_loop and _innermost(view, theirs)):
+        return []
+    return _telling(_innermost(view, mine))
 
 
-def _innermost(view: JobView, way: Pair) -> _Nearest:
-    """Return the nearest branch in the functions below the first of a way."""
+def _innermost(view: JobView, way: Pair) -> list[At]:
+    """Return the branches in the functions below the first of a way, the nearest first.
+
+    An `if` that returns before the line may have led others past it.
+    """
     rank, (_, *inner) = way
+    found: list[At] = []
     for frame in reversed(inner):
-        function = _function(view, rank, frame)
-        around = [each for each in function.branches if _has(each, frame.line)] if function else []
-        if around:
-            return _nearest(frame, around)
-    return None
+        function, file = _function(view, rank, frame), stacks.shared(frame.file)
+        if function is not None:
+            past = [
+                each for each in function.branches if each.ends == "return" and each.lines[1] < frame.line
+            ]
+            past = [replace(each, kind="past", text=f"{each.text}: return") for each in past[::-1]]
+            found += [(file, each) for each in (*_around_line(frame, function), *past)]
+    return found
 
 
-def _nearest(line: Frame, around: list[Branch]) -> _Nearest:
-    around = sorted(around, key=lambda each: each.lines[1] - each.lines[0])
-    if not around:
-        return None
-    within = [each for each in around[1:] if each.kind not in LOOPS]
-    return stacks.shared(line.file), around[0], (*within[:_WITHIN],)
+def _telling(found: list[At]) -> list[At]:
+    """Return the nearest, and those around it that are no loops."""
+    return [*found[:1], *(each for each in found[1:] if each[1].kind not in LOOPS)][: 1 + _WITHIN]
+
+
+def _around_line(line: Frame, function: Function) -> list[Branch]:
+    """Return the branches of a function around a line, the nearest first."""
+    around = [each for each in function.branches if _has(each, line.line)]
+    return sorted(around, key=lambda each: each.lines[1] - each.lines[0])
 
 
 def _parting(mine: Way, theirs: Way) -> Optional[tuple[int, int]]:
@@ -401,8 +418,12 @@ def _has(branch: Branch, line: int) -> bool:
     return branch.lines[0] <= line <= branch.lines[1]
 
 
+def _placed(file: str, branch: Branch) -> str:
+    return f"{file.rpartition('/')[2]}:{branch.line}"
+
+
 def _shown(file: str, branch: Branch) -> str:
-    return f"{file.rpartition('/')[2]}:{branch.line} (`{branch.text}`)"
+    return f"{_placed(file, branch)} (`{branch.text}`)"
 
 
 def _leaving(file: str, branch: Branch) -> str:

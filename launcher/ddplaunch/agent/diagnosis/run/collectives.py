@@ -27,6 +27,10 @@ _OTHER_DATA = (
     f"{_ALL_ALIKE}: one line sends different tensors here. Compare what it sends, such as the parameters of "
     "the model or the last batch, and the versions of the installed packages that make it."
 )
+_OTHER_ROOT = (
+    "All ranks of a group must name the same root: compare where each rank has its number from, such as its "
+    "configuration or its environment."
+)
 _OTHER_ORDER = (
     " If {loop} goes through a set, or through the files of a folder, each process has an order of its own: "
     "sort them."
@@ -51,6 +55,8 @@ _MEETING = re.compile(
 """Calls from which no rank returns before all ranks of the group have come."""
 _OF_ALL = re.compile(r"all_(gather|reduce|to_all)|reduce_scatter|(monitored_)?barrier")
 """The same, by the names that the ring has."""
+_UNCOUNTED = "monitored_barrier"
+"""It sends and receives: torch's recorder has no number of it, nor the root of any call. The ring has."""
 _OF_A_ROOT = re.compile(r"(broadcast|scatter)(_object_list)?|gather(_object)?")
 """Calls that no rank leaves before the root has come. Once the root has left, all have or get their part."""
 
@@ -120,33 +126,47 @@ def _mismatch_verdict(view: JobView, mismatch: Mismatch) -> Verdict:
     if mismatch.more:
         choice = branches.find_of(view, *((few, many) if mismatch.more[0] in few else (many, few)))
     way = branches.called(choice) if mismatch.more else branches.stands(choice)
-    ddp, hint = _ddp_hint(view, few) or _accumulation_hint(mismatch), _hint(view, mismatch, choice)
+    exits = [] if choice is None else _exits(view, choice)
+    ddp, hint = _ddp_hint(view, few) or _accumulation_hint(mismatch), _hint(view, mismatch, choice, exits)
     sentence = say(f"at {mismatch.which} " if mismatch.number else "", _contrast(view, mismatch))
     return view.verdict(
         code="collective-mismatch",
-        sentence=joined("; ", [sentence, *branches.module(view, few, many), *way]),
+        sentence=joined("; ", [sentence, *branches.module(view, few, many), *way, *branches.perhaps(exits)]),
         ranks=mismatch.culprits,
         victims=view.victims_of(mismatch.culprits),
         confidence=_confidence(mismatch),
         facts=[
             *mismatch.facts(view),
+            *([] if mismatch.tie else view.own_last_lines(mismatch.culprits)),
             f"process group {mismatch.group!r}; known of {mismatch.involved} of {len(view.world)} ranks",
         ],
         hint=f"{branches.file_hint(view, choice)}{ddp}{hint}",
     )
 
 
-def _hint(view: JobView, mismatch: Mismatch, choice: Optional[branches.Choice]) -> str:
+def _exits(view: JobView, choice: branches.Choice) -> list[str]:
+    """Return what may lead a rank past the calls of the others."""
+    if choice.skips or choice.branch.kind not in branches.LOOPS:
+        return choice.skips
+    loop = [choice.branch.line, choice.branch.lines[1]]
+    return branches.ends_of(view, choice.others[0], choice.file, loop)
+
+
+def _hint(view: JobView, mismatch: Mismatch, choice: Optional[branches.Choice], exits: Sequence[str]) -> str:
+    if (
+        len({(plain(call.op), str(call.sizes)) for call in mismatch.calls.values()}) == 1
+        and len({_root(call) for call in mismatch.calls.values()} - {None}) > 1
+    ):
+        return _OTHER_ROOT
     if _is_of_one_line(mismatch) and choice is None:
         loop = _loop_of_one_line(view, mismatch)
         return _OTHER_DATA + (_OTHER_ORDER.format(loop=loop) if loop else "")
     if choice is None:
         return _HINT
     if choice.skips:
-        return f"{_HINT} What may lead a rank past its call: {', '.join(choice.skips)}."
+        return f"{_HINT} What may lead a rank past its call: {', '.join(exits)}."
     if choice.branch.kind in branches.LOOPS:
-        ends = branches.ends_of(view, choice.others[0], choice.branch.lines)
-        return f"{_HINT} What also ends the loop: {', '.join(ends)}." if ends else _HINT
+        return f"{_HINT} {_ALSO_ENDS.format(', '.join(exits))}" if exits else _HINT
     return f"{_HINT} Begin with {choice.all_places}."
 
 
@@ -397,7 +417,14 @@ def find_mismatch(view: JobView, failed_too: bool = False) -> Optional[Mismatch]
     """
     recorded = {number: rank.collectives for number, rank in view.ranks.items() if rank.collectives}
     called = {number: rank.calls for number, rank in view.ranks.items() if rank.calls}
-    sources = [recorded, called] if failed_too or len(called) > len(recorded) else [recorded]
+    only_there = any(
+        call.op == _UNCOUNTED or _root(call) is not None
+        for its in called.values()
+        for call in its
+        if call.state == "entered"
+    )
+    both = failed_too or only_there or len(called) > len(recorded)
+    sources = [recorded, called] if both else [recorded]
     found = [_differing(view, source, failed_too) for source in sources]
     known = [mismatch for mismatch in found if mismatch is not None]
     if not known and not failed_too:
@@ -528,8 +555,14 @@ def _camps(calls: dict[int, Collective]) -> list[list[int]]:
     camps: dict[object, list[int]] = {}
     for rank, call in sorted(calls.items()):
         shape = (str(call.sizes), str(call.dtypes)) if comparable and call.sizes else ()
-        camps.setdefault((plain(call.op), shape), []).append(rank)
+        root = _root(call) if None not in map(_root, calls.values()) else None
+        camps.setdefault((plain(call.op), shape, root), []).append(rank)
     return sorted(camps.values(), key=lambda ranks: (-len(ranks), ranks))
+
+
+def _root(call: Collective) -> Optional[int]:
+    """Return the root of a broadcast, a scatter, a gather or a reduce; None: unknown."""
+    return call.peer if _ROOTED.fullmatch(plain(call.op)) and not call.p2p else None
 
 
 def _minority(camps: list[list[int]], unseen: int = 0) -> list[int]:
@@ -568,11 +601,14 @@ def _newcomers(camps: list[list[int]], calls: dict[int, Collective], source: Sou
 def _labelled(view: JobView, calls: dict[int, Collective], camps: list[list[int]]) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     types = {tuple(call.dtypes) for call in calls.values() if call.dtypes}
+    roots = {root for call in calls.values() if (root := _root(call)) is not None}
     for camp in camps:
         for rank in camp:
             call = calls[rank]
             parts = [plain(call.op), *(str(size) for size in call.sizes if size)]
             parts += call.dtypes if len(types) > 1 else []
+            if len(roots) > 1 and _root(call) is not None:
+                parts.append(f"{'to' if _TO_ROOT.match(call.op) else 'from'} rank {_root(call)}")
             site, its = stacks.user_frame(call.frames), view.ranks[rank]
             if site is None and call_records.in_other_thread(its, call):
                 parts.append("in a thread of torch's own")
@@ -614,16 +650,18 @@ def _contrast(view: JobView, mismatch: Mismatch) -> Text:
 # compare, their earlier rounds show what would come next.
 
 
+_TO_ROOT = re.compile(r"gather|reduce")
 _FARTHEST = 3
 """How many collectives a rank may be ahead of the others, or behind them."""
 _ROOTED = re.compile(r"(broadcast|scatter|gather|reduce)(_object_list|_object)?")
 """Calls that one rank may make from a line of its own, as the root."""
 _LONG = 4
 """Calls that must agree if it is not known when the rank got out of step."""
+_ALSO_ENDS = "What also ends the loop, or a round of it: {}."
 _UNEVEN = (
-    "The ranks do not run the same number of rounds. Give each rank as many batches as the others "
-    "(DistributedSampler with drop_last=True), wrap the loop in torch.distributed.algorithms.join.Join, or "
-    "let all ranks agree when to stop."
+    "The ranks do not run the same number of rounds, or do not call the same in each. Give each rank as many "
+    "batches as the others (DistributedSampler with drop_last=True), wrap the loop in "
+    "torch.distributed.algorithms.join.Join, or let all ranks agree when to stop."
 )
 
 Calls = dict[int, Collective]
@@ -1026,13 +1064,14 @@ def _left_verdict(
     has, is_ = phrases.one_or(ranks, "has", "have"), phrases.one_or(ranks, "is", "are")
     rest = phrases.one_or(others, "is", "are")
     signal = signals.left_for(view, ranks)
-    exits = branches.ends_of(view, ranks[0], [loop.first, loop.last])
-    hint = _UNEVEN + (f" What also ends the loop: {', '.join(exits)}." if exits else "")
+    exits = branches.ends_of(view, ranks[0], loop.file, [loop.first, loop.last])
+    hint = _UNEVEN + (f" {_ALSO_ENDS.format(', '.join(exits))}" if exits else "")
     sentence = say(
         subjects.ranks(ranks),
         f" {has} left the loop {loop} and {is_} in {view.locations[ranks[0]]}, while ",
         subjects.ranks(others),
         f" {rest} still in it, in {view.locations[others[0]]}",
+        *(f"; {text}" for text in branches.perhaps(exits)),
     )
     if signal is not None:
         sentence = say(
@@ -1049,6 +1088,11 @@ def _left_verdict(
         ranks=ranks,
         victims=view.victims_of(ranks),
         confidence=sure.LOOP_LEFT if whole else sure.LOOP_LEFT_PERHAPS,
-        facts=[*signals.facts(view), *mismatch.facts(view), *([] if mismatch.number else view.counts())],
+        facts=[
+            *signals.facts(view),
+            *mismatch.facts(view),
+            *view.own_last_lines(ranks),
+            *([] if mismatch.number else view.counts()),
+        ],
         hint=signals.LEAVE_TOGETHER if signal is not None else hint,
     )

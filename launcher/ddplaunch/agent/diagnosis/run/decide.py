@@ -265,9 +265,12 @@ TABLE: tuple[Union[FirstOf, AllOf], ...] = (
     ),
     FirstOf(hanging, (unseen.unknown,)),
     # Ranks died, none of them by its own fault: one that the others needed is gone, or
-    FirstOf(died, (mpi.mpi_rank_lost, messages.async_not_waited, ends.rank_exited_early)),
+    FirstOf(
+        died,
+        (mpi.mpi_rank_lost, messages.async_not_waited, ends.rank_exited_early, ends.group_destroyed),
+    ),
     # they gave up waiting for one that never came.
-    AllOf(died_of_timeouts, STRAGGLERS),
+    AllOf(died_of_timeouts, (*STRAGGLERS, unseen.never_came)),
     FirstOf(died, (ends.victims_alone, unseen.unknown)),
     # Parameters that are being sent are no rank's slowness; little is sure about ranks without stacks.
     FirstOf(asked_while_it_moves, (slow.slow_broadcast, slow.slow, unseen.runs_on)),

@@ -21,7 +21,7 @@ from ddplaunch.agent.contract import (
     Verdict,
 )
 from ddplaunch.agent.diagnosis import confidence as sure
-from ddplaunch.agent.diagnosis.run import devices, signals, slow, stacks, ties
+from ddplaunch.agent.diagnosis.run import call_records, devices, signals, slow, stacks, ties
 from ddplaunch.agent.diagnosis.run.causes import (
     LOADER_KILLED,
     TOGETHER,
@@ -29,6 +29,7 @@ from ddplaunch.agent.diagnosis.run.causes import (
     causes_of,
     complaint,
     first_ends,
+    is_consequence,
     left_behind,
     same_failure,
     words_of,
@@ -257,6 +258,50 @@ def _last_of(view: JobView, number: int) -> list[AnyFact]:
         else []
     )
     return [*view.last_call(number), *said]
+
+
+def group_destroyed(view: JobView) -> Optional[Verdict]:
+    """Return the verdict on living ranks that have destroyed their process group, where others have since
+    failed in a collective of it, which these have not called.
+    """
+    failed = {
+        number: rank.calls[-1]
+        for number, rank in view.ranks.items()
+        if rank.calls and rank.calls[-1].state == "raised" and not rank.calls[-1].p2p
+        if any(is_consequence(raised) for raised in rank.raised if not raised.handled)
+    }
+    call = next(iter(failed.values()), None)
+    left = {
+        number: rank.calls[-1]
+        for number, rank in view.ranks.items()
+        if rank.initialized is False and rank.rendezvous is not None and rank.rendezvous.passed and rank.calls
+        if all(raised.handled for raised in rank.raised) and (rank.exit is None or rank.exit.by_us)
+    }
+    same = call is not None and {(its.group, its.seq) for its in failed.values()} == {(call.group, call.seq)}
+    behind = (
+        same
+        and call is not None
+        and {(its.group, its.seq) for its in left.values()}
+        <= {(call.group, number) for number in range(call.seq)}
+    )
+    if not left or call is None or not behind:
+        return None
+    last = call_records.described(left[min(left)])
+    return view.verdict(
+        code="rank-exited-early",
+        sentence=say(
+            subjects.ranks(left),
+            f" destroyed {phrases.one_or([*left], 'its', 'their')} process group after {last}, while ",
+            subjects.ranks(failed),
+            f" needed {phrases.one_or([*left], 'it', 'them')} in {call_records.described(call)}",
+        ),
+        ranks=[*left],
+        victims=view.victims_of([*left]),
+        confidence=sure.LEAVING,
+        facts=[f"rank {number} failed: {complaint(view.ranks[number])}" for number in [*failed][:4]],
+        hint="No rank may call destroy_process_group before all others have made their last collective: "
+        "let all ranks agree when to stop.",
+    )
 
 
 def _leaving(view: JobView, lost: Collection[int]) -> list[int]:

@@ -30,7 +30,8 @@ def message_deadlock(view: JobView) -> Optional[Verdict]:
     circle = _from_the_earliest([blocks[rank] for rank in ranks])
     if not any(block.call for block in circle):
         return None
-    differs = _tags(circle)
+    differs = _tags(view, circle)
+    begun = any(_begun_sends(view, block.rank, other.rank) for block in circle for other in circle)
     missing = _left_out(view, circle)
     culprits = sorted(missing or (block.rank for block in circle))
     round_trip = " → ".join(str(block.rank) for block in [*circle, circle[0]])
@@ -60,7 +61,7 @@ def message_deadlock(view: JobView) -> Optional[Verdict]:
             ),
             *view.whereabouts([rank for rank in view.waiting if rank not in culprits])[:4],
         ],
-        hint=_hint(circle, bool(differs), missing),
+        hint=_hint(circle, bool(differs), begun, missing),
     )
 
 
@@ -72,11 +73,18 @@ def _from_the_earliest(circle: list[Block]) -> list[Block]:
     return circle[first:] + circle[:first]
 
 
-def _tags(circle: list[Block]) -> str:
-    """Return how the tags of a send and a receive of two ranks differ; empty if they do not."""
+def _tags(view: JobView, circle: list[Block]) -> str:
+    """Return how the tags of a send and a receive of two ranks differ; empty if they do not.
+
+    A rank that receives may have begun its send before: of several, it is not known which is meant.
+    """
     calls = {block.rank: block.call for block in circle if block.call is not None}
     for rank, call in calls.items():
-        other = calls.get(call.peer if call.peer is not None else -1)
+        peer = -1 if call.peer is None else call.peer
+        other = calls.get(peer)
+        if other is not None and blocked.way(call) == blocked.way(other) == "recv":
+            begun = _begun_sends(view, peer, rank)
+            other = begun[0] if len(begun) == 1 else None
         if (
             other is not None
             and other.peer == rank
@@ -88,6 +96,12 @@ def _tags(circle: list[Block]) -> str:
             if sent.group != wanted.group:
                 return "they use different groups"
     return ""
+
+
+def _begun_sends(view: JobView, rank: int, peer: int) -> list[Collective]:
+    """Return the asynchronous sends of a rank to this peer that it has not waited for."""
+    calls = view.ranks[rank].calls if rank in view.ranks else []
+    return [each for each in calls if each.op == "isend" and each.state == "issued" and each.peer == peer]
 
 
 def _left_out(view: JobView, circle: list[Block]) -> dict[int, Collective]:
@@ -122,7 +136,7 @@ def _call_line(call: Collective) -> tuple[object, ...]:
     return call.op, call.peer, frame and (frame.file, frame.line)
 
 
-def _hint(circle: list[Block], differs: bool, missing: dict[int, Collective]) -> str:
+def _hint(circle: list[Block], differs: bool, begun: bool, missing: dict[int, Collective]) -> str:
     for rank, left in missing.items():
         return (
             "Every send needs its receive, also in the last round and after an error: look for a branch "
@@ -133,7 +147,7 @@ def _hint(circle: list[Block], differs: bool, missing: dict[int, Collective]) ->
     if differs:
         return f"A send and its receive need the same tag and the same group: compare {places}."
     ways = {blocked.way(_call(block)) for block in calls}
-    if len(calls) == len(circle) and len(ways) == 1:
+    if len(calls) == len(circle) and len(ways) == 1 and not begun:
         first, other = ("send", "receive") if ways == {"send"} else ("receive", "send")
         return (
             f"All of them {first} first, and none gets to its {other}. Let every second rank {other} first, "

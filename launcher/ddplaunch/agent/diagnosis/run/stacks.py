@@ -194,8 +194,12 @@ def torchs_own(frames: Sequence[Frame]) -> Optional[str]:
 
 
 def in_init(frames: Sequence[Frame]) -> bool:
-    """Whether it is in init_process_group, and so waits for ranks that have not called it."""
-    return any(_name(frame) in _INIT and "distributed" in frame.file for frame in frames)
+    """Whether it is in init_process_group, and so waits for ranks that have not called it.
+
+    init_device_mesh calls it if there is no group yet, and then makes groups of its own.
+    """
+    names = [_name(frame) for frame in frames if "distributed" in frame.file]
+    return not _INIT.isdisjoint(names) and "new_group" not in names and "split_group" not in names
 
 
 def mpi_function(frames: Sequence[Frame]) -> Optional[str]:

@@ -258,11 +258,14 @@ def rank_in_user_code(view: JobView) -> Optional[Found]:
         hint = f"The job goes on when {place} returns."
     known = ties_of[ranks[0]].hint if ranks[0] in ties_of else ""
     hint = known or hint
+    unset = victims if awaiting and len(victims) < len(ranks) and _awaits_one_key(view, ranks) else []
+    has = phrases.one_or(unset, "has", "have")
+    left = say("; ", subjects.ranks(unset), f" {has} not set it") if unset else ""
     verdict = verdict_on(
         view,
         "rank-in-user-code",
-        ranks,
-        say(*ends, joined("; ", parts[:3]), f" for {phrases.span(longest)}{others(view, ranks)}"),
+        sorted([*ranks, *unset]),
+        say(*ends, joined("; ", parts[:3]), f" for {phrases.span(longest)}{others(view, ranks)}", left),
         [
             *branches.facts(view, choice),
             *(view.last_lines(victims) if awaiting else []),
@@ -274,9 +277,15 @@ def rank_in_user_code(view: JobView) -> Optional[Found]:
         _LOST_CHILD.format(pid=lost[0][1].pid, node=view.node(view.node_of[lost[0][0]]))
         if lost
         else (_PROVIDE if awaiting else f"{branches.file_hint(view, choice)}{hint}"),
-        confidence_in(view, ranks),
+        sure.SIDES_EQUAL if unset else confidence_in(view, ranks),
     )
     return Found(verdict, ranks)
+
+
+def _awaits_one_key(view: JobView, ranks: list[int]) -> bool:
+    """Whether all ranks but the waiting ones wait for the same key, which none of them can set then."""
+    keys = {tuple(view.ranks[rank].keys) for rank in ranks}
+    return len(keys) == 1 and () not in keys and sorted([*ranks, *view.waiting]) == view.world
 
 
 def _standing(view: JobView, ranks: list[int], inside: str) -> list[Text]:

@@ -7,7 +7,7 @@ from typing import Optional
 
 from ddplaunch.agent.contract import JobEvidence, LastActs, Phase, Posture, RankEvidence, Verdict
 from ddplaunch.agent.diagnosis import confidence as sure
-from ddplaunch.agent.diagnosis.run import devices
+from ddplaunch.agent.diagnosis.run import call_records, devices
 from ddplaunch.agent.diagnosis.run.stragglers import CALL_FIRST, KEEP_SHORT, doing, holder_facts, verdict_on
 from ddplaunch.agent.diagnosis.run.view import SLEEP, Found, JobView
 from ddplaunch.agent.system import phrases, subjects
@@ -153,6 +153,42 @@ def asleep(view: JobView) -> Optional[Found]:
 
 def _has_loaders(rank: RankEvidence) -> bool:
     return any(each.role == "loader" for each in rank.children)
+
+
+def never_came(view: JobView) -> Optional[Found]:
+    """Return the verdict on ranks that were ended after others had given up in a collective, by calls alone.
+
+    Nobody saw where they were. But the program makes all collectives of the group itself, and they had not
+    called that one, and were in none before it.
+    """
+    last = {rank: its.calls[-1] for rank, its in view.ranks.items() if its.calls}
+    tried = {rank: call for rank, call in last.items() if call.state == "raised" and not call.p2p}
+    late = [rank for rank in view.alive if rank not in (*tried, *view.explained)]
+    first = min(tried, default=0)
+    if not late or len(tried) <= len(late) or sorted([*late, *tried]) != view.world:
+        return None
+    call = tried[first]
+    same = {(its.group, its.seq, str(its.frames[:1])) for its in tried.values()}
+    before = all(
+        (its.group, its.seq, its.state) == (call.group, call.seq - 1, "returned")
+        and not view.ranks[rank].stacks
+        for rank, its in ((rank, last.get(rank, call)) for rank in late)
+    )
+    counts = [group for rank in tried for group in view.ranks[rank].groups if group.name == call.group]
+    own = len(counts) == len(tried) and all(group.enqueued <= call.seq for group in counts)
+    if len(same) > 1 or not before or not own:
+        return None
+    ago = phrases.span(min(view.ranks[rank].stuck_for for rank in late))
+    sentence = say(
+        subjects.ranks(late),
+        f" never came to {call_records.described(call)}, in which ",
+        subjects.ranks(tried),
+        f" gave up: {phrases.one_or(late, 'it', 'they')} came back from "
+        f"{call_records.described(last[late[0]])} {ago} before the end, and no stack shows what came next",
+    )
+    facts = view.counts()
+    found = verdict_on(view, "rank-in-user-code", late, sentence, facts, KEEP_SHORT, sure.WITHOUT_STACK)
+    return Found(replace(found, victims=[*tried]), late)
 
 
 def runs_on(view: JobView) -> Optional[Verdict]:

@@ -366,6 +366,15 @@ class JobView:
             if text
         ][:_LAST_LINES]
 
+    def own_last_lines(self, ranks: Collection[int]) -> list[Fact]:
+        """Return `last_lines` of those of these ranks that printed last what no other rank did."""
+        lines = [
+            _without_numbers(its.last_output) for number, its in self.ranks.items() if number not in ranks
+        ]
+        return self.last_lines(
+            rank for rank in ranks if _without_numbers(self.ranks[rank].last_output) not in lines
+        )
+
     def last_call(self, rank: int) -> list[Fact]:
         """'rank 2 was in recv from rank 0 (train.py:13)'; empty if no call is known."""
         texts = call_records.last(self.ranks[rank])

@@ -1,0 +1,133 @@
+"""What the ranks do is told by where they are; why, by a line elsewhere. The argument says which."""
+
+import atexit
+import sys
+import time
+
+import scene
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.nn.parallel import DistributedDataParallel
+
+
+class Saver:
+    """Writes on the main rank alone, which needs all of them."""
+
+    def __init__(self):
+        self.main = dist.get_rank() == 0
+
+    def save(self, weights):
+        if not self.main:
+            return
+        scene.stops()
+        parts = [torch.empty_like(weights) for _ in range(dist.get_world_size())]
+        dist.all_gather(parts, weights)
+
+
+def guard():
+    saver = Saver()
+    for step in range(40):
+        dist.all_reduce(torch.rand(8))
+        if step == 20:
+            saver.save(torch.rand(8))
+
+
+class Patience:
+    """Stops a training whose loss no longer falls."""
+
+    def __init__(self):
+        self.best, self.bad = float("inf"), 0
+
+    def is_over(self, loss):
+        self.bad = 0 if loss < self.best else self.bad + 1
+        self.best = min(self.best, loss)
+        return self.bad >= 3
+
+
+def stops_early():
+    """Each rank looks at its own loss; that of rank 2 rises."""
+    patience = Patience()
+    for epoch in range(40):
+        for _ in range(4):
+            dist.all_reduce(torch.rand(8))
+        if patience.is_over(epoch if dist.get_rank() == 2 else -epoch):
+            scene.stops()
+            break
+    dist.barrier()
+
+
+def skips():
+    """One batch of rank 1 has no finite loss."""
+    model = DistributedDataParallel(torch.nn.Linear(8, 8))
+    for step in range(20):
+        loss = model(torch.rand(4, 8)).sum()
+        if dist.get_rank() == 1 and step == 10:
+            loss = loss * float("nan")
+        if not torch.isfinite(loss):
+            continue
+        loss.backward()
+    scene.stops()
+    dist.barrier()
+
+
+def other_root():
+    """Rank 2 has another number of the main rank in its configuration."""
+    main = 1 if dist.get_rank() == 2 else 0
+    dist.barrier()
+    scene.stops()
+    for parameter in torch.nn.Linear(8, 8).parameters():
+        dist.broadcast(parameter.data, src=main)
+    for _ in range(40):
+        dist.all_reduce(torch.rand(8))
+
+
+def mesh():
+    """Rank 3 serves, and makes no mesh."""
+    dist.barrier()
+    scene.stops()
+    if dist.get_rank() < 3:
+        init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "model"))
+    dist.all_reduce(torch.rand(8))
+
+
+def at_exit():
+    """Rank 0 sums up what it has counted once its program is over."""
+    if dist.get_rank() == 0:
+        atexit.register(lambda: dist.all_reduce(torch.rand(8)))
+    for _ in range(40):
+        dist.all_reduce(torch.rand(8))
+    scene.stops()
+    if dist.get_rank():
+        dist.monitored_barrier()
+
+
+def destroys():
+    """Rank 0 is content, and exports its model."""
+    for step in range(40):
+        dist.all_reduce(torch.rand(8))
+        if dist.get_rank() == 0 and step == 20:
+            scene.stops()
+            dist.destroy_process_group()
+            time.sleep(600)
+
+
+def resumes():
+    """Rank 1 has resumed one step later, and the step is the tag."""
+    rank = dist.get_rank()
+    dist.barrier()
+    scene.stops()
+    for step in range(10 + rank, 20):
+        taken = torch.zeros(8)
+        if rank == 0:
+            sent = dist.isend(torch.rand(8), dst=1, tag=step)
+            dist.recv(taken, src=1, tag=step)
+            sent.wait()
+        else:
+            dist.recv(taken, src=0, tag=step)
+            dist.send(taken, dst=0, tag=step)
+
+
+if __name__ == "__main__":
+    dist.init_process_group("gloo")
+    globals()[sys.argv[1]]()
