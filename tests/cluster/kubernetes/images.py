@@ -55,7 +55,7 @@ def mounts() -> list[Path]:
 
 
 def compile_torch() -> None:
-    """Have Python keep what it compiles of torch: pods may not write there, and every rank would compile it."""
+    """Have Python keep what it compiles of torch: pods cannot write there, so each rank would do it."""
     modules = "torch.distributed.run, torch.nn.parallel, torch.optim"
     env = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     subprocess.run([sys.executable, "-c", f"import {modules}"], env=env, check=False)
