@@ -16,7 +16,8 @@ WROTE = bytes(range(256)) * 40
 SAVES = """
 import os, sys, time
 WROTE = bytes(range(256)) * 40
-WRITES = os.environ["RANK"] == os.environ.get("WRITER", "0")
+rank = os.environ.get("RANK") or os.environ["NODE_RANK"]  # without torchrun each node is one
+WRITES = rank == os.environ.get("WRITER", "0")
 def write(path, data=WROTE):
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     with open(path, "wb") as file:

@@ -131,8 +131,8 @@ def _one(plan: Plan, args: argparse.Namespace) -> int:
                 output.print_job(api.status(handle))
         if plan.keeps_no_files:
             sys.stderr.write(
-                "note: the job has no volume (`volumes`), so files that its ranks write are lost with their "
-                "pods; set `outputs` to keep them\n"
+                "note: the job has no volume that keeps what is written (`volumes`), so files that its ranks "
+                "write are lost with their pods; set `outputs` to keep them\n"
             )
         if interrupt.came:
             raise KeyboardInterrupt

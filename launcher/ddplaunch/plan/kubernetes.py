@@ -41,7 +41,8 @@ class KubernetesPlan:
 def make(spec: JobSpec) -> TargetPlan:
     """Return what `spec` asks of a cluster, and the port of its hub."""
     port = kubernetes.hub_port(spec.model_dump())
-    return TargetPlan(_settings(spec), hub_port=port, keeps_no_files=not spec.volumes)
+    keeps = any(not (volume.read_only or volume.empty_dir) for volume in spec.volumes)
+    return TargetPlan(_settings(spec), hub_port=port, keeps_no_files=not keeps)
 
 
 def problems(spec: JobSpec) -> list[Problem]:

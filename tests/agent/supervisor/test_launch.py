@@ -240,7 +240,7 @@ def test_a_volume_that_cannot_be_written_ends_the_start(tmp_path: Path) -> None:
     """With the folder, the reason and the user; a job without a name of its own never gets another's."""
     (tmp_path / "runs").write_text("no folder")
     with pytest.raises(
-        LaunchError, match="runs/digits-1f3a9c2d, where what ranks write is to be kept"
+        LaunchError, match="runs/digits-1f3a9c2d, the folder for the files of the ranks"
     ) as error:
         on_volume(tmp_path, 0).prepare()
     assert f"user {os.geteuid()}" in error.value.hint

@@ -212,6 +212,7 @@ class Cluster:
         shared.mkdir(parents=True, exist_ok=True)
         cluster = cls(name, kubeconfig(name))
         (folder / "kind.json").write_text(settings.kind_config(_WORKERS, images.mounts(), shared))
+        images.compile_torch()
         say("starts three nodes")
         words: list[str | Path] = [
             images.BIN / "kind",

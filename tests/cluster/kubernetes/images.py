@@ -54,6 +54,13 @@ def mounts() -> list[Path]:
     return sorted({Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve()})
 
 
+def compile_torch() -> None:
+    """Have Python keep what it compiles of torch: pods cannot write there, so each rank would do it."""
+    modules = "torch.distributed.run, torch.nn.parallel, torch.optim"
+    env = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    subprocess.run([sys.executable, "-c", f"import {modules}"], env=env, check=False)
+
+
 def build() -> None:
     """Build what is not there yet. It dies with this process, however that ends."""
     script = ROOT / "docker/kind-node/build"

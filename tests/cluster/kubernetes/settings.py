@@ -19,13 +19,17 @@ def kind_config(workers: int, mounts: Iterable[Path], shared_folder: Path) -> st
     shared = [{"hostPath": str(path), "containerPath": str(path), "readOnly": True} for path in mounts]
     shared.append({"hostPath": str(shared_folder), "containerPath": SHARED, "readOnly": False})
     kubelet = {"kind": "KubeletConfiguration", "failCgroupV1": False}
+    # There is one of each. On a busy machine they lost their leases, ended, and nothing was scheduled.
+    alone = {"extraArgs": {"leader-elect": "false"}}
+    control = {"kind": "ClusterConfiguration", "controllerManager": alone, "scheduler": alone}
+    control["apiVersion"] = "kubeadm.k8s.io/v1beta3"
     return json.dumps(
         {
             "apiVersion": "kind.x-k8s.io/v1alpha4",
             "kind": "Cluster",
             # kind's own network comes as an image of its own, which cannot be had everywhere; see `network`.
             "networking": {"disableDefaultCNI": True},
-            "kubeadmConfigPatches": [json.dumps(kubelet)],
+            "kubeadmConfigPatches": [json.dumps(kubelet), json.dumps(control)],
             "nodes": [{"role": role, "extraMounts": shared} for role in nodes],
         }
     )

@@ -349,3 +349,18 @@ def test_the_table_of_new_fields_is_that_of_the_schemas() -> None:
         known = fields(minor, set())
 
     assert {pair: since for pair, since in came.items() if pair in known} == kubernetes.SINCE
+
+
+@pytest.mark.parametrize(
+    ("volumes", "keeps"),
+    [
+        ({}, False),
+        (volume(read_only=True), False),
+        (volume(claim=None, empty_dir=True), False),
+        (volume(), True),
+    ],
+)
+def test_files_are_kept_on_a_volume_that_can_be_written_and_outlives_the_pods(
+    volumes: dict[str, Any], keeps: bool
+) -> None:
+    assert keeps is not made(**volumes).keeps_no_files

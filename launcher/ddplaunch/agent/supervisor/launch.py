@@ -150,7 +150,7 @@ class LaunchContext:
                 pass
         except OSError as error:
             raise LaunchError(
-                f"{self.on_volume}, where what ranks write is to be kept, cannot be made: {error.strerror}",
+                f"{self.on_volume}, the folder for the files of the ranks, cannot be made: {error.strerror}",
                 f"the job runs as user {os.geteuid()}, who must be able to write on the volume of `outputs`",
             ) from error
 

@@ -160,6 +160,9 @@ PATIENCE = 120.0
 """Seconds to retry a server that has answered before: control planes are upgraded and come back."""
 _WEBHOOK_PATIENCE = 10.0
 """Seconds to retry while a webhook fails: it may be restarting."""
+_YOUNG = 3.0
+"""Seconds to retry a refusal by a server that has allowed nothing yet: one that has just started refuses
+everybody until it has read who may do what."""
 _CONNECT, _READ = 5.0, 20.0
 _PAUSE = 1.0
 _BUSY = frozenset({429, 500, 502, 503, 504})
@@ -202,6 +205,7 @@ class Api:
 
     def __init__(self) -> None:
         self._has_answered = False
+        self._has_allowed = False  # something, since it was last silent
         self._lock = threading.RLock()
 
     # --- which cluster, and as whom
@@ -267,6 +271,7 @@ class Api:
             patience = PATIENCE if self._has_answered else FIRST_PATIENCE
         started = time.monotonic()
         unsure = False
+        refused = 0.0
         while True:
             error: ClusterError
             try:
@@ -275,16 +280,22 @@ class Api:
             except self._failures as failure:
                 error = self._silent(failure, time.monotonic() - started)
                 unsure = True
+                self._has_allowed = False
             else:
                 self._has_answered = True
+                young = response.status == 403 and not self._has_allowed
+                self._has_allowed = self._has_allowed or response.status not in {401, 403, *_BUSY}
                 found = _json(data)
                 if response.status < 300:
                     return Response(response.status, found, unsure)
                 error = answer = explained_refusal(response.status, found, what)
-                if response.status not in _BUSY:
+                if response.status not in _BUSY and not young:
                     raise error
                 if answer.of_webhook:
                     patience = min(patience, _WEBHOOK_PATIENCE)
+                if young:
+                    refused = refused or time.monotonic()
+                    patience = min(patience, refused - started + _YOUNG)
                 unsure = unsure or response.status >= 500
             if time.monotonic() - started + _PAUSE > patience or _is_hopeless(error):
                 raise error

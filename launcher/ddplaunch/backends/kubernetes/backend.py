@@ -290,8 +290,9 @@ class KubernetesBackend:
             self.records.keep(record, bundle)
 
     def cancel(self, handle: Handle) -> Job:
-        """Stop the job, keep its evidence, and delete its objects. Raises ClusterError if one of these
-        remains.
+        """Stop the job, keep its evidence, and delete its objects.
+
+        Raises UsageError for a Job that is not ours, and ClusterError if one of its objects remains.
         """
         namespace, name = self._parse(handle)
         record = self._sent(namespace, name)
@@ -300,6 +301,12 @@ class KubernetesBackend:
         state = snapshot.state
         if job.state.ended or state.owner is None:
             return job
+        if not objects.is_ours(state.owner):
+            kind = state.owner["kind"].lower()
+            raise UsageError(
+                f"{handle} was not started by ddplaunch, and to cancel it would delete it and its logs",
+                hint=f"nothing was changed; `kubectl delete {kind} {name} --namespace {namespace}` deletes it",
+            )
         if record is None or not _is_of(record, state):
             server, uid = self.api.place.server, objects.uid(state.owner)
             record = Submission(server, namespace, name, uid, job.submitted)

@@ -49,7 +49,7 @@ def test_files_on_a_claim_outlive_the_pods(
     asks = {"volumes": volumes, "outputs": {"volume": "runs", "path": "team"}}
     code, out, said = cli("submit", write("goes-on", WRITES, **PLAIN, **asks), "--to", "kubernetes")
     assert (0, f"kubernetes://{namespace}/goes-on\n") == (code, out), said
-    assert "has no volume" not in said
+    assert "lost with their pods" not in said
     handle = out.strip()
     has_written(cluster, namespace, "goes-on")
     uid = cluster.get("jobs", "goes-on", namespace=namespace)["metadata"]["uid"]

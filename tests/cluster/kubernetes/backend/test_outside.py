@@ -19,8 +19,11 @@ def _diagnosed(cli: Cli, target: str) -> dict[str, Any]:
     return found
 
 
-def test_a_rank_that_sleeps(as_user: As, training: Training, tmp_path: Path) -> None:
-    """Rank and pod are named, for one who may do what the page says; the job goes on as it was."""
+def test_a_rank_that_sleeps(as_user: As, cli: Cli, training: Training, tmp_path: Path) -> None:
+    """Rank and pod are named, for one who may do what the page says; the job goes on as it was.
+
+    Also when somebody would cancel it, which deletes a job.
+    """
     training.start(SLEEPS)
     time.sleep(BEFORE)
     ann, pods, before = as_user(documented()), training.pods(), training.leftovers()
@@ -41,6 +44,8 @@ def test_a_rank_that_sleeps(as_user: As, training: Training, tmp_path: Path) -> 
     ), found
     assert "rank 1 is in main (train.py:" in verdict["sentence"]
     assert [{"node": 0, "host": pods[0]}, {"node": 1, "host": pods[1]}] == found["nodes"]
+    code, _, said = cli("cancel", f"kubernetes://{training.namespace}/llm")
+    assert (2, True) == (code, "was not started by ddplaunch" in said), said
     assert before == training.leftovers()
     print(text)
 

@@ -144,6 +144,40 @@ def test_a_broken_webhook_is_not_waited_for_as_long_as_a_server(
     assert "admission webhook pods.example.com does not answer" in error.value.message
 
 
+class _Young(Server):
+    """One that has just started, and has not read yet who may do what; then one that allows nothing else."""
+
+    asked = 0
+
+    def got(self) -> None:
+        type(self).asked += 1
+        said = 'User "me" cannot get resource "jobs" in API group "batch" in the namespace "team"'
+        status = 200 if _Young.asked == 3 else 403
+        self.answer(status, {} if status == 200 else {"message": said, "reason": "Forbidden"})
+
+
+def test_a_refusal_is_believed_once_the_server_has_allowed_something(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until it has read all roles, it refuses everybody."""
+    clock = Clock()
+    begun = clock.now
+    monkeypatch.setattr(apis, "time", clock)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Young) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        kubeconfig(tmp_path, f"http://127.0.0.1:{server.server_port}")
+        api = Api()
+        api.get("/", "look")
+        assert (3, 2.0) == (_Young.asked, clock.now - begun)
+        with pytest.raises(RefusedError, match=r"you \(me\) may not get jobs\.batch"):
+            api.get("/", "look")
+        assert 4 == _Young.asked
+        with pytest.raises(RefusedError, match=r"you \(me\) may not get jobs\.batch"):
+            Api().get("/", "look")
+        assert (8, 5.0) == (_Young.asked, clock.now - begun)
+        server.shutdown()
+
+
 def test_without_the_client_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever installed the launcher alone is told what to add."""
     kubeconfig(tmp_path)
