@@ -41,7 +41,7 @@ _IN_PHASE = (Exit.NODE_AT_FAULT, Exit.MISCONFIGURED)
 _AT = {
     Phase.GATE: "at the gate",
     Phase.RENDEZVOUS: "in rendezvous",
-    Phase.INIT: "in init_process_group",
+    Phase.INIT: "with no process group yet",  # ranks import, or need none; few stand in that call
     Phase.FIRST: "at the first collective",
 }
 """The phase of a node or a job, as part of a sentence. Other phases read well as they are."""

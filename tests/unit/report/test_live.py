@@ -184,7 +184,7 @@ def test_what_other_nodes_do_is_said_beside_the_job() -> None:
     job = given.job(State.RUNNING, status=given.status(phase=Phase.RENDEZVOUS, nodes=nodes))
 
     assert [
-        "ddplaunch: in rendezvous for 5.0 s; node 1 in init_process_group (waits for ranks 2, 5)"
+        "ddplaunch: in rendezvous for 5.0 s; node 1 with no process group yet (waits for ranks 2, 5)"
     ] == said((10.0, job))
 
 

@@ -12,6 +12,7 @@ from ddplaunch.agent.contract import CheckResult, MeshResult, Status
 from ddplaunch.agent.system import phrases
 from ddplaunch.agent.system.background import Task
 from ddplaunch.agent.text.printable import printable
+from ddplaunch.agent.text.quantities import count
 
 Check = Callable[[Context], CheckResult]
 
@@ -117,7 +118,9 @@ def summary(results: list[MeshResult], names: list[str]) -> CheckResult:
     bad = [result for result in results if result.outcome != "ok"]
     slowest = max((result.seconds for result in results), default=0.0)
     if not bad:
-        return passed("mesh", f"{len(results)} paths to peers pass, the slowest in {slowest * 1000:.0f} ms")
+        verb = phrases.one_or(results, "passes", "pass")
+        paths = f"{count(len(results), 'path')} to peers {verb}"
+        return passed("mesh", f"{paths}, the slowest in {slowest * 1000:.0f} ms")
     return CheckResult(
         "mesh",
         Status.FAIL,

@@ -171,6 +171,11 @@ class KubernetesBackend:
         verdicts = tuple(outcomes.verdicts(state, groups, snapshot.machines))
         job = dataclasses.replace(job, detail=_joined(*detail, snapshot.note), hint=hint, verdicts=verdicts)
         if snapshot.hub_status is None and not outcomes.has_begun(nodes):
+            if not objects.is_ours(state.owner) and objects.status(state.owner).get("ready"):
+                # Its pods have no gate and no hub, and may have no numbers.
+                what = "not started by ddplaunch, which reads no output of it and sees only that its pods run"
+                hint = f"`ddplaunch diagnose {job.handle}` looks at its ranks; `kubectl logs` has its output"
+                return dataclasses.replace(job, detail=_joined(what, snapshot.note), hint=hint)
             waiting = detail or [node_status.startup(nodes)]
             return dataclasses.replace(job, state=State.PENDING, detail=_joined(*waiting, snapshot.note))
         job = dataclasses.replace(job, status=snapshot.hub_status)
@@ -305,7 +310,7 @@ class KubernetesBackend:
             kind = state.owner["kind"].lower()
             raise UsageError(
                 f"{handle} was not started by ddplaunch, and to cancel it would delete it and its logs",
-                hint=f"nothing was changed; `kubectl delete {kind} {name} --namespace {namespace}` deletes it",
+                hint=f"nothing was changed; `kubectl delete {kind} {name} -n {namespace}` deletes it",
             )
         if record is None or not _is_of(record, state):
             server, uid = self.api.place.server, objects.uid(state.owner)
