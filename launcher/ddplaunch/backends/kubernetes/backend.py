@@ -267,12 +267,25 @@ class KubernetesBackend:
     # --- logs, cancel, collect
 
     def logs(self, handle: Handle, wanted: Selection, *, follow: bool) -> Iterator[str]:
-        """Yield the output. Raises NotFoundError if the job was deleted, because its logs go with it."""
+        """Yield the output.
+
+        Raises NotFoundError if the job was deleted, because its logs go with it, and UsageError for a Job
+        whose containers we do not know.
+        """
         path = self._parse(handle)
-        if self._snapshots.at(*path).state.owner is None:
+        state = self._snapshots.at(*path).state
+        if state.owner is None:
             raise NotFoundError(
                 f"the output of {handle} is gone: logs are deleted with the job's pods",
                 hint="`ddplaunch diagnose` shows the evidence that was kept, if there is any",
+            )
+        has_gate = any(objects.GATE in objects.containers(pod) for pod in state.pods)
+        if not (has_gate or objects.is_ours(state.owner)):
+            namespace, name = path
+            raise UsageError(
+                f"{handle} was not started by ddplaunch, which does not know which containers have its ranks",
+                hint=f"`kubectl logs -n {namespace} -l job-name={name} --all-containers --prefix --tail -1` "
+                "shows what they print",
             )
 
         def over() -> bool:

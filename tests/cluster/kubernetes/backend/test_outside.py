@@ -46,6 +46,8 @@ def test_a_rank_that_sleeps(as_user: As, cli: Cli, training: Training, tmp_path:
     assert [{"node": 0, "host": pods[0]}, {"node": 1, "host": pods[1]}] == found["nodes"]
     code, out, _ = cli("status", f"kubernetes://{training.namespace}/llm")
     assert (101, True) == (code, "not started by ddplaunch" in out), out
+    code, _, said = cli("logs", f"kubernetes://{training.namespace}/llm")
+    assert (2, True) == (code, f"`kubectl logs -n {training.namespace} -l job-name=llm" in said), said
     code, _, said = cli("cancel", f"kubernetes://{training.namespace}/llm")
     assert (2, True) == (code, "was not started by ddplaunch" in said), said
     assert before == training.leftovers()
