@@ -48,7 +48,7 @@ VOLATILE = (
     (re.compile(rb"(?<=time      : )\S+"), b"TIME"),  # torchrun's table of failures
     (re.compile(rb"\(pid: \d+\)|\bpid[: ]+\d+"), b"pid"),
     (re.compile(rb"0x[0-9a-f]{6,}"), b"ADDRESS"),
-    (re.compile(rb"\b\d+(?:\.\d+)?m?s\b"), b"SECONDS"),
+    (re.compile(rb"\b\d+(?:\.\d+)?m?s\b(?: \(\d+:\d\d:\d\d\))?"), b"SECONDS"),  # pytest says more of a minute
 )
 
 

@@ -217,7 +217,7 @@ _HINTS = {
     "open-files": "raise the limit of open files on that machine: `LimitNOFILE=` of its container runtime",
     "hardware": (
         "ask for one kind of machine: `kubernetes.node_selector`; a machine that has lost a GPU says so in "
-        "`dmesg`; if the difference is meant, `gate: {skip: [gpus]}`"
+        "`dmesg`; if the difference is intended, `gate: {skip: [gpus]}`"
     ),
     "evicted": (
         "`kubectl get events` says who takes the pod: a drain, preemption by a higher priority, an eviction "

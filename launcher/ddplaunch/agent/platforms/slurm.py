@@ -28,7 +28,7 @@ _HINTS: Mapping[str, str] = {
     "open-files": "raise the limit of open files on that node: `LimitNOFILE=` of slurmd, or "
     "/etc/security/limits.conf",
     "hardware": "ask Slurm for one kind of node: `slurm.constraint`; a machine that has lost a GPU says "
-    "so in `dmesg`; if the difference is meant, `gate: {skip: [gpus]}`",
+    "so in `dmesg`; if the difference is intended, `gate: {skip: [gpus]}`",
     "unlaunched": "see whether slurmd runs on that node: `scontrol show node NAME`",
     "ended": "look at what Slurm runs there before a task (`scontrol show config | grep -i prolog`), and "
     "at room in /tmp; `slurm.exclude` leaves a node out",
