@@ -126,10 +126,16 @@ def _polled(pid: int, arguments: list[int], ends: Ends) -> Optional[Tie]:
 def _selected(pid: int, arguments: list[int]) -> Optional[int]:
     """Return the descriptor that it waits to read, if that is the only one, as readline does."""
     count, reads, writes = arguments[:3]
-    if not 0 < count <= _SETS or not reads or writes:
+    if not 0 < count <= _SETS:
         return None
-    bits = int.from_bytes(proc.memory(pid, reads, (count + 63) // 64 * 8), sys.byteorder) & (1 << count) - 1
-    return bits.bit_length() - 1 if bits and not bits & (bits - 1) else None
+
+    def bits(address: int) -> int:
+        """Before Python 3.10, a set of no descriptors is an empty one, and later no set at all."""
+        memory = proc.memory(pid, address, (count + 63) // 64 * 8) if address else b""
+        return int.from_bytes(memory, sys.byteorder) & (1 << count) - 1
+
+    read = bits(reads)
+    return read.bit_length() - 1 if read and not read & (read - 1) and not bits(writes) else None
 
 
 def _of_descriptor(pid: int, descriptor: int, what: str, ends: Ends) -> Optional[Tie]:
