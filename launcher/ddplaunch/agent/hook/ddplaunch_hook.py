@@ -22,7 +22,7 @@ DDPLAUNCH_HOOK is "SOCKET[,any][,mpi][,ptrace][,output=SOCKET][,rank=PID]":
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]
+import _signal  # type: ignore[import-not-found]  # mypy has no stub; `signal` would import enum
 import _thread
 import os
 import sys

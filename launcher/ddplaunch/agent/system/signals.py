@@ -135,7 +135,7 @@ class SignalReader:
 
 
 class Witness:
-    """A process of our group that blocks all signals: one that waits there too was sent to the whole group.
+    """A process of our group that blocks all signals. A signal that is pending there was sent to the group.
 
     kill(2) does not tell a process whether it was meant alone.
     """

@@ -58,7 +58,7 @@ class Host:
             # This comes after the descriptor was opened, which from then on means this process and no other.
             if not self.alive():
                 return False
-            if of_group:
+            if of_group:  # Python's pidfd_send_signal() cannot carry that along
                 signals.pass_on(self.pid, number, of_group=True)
             else:
                 signal.pidfd_send_signal(descriptor, number)

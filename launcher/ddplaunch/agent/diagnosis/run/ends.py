@@ -270,21 +270,18 @@ def group_destroyed(view: JobView) -> Optional[Verdict]:
         if rank.calls and rank.calls[-1].state == "raised" and not rank.calls[-1].p2p
         if any(is_consequence(raised) for raised in rank.raised if not raised.handled)
     }
-    call = next(iter(failed.values()), None)
     left = {
         number: rank.calls[-1]
         for number, rank in view.ranks.items()
         if rank.initialized is False and rank.rendezvous is not None and rank.rendezvous.passed and rank.calls
         if all(raised.handled for raised in rank.raised) and (rank.exit is None or rank.exit.by_us)
     }
-    same = call is not None and {(its.group, its.seq) for its in failed.values()} == {(call.group, call.seq)}
-    behind = (
-        same
-        and call is not None
-        and {(its.group, its.seq) for its in left.values()}
-        <= {(call.group, number) for number in range(call.seq)}
-    )
-    if not left or call is None or not behind:
+    if not left or not failed:
+        return None
+    call = next(iter(failed.values()))
+    is_same = all((its.group, its.seq) == (call.group, call.seq) for its in failed.values())
+    is_behind = all(its.group == call.group and 0 <= its.seq < call.seq for its in left.values())
+    if not (is_same and is_behind):
         return None
     last = call_records.described(left[min(left)])
     return view.verdict(
