@@ -60,7 +60,7 @@ def test_every_miss_is_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
         }
     }
     monkeypatch.setitem(WHY, "disk_hangs", "no sign.")
-    page = accuracy.page(measured, [STUCK, CALM, Case("new", STUCK.job)], {"programs": {}}, [])
+    page = accuracy.page(measured, [STUCK, CALM, Case("new", STUCK.job)], {"programs": {}}, [], {})
 
     for line in (
         "| right rank | 1 of 3 | 33.3 % |",
@@ -73,6 +73,24 @@ def test_every_miss_is_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
         "| new | 3 | io-stuck [0, 1] | not measured | |",
     ):
         assert line in page.splitlines()
+
+
+def test_other_versions_of_torch_stand_side_by_side() -> None:
+    older = {
+        "programs": {
+            "disk_hangs": {"cpus": 2, "torch": "2.7.1", "runs": [run("unknown"), run("io-stuck", 0, 1)]}
+        }
+    }
+    page = accuracy.page({"programs": {}}, [STUCK, CALM], {"programs": {}}, [], {"2.7": older})
+
+    assert "| 2.7 | 2 | 1 | 1 (50.0 %) | 1 (50.0 %) | 1 (50.0 %) | 0 (0.0 %) | 0 of 0 |" in page.splitlines()
+    assert "What was missed with torch 2.7:\n\n- `disk_hangs`, 1 of 2: io-stuck [0, 1] is true" in page
+    assert "## With older torch" not in accuracy.page({"programs": {}}, [STUCK], {"programs": {}}, [], {})
+
+
+def test_the_runs_of_another_torch_have_a_table_of_their_own() -> None:
+    assert accuracy.table_of("2.7.1").name == "corpus-torch-2.7.json"
+    assert accuracy.table_of(next(iter(accuracy.load()["programs"].values()))["torch"]) == accuracy.MEASURED
 
 
 def test_confidences_are_compared_with_what_was_true() -> None:
@@ -96,7 +114,7 @@ def test_a_failure_of_an_earlier_round_is_no_accusation_before_time(restarts: in
     """A program that torchrun restarts has failed before it comes to its fault."""
     case = Case("again", Fault("again", "io-stuck", (0,), (1,), restarts=restarts))
     row = {"cpus": 2, "torch": "2.15.0", "runs": [{**run("io-stuck", 0), "early": ["rank-failed"]}]}
-    page = accuracy.page({"programs": {"again": row}}, [case], {"programs": {}}, [])
+    page = accuracy.page({"programs": {"again": row}}, [case], {"programs": {}}, [], {})
 
     assert f"| a rank accused before anything went wrong | {hasty} of 1 | {100 * hasty:.1f} % |" in page
 
@@ -122,7 +140,7 @@ def test_what_is_said_from_outside_is_on_the_page() -> None:
         "healthy_long": {**row, "outside": {**seen, "none": asked("slow", 1)}},
     }
     cases = [STUCK, CALM, Case("gone", STUCK.job), Case("dumped", STUCK.job)]
-    page = accuracy.page({"programs": rows}, cases, {"programs": {}}, [])
+    page = accuracy.page({"programs": rows}, cases, {"programs": {}}, [], {})
 
     for line in (
         (

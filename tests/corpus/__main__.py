@@ -1,6 +1,7 @@
 """Runs every program of the corpus and scores what is said of it: `python -m tests.corpus`.
 
-Writes docs/reference/corpus.json, of which `make docs` makes docs/accuracy.md; prints the confusion matrix.
+Writes docs/reference/corpus.json, or corpus-torch-2.7.json if that is the torch here, and not the one of
+requirements/dev.txt; of these, `make docs` makes docs/accuracy.md. Prints the confusion matrix.
 Exits 1 on a false alarm, and when more than 2 of 100 verdicts are wrong.
 """
 
@@ -22,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 from tests.corpus import accuracy, harness, outside, peers
-from tests.corpus.accuracy import MEASURED, MEASURED_WITH_NCCL
 from tests.corpus.cases import PORT_TAKEN, Case, cases
 from tests.corpus.faults import Fault
 from tests.corpus.nccl import nccl_cases
@@ -48,7 +48,9 @@ def main() -> int:
     parser.add_argument("--nccl", action="store_true", help="those that run with NCCL, on this machine's GPU")
     parser.add_argument("--keep", metavar="FOLDER", help="keep there what the jobs leave")
     asked = parser.parse_args()
-    every, table = (nccl_cases(), MEASURED_WITH_NCCL) if asked.nccl else (cases(), MEASURED)
+    every, table = cases(), accuracy.table_of(_torch())
+    if asked.nccl:
+        every, table = nccl_cases(), accuracy.MEASURED_WITH_NCCL
     if unknown := set(asked.only or ()) - {case.name for case in every}:
         parser.error(f"no program is called {', '.join(sorted(unknown))}")
     known = accuracy.load(table)["programs"]
@@ -101,7 +103,7 @@ def _row(
             continue
         done.append({**run, "load": round(os.getloadavg()[0], 1)})
         print(_line(case, run), flush=True)
-    row: dict[str, Any] = {"cpus": os.cpu_count(), "torch": version("torch").partition("+")[0], "runs": done}
+    row: dict[str, Any] = {"cpus": os.cpu_count(), "torch": _torch(), "runs": done}
     if asked.nccl:
         row["gpu"] = _gpu()
     if asked.peers and isinstance(case.job, Fault) and peers.applies(case.job):
@@ -115,6 +117,11 @@ def _row(
         print(f"{case.name}: {seen or 'too busy a machine, it did not come to its fault'}", flush=True)
         row |= {"outside": {**known.get("outside", {}), **seen}} if seen else {}
     return row
+
+
+def _torch() -> str:
+    """'2.15.0'."""
+    return version("torch").partition("+")[0]
 
 
 @functools.cache

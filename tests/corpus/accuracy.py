@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -15,6 +16,7 @@ from tests.corpus.accuracy_text import (
     HEAD,
     MISSES,
     NCCL_HEAD,
+    OTHER_TORCH_HEAD,
     OUTSIDE_HEAD,
     PEERS,
     PROGRAMS,
@@ -23,13 +25,15 @@ from tests.corpus.accuracy_text import (
 from tests.corpus.cases import Case
 from tests.corpus.faults import Fault
 from tests.corpus.scores import ABSTAINED, PART, RIGHT, WIDE, WRONG, Score, named, of_ranks
-from tests.corpus.why import WHY, WHY_WITH_NCCL
+from tests.corpus.why import WHY, WHY_WITH_NCCL, WHY_WITH_OTHER_TORCH
 
 from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
 
 ROOT = Path(__file__).resolve().parents[2]
 MEASURED = ROOT / "docs/reference/corpus.json"
 MEASURED_WITH_NCCL = ROOT / "docs/reference/corpus-nccl.json"
+OTHER_TORCH = "corpus-torch-*.json"
+"""Beside MEASURED: the same with another torch than the one that requirements/dev.txt names."""
 PEER_NAMES = (
     "torchrun",
     "torchfrtrace",
@@ -49,6 +53,21 @@ notices and verdicts, `load` is the load average of the machine after the run; `
 has the codes of those before that moment, and of all of a healthy job. Where a measurement was broken off,
 the runs have what it had printed: neither `confidence` nor `words` nor `load` of a program with a fault.
 """
+
+
+def table_of(torch: str) -> Path:
+    """Return where runs with this version of torch, "2.7.1", are kept."""
+    pinned = re.search(r"^torch==([\d.]+)", (ROOT / "requirements/dev.txt").read_text("utf-8"), re.MULTILINE)
+    assert pinned, "requirements/dev.txt names no torch"
+    if torch == pinned[1]:
+        return MEASURED
+    return MEASURED.parent / OTHER_TORCH.replace("*", ".".join(torch.split(".")[:2]))
+
+
+def other_torch() -> dict[str, Measured]:
+    """Return what was measured with other versions of torch: {"2.7": Measured}, the oldest first."""
+    found = {path.stem.rpartition("-")[2]: load(path) for path in MEASURED.parent.glob(OTHER_TORCH)}
+    return dict(sorted(found.items(), key=lambda item: [int(part) for part in item[0].split(".")]))
 
 
 def load(path: Path = MEASURED) -> Measured:
@@ -77,9 +96,15 @@ def merge(old: Measured, new: dict[str, dict[str, Any]], names: Iterable[str]) -
     return {"programs": kept}
 
 
-def page(measured: Measured, cases: Iterable[Case], nccl: Measured, nccl_cases: Iterable[Case]) -> str:
-    """accuracy.md."""
-    nccl_cases = list(nccl_cases)
+def page(
+    measured: Measured,
+    cases: Iterable[Case],
+    nccl: Measured,
+    nccl_cases: Iterable[Case],
+    others: dict[str, Measured],
+) -> str:
+    """accuracy.md. `others`: by version of torch."""
+    cases, nccl_cases = list(cases), list(nccl_cases)
     rows = measured["programs"]
     faults, healthy, scores = _scored(cases, rows)
     parts = [HEAD, *_figures(scores, healthy, rows), "", SCORES, *matrix(scores), ""]
@@ -88,6 +113,8 @@ def page(measured: Measured, cases: Iterable[Case], nccl: Measured, nccl_cases: 
     parts += [CALIBRATION, *calibration(sources), ""]
     parts += [MISSES, *_misses(faults, healthy, rows, WHY), "", PEERS, *_peers(faults, rows), ""]
     parts += [OUTSIDE_HEAD, *accuracy_outside.section(faults, healthy, rows), ""]
+    if others:
+        parts += [OTHER_TORCH_HEAD, *_with_other_torch(others, cases), ""]
     parts += [NCCL_HEAD, *_with_nccl(nccl["programs"], nccl_cases), ""]
     parts += [PROGRAMS, *_programs(faults, healthy, rows)]
     return "\n".join(parts) + "\n"
@@ -140,6 +167,32 @@ def _with_nccl(rows: dict[str, Any], cases: Iterable[Case]) -> Iterator[str]:
     yield from _figures(scores, healthy, rows)
     yield from ["", "What was missed:", "", *_misses(faults, healthy, rows, WHY_WITH_NCCL), ""]
     yield from _programs(faults, healthy, rows)
+
+
+def _with_other_torch(others: dict[str, Measured], cases: list[Case]) -> Iterator[str]:
+    yield "| torch | runs | programs | right rank | rank and cause | abstained | wrong | healthy with a word |"
+    yield "|---" * 8 + "|"
+    missed = []
+    for torch, measured in others.items():
+        rows = measured["programs"]
+        faults, healthy, scores = _scored(cases, rows)
+        calm = [run for case in healthy for run in rows.get(case.name, {}).get("runs", ())]
+        kinds = Counter(score.kind for score in scores)
+        cells = [
+            f"{count} ({100 * count / len(scores) if scores else 0:.1f} %)"
+            for count in (
+                sum(score.rank_is_right for score in scores),
+                kinds[RIGHT],
+                kinds[ABSTAINED],
+                kinds[WRONG],
+            )
+        ]
+        programs = len({score.case.name for score in scores})
+        words = f"{sum(alarmed(run) for run in calm)} of {len(calm)}"
+        yield f"| {torch} | {len(scores)} | {programs} | {' | '.join(cells)} | {words} |"
+        misses = _misses(faults, healthy, rows, WHY_WITH_OTHER_TORCH.get(torch, {}))
+        missed += ["", f"What was missed with torch {torch}:", "", *misses]
+    yield from missed
 
 
 def _hasty(score: Score) -> bool:

@@ -85,6 +85,14 @@ other dumps its flight recorder every two seconds to the file that `TORCH_FR_DUM
 program does this right after `init_process_group`.
 """
 
+OTHER_TORCH_HEAD = """\
+## With older torch
+
+The same programs with Gloo and older versions of torch, on the same machine. Before 2.8, torch keeps no
+record of Gloo's collectives: [what each version shows](reference/torch-versions.md). Measured by `python -m
+tests.corpus` in an environment with that torch.
+"""
+
 NCCL_HEAD = """\
 ## With NCCL
 
