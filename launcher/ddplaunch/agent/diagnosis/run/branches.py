@@ -26,6 +26,8 @@ _WITHIN = 2
 """Branches around the nearest one that are shown: of more, the sentence would be a listing."""
 _EXITS = 3
 """Branches that may lead past a call, at most: of more, none is worth a look."""
+ALSO_ENDS = "What also ends the loop, or a round of it: {}."
+"""A hint, for what `ends_of` finds."""
 _PAST = ("returned", "issued", "waited", "completed")
 _IN_ORDER = re.compile(r"\b(range|parameters|enumerate|sorted)\(")
 _CALL_MODULE = ("_call_impl", "_wrapped_call_impl")

@@ -245,6 +245,16 @@ def last_words(rank: RankEvidence) -> list[str]:
     return [rank.last_output, *(raised.message for raised in rank.raised if not raised.handled)]
 
 
+def mismatch_reports(view: JobView) -> dict[int, str]:
+    """Return the text, by rank, in which a rank said that its peer had made another call."""
+    return {
+        number: text
+        for number, rank in view.ranks.items()
+        for text in last_words(rank)
+        if MISMATCH.search(text)
+    }
+
+
 def is_consequence(raised: Raised) -> bool:
     """Whether this exception only says that another rank is gone or late, or that the job is stopped."""
     kind = raised.type.rpartition(".")[2]

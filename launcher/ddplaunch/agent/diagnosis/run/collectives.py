@@ -1,4 +1,4 @@
-"""collective-mismatch and collective-skipped: ranks called different collectives, or one left some out.
+"""collective-mismatch: ranks called different collectives where they had to call the same one.
 
 Every group counts its collectives. Calls with the same number in the same group are one operation, so they
 must be the same on all its ranks. If the counts are not recorded, a rank's own last message may still tell.
@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Optional
+from typing import Optional
 
-from ddplaunch.agent.contract import AnyFact, CallSequence, Collective, Fact, Frame, RankEvidence, Verdict
+from ddplaunch.agent.contract import Collective, Fact, RankEvidence, Verdict
 from ddplaunch.agent.diagnosis import confidence as sure
-from ddplaunch.agent.diagnosis.run import blocked, branches, call_records, causes, signals, stacks
+from ddplaunch.agent.diagnosis.run import blocked, branches, call_order, call_records, causes, stacks
 from ddplaunch.agent.diagnosis.run.view import BACKWARD, FORWARD, JobView, plain
 from ddplaunch.agent.system import phrases, subjects
 from ddplaunch.agent.text.saying import Text, joined, listed, say
@@ -55,6 +55,7 @@ _MEETING = re.compile(
 """Calls from which no rank returns before all ranks of the group have come."""
 _OF_ALL = re.compile(r"all_(gather|reduce|to_all)|reduce_scatter|(monitored_)?barrier")
 """The same, by the names that the ring has."""
+_TO_ROOT = re.compile(r"gather|reduce")
 _UNCOUNTED = "monitored_barrier"
 """It sends and receives: torch's recorder has no number of it, nor the root of any call. The ring has."""
 _OF_A_ROOT = re.compile(r"(broadcast|scatter)(_object_list)?|gather(_object)?")
@@ -166,7 +167,7 @@ def _hint(view: JobView, mismatch: Mismatch, choice: Optional[branches.Choice], 
     if choice.skips:
         return f"{_HINT} What may lead a rank past its call: {', '.join(exits)}."
     if choice.branch.kind in branches.LOOPS:
-        return f"{_HINT} {_ALSO_ENDS.format(', '.join(exits))}" if exits else _HINT
+        return f"{_HINT} {branches.ALSO_ENDS.format(', '.join(exits))}" if exits else _HINT
     return f"{_HINT} Begin with {choice.all_places}."
 
 
@@ -219,16 +220,9 @@ def _confidence(mismatch: Mismatch) -> float:
 
 def mismatch_in_words(view: JobView) -> Optional[Verdict]:
     """Return the verdict if a rank reported that its peer made another call, and no record shows more."""
-    reports = {}
-    for number, rank in view.ranks.items():
-        for text in causes.last_words(rank):
-            if causes.MISMATCH.search(text):
-                reports[number] = text
+    reports = causes.mismatch_reports(view)
     if not reports:
         return None
-    skipped = collective_skipped(view)
-    if skipped is not None:
-        return skipped
     mismatch = _first_in_a_tie(view) or (
         _fingerprinted(view, reports)
         or find_mismatch(view, failed_too=True)
@@ -287,14 +281,14 @@ def _by_lines(view: JobView) -> Optional[Mismatch]:
         for number, rank in view.ranks.items()
         if rank.calls and call_records.is_in(rank, rank.calls[-1]) and rank.calls[-1].frames
     }
-    if any(call.sizes or _ROOTED.fullmatch(plain(call.op)) for call in calls.values()):
+    if any(call.sizes or call_order.ROOTED.fullmatch(plain(call.op)) for call in calls.values()):
         return None
     places = {(call.group, call.seq) for call in calls.values()}
     group, seq = places.pop() if len(places) == 1 else ("", 0)
-    histories = _histories(view, group)
-    if sorted(calls) != view.members.get(group, view.world) or _parted_earlier(histories):
+    histories = call_order.histories_of(view, group)
+    if sorted(calls) != view.members.get(group, view.world) or call_order.parted_earlier(histories):
         return None
-    if not all(_lined(each.calls) and len(each.calls) > 1 for each in histories):
+    if not all(call_order.lined(each.calls) and len(each.calls) > 1 for each in histories):
         return None
     lines: dict[call_records.CallLine, list[int]] = {}
     for rank, call in sorted(calls.items()):
@@ -521,8 +515,10 @@ def _first_in_a_tie(view: JobView) -> Optional[Mismatch]:
     Where they are now is only a consequence, and does not tell whether one made it or the other left it out.
     """
     for group in sorted({call.group for rank in view.ranks.values() for call in rank.calls}):
-        histories = _histories(view, group)
-        parted = _parted_by_a_call(histories, [rank for rank in view.ranks if rank not in view.alive])
+        histories = call_order.histories_of(view, group)
+        parted = call_order.parted_by_a_call(
+            histories, [rank for rank in view.ranks if rank not in view.alive]
+        )
         if parted is None:
             continue
         number, more = parted
@@ -562,7 +558,7 @@ def _camps(calls: dict[int, Collective]) -> list[list[int]]:
 
 def _root(call: Collective) -> Optional[int]:
     """Return the root of a broadcast, a scatter, a gather or a reduce; None: unknown."""
-    return call.peer if _ROOTED.fullmatch(plain(call.op)) and not call.p2p else None
+    return call.peer if call_order.ROOTED.fullmatch(plain(call.op)) and not call.p2p else None
 
 
 def _minority(camps: list[list[int]], unseen: int = 0) -> list[int]:
@@ -630,469 +626,3 @@ def _contrast(view: JobView, mismatch: Mismatch) -> Text:
             say(f"the others {call}") if plain_majority else say(subjects.ranks(ranks), f" called {call}")
         )
     return listed(parts) if mismatch.tie else joined(", ", parts)
-
-
-# --- collective-skipped: a rank skipped a collective, and has been out of step since
-#
-# The hook's ring has the user's line of each call. The calls of all ranks of a group are compared number by
-# number, from the oldest that is known of all. Where the lines differ for the first time, and go on to
-# differ, the ranks went apart, however long ago that is. The calls in which they are now are only a
-# consequence. Ranks whose lines differ at a single number need not be wrong: a root may have a line of its
-# own.
-#
-# A rank is out of step if its calls are those of the others, except for some that it left out, made twice or
-# made in between; or if it has left a loop in which the others still are.
-#
-# From that call on, each other rank's calls are compared with the majority's, shifted by a few either way. A
-# shift at which all lines agree says how many calls were left out, or made twice. Comparing numbers alone
-# would call a rank that is one ahead wrong at every later call. A shift needs several calls that agree,
-# because any shift fits a loop with one call. If the others are stuck, and there are no later calls to
-# compare, their earlier rounds show what would come next.
-
-
-_TO_ROOT = re.compile(r"gather|reduce")
-_FARTHEST = 3
-"""How many collectives a rank may be ahead of the others, or behind them."""
-_ROOTED = re.compile(r"(broadcast|scatter|gather|reduce)(_object_list|_object)?")
-"""Calls that one rank may make from a line of its own, as the root."""
-_LONG = 4
-"""Calls that must agree if it is not known when the rank got out of step."""
-_ALSO_ENDS = "What also ends the loop, or a round of it: {}."
-_UNEVEN = (
-    "The ranks do not run the same number of rounds, or do not call the same in each. Give each rank as many "
-    "batches as the others (DistributedSampler with drop_last=True), wrap the loop in "
-    "torch.distributed.algorithms.join.Join, or let all ranks agree when to stop."
-)
-
-Calls = dict[int, Collective]
-"""Calls of one rank, by their sequence numbers in the group."""
-
-
-class _History(NamedTuple):
-    """The calls of these ranks in a group, as far back as their lines are known."""
-
-    calls: Calls
-    ranks: list[int]
-
-
-@dataclass(frozen=True)
-class _Step:
-    """A rank out of step since call `number`: it left out `ahead` calls, or repeated them if negative."""
-
-    number: int
-    ahead: int
-    since: bool  # it was in step before
-    left_out: Optional[Collective] = None
-    now: Optional[Collective] = None
-    own_line: bool = False  # the others did not reach the line of `now`
-    certain: bool = True  # otherwise `now` may be the call that the others made there from another line
-
-
-def collective_skipped(view: JobView) -> Optional[Verdict]:
-    """Return the verdict on ranks whose calls are the others', except for some left out or made twice."""
-    groups = sorted({call.group for rank in view.ranks.values() for call in rank.calls})
-    for group in groups:
-        histories = _histories(view, group)
-        found = _out_of_step(view, group, histories)
-        if found:
-            return _skip_verdict(view, group, found, histories)
-    return None
-
-
-def _out_of_step(view: JobView, group: str, histories: Sequence[_History]) -> dict[int, _Step]:
-    """Return the ranks of a group that are out of step with a majority of its ranks, which agree."""
-    members = view.members.get(group, view.world)
-    calls = [each.calls for each in histories]
-    if sum(len(each.ranks) for each in histories) < 2 or not all(map(_lined, calls)):
-        return {}
-    first, last = max(map(min, calls)), max(map(max, calls))
-    for number in range(first, last + 1):
-        camps: dict[call_records.CallLine, list[_History]] = {}
-        for each in histories:
-            if number in each.calls:
-                camps.setdefault(call_records.call_line(each.calls[number]), []).append(each)
-        if len(camps) < 2:
-            continue
-        most = max(camps.values(), key=_size)
-        found = {}
-        if 2 * _size(most) > len(members):
-            normal = max((each.calls for each in most), key=max)
-            for each in (each for camp in camps.values() if camp is not most for each in camp):
-                step = _step(each.calls, normal, number, number > first)
-                found.update(dict.fromkeys(each.ranks, step) if step is not None else {})
-        # If they agree again after it, a root, or a branch, has a line of its own for the same call.
-        if found or len({call_records.call_line(its[number + 1]) for its in calls if number + 1 in its}) != 1:
-            return found
-    return {}
-
-
-def _size(camp: Sequence[_History]) -> int:
-    return sum(len(each.ranks) for each in camp)
-
-
-def _step(mine: Calls, normal: Calls, number: int, since: bool) -> Optional[_Step]:
-    """Return how these calls differ from the others', from `number` on; None: not by a shift.
-
-    If the calls after `number` are equal, that call only has a line of its own. A single call that agrees is
-    enough if the two at `number` are different operations, which cannot be meant for one another.
-    """
-    after = [each for each in mine if each > number and each in normal]
-    if after and all(
-        call_records.call_line(mine[each]) == call_records.call_line(normal[each]) for each in after
-    ):
-        return None
-    own = mine.get(number)
-    apart = own is not None and number in normal and own.op != normal[number].op
-    as_root = own is not None and not apart and _ROOTED.fullmatch(plain(own.op))
-    for ahead in range(1, _FARTHEST + 1):
-        for shift in (ahead, -ahead):
-            enough = _LONG if not since else 1 if apart and shift > 0 else 2
-            if _agreed(mine, normal, number, shift) >= enough:
-                left = normal.get(number) if since and shift > 0 else None
-                return _Step(number, shift, since, left, own)
-        # Its own calls in between, from a line that the others do not reach: from then on it is behind.
-        agreed = _agreed(mine, normal, number + ahead, -ahead) if since and not as_root else 0
-        if agreed >= 2 or (agreed and _stopped_there(mine, normal, number + ahead)):
-            return _Step(number, -ahead, since, None, own, own_line=True, certain=apart)
-    return _in_rounds(mine, normal, number) if since else None
-
-
-def _stopped_there(mine: Calls, normal: Calls, number: int) -> bool:
-    """Whether different operations met at `number`, and before it a call from a line that only one reaches.
-
-    Then a single later call that agrees is enough: there are no more, because these two never end.
-    """
-    lines = {call_records.call_line(each) for each in normal.values()}
-    met = number == max(mine) and number in normal and mine[number].op != normal[number].op
-    return met and call_records.call_line(mine[number - 1]) not in lines
-
-
-def _one_more(mine: Calls, normal: Calls, number: int) -> bool:
-    """Whether all calls are the others', but for the one at `number`, from a line that they do not reach."""
-    own = mine[number]
-    reached = any(call_records.call_line(own) == call_records.call_line(each) for each in normal.values())
-    as_root = _ROOTED.fullmatch(plain(own.op)) is not None
-    whole = max(mine) - max(normal) == 1 and not reached and not as_root
-    return whole and _agreed(mine, normal, number + 1, -1) >= max(2, max(mine) - number)
-
-
-def _agreed(mine: Calls, normal: Calls, number: int, shift: int) -> int:
-    """Return how many calls from `number` on are what the others made `shift` later; 0 if one is not."""
-    pairs = [(mine[each], normal.get(each + shift)) for each in sorted(mine) if each >= number]
-    known = [(own, other) for own, other in pairs if other is not None]
-    same = all(call_records.call_line(own) == call_records.call_line(other) for own, other in known)
-    return len(known) if same and known and pairs[0][1] is not None else 0
-
-
-def _in_rounds(mine: Calls, normal: Calls, number: int) -> Optional[_Step]:
-    """Return the step of a rank at a call that the others, in every round before, have made a little later.
-
-    The others are stuck at `number`, so their next calls follow from their rounds, at least two equal ones.
-    The same operation from another line may be meant for it.
-    """
-    if max(mine) > number or max(normal) > number or mine[number].op == normal[number].op:
-        return None
-    for length in range(2, number):
-        rounds = [number - length * each for each in (1, 2)]
-        if min(rounds) - 1 not in normal:
-            return None
-        if any(
-            call_records.call_line(normal[number - back])
-            != call_records.call_line(normal[number - back - length])
-            for back in range(length + 1)
-        ):
-            continue
-        for ahead in range(1, min(length, _FARTHEST + 1)):
-            if call_records.call_line(normal[number - length + ahead]) == call_records.call_line(
-                mine[number]
-            ):
-                return _Step(number, ahead, True, normal[number], mine[number])
-        return None
-    return None
-
-
-def _skip_verdict(
-    view: JobView, group: str, found: dict[int, _Step], histories: Sequence[_History]
-) -> Verdict:
-    ranks = sorted(found)
-    step = found[ranks[0]]
-    has, they = phrases.one_or(ranks, "has", "have"), phrases.one_or(ranks, "it", "they")
-    count = phrases.count(abs(step.ahead), "call")
-    if step.left_out is not None and step.now is not None:
-        more = f" and {step.ahead - 1} more" if step.ahead > 1 else ""
-        sentence = say(
-            subjects.ranks(ranks),
-            f" {has} left out {_described(step.left_out)}{more}: at that place {they} called "
-            f"{_described(step.now)}, and {has} been {count} ahead of the others since",
-        )
-        hint = (
-            f"Look for a branch, a `continue` or a `return` around {_described(step.left_out)} that depends "
-        )
-        hint += "on the rank or on its data: every rank must call it, each time."
-    elif step.since and step.now is not None:
-        sentence = say(
-            subjects.ranks(ranks),
-            f" {has} called {_described(step.now)} once more than the others, and {has} been {count} "
-            "behind them since",
-        )
-        hint = f"Look for a repetition around {_described(step.now)} that depends on the rank or on its data."
-        if step.own_line:
-            hint = (
-                f"The others did not come to {_described(step.now)} there: look for the branch around it, "
-                "which depends on the rank or on its data."
-            )
-    else:
-        sentence = say(
-            subjects.ranks(ranks),
-            f" {has} been {count} out of step with the others since an earlier round: "
-            f"{phrases.one_or(ranks, 'its', 'their')} calls are those that the others make {count} "
-            f"{'later' if step.ahead > 0 else 'earlier'}",
-        )
-        hint = "Look for a branch that depends on the rank or on its data around the calls named here."
-    others = [rank for rank in view.members.get(group, view.world) if rank not in found]
-    calls = {rank: each.calls for each in histories for rank in each.ranks}
-    choice, module = None, []
-    if step.since:
-        few, many = (
-            {rank: calls[rank][step.number] for rank in those if step.number in calls.get(rank, ())}
-            for those in (ranks, others)
-        )
-        choice = branches.find_of(view, *((few, many) if step.left_out is None else (many, few)))
-        now = all(step.number == max(calls[rank]) for rank in (*few, *many))
-        module = branches.module(view, few, many) if now else []
-        past = [] if step.left_out is None else branches.exits(view, others[0], step.left_out.frames[0])
-        hint = f"{branches.file_hint(view, choice)}{hint}"
-        if choice is None and past:
-            hint += f" What may lead past it: {', '.join(past)}."
-    facts: list[AnyFact] = [
-        f"{subjects.ranks(those)}: call {number} of the program is {_described(calls[those[0]][number])}"
-        for number in range(step.number, step.number + 3)
-        for those in (ranks, others)
-        if those and number in calls.get(those[0], ())
-    ]
-    if choice is not None and choice.branch.kind == "except":
-        facts += view.last_lines(choice.ranks)  # of what it handles, often
-    sure_of_it = sure.OUT_OF_STEP_SINCE if step.since else sure.OUT_OF_STEP
-    return view.verdict(
-        code="collective-skipped",
-        sentence=joined("; ", [sentence, *module, *branches.called(choice)]),
-        ranks=ranks,
-        victims=view.victims_of(ranks),
-        confidence=sure_of_it if step.certain else sure.OUT_OF_STEP_PERHAPS,
-        facts=[*facts, *view.counts()],
-        hint=hint,
-    )
-
-
-def _histories(view: JobView, group: str) -> list[_History]:
-    """Return the calls of the group, once for all ranks that made the same ones, as most of thousands do.
-
-    They are known as far back as the ring's sequence goes, from the last call without a line; without one,
-    only the last calls are known.
-    """
-    found: dict[object, _History] = {}
-    nothing = CallSequence(group, 0, [], [])
-    for rank in _members(view, group):
-        known = next((each for each in view.ranks[rank].sequences if each.group == group), nothing)
-        numbers = range(known.first, known.first + len(known.calls))
-        calls = [call for call in view.ranks[rank].calls if call.group == group and not call.p2p]
-        last = {call.seq: call for call in calls if not numbers or call.seq > numbers[-1]}
-        if not numbers and not last:
-            continue
-        content = (
-            numbers,
-            tuple((site.op, stacks.shared(site.line.file), site.line.line) for site in known.sites),
-            tuple(known.calls),
-            tuple(
-                (number, call_records.call_line(call) if call.frames else None)
-                for number, call in last.items()
-            ),
-        )
-        if content not in found:
-            sites = [known.sites[place] if 0 <= place < len(known.sites) else None for place in known.calls]
-            earlier = {
-                number: Collective(group, number, site.op, frames=[site.line])
-                for number, site in zip(numbers, sites)
-                if site is not None
-            }
-            found[content] = _History({**earlier, **last}, [])
-        found[content].ranks.append(rank)
-    return [*found.values()]
-
-
-def _members(view: JobView, group: str) -> list[int]:
-    """Return the ranks of the group for which there is evidence."""
-    return [rank for rank in view.members.get(group, view.world) if rank in view.ranks]
-
-
-def _lined(calls: Calls) -> bool:
-    """Whether all have a line, and none is missing in between."""
-    return all(call.frames for call in calls.values()) and max(calls) - min(calls) == len(calls) - 1
-
-
-def _described(call: Collective) -> str:
-    return f"{plain(call.op)}{phrases.at(stacks.user_frame(call.frames))}"
-
-
-# --- a rank that has left a loop
-
-
-def loop_left(view: JobView) -> Optional[Verdict]:
-    """Return the verdict on ranks that have left a loop while the others call its collectives.
-
-    If a loop in any function on the way were around both, it would be open which rank is a round ahead.
-    """
-    mismatch = find_mismatch(view)
-    if mismatch is None or view.unseen:
-        return None
-    histories = _histories(view, mismatch.group)
-    if _parted_earlier(histories):
-        return None
-    ranks = sorted(rank for camp in mismatch.camps.values() for rank in camp)
-    there = [
-        rank
-        for rank in ranks
-        if rank in view.waiting
-        and blocked.is_held(view, rank)
-        and (not mismatch.number or view.locations[rank].number in (None, mismatch.number))
-    ]
-    places = {rank: _way_in(view, rank) for rank in there}
-    if there != ranks or not all(places.values()):
-        return None
-    for camp in mismatch.camps.values():
-        others = [rank for rank in places if rank not in camp]
-        pairs = [(places[rank], places[other], other) for rank in camp for other in others]
-        loops = {_left(view, mine, theirs, other) for mine, theirs, other in pairs}
-        if len(loops) == 1 and None not in loops and len(mismatch.camps) == 2:
-            everyone = len(_members(view, mismatch.group))
-            whole = _size(histories) == everyone and all(min(each.calls) == 1 for each in histories)
-            loop = loops.pop()
-            return None if loop is None else _left_verdict(view, mismatch, camp, others, loop, whole)
-    return None
-
-
-def _parted_earlier(histories: Sequence[_History]) -> bool:
-    """Whether lines differ before the ranks' last calls, and the next ones do too.
-
-    Then the ranks went apart there, and a rank that seems to be out of the loop may have been one call ahead
-    since. At a single call, a root may have a line of its own.
-    """
-    calls = [each.calls for each in histories if _lined(each.calls)]
-    if not calls:
-        return False
-    if _parted_by_a_call(histories) is not None:
-        return True
-    apart = [
-        len({call_records.call_line(its[number]) for its in calls}) > 1
-        for number in range(max(map(min, calls)), min(map(max, calls)))
-    ]
-    return any(one and next_one for one, next_one in zip(apart, apart[1:]))
-
-
-def _parted_by_a_call(
-    histories: Sequence[_History], ended: Sequence[int] = ()
-) -> Optional[tuple[int, list[int]]]:
-    """Return the first number at which there are two camps, and the ranks that made a call more since then.
-
-    A number at which a rank has a line of its own for the same call is passed over: the next calls agree. But
-    if the other camp has ended, and a call too early, that call was one more.
-    """
-    if len(histories) < 2 or not all(_lined(each.calls) for each in histories):
-        return None
-    calls = [each.calls for each in histories]
-    first, last = max(map(min, calls)), min(map(max, calls))
-    for number in range(first, last + 1):
-        camps: dict[call_records.CallLine, list[_History]] = {}
-        for each in histories:
-            camps.setdefault(call_records.call_line(each.calls[number]), []).append(each)
-        if len(camps) < 2:
-            continue
-        if len(camps) == 2 and (number > first or first == 1):
-            for one, other in (camps.values(), [*camps.values()][::-1]):
-                pairs = [(mine, theirs) for mine in one for theirs in other]
-                over = all(rank in ended for theirs in other for rank in theirs.ranks)
-                if over and all(_one_more(mine.calls, theirs.calls, number) for mine, theirs in pairs):
-                    return number, sorted(rank for mine in one for rank in mine.ranks)
-                steps = [_step(mine.calls, theirs.calls, number, since=True) for mine, theirs in pairs]
-                ahead = {step.ahead > 0 for step in steps if step is not None}
-                if None not in steps and len(ahead) == 1:
-                    more = other if ahead.pop() else one
-                    return number, sorted(rank for each in more for rank in each.ranks)
-        if len({call_records.call_line(its[number + 1]) for its in calls if number + 1 in its}) != 1:
-            return None
-    return None
-
-
-def _way_in(view: JobView, rank: int) -> list[Frame]:
-    """Return the user's frames of the main thread, outermost first."""
-    frames = stacks.main(view.ranks[rank].stacks) if view.ranks[rank].alive else []
-    return stacks.users(frames)[::-1]
-
-
-class _Loop(NamedTuple):
-    """The lines of a loop."""
-
-    file: str
-    first: int
-    last: int
-
-    def __str__(self) -> str:
-        """'(train.py:19-24)'."""
-        last = f"-{self.last}" if self.last > self.first else ""
-        return f"({self.file.rpartition('/')[2]}:{self.first}{last})"
-
-
-def _left(view: JobView, mine: list[Frame], theirs: list[Frame], other: int) -> Optional[_Loop]:
-    """Return the loop that `mine` is behind and `theirs` in; None: there is none."""
-    loops = view.nodes[view.node_of[other]].loops
-    for own, its in zip(mine, theirs):
-        file = stacks.shared(own.file)
-        around = [(first, last) for first, last in loops.get(its.file, []) if first <= its.line <= last]
-        both = [each for each in around if file == stacks.shared(its.file) and each[0] <= own.line <= each[1]]
-        if (own.name, file) != (its.name, stacks.shared(its.file)) or both or its.file not in loops:
-            return None
-        if own.line != its.line:
-            first, last = max(around, default=(0, 0), key=lambda each: each[1])
-            return _Loop(file, first, last) if around and own.line > last else None
-    return None
-
-
-def _left_verdict(
-    view: JobView, mismatch: Mismatch, ranks: list[int], others: list[int], loop: _Loop, whole: bool
-) -> Verdict:
-    """`whole`: all calls of the group are known since its first, so that no earlier one can differ."""
-    has, is_ = phrases.one_or(ranks, "has", "have"), phrases.one_or(ranks, "is", "are")
-    rest = phrases.one_or(others, "is", "are")
-    signal = signals.left_for(view, ranks)
-    exits = branches.ends_of(view, ranks[0], loop.file, [loop.first, loop.last])
-    hint = _UNEVEN + (f" {_ALSO_ENDS.format(', '.join(exits))}" if exits else "")
-    sentence = say(
-        subjects.ranks(ranks),
-        f" {has} left the loop {loop} and {is_} in {view.locations[ranks[0]]}, while ",
-        subjects.ranks(others),
-        f" {rest} still in it, in {view.locations[others[0]]}",
-        *(f"; {text}" for text in branches.perhaps(exits)),
-    )
-    if signal is not None:
-        sentence = say(
-            signal,
-            "; ",
-            subjects.ranks(ranks),
-            f" left the loop {loop} before {view.locations[others[0]]}, in which ",
-            subjects.ranks(others),
-            f" {phrases.one_or(others, 'waits', 'wait')}, and {is_} in {view.locations[ranks[0]]}",
-        )
-    return view.verdict(
-        code="collective-skipped",
-        sentence=sentence,
-        ranks=ranks,
-        victims=view.victims_of(ranks),
-        confidence=sure.LOOP_LEFT if whole else sure.LOOP_LEFT_PERHAPS,
-        facts=[
-            *signals.facts(view),
-            *mismatch.facts(view),
-            *view.own_last_lines(ranks),
-            *([] if mismatch.number else view.counts()),
-        ],
-        hint=signals.LEAVE_TOGETHER if signal is not None else hint,
-    )

@@ -26,6 +26,7 @@ from ddplaunch.agent.diagnosis.run import (
     processes,
     rendezvous,
     signals,
+    skipped,
     slow,
     stragglers,
     threads,
@@ -189,8 +190,10 @@ TABLE: tuple[Union[FirstOf, AllOf], ...] = (
             # Before calls that do not fit: threads whose calls cross are why they do not.
             threads.group_in_two_threads,
             # A rank died of a message or a call that does not fit its peer's, and reported it itself. Before
-            # the exits, which would call that a failed rank.
+            # the exits, which would call that a failed rank. Which call was left out tells more than which
+            # two differ.
             messages.message_too_large,
+            skipped.skipped_in_words,
             collectives.mismatch_in_words,
             mpi.mpi_unmatched_in_words,
             # Before the launch command and the ranks, whose ends would look like their own failures.
@@ -217,8 +220,8 @@ TABLE: tuple[Union[FirstOf, AllOf], ...] = (
             stragglers.collective_retried,
             stragglers.exception_swallowed,
             # Which call was left out tells more than which two differ.
-            collectives.collective_skipped,
-            collectives.loop_left,
+            skipped.collective_skipped,
+            skipped.loop_left,
             collectives.collective_mismatch,
         ),
     ),
