@@ -322,4 +322,4 @@ def test_the_notice_of_a_missing_supervisor_is_withdrawn_when_it_joins(lonely: H
     hub.says(1, "join", {"node": 1, "host": "n1", "pid": 1})
 
     assert [] == hub.record.verdicts
-    assert "all nodes have started their ranks after all" == hub.events[-1]
+    assert "no node is missing any more; all are starting their ranks" == hub.events[-1]

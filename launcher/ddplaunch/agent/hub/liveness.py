@@ -240,7 +240,7 @@ class SupervisorJoin:
         self._here.add(node)
         self._last = now
         if self._reported and not self._missing():
-            self._record.add_event("notice", "all nodes have started their ranks after all")
+            self._record.add_event("notice", "no node is missing any more; all are starting their ranks")
             self._record.wait_for([])
             self._record.set_verdicts([])
 
