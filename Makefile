@@ -6,6 +6,7 @@ VENV := .venv
 READY := $(VENV)/.ready
 READY39 := .venv39/.ready
 READYSITE := .venv-site/.ready
+WITHTORCH := $(if $(TORCH),.venv-torch-$(TORCH),$(VENV))
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
 .DEFAULT_GOAL := help
@@ -31,10 +32,11 @@ test-kubernetes: $(READY)  ## jobs on a real Kubernetes, which is built and star
 	@scripts/run-tests kubernetes
 
 # What takes longest comes last. Here no test may be unstable.
-test-all: $(READY)  ## every test, on every backend, controllers of others and 500 nodes among them: hours
+test-all: $(READY) .venv-torch-2.4.1/.ready  ## every test, on every backend, controllers of others and 500 nodes among them: hours
 	@scripts/system-packages all
 	@scripts/go-toolchain
-	@UNSTABLE=0 scripts/run-tests lint agent39 quick processes slow slurm transparent corpus seeds kubernetes whole extras
+	@UNSTABLE=0 scripts/run-tests lint agent39 quick processes slow slurm transparent corpus seeds kubernetes whole \
+	    oldtorch extras
 
 faults: $(READY)  ## provoke every fault RUNS times (5), on BACKEND (all), WHERE=gate or run: docs/reference/faults.md
 	@scripts/system-packages
@@ -43,9 +45,9 @@ faults: $(READY)  ## provoke every fault RUNS times (5), on BACKEND (all), WHERE
 	    $(if $(WHERE),--where $(WHERE)) || code=$$?; \
 	    python scripts/generate-docs && exit $$code
 
-corpus: $(READY)  ## every program of the corpus RUNS times (3), ONLY some, PEERS=1, NCCL=1 on a GPU: docs/accuracy.md
-	@code=0; python -m tests.corpus $(if $(RUNS),--runs $(RUNS)) $(if $(ONLY),--only $(ONLY)) $(if $(PEERS),--peers) \
-	    $(if $(NCCL),--nccl) || code=$$?; \
+corpus: $(WITHTORCH)/.ready  ## every program of the corpus RUNS times (3), ONLY some, with another TORCH (2.4.1), PEERS=1, NCCL=1 on a GPU
+	@code=0; $(WITHTORCH)/bin/python -m tests.corpus $(if $(RUNS),--runs $(RUNS)) $(if $(ONLY),--only $(ONLY)) \
+	    $(if $(PEERS),--peers) $(if $(NCCL),--nccl) || code=$$?; \
 	    python scripts/generate-docs && exit $$code
 
 chaos: $(READY)  ## RUNS random jobs (20) on BACKEND (local), each hit at random; SEED repeats: docs/reference/chaos.md
@@ -88,7 +90,7 @@ lock: $(READY)  ## resolve pyproject.toml and requirements/*.in; the SBOM of the
 	@$(MAKE) --silent $(READY) && scripts/generate-sbom
 
 clean:  ## remove whatever was made here
-	rm -rf $(VENV) .venv39 .venv-site build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .venv39 .venv-site .venv-torch-* build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 
 $(READY): requirements/dev.txt requirements/uv.txt pyproject.toml
 	@scripts/make-venv $(VENV) "$$(scripts/find-python)" requirements/dev.txt requirements/uv.txt
@@ -102,6 +104,17 @@ $(READY39): requirements/agent39.txt $(READY)
 	elif [ "$(CI)" = true ]; then \
 	    exit 1; \
 	fi
+
+# An older torch to measure with. The lock has one torch only, so this one comes by its exact version, with what it
+# needs beside; numpy 1 is the newest that all of them know.
+.venv-torch-%/.ready: $(READY)
+	@UV_PYTHON_DOWNLOADS=never uv venv --quiet --clear --python "$$(scripts/find-python)" .venv-torch-$*
+	@UV_SYSTEM_CERTS=true uv pip install --quiet --python .venv-torch-$*/bin/python --require-hashes \
+	    -r requirements/launcher.txt -r requirements/build.txt
+	@UV_SYSTEM_CERTS=true uv pip install --quiet --python .venv-torch-$*/bin/python torch==$* 'numpy<2' editables \
+	    mpi4py pytest pytest-timeout pytest-xdist
+	@uv pip install --quiet --python .venv-torch-$*/bin/python --no-deps --no-build-isolation --editable .
+	@touch $@
 
 $(READYSITE): requirements/site.txt requirements/uv.txt
 	@scripts/make-venv .venv-site "$$(scripts/find-python)" requirements/site.txt
