@@ -69,7 +69,7 @@ FAULTS = [
         whole=True,
         says="rank 0 made that call in the branch of branches.py:",
     ),
-    _says("reasons", "guard", "collective-mismatch", 0, 3, "rank 0 is in the part behind reasons.py:"),
+    _says("reasons", "guard", "collective-mismatch", 0, 3, "rank 0 is in the code after reasons.py:"),
     _says("reasons", "stops_early", "collective-skipped", 2, 3, ": break) may be why"),
     _says("reasons", "skips", "collective-skipped", 1, 3, ": continue) may be why"),
     _says("reasons", "other_root", "collective-mismatch", 2, 4, " from rank 1 (reasons.py:"),

@@ -263,7 +263,7 @@ def test_what_follows_a_return_is_a_branch_that_others_may_have_left() -> None:
     verdict = only(all_of(stands(0, "all_reduce", ("fit", 5), ("save", 10)), *ranks, text=GUARDED))
 
     assert verdict.sentence.endswith(
-        "; rank 0 is in the part behind train.py:8 (`if not main: return`), within train.py:4 "
+        "; rank 0 is in the code after train.py:8 (`if not main: return`), within train.py:4 "
         "(`if step % 5 == 0`), ranks 1-3 are not"
     )
     assert verdict.hint.endswith("Begin with train.py:4 and train.py:8.")

@@ -40,7 +40,7 @@ _PLACES = {
     "for": "the loop of {}",
     "while": "the loop of {}",
     "except": "the handler of {}",
-    "past": "the part behind {}",
+    "past": "the code after {}",
 }
 _AROUND = {kind: place for kind, place in _PLACES.items() if kind in ("else", "except", "past")}
 """Branches that are not where their condition holds."""
