@@ -72,8 +72,8 @@ def test_handlers_and_loops() -> None:
     branches = only(HANDLES, 5, 7, 9, 11)
 
     assert [
-        Branch("except", 4, "except FileNotFoundError", [5, 5], file_test="FileNotFoundError"),
-        Branch("except", 6, "except (OSError, ValueError)", [7, 7]),
+        Branch("except", 4, "except FileNotFoundError", [5, 5], file_test="FileNotFoundError", guards=[3, 3]),
+        Branch("except", 6, "except (OSError, ValueError)", [7, 7], guards=[3, 3]),
         Branch("while", 8, "while not done()", [9, 9]),
         Branch("else", 8, "while not done()", [11, 11]),
     ] == sorted(branches, key=lambda branch: branch.lines)

@@ -72,6 +72,7 @@ class Branch:
     lines: list[int]  # first and last line
     ends: str = ""  # "continue" | "break" | "return" | "raise": its last statement
     file_test: str = ""  # "os.path.exists(path)", if that decides; bounded
+    guards: list[int] = field(default_factory=list)  # of an `except`: first and last line of its `try`
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class Function:
     """A function in which ranks are or were, or the file's own level.
 
     Of its branches those are kept that such lines are in, or that leave a loop or the function before them,
-    or a loop around them; and the loops around these.
+    or a loop around them; the loops around these; and each `except` whose `try` has such a line.
     """
 
     name: str  # "Expert.forward"; "<module>"

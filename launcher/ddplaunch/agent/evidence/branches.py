@@ -130,13 +130,19 @@ def _functions(
         ]
         loops = [each for each in found if each.kind in _ROUNDS and each not in (*around, *leaves)]
         loops = [each for each in loops if any(_has_all(each.lines, leaf) for leaf in leaves)]
+        handlers = [each for each in found if each not in (*around, *leaves)]
+        handlers = [each for each in handlers if any(_guards(each, line) for line in its)]
         key = (program.file, name, first)
-        kept = [*around, *loops, *leaves][:_BRANCHES]
+        kept = [*around, *handlers, *loops, *leaves][:_BRANCHES]
         yield Function(name, [first, last], kept, callers.get(key, []))
 
 
 def _has(branch: Branch, line: int) -> bool:
     return branch.lines[0] <= line <= branch.lines[1]
+
+
+def _guards(branch: Branch, line: int) -> bool:
+    return bool(branch.guards) and branch.guards[0] <= line <= branch.guards[1]
 
 
 def _has_all(lines: Sequence[int], branch: Branch) -> bool:
@@ -148,9 +154,18 @@ def _branches(program: Program, body: Sequence[ast.stmt]) -> list[Branch]:
     found = []
     assigned = _assigned(body)
 
-    def add(kind: str, line: int, text: str, arm: Sequence[ast.stmt], file_test: str = "") -> None:
+    def add(
+        kind: str,
+        line: int,
+        text: str,
+        arm: Sequence[ast.stmt],
+        file_test: str = "",
+        guarded: Sequence[ast.stmt] = (),
+    ) -> None:
         ends = _JUMPS.get(type(arm[-1]), "")
-        found.append(Branch(kind, line, _short(text), [arm[0].lineno, _end(arm[-1])], ends, file_test))
+        guards = [guarded[0].lineno, _end(guarded[-1])] if guarded else []
+        lines = [arm[0].lineno, _end(arm[-1])]
+        found.append(Branch(kind, line, _short(text), lines, ends, file_test, guards))
 
     for node in _statements(body):
         if isinstance(node, (ast.If, *_LOOPS)):
@@ -164,7 +179,7 @@ def _branches(program: Program, body: Sequence[ast.stmt]) -> list[Branch]:
             for handler in node.handlers:
                 kind = "" if handler.type is None else f" {ast.unparse(handler.type)}"
                 file_test = _NO_FILE if kind[1:] == _NO_FILE else ""
-                add("except", handler.lineno, f"except{kind}", handler.body, file_test)
+                add("except", handler.lineno, f"except{kind}", handler.body, file_test, node.body)
         elif hasattr(node, "cases"):  # `match`, of Python 3.10
             for case in node.cases:
                 add("case", case.pattern.lineno, f"case {ast.unparse(case.pattern)}", case.body)

@@ -269,6 +269,115 @@ def test_what_follows_a_return_is_a_branch_that_others_may_have_left() -> None:
     assert verdict.hint.endswith("Begin with train.py:4 and train.py:8.")
 
 
+ROUNDS = """\
+def fit():
+    for epoch in range(9):
+        loss = run(epoch)
+        save(loss)
+
+def run(epoch):
+    for batch in loader:
+        loss.backward()
+    dist.all_reduce(loss)
+    return loss
+
+def save(loss):
+    if rank != 0:
+        return
+    dist.barrier()
+"""
+
+
+def in_rounds(number: int, op: str, *frames: tuple[str, int], last: int = 9) -> RankEvidence:
+    """The same, with the call before: all_reduce, from line `last`."""
+    its = stands(number, op, *frames)
+    before = Collective("0", 8, "all_reduce", [[1]], frames=[Frame("run", FILE, last)])
+    return replace(its, collectives=[before, *its.collectives])
+
+
+def in_save(text: str, last: int = 9) -> str:
+    """What is said of rank 0 in save(), while the others are in line 8 of run()."""
+    others = [in_rounds(n, "all_gather", ("fit", 3), ("run", 8)) for n in (1, 2)]
+    evidence = all_of(in_rounds(0, "barrier", ("fit", 4), ("save", 15), last=last), *others)
+    read = source(text, 3, 4, 8, 9, 15)
+    return only(replace(evidence, evidence=[replace(n, functions=read) for n in evidence.evidence])).sentence
+
+
+def test_who_has_begun_a_later_round_has_passed_what_others_do_in_a_function() -> None:
+    assert in_save(ROUNDS).endswith(
+        "; rank 0 is in the code after train.py:13 (`if rank != 0: return`), ranks 1 and 2 are not"
+    )
+
+
+def test_who_may_still_be_in_the_round_before_has_passed_nothing() -> None:
+    """The call before was not the same one, or it is in a loop that may have gone round by itself."""
+    inner = ROUNDS.replace("    dist.all_reduce(loss)", "        dist.all_reduce(loss)")
+
+    assert "is in the code after" not in in_save(ROUNDS, last=8)
+    assert "is in the code after" not in in_save(inner)
+
+
+HANDLED = """def fit():
+    for step in range(99):
+        try:
+            loss = forward(step)
+            loss.backward()
+        except RuntimeError:
+            skipped += 1
+        if step % 20 == 19:
+            dist.reduce(loss, 0)
+"""
+
+
+def test_an_exception_that_is_handled_may_have_led_past_the_others_call() -> None:
+    ranks = [stands(n, "all_reduce", ("fit", 5)) for n in (0, 1)]
+    verdict = only(all_of(*ranks, stands(2, "reduce", ("fit", 9)), text=HANDLED))
+
+    assert verdict.sentence.endswith(
+        "; rank 2 is in the branch of train.py:8 (`if step % 20 == 19`), ranks 0 and 1 are not; "
+        "train.py:6 (`except RuntimeError`) may be why"
+    )
+    assert verdict.hint.endswith("What may lead a rank past its call: train.py:6 (`except RuntimeError`).")
+
+
+BOTH_HANDLED = """\
+def fit():
+    for step in range(99):
+        try:
+            loss = forward(step)
+            loss.backward()
+            if step % 20 == 19:
+                note(step)
+            dist.reduce(loss, 0)
+        except RuntimeError:
+            skipped += 1
+"""
+BEFORE = """\
+def fit():
+    dist.reduce(loss, 0)
+    try:
+        loss = forward(step)
+        loss.backward()
+    except RuntimeError:
+        skipped += 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        pytest.param(HANDLED.replace("skipped += 1", "raise"), 9, id="it does not go on"),
+        pytest.param(BOTH_HANDLED, 8, id="it is around both calls"),
+        pytest.param(BEFORE, 2, id="the rank has not come to it yet"),
+    ],
+)
+def test_an_exception_that_cannot_have_led_past_the_others_call_is_no_reason(text: str, line: int) -> None:
+    ranks = [stands(n, "all_reduce", ("fit", 5)) for n in (0, 1)]
+    verdict = only(all_of(*ranks, stands(2, "reduce", ("fit", line)), text=text))
+
+    assert "may be why" not in verdict.sentence
+
+
 # --- calls of long ago
 
 

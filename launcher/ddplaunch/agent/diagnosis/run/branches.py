@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Callable, NamedTuple, Optional
 
 from ddplaunch.agent.contract import Branch, Collective, Fact, Frame, Function
@@ -104,7 +105,8 @@ def find(view: JobView, few: Camp, many: Camp) -> Optional[Choice]:
     a camp differ.
     """
     loop = None
-    for look in (_around, _below):
+    below = partial(_below, before=_before(view, {**few, **many}))
+    for look in (_around, below):
         for own, others in ((few, many), (many, few)):
             found = _found(view, look, own, others)
             if found is not None and not found.is_loop:
@@ -116,6 +118,42 @@ def find(view: JobView, few: Camp, many: Camp) -> Optional[Choice]:
 def find_of(view: JobView, more: Camp, less: Camp) -> Optional[Choice]:
     """Return the branch around calls of which it is known that one camp made them, and the other did not."""
     return _found(view, _around, more, less) or _found(view, _below, more, less)
+
+
+def handlers(view: JobView, own: Camp, others: Camp) -> list[str]:
+    """Return ['train.py:78 (`except RuntimeError`)'], what may have led one camp past the calls of the other.
+
+    Their `try` is around the calls of the others alone, and they go on. What a program catches is not known
+    before Python 3.12, so nothing says whether an exception was caught there.
+    """
+    mine, theirs = _ways(view, own), _ways(view, others)
+    if max(len(mine), len(theirs)) > _WAYS:
+        return []
+    found = [
+        _handlers(view, (rank, way), (other, its))
+        for way, rank in mine.items()
+        for its, other in theirs.items()
+    ]
+    common = [each for each in found[0] if all(each in its for its in found)] if found else []
+    return [_leaving(file, each) for file, each in common] if len(common) <= _EXITS else []
+
+
+def _handlers(view: JobView, mine: Pair, theirs: Pair) -> list[At]:
+    places = _parting(mine[1], theirs[1])
+    if places is None:
+        return []
+    own, other = mine[1][places[0]], theirs[1][places[1]]
+    function = _function(view, theirs[0], other)
+    if function is None or not (own.line > other.line or _loops_around(function, own, other)):
+        return []  # it has not been there
+    found = []
+    for frame in reversed(theirs[1][places[1] :]):
+        its = _function(view, theirs[0], frame)
+        for each in its.branches if its is not None else ():
+            both = frame is other and (_guards(each, own.line) or _has(each, own.line))
+            if _guards(each, frame.line) and each.ends != "raise" and not both:
+                found.append((stacks.shared(frame.file), each))
+    return found
 
 
 def _found(view: JobView, look: Look, own: Camp, others: Camp) -> Optional[Choice]:
@@ -189,9 +227,10 @@ def module(view: JobView, few: Camp, many: Camp) -> list[Text]:
 
 
 def exits(view: JobView, rank: int, line: Frame) -> list[str]:
-    """Return ['train.py:14 (`if not batch`: continue)'], the branches before a line that may lead past it.
+    """Return ['train.py:14 (`if not batch`: continue)'], the branches that may lead past a line.
 
-    They are in the innermost loop around the line, or in its function without one.
+    They are before it in the innermost loop around the line, or in its function without one; or an `except`
+    whose `try` is around it, and which goes on.
     """
     function = _function(view, rank, line)
     if function is None:
@@ -201,7 +240,8 @@ def exits(view: JobView, rank: int, line: Frame) -> list[str]:
     found = [
         _leaving(line.file, each)
         for each in function.branches
-        if each.ends and first <= each.line and each.lines[1] < line.line
+        if (each.ends and first <= each.line and each.lines[1] < line.line)
+        or (_guards(each, line.line) and each.ends != "raise")
     ]
     return found if len(found) <= _EXITS else []
 
@@ -326,18 +366,60 @@ def _around(view: JobView, mine: Pair, theirs: Pair, function: Function) -> list
     return _telling([*_innermost(view, mine), *((file, each) for each in around)]) if around else []
 
 
-def _below(view: JobView, mine: Pair, theirs: Pair, function: Function) -> list[At]:
+def _below(
+    view: JobView, mine: Pair, theirs: Pair, function: Function, before: Optional[Collective] = None
+) -> list[At]:
     """Return the nearest branches in the functions that one line has called, if the other rank has passed it.
 
     That rank has made this call as well, and has come back without what the others do in there. In a loop it
-    may be a round behind: then nothing may lead past its own call.
+    may be a round behind: then nothing may lead past its own call. `before`: the call that all made last.
     """
     own, other = mine[1][0], theirs[1][0]
-    both = [each for each in function.branches if each.kind in LOOPS and _has(each, own.line)]
-    in_loop = any(_has(each, other.line) for each in both)
-    if own.line > other.line or (in_loop and _innermost(view, theirs)):
-        return []
-    return _telling(_innermost(view, mine))
+    may_be_behind = _loops_around(function, own, other) and _innermost(view, theirs)
+    passed = own.line <= other.line and not may_be_behind
+    if passed or (before is not None and _has_come_round(view, own, theirs, function, before)):
+        return _telling(_innermost(view, mine))
+    return []
+
+
+def _before(view: JobView, camp: Camp) -> Optional[Collective]:
+    """Return the call before these in the same record, if all ranks made it from one line."""
+    found = []
+    for rank, call in camp.items():
+        its = view.ranks.get(rank)
+        record = (
+            () if call is None or its is None else its.collectives if call in its.collectives else its.calls
+        )
+        found += [each for each in record if call and (each.group, each.seq) == (call.group, call.seq - 1)]
+    same = len({call_records.call_line(each) for each in found if each.frames}) == 1
+    return found[0] if same and len(found) == len(camp) and all(each.frames for each in found) else None
+
+
+def _has_come_round(view: JobView, own: Frame, theirs: Pair, function: Function, before: Collective) -> bool:
+    """Whether a rank is in a later round than the call that all made last.
+
+    Its line is before that call's, or the same. Then it has passed all that follows that call in the loop
+    around both, such as `own`.
+    """
+    way = _way(view, theirs[0], before)
+    was, now = way[-1], theirs[1][-1]
+    if _named(was) != _named(now) or was.line != now.line:
+        places = _parting(way, theirs[1])
+        if places is None:
+            return False
+        was, now = way[places[0]], theirs[1][places[1]]
+    its = _function(view, theirs[0], now)
+    if its is None or now.line > was.line:
+        return False
+    if (its.name, its.lines) == (function.name, function.lines):
+        return bool(_loops_around(its, was, now, own))
+    return not _loops_around(its, was, now)  # a loop there may be the one that it has gone round
+
+
+def _loops_around(function: Function, *lines: Frame) -> list[Branch]:
+    """Return the loops around all of these lines of a function."""
+    loops = [each for each in function.branches if each.kind in LOOPS]
+    return [each for each in loops if all(_has(each, line.line) for line in lines)]
 
 
 def _innermost(view: JobView, way: Pair) -> list[At]:
@@ -420,6 +502,11 @@ def _has(branch: Branch, line: int) -> bool:
     return branch.lines[0] <= line <= branch.lines[1]
 
 
+def _guards(branch: Branch, line: int) -> bool:
+    """Whether it is an `except` of a `try` around this line."""
+    return bool(branch.guards) and branch.guards[0] <= line <= branch.guards[1]
+
+
 def _placed(file: str, branch: Branch) -> str:
     return f"{file.rpartition('/')[2]}:{branch.line}"
 
@@ -429,4 +516,4 @@ def _shown(file: str, branch: Branch) -> str:
 
 
 def _leaving(file: str, branch: Branch) -> str:
-    return f"{_shown(file, branch)[:-1]}: {branch.ends})"
+    return f"{_shown(file, branch)[:-1]}: {branch.ends})" if branch.ends else _shown(file, branch)

@@ -127,7 +127,10 @@ def _mismatch_verdict(view: JobView, mismatch: Mismatch) -> Verdict:
     if mismatch.more:
         choice = branches.find_of(view, *((few, many) if mismatch.more[0] in few else (many, few)))
     way = branches.called(choice) if mismatch.more else branches.stands(choice)
-    exits = [] if choice is None else _exits(view, choice)
+    handlers = (
+        [] if mismatch.more else [*branches.handlers(view, few, many), *branches.handlers(view, many, few)]
+    )
+    exits = [*([] if choice is None else _exits(view, choice)), *handlers]
     ddp, hint = _ddp_hint(view, few) or _accumulation_hint(mismatch), _hint(view, mismatch, choice, exits)
     sentence = say(f"at {mismatch.which} " if mismatch.number else "", _contrast(view, mismatch))
     return view.verdict(
@@ -162,13 +165,11 @@ def _hint(view: JobView, mismatch: Mismatch, choice: Optional[branches.Choice], 
     if _is_of_one_line(mismatch) and choice is None:
         loop = _loop_of_one_line(view, mismatch)
         return _OTHER_DATA + (_OTHER_ORDER.format(loop=loop) if loop else "")
-    if choice is None:
-        return _HINT
-    if choice.skips:
-        return f"{_HINT} What may lead a rank past its call: {', '.join(exits)}."
-    if choice.branch.kind in branches.LOOPS:
+    if choice is not None and not choice.skips and choice.branch.kind in branches.LOOPS:
         return f"{_HINT} {branches.ALSO_ENDS.format(', '.join(exits))}" if exits else _HINT
-    return f"{_HINT} Begin with {choice.all_places}."
+    if exits:
+        return f"{_HINT} What may lead a rank past its call: {', '.join(exits)}."
+    return _HINT if choice is None else f"{_HINT} Begin with {choice.all_places}."
 
 
 def _is_of_one_line(mismatch: Mismatch) -> bool:

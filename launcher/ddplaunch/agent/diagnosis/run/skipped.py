@@ -15,7 +15,7 @@ from ddplaunch.agent.diagnosis.run import blocked, branches, call_order, causes,
 from ddplaunch.agent.diagnosis.run.collectives import Mismatch, find_mismatch
 from ddplaunch.agent.diagnosis.run.view import JobView, plain
 from ddplaunch.agent.system import phrases, subjects
-from ddplaunch.agent.text.saying import joined, say
+from ddplaunch.agent.text.saying import Text, joined, say
 
 _UNEVEN = (
     "The ranks do not run the same number of rounds, or do not call the same in each. Give each rank as many "
@@ -80,7 +80,9 @@ def _skip_verdict(
         hint = "Look for a branch that depends on the rank or on its data around the calls named here."
     others = [rank for rank in view.members.get(group, view.world) if rank not in found]
     calls = {rank: each.calls for each in histories for rank in each.ranks}
-    choice, module = None, []
+    choice: Optional[branches.Choice] = None
+    module: list[Text] = []
+    past: list[str] = []
     if step.since:
         few, many = (
             {rank: calls[rank][step.number] for rank in those if step.number in calls.get(rank, ())}
@@ -89,9 +91,10 @@ def _skip_verdict(
         choice = branches.find_of(view, *((few, many) if step.left_out is None else (many, few)))
         now = all(step.number == max(calls[rank]) for rank in (*few, *many))
         module = branches.module(view, few, many) if now else []
-        past = [] if step.left_out is None else branches.exits(view, others[0], step.left_out.frames[0])
+        if choice is None and step.left_out is not None:
+            past = branches.exits(view, others[0], step.left_out.frames[0])
         hint = f"{branches.file_hint(view, choice)}{hint}"
-        if choice is None and past:
+        if past:
             hint += f" What may lead past it: {', '.join(past)}."
     facts: list[AnyFact] = [
         f"{subjects.ranks(those)}: call {number} of the program is {_described(calls[those[0]][number])}"
@@ -104,7 +107,7 @@ def _skip_verdict(
     sure_of_it = sure.OUT_OF_STEP_SINCE if step.since else sure.OUT_OF_STEP
     return view.verdict(
         code="collective-skipped",
-        sentence=joined("; ", [sentence, *module, *branches.called(choice)]),
+        sentence=joined("; ", [sentence, *module, *branches.called(choice), *branches.perhaps(past)]),
         ranks=ranks,
         victims=view.victims_of(ranks),
         confidence=sure_of_it if step.certain else sure.OUT_OF_STEP_PERHAPS,
@@ -192,7 +195,9 @@ def _left_verdict(
     has, is_ = phrases.one_or(ranks, "has", "have"), phrases.one_or(ranks, "is", "are")
     rest = phrases.one_or(others, "is", "are")
     signal = signals.left_for(view, ranks)
+    camps = [{rank: mismatch.calls.get(rank) for rank in those} for those in (ranks, others)]
     exits = branches.ends_of(view, ranks[0], loop.file, [loop.first, loop.last])
+    exits += branches.handlers(view, *camps)
     hint = _UNEVEN + (f" {branches.ALSO_ENDS.format(', '.join(exits))}" if exits else "")
     sentence = say(
         subjects.ranks(ranks),
