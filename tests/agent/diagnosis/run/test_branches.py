@@ -6,7 +6,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from tests.agent.diagnosis.build import C10D, NOW, TORCH, dead, in_evaluate, job, only, raised, rank
+from tests.agent.diagnosis.build import (
+    C10D,
+    NOW,
+    PEER_GONE,
+    TORCH,
+    dead,
+    in_evaluate,
+    job,
+    only,
+    raised,
+    rank,
+)
 from tests.agent.diagnosis.run.build_blocked import call
 
 from ddplaunch.agent.contract import (
@@ -376,6 +387,39 @@ def test_an_exception_that_cannot_have_led_past_the_others_call_is_no_reason(tex
     verdict = only(all_of(*ranks, stands(2, "reduce", ("fit", line)), text=text))
 
     assert "may be why" not in verdict.sentence
+
+
+UNEVEN = """\
+def train(loader):
+    for epoch in range(3):
+        for batch in loader:
+            if batch.bad > 3:
+                return
+            loss.backward()
+
+train(loader)
+"""
+
+
+@pytest.mark.parametrize(
+    ("ends", "why"),
+    [("return", "; train.py:4 (`if batch.bad > 3`: return) may be why"), ("log()", "")],
+)
+def test_who_has_finished_has_left_the_loop_in_which_the_others_are(ends: str, why: str) -> None:
+    lost = raised("RuntimeError", PEER_GONE, 0.5)
+    lost = replace(lost, frames=[Frame("train", FILE, 6), Frame("<module>", FILE, 8)])
+    left = [dead(n, 1, code=1, raised=[lost]) for n in (0, 2)]
+    evidence = job(
+        left[0],
+        dead(1, 0, code=0),
+        left[1],
+        why="death",
+        functions=source(UNEVEN.replace("return", ends), 6, 8),
+    )
+    verdict = only(evidence)
+
+    assert "rank-exited-early" == verdict.code
+    assert verdict.sentence.endswith(f" in the loop of train.py:3 (`for batch in loader`){why}")
 
 
 # --- calls of long ago

@@ -262,6 +262,11 @@ def ends_of(view: JobView, rank: int, file: str, loop: Sequence[int]) -> list[st
         return []
     stays = any(_function(view, rank, frame) == function for frame in stacks.users(_frames(view, rank)))
     ends = ("break", "continue") if stays else ("break", "continue", "return")
+    return _ends_of(function, file, loop, ends)
+
+
+def _ends_of(function: Function, file: str, loop: Sequence[int], ends: Sequence[str]) -> list[str]:
+    first, last = loop
     loops = [each.lines for each in function.branches if each.kind in LOOPS and each.line != first]
     inner = [its for its in loops if first <= its[0] and its[1] <= last]
     found = [
@@ -271,6 +276,27 @@ def ends_of(view: JobView, rank: int, file: str, loop: Sequence[int]) -> list[st
         if each.ends == "return" or not any(its[0] <= each.line <= its[1] for its in inner)
     ]
     return found if len(found) <= _EXITS else []
+
+
+def loop_left_by_others(view: JobView, ranks: Sequence[int]) -> tuple[str, list[str]]:
+    """Return 'the loop of train.py:45 (`for batch in loader`)', in which all these ranks are or have failed,
+    and what ends it for a rank that has come to the end of the program. "": there is none, or not one alone.
+    """
+    found = [_innermost_loop(view, rank) for rank in ranks]
+    if not found or found[0] is None or any(each != found[0] for each in found):
+        return "", []
+    file, function, its = found[0]
+    ends = _ends_of(function, file, [its.line, its.lines[1]], ("break", "return"))
+    return _PLACES[its.kind].format(_shown(file, its)), ends
+
+
+def _innermost_loop(view: JobView, rank: int) -> Optional[tuple[str, Function, Branch]]:
+    for frame in stacks.users(_frames(view, rank)):
+        function = _function(view, rank, frame)
+        loops = [] if function is None else _loops_around(function, frame)
+        if function is not None and loops:
+            return stacks.shared(frame.file), function, max(loops, key=lambda each: each.line)
+    return None
 
 
 def perhaps(exits: Sequence[str]) -> list[str]:

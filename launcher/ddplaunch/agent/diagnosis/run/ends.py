@@ -21,7 +21,7 @@ from ddplaunch.agent.contract import (
     Verdict,
 )
 from ddplaunch.agent.diagnosis import confidence as sure
-from ddplaunch.agent.diagnosis.run import call_records, devices, signals, slow, stacks, ties
+from ddplaunch.agent.diagnosis.run import branches, call_records, devices, signals, slow, stacks, ties
 from ddplaunch.agent.diagnosis.run.causes import (
     LOADER_KILLED,
     TOGETHER,
@@ -226,13 +226,17 @@ def rank_exited_early(view: JobView) -> Optional[Verdict]:
         how = f" {phrases.one_or(gone, 'is', 'are')} ending while "
     elif at_once:
         how = " ended with exit code 0, and without the end of Python, as os._exit(0) ends it, while "
+    loop, exits = branches.loop_left_by_others(view, victims)
+    place = f"{',' if waiting else ''} in {loop}" if loop else ""
+    why = [f"; {text}" for text in branches.perhaps([] if at_once else exits)]
     return view.verdict(
         code="rank-exited-early",
         sentence=say(
             subjects.ranks(gone),
             how,
             subjects.ranks(victims),
-            f" {ending}",
+            f" {ending}{place}",
+            *why,
         ),
         ranks=gone,
         victims=victims,
