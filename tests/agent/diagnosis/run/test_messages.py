@@ -40,6 +40,45 @@ def test_a_ring_in_which_all_receive() -> None:
     assert "batch_isend_irecv" in verdict.hint
 
 
+def averaged(wrong_line: int = 23) -> JobEvidence:
+    """Each rank sends to the next and receives from the one before, but rank 1 from rank 2."""
+
+    def calls(number: int, line: int, source: int, *states: str) -> RankEvidence:
+        peers = (("isend", (number + 1) % 3), ("irecv", source))
+        ops = [(*peers[place % 2], state) for place, state in enumerate(states)]
+        its = [call(op, seq + 1, line, state, peer=peer) for seq, (op, peer, state) in enumerate(ops)]
+        return messaging(number, *its)
+
+    return job(
+        calls(0, 23, 2, "waiting", "issued"),
+        calls(1, wrong_line, 2, "waited", "waiting"),
+        calls(2, 23, 1, "waited", "waited", "waiting", "issued"),
+        per_node=3,
+    )
+
+
+def test_a_rank_that_receives_from_one_that_never_sends_to_it_is_named_alone() -> None:
+    verdict = only(averaged())
+
+    assert ("p2p-deadlock", [1], [0, 2]) == (verdict.code, verdict.ranks, verdict.victims)
+    assert verdict.sentence.endswith(
+        ": rank 1 receives from rank 2, which never sends to it, and not from rank 0, which does"
+    )
+
+
+def test_a_receive_that_is_still_to_come_may_be_the_right_one() -> None:
+    """They do not call from the same lines: each may come to the other's call."""
+    assert ALL == only(averaged(wrong_line=30)).ranks
+
+
+def test_two_circles_are_both_to_blame() -> None:
+    ranks = [messaging(n, call("send", 1, 61, "entered", peer=n ^ 2)) for n in range(4)]
+    verdict = only(job(*ranks, per_node=4))
+
+    assert ([0, 1, 2, 3], []) == (verdict.ranks, verdict.victims)
+    assert verdict.sentence.endswith("; others in another: 1 → 3 → 1")
+
+
 def test_a_send_that_was_begun_with_another_tag_is_no_send_that_comes_after_its_receive() -> None:
     """Of two sends that were begun, it is not known which one the receive is meant for."""
     began = [call("isend", seq, 16, "issued", peer=1, tag=seq) for seq in (6, 7)]
@@ -280,6 +319,13 @@ def test_a_send_that_was_never_waited_for() -> None:
         "rank 1 began isend to rank 0 (train.py:17), never waited for it, and ended (exit code 0): rank 0 "
         "needs it in recv from rank 1 (train.py:20)"
     ) == verdict.sentence
+
+
+def test_of_many_sends_that_were_never_waited_for_the_one_that_was_next_is_named() -> None:
+    many = [replace(ISEND, seq=number) for number in (1, 2, 3)]
+    verdict = only(ended_after(*many, peers=(replace(RECV, seq=1),)))
+
+    assert ("async-not-waited", [1]) == (verdict.code, verdict.ranks)
 
 
 def test_the_peer_may_still_wait() -> None:

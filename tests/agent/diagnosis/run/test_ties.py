@@ -177,6 +177,19 @@ def test_a_thread_that_keeps_a_python_from_its_end_is_named() -> None:
     assert "daemon=True" in verdict.hint
 
 
+def test_a_thread_that_waits_for_more_work_at_the_end_of_a_program_is_no_deadlock() -> None:
+    """Python waits for the thread on a lock, and the thread on another one."""
+    waits = [Frame("wait", f"{LIB}/threading.py", 327), Frame("get", f"{LIB}/queue.py", 171)]
+    writer = Stack("writer", False, [*waits, Frame("drain", "/job/train.py", 9)], daemon=False, on_lock=True)
+    ended = {"groups": [], "still_for": 60.0, "process": Process(1001, "S")}
+    ends = rank(1, [replace(SHUTDOWN, on_lock=True), writer], 0, **ended)
+    lines = {f"{LIB}/threading.py:1590": "lock.acquire()"}
+    verdict = only(job(dead(0, -5.0, code=0), ends, lines=lines))
+
+    assert "rank-in-user-code" == verdict.code
+    assert 'its Python waits for its thread "writer", in drain (train.py:9)' in verdict.sentence
+
+
 @pytest.mark.parametrize("stacks", [(), (SHUTDOWN,)], ids=["no stack can be had", "with a stack"])
 def test_a_child_that_keeps_a_python_from_its_end_is_named(stacks: tuple[Stack, ...]) -> None:
     verdict = only(over(*stacks, tie=Tie("end", "", [812], ["python upload.py"])))

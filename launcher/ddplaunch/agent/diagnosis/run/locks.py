@@ -106,6 +106,8 @@ def lock_deadlock(view: JobView) -> Optional[Found]:
     facts: list[AnyFact] = []
     for number in _open(view):
         rank = view.ranks[number]
+        if stacks.at_end(stacks.main(rank.stacks)):
+            continue  # its program is over; the lock on which Python waits there is a thread's own end
         whom, where, hint = f"rank {number}", rank.stacks, _RELEASED
         forked = _forked(view, number)
         if forked is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from ddplaunch.agent.contract import Collective, RankEvidence, Verdict
 from ddplaunch.agent.diagnosis import confidence as sure
@@ -19,6 +19,9 @@ from ddplaunch.agent.diagnosis.run.causes import left_behind
 from ddplaunch.agent.diagnosis.run.view import JobView
 from ddplaunch.agent.system import phrases
 
+_WRONG_PEER = (
+    "Compare how this rank computes its peer with how the others do: most often an index that wraps around."
+)
 _SHOWN = 6
 """Ranks of a circle that a sentence names."""
 
@@ -26,22 +29,27 @@ _SHOWN = 6
 def message_deadlock(view: JobView) -> Optional[Verdict]:
     """Return the verdict on a circle with at least one send or receive in it."""
     blocks = blocked.find_blocks(view)
-    ranks = blocked.find_circle({rank: block.awaits for rank, block in blocks.items()})
-    circle = _from_the_earliest([blocks[rank] for rank in ranks])
+    first, *further = _circles(blocks)
+    circle = _from_the_earliest(first)
     if not any(block.call for block in circle):
         return None
     differs = _tags(view, circle)
     begun = any(_begun_sends(view, block.rank, other.rank) for block in circle for other in circle)
     missing = _left_out(view, circle)
-    culprits = sorted(missing or (block.rank for block in circle))
-    round_trip = " → ".join(str(block.rank) for block in [*circle, circle[0]])
+    wrong = _wrong_peer(view, circle)
+    if missing or wrong is not None:
+        further = []
+    members = [block.rank for each in (circle, *further) for block in each]
+    culprits = sorted(missing or members) if wrong is None else [wrong.rank]
+    round_trip = _round_trip(circle)
     parts = [f"rank {block.rank} is in {block.what}" for block in circle[:_SHOWN]]
     parts += ["and so on"] if len(circle) > _SHOWN else []
     left = [
         f"rank {rank} has left out its {call_records.described(call)}"
         for rank, call in sorted(missing.items())
     ]
-    reason = "".join(f": {each}" for each in [differs, *left[:2]] if each)
+    reason = "".join(f": {each}" for each in [differs or (wrong.text if wrong else ""), *left[:2]] if each)
+    reason += "".join(f"; others in another: {_round_trip(each)}" for each in further[:2])
     return view.verdict(
         code="p2p-deadlock",
         sentence=f"ranks wait in a circle: {round_trip}: {', '.join(parts)}{reason}",
@@ -61,8 +69,65 @@ def message_deadlock(view: JobView) -> Optional[Verdict]:
             ),
             *view.whereabouts([rank for rank in view.waiting if rank not in culprits])[:4],
         ],
-        hint=_hint(circle, bool(differs), begun, missing),
+        hint=_WRONG_PEER if wrong is not None else _hint(circle, bool(differs), begun, missing),
     )
+
+
+def _circles(blocks: dict[int, Block]) -> list[list[Block]]:
+    """Return circles without a rank in common; an empty one if there is none."""
+    waits = {rank: block.awaits for rank, block in blocks.items()}
+    found = []
+    while ranks := blocked.find_circle(waits):
+        found.append([blocks[rank] for rank in ranks])
+        waits = {rank: its for rank, its in waits.items() if rank not in ranks}
+    return found or [[]]
+
+
+def _round_trip(circle: list[Block]) -> str:
+    """Return '0 → 2 → 0'."""
+    return " → ".join(str(block.rank) for block in [*circle, circle[0]])
+
+
+class _WrongPeer(NamedTuple):
+    rank: int
+    text: str
+
+
+def _wrong_peer(view: JobView, circle: list[Block]) -> Optional[_WrongPeer]:
+    """Return the one rank that receives from one that has never sent to it, and not from the one that does.
+
+    Only if all of them make the same calls from the same lines. Otherwise a receive that is still to come may
+    be the right one.
+    """
+    lines = []
+    for block in circle:
+        if block.call is None or not blocked.from_the_first(view, block.rank, block.group):
+            return None
+        calls = [each for each in view.ranks[block.rank].calls if each.p2p]
+        lines.append({(each.op, str(stacks.user_frame(each.frames))) for each in calls})
+    if any(each != lines[0] for each in lines):
+        return None
+    found = []
+    for block in circle:
+        need = _call(block)
+        source = need.peer
+        if blocked.way(need) != "recv" or source is None or _has_called(view, source, need, block.rank):
+            continue
+        for other in circle:
+            sent = _call(other)
+            to_it = blocked.way(sent) == "send" and sent.peer == block.rank
+            if to_it and not _has_called(view, block.rank, sent, other.rank):
+                text = (
+                    f"rank {block.rank} receives from rank {source}, which never sends to it, and not from "
+                    f"rank {other.rank}, which does"
+                )
+                found.append(_WrongPeer(block.rank, text))
+    return found[0] if len(found) == 1 else None
+
+
+def _has_called(view: JobView, rank: int, need: Collective, whose: int) -> bool:
+    """Whether `rank` has ever called the counterpart of what `whose` needs."""
+    return rank in view.ranks and any(blocked.serves(each, need, whose) for each in view.ranks[rank].calls)
 
 
 def _from_the_earliest(circle: list[Block]) -> list[Block]:
@@ -310,8 +375,9 @@ def _open_call(view: JobView, peer: int, need: Collective, rank: int) -> Optiona
     elif blocked.from_the_first(view, peer, need.group) and blocked.from_the_first(view, rank, need.group):
         mine = [call for call in view.ranks[rank].calls if blocked.serves(call, need, peer)]
         wanted = [call for call in view.ranks[peer].calls if _is_like(call, need)]
-        if len(mine) != len(wanted) or -1 in {call.peer for call in [*mine, *wanted]}:
+        if len(mine) < len(wanted) or -1 in {call.peer for call in [*mine, *wanted]}:
             return None
+        mine = mine[: len(wanted)]  # they are matched in order
     else:
         return None
     return mine[-1] if mine and mine[-1].state == "issued" else None
