@@ -30,6 +30,10 @@ _FARTHEST = 3
 """How many collectives a rank may be ahead of the others, or behind them."""
 ROOTED = re.compile(r"(broadcast|scatter|gather|reduce)(_object_list|_object)?")
 """Calls that one rank may make from a line of its own, as the root."""
+ALIKE = frozenset(
+    ["all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor", "all_gather_single"]
+)
+"""Collectives whose tensors must be alike on all ranks. In others the root's, or every rank's, may differ."""
 _LONG = 4
 """Calls that must agree if it is not known when the rank got out of step."""
 
@@ -70,6 +74,10 @@ def histories_of(view: JobView, group: str) -> list[CallHistory]:
         numbers = range(known.first, known.first + len(known.calls))
         calls = [call for call in view.ranks[rank].calls if call.group == group and not call.p2p]
         last = {call.seq: call for call in calls if not numbers or call.seq > numbers[-1]}
+        # The sequence has no shapes. Those of the calls in which ranks have met last tell them apart.
+        shaped = {
+            call.seq: call for call in calls[-1 - _FARTHEST :] if call.seq in numbers and call.op in ALIKE
+        }
         if not numbers and not last:
             continue
         content = (
@@ -80,6 +88,7 @@ def histories_of(view: JobView, group: str) -> list[CallHistory]:
                 (number, call_records.call_line(call) if call.frames else None)
                 for number, call in last.items()
             ),
+            tuple((number, str(call.sizes)) for number, call in shaped.items()),
         )
         if content not in found:
             sites = [known.sites[place] if 0 <= place < len(known.sites) else None for place in known.calls]
@@ -88,7 +97,7 @@ def histories_of(view: JobView, group: str) -> list[CallHistory]:
                 for number, site in zip(numbers, sites)
                 if site is not None
             }
-            found[content] = CallHistory({**earlier, **last}, [])
+            found[content] = CallHistory({**earlier, **shaped, **last}, [])
         found[content].ranks.append(rank)
     return [*found.values()]
 
@@ -163,13 +172,19 @@ def _step(mine: Calls, normal: Calls, number: int, since: bool) -> Optional[Step
 
 
 def _stopped_there(mine: Calls, normal: Calls, number: int) -> bool:
-    """Whether different operations met at `number`, and before it a call from a line that only one reaches.
+    """Whether calls that cannot be meant for one another met at `number`, after one that only one side makes.
 
     Then a single later call that agrees is enough: there are no more, because these two never end.
     """
     lines = {call_records.call_line(each) for each in normal.values()}
-    met = number == max(mine) and number in normal and mine[number].op != normal[number].op
+    met = number == max(mine) and number in normal and not _may_meet(mine[number], normal[number])
     return met and call_records.call_line(mine[number - 1]) not in lines
+
+
+def _may_meet(one: Collective, other: Collective) -> bool:
+    """Whether one may be meant for the other: the same operation, with the same shapes if it needs them."""
+    shapes = one.op in ALIKE and one.sizes and other.sizes and one.sizes != other.sizes
+    return one.op == other.op and not shapes
 
 
 def _one_more(mine: Calls, normal: Calls, number: int) -> bool:

@@ -42,12 +42,6 @@ _FINGERPRINT = re.compile(
     r"(?:, ?TensorShape=\[([\d, ]*)\])?(?:, ?TensorDtypes=(\w+))?"
 )
 _DETAIL_NAMES = {"ALLREDUCE": "all_reduce", "ALLGATHER": "all_gather"}
-_ALIKE = frozenset(
-    ["all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor", "all_gather_single"]
-)
-"""Collectives whose tensors must be alike on all ranks. In others the root's, or every rank's, may differ."""
-
-
 _TORCHS_OWN = "a collective of torch's own, as in backward"
 _MEETING = re.compile(
     r"all_(gather|reduce)(_into_tensor|_object|_coalesced)?|(monitored_)?barrier|" + BACKWARD
@@ -548,7 +542,7 @@ def _at(source: Source, group: str, number: int) -> dict[int, Collective]:
 
 def _camps(calls: dict[int, Collective]) -> list[list[int]]:
     """Return the ranks, grouped by what they called; the largest camp first."""
-    comparable = {plain(call.op) for call in calls.values()} <= _ALIKE
+    comparable = {plain(call.op) for call in calls.values()} <= call_order.ALIKE
     camps: dict[object, list[int]] = {}
     for rank, call in sorted(calls.items()):
         shape = (str(call.sizes), str(call.dtypes)) if comparable and call.sizes else ()

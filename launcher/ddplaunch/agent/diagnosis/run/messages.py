@@ -372,12 +372,15 @@ def _open_call(view: JobView, peer: int, need: Collective, rank: int) -> Optiona
             for call in view.ranks[rank].calls
             if not call.p2p and (call.group, call.seq, call.op) == (need.group, need.seq, need.op)
         ]
-    elif blocked.from_the_first(view, peer, need.group) and blocked.from_the_first(view, rank, need.group):
+    elif blocked.from_the_first(view, peer, need.group):
         mine = [call for call in view.ranks[rank].calls if blocked.serves(call, need, peer)]
         wanted = [call for call in view.ranks[peer].calls if _is_like(call, need)]
-        if len(mine) < len(wanted) or -1 in {call.peer for call in [*mine, *wanted]}:
+        if -1 in {call.peer for call in [*mine, *wanted]}:
             return None
-        mine = mine[: len(wanted)]  # they are matched in order
+        if blocked.from_the_first(view, rank, need.group):
+            mine = mine[: len(wanted)] if len(mine) >= len(wanted) else []  # they are matched in order
+        elif any(call.state != "issued" for call in mine):
+            return None  # only its last calls are known, and it has waited for some
     else:
         return None
     return mine[-1] if mine and mine[-1].state == "issued" else None
