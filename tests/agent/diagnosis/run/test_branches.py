@@ -320,6 +320,21 @@ def test_who_has_begun_a_later_round_has_passed_what_others_do_in_a_function() -
     )
 
 
+def test_a_second_backward_is_of_the_next_step() -> None:
+    """What DDP sends has no line; of other shapes it may be of the same step."""
+    text = ROUNDS.replace("    for batch in loader:\n        loss", "    if True:\n        loss")
+
+    def said(shape: int) -> str:
+        before = Collective("0", 8, "all_reduce", [[shape]])
+        calls = [in_rounds(0, "barrier", ("fit", 4), ("save", 15))]
+        calls += [in_rounds(n, "all_reduce", ("fit", 3), ("run", 8)) for n in (1, 2)]
+        ranks = [replace(its, collectives=[before, its.collectives[-1]]) for its in calls]
+        return only(all_of(*ranks, text=text)).sentence
+
+    assert "rank 0 is in the code after train.py:13" in said(8)
+    assert "is in the code after" not in said(4)
+
+
 def test_who_may_still_be_in_the_round_before_has_passed_nothing() -> None:
     """The call before was not the same one, or it is in a loop that may have gone round by itself."""
     inner = ROUNDS.replace("    dist.all_reduce(loss)", "        dist.all_reduce(loss)")

@@ -393,7 +393,7 @@ def _around(view: JobView, mine: Pair, theirs: Pair, function: Function) -> list
 
 
 def _below(
-    view: JobView, mine: Pair, theirs: Pair, function: Function, before: Optional[Collective] = None
+    view: JobView, mine: Pair, theirs: Pair, function: Function, before: Optional[_Before] = None
 ) -> list[At]:
     """Return the nearest branches in the functions that one line has called, if the other rank has passed it.
 
@@ -408,32 +408,54 @@ def _below(
     return []
 
 
-def _before(view: JobView, camp: Camp) -> Optional[Collective]:
+class _Before(NamedTuple):
+    """The call that all ranks made last, and those that are now in one just like it.
+
+    What DDP sends in backward has no line. A second one of the same shape is that of the next step.
+    """
+
+    call: Collective
+    again: list[int]
+
+
+def _before(view: JobView, camp: Camp) -> Optional[_Before]:
     """Return the call before these in the same record, if all ranks made it from one line."""
     found = []
     for rank, call in camp.items():
         its = view.ranks.get(rank)
-        record = (
-            () if call is None or its is None else its.collectives if call in its.collectives else its.calls
-        )
-        found += [each for each in record if call and (each.group, each.seq) == (call.group, call.seq - 1)]
-    same = len({call_records.call_line(each) for each in found if each.frames}) == 1
-    return found[0] if same and len(found) == len(camp) and all(each.frames for each in found) else None
+        if call is None or its is None:
+            return None
+        record = its.collectives if call in its.collectives else its.calls
+        found += [each for each in record if (each.group, each.seq) == (call.group, call.seq - 1)]
+    if len(found) != len(camp):
+        return None
+    lines = {call_records.call_line(each) if each.frames else None for each in found}
+    shapes = {(each.op, str(each.sizes)) for each in found}
+    if len(lines) > 1 or (None in lines and len(shapes) > 1):
+        return None
+    again = [
+        rank
+        for rank, call in camp.items()
+        if call is not None and not call.frames and None in lines and (call.op, str(call.sizes)) in shapes
+    ]
+    return _Before(found[0], again)
 
 
-def _has_come_round(view: JobView, own: Frame, theirs: Pair, function: Function, before: Collective) -> bool:
+def _has_come_round(view: JobView, own: Frame, theirs: Pair, function: Function, before: _Before) -> bool:
     """Whether a rank is in a later round than the call that all made last.
 
     Its line is before that call's, or the same. Then it has passed all that follows that call in the loop
     around both, such as `own`.
     """
-    way = _way(view, theirs[0], before)
-    was, now = way[-1], theirs[1][-1]
-    if _named(was) != _named(now) or was.line != now.line:
+    was = now = theirs[1][-1]
+    if theirs[0] not in before.again:
+        way = _way(view, theirs[0], before.call) if before.call.frames else ()
         places = _parting(way, theirs[1])
-        if places is None:
+        same = bool(way) and (_named(way[-1]), way[-1].line) == (_named(now), now.line)
+        if places is not None:
+            was, now = way[places[0]], theirs[1][places[1]]
+        elif not same:
             return False
-        was, now = way[places[0]], theirs[1][places[1]]
     its = _function(view, theirs[0], now)
     if its is None or now.line > was.line:
         return False
