@@ -8,7 +8,7 @@ import pytest
 from tests.agent.diagnosis.build import C10D, TORCH, in_collective, in_evaluate, job, only, rank, stack
 from tests.agent.diagnosis.run.build_blocked import call, meeting
 
-from ddplaunch.agent.contract import Frame, Group, RankEvidence
+from ddplaunch.agent.contract import Frame, Group, RankEvidence, Stack
 from ddplaunch.agent.diagnosis.run import blocked
 from ddplaunch.agent.diagnosis.run.decide import judge
 
@@ -59,6 +59,26 @@ def test_a_rank_that_computes_may_still_come_to_its_group() -> None:
     busy = replace(rank(3, in_evaluate()), groups=[Group("0", FOUR, 5, 5), Group("1", FOUR, 0, 0)])
 
     assert ["rank-in-user-code"] == [verdict.code for verdict in judge(job(*half, busy, per_node=4))]
+
+
+@pytest.mark.parametrize(
+    ("frame", "on_lock", "code"),
+    [
+        (Frame("join", "/usr/lib/python3.11/threading.py", 1119), True, "group-partial"),
+        (Frame("get", "/usr/lib/python3.11/queue.py", 180), False, "unknown"),  # with a timeout
+        (Frame("write", "/job/train.py", 12), False, "unknown"),
+    ],
+)
+def test_a_thread_that_waits_for_the_one_in_the_collective_calls_nothing(
+    frame: Frame, on_lock: bool, code: str
+) -> None:
+    """Any other one might call more."""
+    half = meeting(0, "all_reduce", 16, "1", _0=([0, 1], 5), _1=([0, 1], 2))
+    other = Stack("MainThread", False, [frame, Frame("stop", "/job/train.py", 29)], on_lock=on_lock)
+    half = replace(half, stacks=[*half.stacks, other])
+    rest = meeting(1, "barrier", 17, "0", _0=([0, 1], 6), _1=([0, 1], 1))
+
+    assert code == only(job(half, rest)).code
 
 
 def test_a_collective_that_was_only_begun_holds_no_rank() -> None:

@@ -51,12 +51,14 @@ def find_blocks(view: JobView) -> dict[int, Block]:
 def is_held(view: JobView, rank: int) -> bool:
     """Whether nothing in this rank goes on: it waits, and no thread of its own code could call more.
 
+    One that waits for the end of the thread in the collective, or for what that would give it, cannot.
     A collective that was only begun does not hold a rank, whatever its counters say.
     """
     evidence = view.ranks[rank]
     if view.locations[rank].kind != IN_COLLECTIVE:
         return False
-    if any(stacks.is_own(each.frames) for each in evidence.stacks if not each.main):
+    own = [each for each in evidence.stacks if not each.main and stacks.is_own(each.frames)]
+    if not all(each.on_lock and stacks.waits_for_thread(each.frames) for each in own):
         return False
     waits = stacks.collective(stacks.main(evidence.stacks)) or call_records.waited_for(evidence)
     return bool(waits) or all(call.p2p or call.state != "issued" for call in evidence.calls)
