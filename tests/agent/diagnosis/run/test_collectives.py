@@ -249,6 +249,25 @@ def test_lines_are_compared_since_the_last_call_without_one() -> None:
     assert ("collective-skipped", [2]) == (verdict.code, verdict.ranks)
 
 
+# --- ranks whose output has one pipe
+
+
+@pytest.mark.parametrize(("others", "code"), [((), "collective-mismatch"), ((3,), "rank-killed")])
+def test_what_the_only_aborted_rank_has_printed_is_its_own(others: tuple[int, ...], code: str) -> None:
+    """Of two that were aborted, either may have said it."""
+    its = {"calls": [call("broadcast_object_list", 9, 66, "entered")]}
+    ranks = [
+        dead(n, 0.0, signal=6, **its) if n in (2, *others) else dead(n, 1.0, signal=15) for n in range(4)
+    ]
+    said = [
+        "round 3",
+        "  what():  op.preamble.length <= op.nbytes. 32 vs 0. Received data size doesn't match",
+    ]
+    verdict = judge(job(*ranks, per_node=4, why="death", launch_output=said))[0]
+
+    assert code == verdict.code
+
+
 # --- the last calls of ranks that have ended, of which only the lines differ
 
 

@@ -153,5 +153,5 @@ def test_who_raised_the_same_and_lives_is_no_victim() -> None:
     innocent = only(job(flushing(0, in_flight=[failure("KeyError", "a")]), *died, victim(3), why="death"))
 
     assert ("rank-failed", [0, 1, 2], [3]) == (verdict.code, verdict.ranks, verdict.victims)
-    assert "rank 0 is in finish (tracker.py:33), and raised it too" in verdict.facts
+    assert "not ended yet: rank 0 is in finish (tracker.py:33)" in verdict.facts
     assert [1, 2] == innocent.ranks

@@ -120,17 +120,18 @@ def find_of(view: JobView, more: Camp, less: Camp) -> Optional[Choice]:
     return _found(view, _around, more, less) or _found(view, _below, more, less)
 
 
-def handlers(view: JobView, own: Camp, others: Camp) -> list[str]:
+def ways_past(view: JobView, own: Camp, others: Camp, guards: bool) -> list[str]:
     """Return ['train.py:78 (`except RuntimeError`)'], what may have led one camp past the calls of the other.
 
-    Their `try` is around the calls of the others alone, and they go on. What a program catches is not known
-    before Python 3.12, so nothing says whether an exception was caught there.
+    An `except` that goes on, and whose `try` is around the calls of the others alone; with `guards`, also an
+    `if` that returns before them, in a function below the one in which the camps part. What a program catches
+    is not known before Python 3.12, so nothing says whether an exception was caught there.
     """
     mine, theirs = _ways(view, own), _ways(view, others)
     if max(len(mine), len(theirs)) > _WAYS:
         return []
     found = [
-        _handlers(view, (rank, way), (other, its))
+        _past(view, (rank, way), (other, its), guards)
         for way, rank in mine.items()
         for its, other in theirs.items()
     ]
@@ -138,22 +139,34 @@ def handlers(view: JobView, own: Camp, others: Camp) -> list[str]:
     return [_leaving(file, each) for file, each in common] if len(common) <= _EXITS else []
 
 
-def _handlers(view: JobView, mine: Pair, theirs: Pair) -> list[At]:
+def _past(view: JobView, mine: Pair, theirs: Pair, guards: bool) -> list[At]:
     places = _parting(mine[1], theirs[1])
-    if places is None:
+    if places is None or not _may_have_been(view, mine, theirs, places):
         return []
     own, other = mine[1][places[0]], theirs[1][places[1]]
-    function = _function(view, theirs[0], other)
-    if function is None or not (own.line > other.line or _loops_around(function, own, other)):
-        return []  # it has not been there
     found = []
     for frame in reversed(theirs[1][places[1] :]):
-        its = _function(view, theirs[0], frame)
-        for each in its.branches if its is not None else ():
+        function = _function(view, theirs[0], frame)
+        for each in function.branches if function is not None else ():
             both = frame is other and (_guards(each, own.line) or _has(each, own.line))
-            if _guards(each, frame.line) and each.ends != "raise" and not both:
+            handles = _guards(each, frame.line) and each.ends != "raise" and not both
+            returns = guards and frame is not other and each.ends == "return" and each.lines[1] < frame.line
+            if handles or returns:
                 found.append((stacks.shared(frame.file), each))
     return found
+
+
+def _may_have_been(view: JobView, mine: Pair, theirs: Pair, places: tuple[int, int]) -> bool:
+    """Whether one may have been where the other is: that is before its own line, or in a loop around both."""
+    own, other = mine[1][places[0]], theirs[1][places[1]]
+    if own.line > other.line:
+        return True
+    outer = [(frame, frame) for frame in mine[1][: places[0]]]
+    for one, two in [(own, other), *outer]:
+        function = _function(view, mine[0], one)
+        if function is not None and _loops_around(function, one, two):
+            return True
+    return False
 
 
 def _found(view: JobView, look: Look, own: Camp, others: Camp) -> Optional[Choice]:

@@ -248,11 +248,20 @@ def last_words(rank: RankEvidence) -> list[str]:
 def mismatch_reports(view: JobView) -> dict[int, str]:
     """Return the text, by rank, in which a rank said that its peer had made another call."""
     return {
-        number: text
-        for number, rank in view.ranks.items()
-        for text in last_words(rank)
-        if MISMATCH.search(text)
+        number: text for number in view.ranks for text in spoken_by(view, number) if MISMATCH.search(text)
     }
+
+
+def spoken_by(view: JobView, number: int) -> list[str]:
+    """Return the last words of a rank, and those that only it can have said.
+
+    Ranks that write to one pipe, as those of mp.spawn do, have no last line of their own. What the only one
+    that ended by SIGABRT on its node has printed is among the last lines of them all.
+    """
+    node = view.nodes[view.node_of[number]]
+    aborted = [rank.rank for rank in node.ranks if rank.exit is not None and rank.exit.signal == _ABORT]
+    shared = node.launch_output if aborted == [number] else []
+    return [*last_words(view.ranks[number]), *shared]
 
 
 def is_consequence(raised: Raised) -> bool:

@@ -121,10 +121,12 @@ def _mismatch_verdict(view: JobView, mismatch: Mismatch) -> Verdict:
     if mismatch.more:
         choice = branches.find_of(view, *((few, many) if mismatch.more[0] in few else (many, few)))
     way = branches.called(choice) if mismatch.more else branches.stands(choice)
-    handlers = (
-        [] if mismatch.more else [*branches.handlers(view, few, many), *branches.handlers(view, many, few)]
-    )
-    exits = [*([] if choice is None else _exits(view, choice)), *handlers]
+    past = [
+        text
+        for own, others in (() if mismatch.more else ((few, many), (many, few)))
+        for text in branches.ways_past(view, own, others, guards=choice is None)
+    ]
+    exits = [*([] if choice is None else _exits(view, choice)), *past]
     ddp, hint = _ddp_hint(view, few) or _accumulation_hint(mismatch), _hint(view, mismatch, choice, exits)
     sentence = say(f"at {mismatch.which} " if mismatch.number else "", _contrast(view, mismatch))
     return view.verdict(

@@ -409,7 +409,7 @@ def _failure(view: JobView, causes: list[Cause]) -> Verdict:
     if raised.frames:
         facts.append(f"rank {first.rank} raised it in {stacks.chain(raised.frames)}")
     still = [cause.rank for cause in causes if view.ranks[cause.rank].alive]
-    facts += [f"{spelled(place)}, and raised it too" for place in view.places(still)]
+    facts += [f"not ended yet: {spelled(place)}" for place in view.places(still)]
     facts += last_lines(view, first)
     if "CUDA" in raised.message:
         facts += devices.gpu_facts(view, view.nodes_of(numbers))

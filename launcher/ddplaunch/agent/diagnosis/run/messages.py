@@ -262,7 +262,7 @@ _Pair = tuple[Collective, Collective]
 def message_too_large(view: JobView) -> Optional[Verdict]:
     """Return the verdict if the ring has one receive and one send of exactly the bytes that Gloo reports."""
     for number, rank in view.ranks.items():
-        found = _TOO_LARGE.search("\n".join(causes.last_words(rank)))
+        found = _TOO_LARGE.search("\n".join(causes.spoken_by(view, number)))
         if found is None:
             continue
         pair = _pair(view, rank, int(found[1]), int(found[2]))

@@ -195,9 +195,9 @@ def _left_verdict(
     has, is_ = phrases.one_or(ranks, "has", "have"), phrases.one_or(ranks, "is", "are")
     rest = phrases.one_or(others, "is", "are")
     signal = signals.left_for(view, ranks)
-    camps = [{rank: mismatch.calls.get(rank) for rank in those} for those in (ranks, others)]
+    own, rest_of = ({rank: mismatch.calls.get(rank) for rank in those} for those in (ranks, others))
     exits = branches.ends_of(view, ranks[0], loop.file, [loop.first, loop.last])
-    exits += branches.handlers(view, *camps)
+    exits += branches.ways_past(view, own, rest_of, guards=False)
     hint = _UNEVEN + (f" {branches.ALSO_ENDS.format(', '.join(exits))}" if exits else "")
     sentence = say(
         subjects.ranks(ranks),
