@@ -407,6 +407,17 @@ def trying(number: int, times: int, message: str = PEER_GONE, state: str = "rais
     return rank(number, stack(Frame("meet", "/job/train.py", 14)), 10, calls=tries, raised=failed)
 
 
+@pytest.mark.parametrize(("source", "printed"), [("hook", 0), ("log", 1)])
+def test_what_a_library_has_caught_by_itself_was_not_swallowed(source: str, printed: int) -> None:
+    """As a Pool does while it waits. What a process has printed may be of a child that the rank waits for."""
+    inner = [Frame("next", "/usr/lib/python3.11/multiprocessing/pool.py", 856)]
+    caught = Raised("IndexError", "pop from an empty deque", NOW - 11, inner, True, source)
+    verdict = only(job(rank(0), rank(1, in_evaluate(), called=16, raised=[caught]), rank(2), rank(3)))
+
+    assert "rank-in-user-code" == verdict.code
+    assert printed == sum("has printed IndexError: pop from an empty" in str(fact) for fact in verdict.facts)
+
+
 def test_who_has_not_come_to_a_barrier_that_is_tried_again_is_named() -> None:
     verdict = only(job(trying(0, 8), rank(1, in_evaluate(), called=10), trying(2, 7), per_node=3))
 

@@ -84,6 +84,11 @@ def users(frames: Sequence[Frame]) -> list[Frame]:
     return [f for f in frames if not (_TORCH.search(f.file) or _STANDARD.search(f.file))]
 
 
+def of_libraries(frames: Sequence[Frame]) -> bool:
+    """Whether Python or torch alone has raised and caught it, as a Pool does while it waits."""
+    return bool(frames) and not users(frames)
+
+
 def in_torch(frames: Sequence[Frame]) -> bool:
     """Whether any of the frames belongs to torch, or to the hook's wrappers around it."""
     return any(_TORCH.search(frame.file) for frame in frames)

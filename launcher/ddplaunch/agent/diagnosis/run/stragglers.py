@@ -477,6 +477,15 @@ def holder_facts(view: JobView, ranks: list[int]) -> list[Fact]:
         facts += _stacks_of(view, [number])
         facts += [line for line in view.line_shown(number, view.locations[number].site) if line not in facts]
         facts += [view.of_rank(text, number) for text in _threads(rank)]
+        printed = [each for each in rank.raised if each.source == "log" and stacks.of_libraries(each.frames)]
+        facts += [
+            view.of_rank(
+                f"rank {number}, or a process that it has started, has printed {each.type}: "
+                f"{phrases.clipped(each.message)}",
+                number,
+            )
+            for each in printed[-1:]
+        ]
         if rank.process is not None:
             hunger = starved(rank.process)
             does = f"{doing(rank.process)}{hunger and ', ' + hunger}"

@@ -284,7 +284,7 @@ class JobView:
         return not answers or any(answer is not False for answer in answers)
 
     def own_exception(self, rank: int) -> Optional[Raised]:
-        """Return the latest exception that this rank caught and its peers did not.
+        """Return the latest exception that this rank's program caught and its peers' did not.
 
         None if no peer's exceptions are known: an import that fails and is caught does so in every rank.
         """
@@ -298,6 +298,8 @@ class JobView:
             if raised.handled
         }
         for raised in reversed(self.ranks[rank].raised):
+            if stacks.of_libraries(raised.frames):
+                continue  # one that a child process has printed is not even the rank's
             if raised.handled and (raised.type, _without_numbers(raised.message)) not in theirs:
                 return raised
         return None
