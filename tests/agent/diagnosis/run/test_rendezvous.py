@@ -301,6 +301,17 @@ def test_more_ranks_than_the_launcher_has_started() -> None:
     assert [["world-size-differs"], ["unknown"], ["unknown"]] == codes
 
 
+def test_a_program_that_sets_another_world_size_than_the_launcher_is_named_with_its_line() -> None:
+    own = [replace(sets(WORLD_SIZE="4")[0], given="2")]
+    ranks = [caller(n, 4, settings=own) for n in (0, 1)]
+    (verdict,) = decide.judge(replace(nodes(ranks), why="still", world_size=None))
+
+    assert "world-size-differs" == verdict.code
+    assert verdict.sentence.startswith(
+        "train.py:9 sets WORLD_SIZE to 4; the job has 2 ranks, and all of them wait"
+    )
+
+
 def test_ranks_that_go_to_different_ports() -> None:
     """Who leaves the launcher's is named."""
     away = caller(3, port=29511, settings=sets(MASTER_PORT="29511"))

@@ -13,7 +13,7 @@ from ddplaunch.agent.diagnosis.run import stacks
 from ddplaunch.agent.system import phrases
 from ddplaunch.agent.system.resolve import is_loopback, numeric
 
-ADDRESS, PORT = "MASTER_ADDR", "MASTER_PORT"
+ADDRESS, PORT, WORLD = "MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE"
 _ANY = ("0.0.0.0", "::")
 
 

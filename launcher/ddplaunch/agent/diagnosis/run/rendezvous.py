@@ -15,7 +15,7 @@ from typing import Optional, TypeVar
 from ddplaunch.agent.contract import Verdict
 from ddplaunch.agent.diagnosis import confidence as sure
 from ddplaunch.agent.diagnosis.run import stacks
-from ddplaunch.agent.diagnosis.run.call_records import ADDRESS, PORT, Call, line
+from ddplaunch.agent.diagnosis.run.call_records import ADDRESS, PORT, WORLD, Call, line
 from ddplaunch.agent.diagnosis.run.view import JobView
 from ddplaunch.agent.system import phrases, subjects
 from ddplaunch.agent.system.torchrun import C10D
@@ -465,19 +465,30 @@ def too_few(view: JobView) -> Optional[Verdict]:
     waiting = view.open_init_calls
     seen = {call.rank for call in waiting}
     size = waiting[0].world_size
-    given = {call.made.given_world for call in waiting}
+    given = {_given_world(call) for call in waiting}
     there_are = view.evidence.world_size or (given.pop() if len(given) == 1 else None)
     if size is None or seen != set(range(there_are or 0)) or size <= len(seen):
         return None
-    return verdict(
-        view,
-        "world-size-differs",
-        waiting,
+    ranks = count(len(seen), "rank")
+    sentence = (
         f"{line(waiting[0].made.frame)} calls init_process_group with world size {size}; the job has "
-        f"{count(len(seen), 'rank')}, and all of them wait there",
-        "Leave world_size out, or take it from WORLD_SIZE, which the launcher sets.",
-        sure.LIKELY,
+        f"{ranks}, and all of them wait there"
     )
+    hint = "Leave world_size out, or take it from WORLD_SIZE, which the launcher sets."
+    if waiting[0].changed(WORLD) is not None:
+        sentence = (
+            f"{waiting[0].choice(WORLD)}; the job has {ranks}, and all of them wait in init_process_group"
+        )
+        hint = "Leave WORLD_SIZE as the launcher sets it, for each rank."
+    return verdict(view, "world-size-differs", waiting, sentence, hint, sure.LIKELY)
+
+
+def _given_world(call: Call) -> Optional[int]:
+    """Return the WORLD_SIZE that the launcher gave, also if the program has set another."""
+    setting = call.changed(WORLD)
+    if setting is not None and setting.given.isdigit():
+        return int(setting.given)
+    return call.made.given_world
 
 
 def other_script(view: JobView) -> Optional[Verdict]:
