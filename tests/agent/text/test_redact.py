@@ -8,9 +8,11 @@ import urllib.parse
 
 import pytest
 
-from ddplaunch.agent.contract import Frame, NodeEvidence, Raised, RankEvidence, Stack
-from ddplaunch.agent.system import secrets
+from ddplaunch.agent.contract import Frame, NodeEvidence, Raised, RankEvidence, Stack, Verdict
+from ddplaunch.agent.platforms import termination
+from ddplaunch.agent.system import secrets, subjects
 from ddplaunch.agent.text.redact import NO_SECRETS, Redactor
+from ddplaunch.agent.text.saying import say
 
 VALUE = "pä/s\"s\\wo+rd'1 = x"
 MARK = "[secret TOKEN]"
@@ -96,6 +98,15 @@ def test_evidence_is_searched_whole_and_stays_evidence() -> None:
     assert {"phase": "running", "x": [{"y": MARK}, 7, None]} == redactor.hide(
         {"phase": "running", "x": [{"y": "running"}, 7, None]}
     )
+
+
+def test_a_verdict_keeps_the_ranks_in_its_text() -> None:
+    """They are data between the words, and the container's last words are made of them."""
+    text = say(subjects.ranks([1, 2]), f" raised ValueError: {VALUE}")
+    found = Redactor({"TOKEN": VALUE}).hide(Verdict.of(code="rank-failed", sentence=text, where="run"))
+
+    assert f"ranks 1 and 2 raised ValueError: {MARK}" == found.sentence
+    assert f"ValueError: {MARK}" in termination.text(1, [found])
 
 
 def test_a_job_without_secrets_pays_nothing() -> None:

@@ -46,8 +46,11 @@ class Redactor:
     def _hidden(self, value: Any) -> Any:
         if isinstance(value, str):
             return self._text(value)
-        if isinstance(value, (list, tuple)):
+        if isinstance(value, list):
             return [self._hidden(each) for each in value]
+        if isinstance(value, tuple):  # a text's subjects have named ones in them
+            parts = [self._hidden(each) for each in value]
+            return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
         if isinstance(value, dict):
             return {key: each if key in _KEPT else self._hidden(each) for key, each in value.items()}
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
