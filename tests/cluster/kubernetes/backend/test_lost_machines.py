@@ -50,7 +50,7 @@ def test_a_machine_is_lost_in_mid_run(
         lose(faults, machine)
         lost = time.monotonic()
         noticed = first(said, "[hub] .*network-lost")
-        over = first(said, r"\[hub\] .*the job has ended")
+        over = first(said, r"\[hub\] .*the job has failed")
         told = first(said, r"ddplaunch: failed after")
     shown = json.loads(cli("status", f"kubernetes://{namespace}/digits", "--json")[1])
 
