@@ -40,7 +40,7 @@ GATE = (
     Entry("dns-not-found", _NODE, "a node's name does not resolve", _CONFIG),
     Entry("dns-unanswered", _NODE, "the name server does not answer"),
     Entry("environment-differs", _CONFIG, "a setting that must be the same on all nodes is not"),
-    Entry("files-too-few", _NODE, "the hub may not open as many files as the job has nodes"),
+    Entry("files-too-few", _NODE, "the hub cannot open as many files as the job has nodes"),
     Entry(
         "gloo-interface-wrong", _CONFIG, "Gloo finds no such interface, or takes one that peers do not reach"
     ),
@@ -76,7 +76,7 @@ GATE = (
     Entry("shm-too-small", _CONFIG, "/dev/shm is too small for what the job will put there"),  # noqa: S108 - a name
     Entry("store-shared", _NODE, "another job answers where this one has its rendezvous", _CONFIG),
     Entry("stranger-listens", _NODE, "something that does not belong to this job answers on the port"),
-    Entry("threads-too-few", _NODE, "the ranks may not start as many processes and threads as they need"),
+    Entry("threads-too-few", _NODE, "the ranks cannot start as many processes and threads as they need"),
     Entry("version-differs", _CONFIG, "torch, NCCL or Python differ between nodes"),
     Entry("world-size-differs", _CONFIG, "nodes were started with different sizes"),
 )
