@@ -170,7 +170,7 @@ def _with_nccl(rows: dict[str, Any], cases: Iterable[Case]) -> Iterator[str]:
 
 
 def _with_other_torch(others: dict[str, Measured], cases: list[Case]) -> Iterator[str]:
-    yield "| torch | runs | programs | right rank | rank and cause | abstained | wrong | healthy with a word |"
+    yield "| torch | runs | programs | right rank | rank and cause | abstained | wrong | false alarms |"
     yield "|---" * 8 + "|"
     missed = []
     for torch, measured in others.items():

@@ -255,7 +255,7 @@ def test_lines_are_compared_since_the_last_call_without_one() -> None:
 @pytest.mark.parametrize(("others", "code"), [((), "collective-mismatch"), ((3,), "rank-killed")])
 def test_what_the_only_aborted_rank_has_printed_is_its_own(others: tuple[int, ...], code: str) -> None:
     """Of two that were aborted, either may have said it."""
-    its = {"calls": [call("broadcast_object_list", 9, 66, "entered")]}
+    its: dict[str, Any] = {"calls": [call("broadcast_object_list", 9, 66, "entered")]}
     ranks = [
         dead(n, 0.0, signal=6, **its) if n in (2, *others) else dead(n, 1.0, signal=15) for n in range(4)
     ]
