@@ -76,6 +76,10 @@ FAULTS = [
     _says("reasons", "mesh", "group-partial", 3, 4, "new_group (reasons.py:"),
     _says("reasons", "at_exit", "collective-mismatch", 0, 3, ", the others monitored_barrier (reasons.py:"),
     _says("reasons", "destroys", "rank-exited-early", 0, 3, "rank 0 destroyed its process group after "),
+    _says("reasons", "handles", "collective-mismatch", 1, 3, " (`except RuntimeError`) may be why"),
+    _says("reasons", "averages", "p2p-deadlock", 1, 4, ": rank 1 receives from rank 3, which never sends"),
+    _says("reasons", "later", "collective-mismatch", 0, 3, "rank 0 is in the code after reasons.py:"),
+    _says("reasons", "keeps", "rank-in-user-code", 1, 3, "and its Python waits for its thread"),
     Fault(
         "reasons_resumes",
         "p2p-deadlock",

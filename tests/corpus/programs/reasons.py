@@ -1,7 +1,9 @@
 """What the ranks do is told by where they are; why, by a line elsewhere. The argument says which."""
 
 import atexit
+import queue
 import sys
+import threading
 import time
 
 import scene
@@ -126,6 +128,67 @@ def resumes():
         else:
             dist.recv(taken, src=0, tag=step)
             dist.send(taken, dst=0, tag=step)
+
+
+def handles():
+    """One batch of rank 1 is too large for its memory: it is left out there."""
+    model = DistributedDataParallel(torch.nn.Linear(8, 8))
+    for step in range(20):
+        try:
+            loss = model(torch.rand(4, 8)).sum()
+            if dist.get_rank() == 1 and step == 5:
+                raise RuntimeError("out of memory")
+            loss.backward()
+        except RuntimeError:
+            loss = torch.zeros(())
+        if step == 9:
+            scene.stops()
+            dist.all_gather([torch.zeros(1) for _ in range(3)], loss.detach().reshape(1))
+
+
+def averages():
+    """Each rank sends to the next, and receives from the one before: rank 1 is wrong about that."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    before = rank - 1 if rank > 1 else world - 1
+    dist.barrier()
+    scene.stops()
+    for _ in range(20):
+        taken = torch.zeros(8)
+        works = [dist.isend(torch.rand(8), (rank + 1) % world), dist.irecv(taken, before)]
+        for work in works:
+            work.wait()
+
+
+def _epoch():
+    for _ in range(4):
+        torch.rand(8, 8).sum()
+    dist.all_reduce(torch.rand(8))
+
+
+def _save():
+    if dist.get_rank():
+        return
+    scene.stops()
+    dist.barrier()
+
+
+def later():
+    """The main rank waits for the others where it saves; they are in the next epoch."""
+    for _ in range(20):
+        _epoch()
+        _save()
+
+
+def keeps():
+    """Rank 1 is over, and its writer waits for more."""
+    lines = queue.SimpleQueue()
+    threading.Thread(target=lines.get, name="writer").start()
+    for step in range(40):
+        if dist.get_rank() == 1 and step == 20:
+            scene.stops()
+            sys.exit(0)
+        dist.all_reduce(torch.rand(8))
+    lines.put("")
 
 
 if __name__ == "__main__":
