@@ -459,6 +459,28 @@ BOOTSTRAP = Frame("_bootstrap_inner", "/opt/env/lib/python3.11/threading.py", 10
 PREPARE = [Frame("prepare", "/job/data.py", 33), Frame("run", "/opt/env/lib/python3.11/threading.py", 982)]
 
 
+@pytest.mark.parametrize(
+    ("frame", "on_lock", "beside", "told"),
+    [
+        (Frame("wait", "/opt/env/lib/python3.11/threading.py", 327), True, False, True),
+        (Frame("wait", "/opt/env/lib/python3.11/threading.py", 331), False, False, False),  # with a timeout
+        (Frame("wait", "/opt/env/lib/python3.11/threading.py", 327), True, True, False),
+        (Frame("load", "/job/train.py", 12), True, False, False),
+    ],
+)
+def test_who_waits_for_a_thread_and_has_none_waits_for_ever(
+    frame: Frame, on_lock: bool, beside: bool, told: bool
+) -> None:
+    main = Stack("MainThread", True, [frame, Frame("get", "/job/train.py", 43)], on_lock=on_lock)
+    filler = [Stack("filler", False, [Frame("fill", "/job/train.py", 80)])] if beside else []
+    evidence = job(rank(0), rank(1, [main, *filler], 16, stack_source="hook"), rank(2), rank(3))
+    sentences = " ".join(str(verdict.sentence) for verdict in judge(evidence))
+
+    assert told == (
+        "in get (train.py:43), waiting for another thread (its program has none) for" in sentences
+    )
+
+
 def of_thread(after: float = -1) -> Raised:
     """What Python prints when it ends a thread."""
     return Raised("KeyError", "'text'", NOW - 10 + after, [*PREPARE, BOOTSTRAP], True, "log")

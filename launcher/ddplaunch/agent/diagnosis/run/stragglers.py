@@ -294,8 +294,23 @@ def _standing(view: JobView, ranks: list[int], inside: str) -> list[Text]:
     for location, group in view.groups_of_ranks(ranks).items():
         tie = ties.awaited(view, group[0]) if len(group) == 1 else None
         awaits = f", {tie.text}" if tie is not None else ""
+        if not awaits and all(_waits_for_nobody(view, view.ranks[rank]) for rank in group):
+            awaits = ", waiting for another thread (its program has none)"
         parts.append(say(subjects.ranks(group), f" {_is(group)} in {location}{inside}{awaits}"))
     return parts
+
+
+def _waits_for_nobody(view: JobView, rank: RankEvidence) -> bool:
+    """Whether its main thread waits without a timeout for a thread, and no thread of the program is left.
+
+    Only native code could still wake it, as the callback of a library does; or a handler of a signal.
+    """
+    if view.nodes[view.node_of[rank.rank]].handlers:
+        return False
+    main = next((each for each in rank.stacks if each.main), None)
+    others = [each for each in rank.stacks if not each.main and each.frames]
+    waits = main is not None and main.on_lock and stacks.waits_for_thread(main.frames)
+    return waits and rank.stack_source in _ALL_THREADS and not others
 
 
 def _handled(view: JobView, ranks: list[int]) -> list[str]:
@@ -320,6 +335,8 @@ def _lost_children(rank: RankEvidence) -> list[Process]:
     return [child for child in dead if child.state != "X" or child.exit_signal != signal.SIGTERM]
 
 
+_ALL_THREADS = ("hook", "py-spy")
+"""Sources of stacks that list every Python thread."""
 _CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE)
 _APART = ("collective-mismatch", "collective-skipped")
 
