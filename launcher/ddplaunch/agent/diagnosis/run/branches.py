@@ -438,10 +438,13 @@ def _before(view: JobView, camp: Camp) -> Optional[_Before]:
         its = view.ranks.get(rank)
         if call is None or its is None:
             return None
-        record = its.collectives if call in its.collectives else its.calls
-        found += [each for each in record if (each.group, each.seq) == (call.group, call.seq - 1)]
-    if len(found) != len(camp):
-        return None
+        # From their ends: the records of thousands of ranks have thousands of calls each.
+        recorded = any(each is call for each in reversed(its.collectives))
+        earlier = reversed(its.collectives if recorded else its.calls)
+        last = next((each for each in earlier if (each.group, each.seq) == (call.group, call.seq - 1)), None)
+        if last is None:
+            return None
+        found.append(last)
     lines = {call_records.call_line(each) if each.frames else None for each in found}
     shapes = {(each.op, str(each.sizes)) for each in found}
     if len(lines) > 1 or (None in lines and len(shapes) > 1):
