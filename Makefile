@@ -45,7 +45,7 @@ faults: $(READY)  ## provoke every fault RUNS times (5), on BACKEND (all), WHERE
 	    $(if $(WHERE),--where $(WHERE)) || code=$$?; \
 	    python scripts/generate-docs && exit $$code
 
-corpus: $(WITHTORCH)/.ready  ## every program of the corpus RUNS times (3), ONLY some, with another TORCH (2.4.1), PEERS=1, NCCL=1 on a GPU
+corpus: $(WITHTORCH)/.ready  ## every program of the corpus RUNS times (3), ONLY some, with another TORCH (2.4.1, 2.7.1), PEERS=1, NCCL=1 on a GPU
 	@code=0; $(WITHTORCH)/bin/python -m tests.corpus $(if $(RUNS),--runs $(RUNS)) $(if $(ONLY),--only $(ONLY)) \
 	    $(if $(PEERS),--peers) $(if $(NCCL),--nccl) || code=$$?; \
 	    python scripts/generate-docs && exit $$code
@@ -105,14 +105,9 @@ $(READY39): requirements/agent39.txt $(READY)
 	    exit 1; \
 	fi
 
-# An older torch to measure with. The lock has one torch only, so this one comes by its exact version, with what it
-# needs beside; numpy 1 is the newest that all of them know.
-.venv-torch-%/.ready: $(READY)
-	@UV_PYTHON_DOWNLOADS=never uv venv --quiet --clear --python "$$(scripts/find-python)" .venv-torch-$*
-	@UV_SYSTEM_CERTS=true uv pip install --quiet --python .venv-torch-$*/bin/python --require-hashes \
-	    -r requirements/launcher.txt -r requirements/build.txt
-	@UV_SYSTEM_CERTS=true uv pip install --quiet --python .venv-torch-$*/bin/python torch==$* 'numpy<2' editables \
-	    mpi4py pytest pytest-timeout pytest-xdist
+# An older torch to measure with. For another version, copy a requirements/torch-*.in, and run `make lock`.
+.venv-torch-%/.ready: requirements/torch-%.txt $(READY)
+	@scripts/make-venv .venv-torch-$* "$$(scripts/find-python)" requirements/torch-$*.txt
 	@uv pip install --quiet --python .venv-torch-$*/bin/python --no-deps --no-build-isolation --editable .
 	@touch $@
 
