@@ -26,7 +26,5 @@ WHY_WITH_NCCL: dict[str, str] = {
     "skipped_no_sync": "with NCCL it need not wait for the others: its program is over, which is seen first.",
     "skipped_uneven": "the two calls that meet differ: that is true, and seen first.",
 }
-WHY_WITH_OTHER_TORCH: dict[str, dict[str, str]] = {}
-"""The same by version, "2.7"."""
 UNTESTED = frozenset(["ends_terminated"])
 """Programs whose verdict is not right on a quiet machine either: no test asks for it."""

@@ -74,6 +74,13 @@ class Branch:
     file_test: str = ""  # "os.path.exists(path)", if that decides; bounded
     guards: list[int] = field(default_factory=list)  # of an `except`: first and last line of its `try`
 
+    def has(self, line: int) -> bool:
+        return self.lines[0] <= line <= self.lines[1]
+
+    def protects(self, line: int) -> bool:
+        """Whether it is an `except` of a `try` around this line."""
+        return bool(self.guards) and self.guards[0] <= line <= self.guards[1]
+
 
 @dataclass(frozen=True)
 class Function:

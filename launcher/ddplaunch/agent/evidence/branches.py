@@ -120,7 +120,7 @@ def _functions(
         first = 1 if function is None else function[1].lineno
         last = len(program.lines) if function is None else _end(function[1])
         found = _branches(program, body)
-        around = [each for each in found if any(_has(each, line) for line in its)]
+        around = [each for each in found if any(each.has(line) for line in its)]
         rounds = [each.lines for each in around if each.kind in _ROUNDS]
         leaves = [
             each
@@ -131,18 +131,10 @@ def _functions(
         loops = [each for each in found if each.kind in _ROUNDS and each not in (*around, *leaves)]
         loops = [each for each in loops if any(_has_all(each.lines, leaf) for leaf in leaves)]
         handlers = [each for each in found if each not in (*around, *leaves)]
-        handlers = [each for each in handlers if any(_guards(each, line) for line in its)]
+        handlers = [each for each in handlers if any(each.protects(line) for line in its)]
         key = (program.file, name, first)
         kept = [*around, *handlers, *loops, *leaves][:_BRANCHES]
         yield Function(name, [first, last], kept, callers.get(key, []))
-
-
-def _has(branch: Branch, line: int) -> bool:
-    return branch.lines[0] <= line <= branch.lines[1]
-
-
-def _guards(branch: Branch, line: int) -> bool:
-    return bool(branch.guards) and branch.guards[0] <= line <= branch.guards[1]
 
 
 def _has_all(lines: Sequence[int], branch: Branch) -> bool:

@@ -343,7 +343,8 @@ def test_who_may_still_be_in_the_round_before_has_passed_nothing() -> None:
     assert "is in the code after" not in in_save(inner)
 
 
-HANDLED = """def fit():
+HANDLED = """\
+def fit():
     for step in range(99):
         try:
             loss = forward(step)

@@ -8,7 +8,7 @@ are known: a rank that is not blocked may still come, and no rank waits for one 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Optional
 
@@ -212,13 +212,18 @@ def who(view: JobView, group: str) -> Text:
 
 
 def find_circle(waits: Mapping[int, Sequence[int]]) -> list[int]:
-    """Return ranks of which each waits for the next, and the last for the first; empty: there is no circle.
+    """Return the first of `find_circles`; empty: there is none."""
+    return next(find_circles(waits), [])
 
-    `waits`: rank -> the ranks without which it cannot go on. It begins with the smallest of its ranks.
+
+def find_circles(waits: Mapping[int, Sequence[int]]) -> Iterator[list[int]]:
+    """Yield circles without a rank in common: each rank waits for the next, and the last for the first.
+
+    `waits`: rank -> the ranks without which it cannot go on. A circle begins with the smallest of its ranks.
 
     A depth-first search that keeps its path in a list: a chain of waits may be as long as the job has ranks,
     which is too long for recursion. A rank from which no circle was found is skipped when another rank leads
-    to it, so each wait is looked at once.
+    to it, and so is one of a circle, so each wait is looked at once.
     """
     passed: set[int] = set()
     for first in sorted(waits):
@@ -231,13 +236,15 @@ def find_circle(waits: Mapping[int, Sequence[int]]) -> list[int]:
                 if path:
                     passed.add(path.pop())
             elif rank in path:
-                circle = path[path.index(rank) :]
+                at = path.index(rank)
+                circle = path[at:]
+                passed.update(circle)
+                del path[at:], branches[at + 1 :]
                 start = circle.index(min(circle))
-                return circle[start:] + circle[:start]
+                yield circle[start:] + circle[:start]
             elif rank in waits and rank not in passed:
                 path.append(rank)
                 branches.append(iter(waits[rank]))
-    return []
 
 
 # --- group-partial: a collective lacks ranks of its group that are blocked in another group

@@ -127,14 +127,7 @@ def ways_past(view: JobView, own: Camp, others: Camp, guards: bool) -> list[str]
     `if` that returns before them, in a function below the one in which the camps part. What a program catches
     is not known before Python 3.12, so nothing says whether an exception was caught there.
     """
-    mine, theirs = _ways(view, own), _ways(view, others)
-    if max(len(mine), len(theirs)) > _WAYS:
-        return []
-    found = [
-        _past(view, (rank, way), (other, its), guards)
-        for way, rank in mine.items()
-        for its, other in theirs.items()
-    ]
+    found = [_past(view, mine, theirs, guards) for mine, theirs in _pairs(view, own, others)]
     common = [each for each in found[0] if all(each in its for its in found)] if found else []
     return [_leaving(file, each) for file, each in common] if len(common) <= _EXITS else []
 
@@ -148,8 +141,8 @@ def _past(view: JobView, mine: Pair, theirs: Pair, guards: bool) -> list[At]:
     for frame in reversed(theirs[1][places[1] :]):
         function = _function(view, theirs[0], frame)
         for each in function.branches if function is not None else ():
-            both = frame is other and (_guards(each, own.line) or _has(each, own.line))
-            handles = _guards(each, frame.line) and each.ends != "raise" and not both
+            both = frame is other and (each.protects(own.line) or each.has(own.line))
+            handles = _goes_on(each, frame.line) and not both
             returns = guards and frame is not other and each.ends == "return" and each.lines[1] < frame.line
             if handles or returns:
                 found.append((stacks.shared(frame.file), each))
@@ -170,14 +163,7 @@ def _may_have_been(view: JobView, mine: Pair, theirs: Pair, places: tuple[int, i
 
 
 def _found(view: JobView, look: Look, own: Camp, others: Camp) -> Optional[Choice]:
-    mine, theirs = _ways(view, own), _ways(view, others)
-    if max(len(mine), len(theirs)) > _WAYS:
-        return None
-    found = [
-        _branch(view, look, (rank, way), (other, its))
-        for way, rank in mine.items()
-        for its, other in theirs.items()
-    ]
+    found = [_branch(view, look, mine, theirs) for mine, theirs in _pairs(view, own, others)]
     nearest = found[0][0] if found else []
     if not nearest or any(each != nearest for each, _ in found):
         return None
@@ -248,13 +234,12 @@ def exits(view: JobView, rank: int, line: Frame) -> list[str]:
     function = _function(view, rank, line)
     if function is None:
         return []
-    loops = [each.lines for each in function.branches if each.kind in LOOPS and _has(each, line.line)]
+    loops = [each.lines for each in function.branches if each.kind in LOOPS and each.has(line.line)]
     first, _ = max(loops, default=function.lines)
     found = [
         _leaving(line.file, each)
         for each in function.branches
-        if (each.ends and first <= each.line and each.lines[1] < line.line)
-        or (_guards(each, line.line) and each.ends != "raise")
+        if (each.ends and first <= each.line and each.lines[1] < line.line) or _goes_on(each, line.line)
     ]
     return found if len(found) <= _EXITS else []
 
@@ -330,6 +315,14 @@ def order_of(view: JobView, rank: int, line: Frame) -> str:
 # --- ways
 
 
+def _pairs(view: JobView, own: Camp, others: Camp) -> list[tuple[Pair, Pair]]:
+    """Return each way of one camp beside each of the other's; none if a camp has too many."""
+    mine, theirs = _ways(view, own), _ways(view, others)
+    if max(len(mine), len(theirs)) > _WAYS:
+        return []
+    return [((rank, way), (other, its)) for way, rank in mine.items() for its, other in theirs.items()]
+
+
 def _ways(view: JobView, camp: Camp) -> dict[Way, int]:
     """Return the different ways of a camp, each with a rank that came by it."""
     found: dict[Way, int] = {}
@@ -384,7 +377,7 @@ def _skips(line: Frame, function: Function, other: Frame) -> list[str]:
     loops = [
         each.lines
         for each in function.branches
-        if each.kind in LOOPS and _has(each, line.line) and _has(each, other.line)
+        if each.kind in LOOPS and each.has(line.line) and each.has(other.line)
     ]
     first, last = min(loops, default=(0, -1))
     return [
@@ -400,7 +393,7 @@ def _around(view: JobView, mine: Pair, theirs: Pair, function: Function) -> list
     If that line has called functions, the branches there are nearer: the others may have come as far as that.
     """
     own, other = mine[1][0], theirs[1][0]
-    around = [each for each in _around_line(own, function) if not _has(each, other.line)]
+    around = [each for each in _around_line(own, function) if not each.has(other.line)]
     file = stacks.shared(own.file)
     return _telling([*_innermost(view, mine), *((file, each) for each in around)]) if around else []
 
@@ -483,7 +476,7 @@ def _has_come_round(view: JobView, own: Frame, theirs: Pair, function: Function,
 def _loops_around(function: Function, *lines: Frame) -> list[Branch]:
     """Return the loops around all of these lines of a function."""
     loops = [each for each in function.branches if each.kind in LOOPS]
-    return [each for each in loops if all(_has(each, line.line) for line in lines)]
+    return [each for each in loops if all(each.has(line.line) for line in lines)]
 
 
 def _innermost(view: JobView, way: Pair) -> list[At]:
@@ -511,7 +504,7 @@ def _telling(found: list[At]) -> list[At]:
 
 def _around_line(line: Frame, function: Function) -> list[Branch]:
     """Return the branches of a function around a line, the nearest first."""
-    around = [each for each in function.branches if _has(each, line.line)]
+    around = [each for each in function.branches if each.has(line.line)]
     return sorted(around, key=lambda each: each.lines[1] - each.lines[0])
 
 
@@ -562,13 +555,9 @@ def _modules(view: JobView, rank: int) -> dict[str, str]:
     return found
 
 
-def _has(branch: Branch, line: int) -> bool:
-    return branch.lines[0] <= line <= branch.lines[1]
-
-
-def _guards(branch: Branch, line: int) -> bool:
-    """Whether it is an `except` of a `try` around this line."""
-    return bool(branch.guards) and branch.guards[0] <= line <= branch.guards[1]
+def _goes_on(branch: Branch, line: int) -> bool:
+    """Whether it is an `except` that may lead past this line of its `try`."""
+    return branch.protects(line) and branch.ends != "raise"
 
 
 def _placed(file: str, branch: Branch) -> str:

@@ -121,12 +121,10 @@ def _mismatch_verdict(view: JobView, mismatch: Mismatch) -> Verdict:
     if mismatch.more:
         choice = branches.find_of(view, *((few, many) if mismatch.more[0] in few else (many, few)))
     way = branches.called(choice) if mismatch.more else branches.stands(choice)
-    past = [
-        text
-        for own, others in (() if mismatch.more else ((few, many), (many, few)))
-        for text in branches.ways_past(view, own, others, guards=choice is None)
-    ]
-    exits = [*([] if choice is None else _exits(view, choice)), *past]
+    exits = [] if choice is None else [*_exits(view, choice)]
+    if not mismatch.more:
+        exits += branches.ways_past(view, few, many, guards=choice is None)
+        exits += branches.ways_past(view, many, few, guards=choice is None)
     ddp, hint = _ddp_hint(view, few) or _accumulation_hint(mismatch), _hint(view, mismatch, choice, exits)
     sentence = say(f"at {mismatch.which} " if mismatch.number else "", _contrast(view, mismatch))
     return view.verdict(

@@ -29,10 +29,11 @@ _SHOWN = 6
 def message_deadlock(view: JobView) -> Optional[Verdict]:
     """Return the verdict on a circle with at least one send or receive in it."""
     blocks = blocked.find_blocks(view)
-    first, *further = _circles(blocks)
-    circle = _from_the_earliest(first)
-    if not any(block.call for block in circle):
+    waits = {rank: block.awaits for rank, block in blocks.items()}
+    circles = [[blocks[rank] for rank in ranks] for ranks in blocked.find_circles(waits)]
+    if not circles or not any(block.call for block in circles[0]):
         return None
+    circle, further = _from_the_earliest(circles[0]), circles[1:]
     differs = _tags(view, circle)
     begun = any(_begun_sends(view, block.rank, other.rank) for block in circle for other in circle)
     missing = _left_out(view, circle)
@@ -71,16 +72,6 @@ def message_deadlock(view: JobView) -> Optional[Verdict]:
         ],
         hint=_WRONG_PEER if wrong is not None else _hint(circle, bool(differs), begun, missing),
     )
-
-
-def _circles(blocks: dict[int, Block]) -> list[list[Block]]:
-    """Return circles without a rank in common; an empty one if there is none."""
-    waits = {rank: block.awaits for rank, block in blocks.items()}
-    found = []
-    while ranks := blocked.find_circle(waits):
-        found.append([blocks[rank] for rank in ranks])
-        waits = {rank: its for rank, its in waits.items() if rank not in ranks}
-    return found or [[]]
 
 
 def _round_trip(circle: list[Block]) -> str:

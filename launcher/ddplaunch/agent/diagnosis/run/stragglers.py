@@ -300,6 +300,10 @@ def _standing(view: JobView, ranks: list[int], inside: str) -> list[Text]:
     return parts
 
 
+_ALL_THREADS = ("hook", "py-spy")
+"""Sources of stacks that list every Python thread."""
+
+
 def _waits_for_nobody(view: JobView, rank: RankEvidence) -> bool:
     """Whether its main thread waits without a timeout for a thread, and no thread of the program is left.
 
@@ -335,8 +339,6 @@ def _lost_children(rank: RankEvidence) -> list[Process]:
     return [child for child in dead if child.state != "X" or child.exit_signal != signal.SIGTERM]
 
 
-_ALL_THREADS = ("hook", "py-spy")
-"""Sources of stacks that list every Python thread."""
 _CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE)
 _APART = ("collective-mismatch", "collective-skipped")
 
