@@ -208,3 +208,67 @@ def test_lines_of_dead_ranks_and_of_calls_of_long_ago_are_looked_at() -> None:
         "/job/a.py": (alive.pid, {3, 5, 7}),
         "/job/train.py": (dead.pid, {40, 61}),
     } == called_lines([alive, dead])
+
+
+SENDS = """\
+def average(t, group=None):
+    dist.all_reduce(t, group=group)
+
+def train():
+    x = torch.zeros(4)
+    if odd:
+        x = torch.zeros(5)
+    dist.all_reduce(x)
+    y = load()
+    y = torch.cat(y, seed)
+    dist.all_gather(outs, y)
+    for grad in gradients:
+        dist.broadcast(grad, src=root)
+    for z in range(4):
+        dist.send(z, dst=1)
+        z += 1
+    average(group=None, t=y)
+    with open(path) as w:
+        dist.all_reduce(tensor=w)
+    for a in names:
+        dist.all_reduce(v)
+        v = a
+    print(x)
+    v, u = a
+    dist.all_reduce(model(u), op=u)
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (2, ["t 17 average(group=None, t=y)", "y 10 y = torch.cat(y, seed)", "y 9 y = load()"]),
+        (8, ["x 7 x = torch.zeros(5)", "x 5 x = torch.zeros(4)"]),  # either may be what is sent
+        (11, ["y 10 y = torch.cat(y, seed)", "y 9 y = load()"]),  # what is sent, and not where it arrives
+        (13, ["grad 12 for grad in gradients"]),  # and not its root
+        (15, []),  # a loop that counts makes no tensor
+        (19, ["w 18 with open(path) as w"]),
+        (21, ["v 22 v = a", "a 20 for a in names"]),  # set in the round before
+        (23, []),  # nothing is sent
+        (25, ["u 24 v, u = a", "a 20 for a in names"]),  # the tensor; and not the function that makes one
+    ],
+)
+def test_where_what_a_line_sends_comes_from(line: int, expected: list[str]) -> None:
+    found = [each for its in functions(SENDS, line) for each in its.assignments if each.used == line]
+
+    assert expected == [f"{each.name} {each.line} {each.text}" for each in found]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "average(loss)\naverage(other)\n",  # two lines call it
+        "average(loss)\nhooks.append(average)\n",  # it is handed on
+        "x = 1\nif a:\n    x = 2\nif b:\n    x = 3\nif c:\n    x = 4\ndist.all_reduce(x)\n",  # too many
+    ],
+)
+def test_of_what_may_come_from_elsewhere_too_nothing_is_shown(more: str) -> None:
+    source = f"def average(t):\n    dist.all_reduce(t)\n\n{more}"
+    found = functions(source, 2, source.count("\n"))
+
+    assert [] == [each for its in found for each in its.assignments]

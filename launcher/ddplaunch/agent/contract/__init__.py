@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from ddplaunch.agent.contract.evidence import TERMINAL as TERMINAL
+from ddplaunch.agent.contract.evidence import Assignment as Assignment
 from ddplaunch.agent.contract.evidence import Branch as Branch
 from ddplaunch.agent.contract.evidence import CallSequence as CallSequence
 from ddplaunch.agent.contract.evidence import CallSite as CallSite

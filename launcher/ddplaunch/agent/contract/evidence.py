@@ -83,6 +83,20 @@ class Branch:
 
 
 @dataclass(frozen=True)
+class Assignment:
+    """Where a variable gets its value that a line hands on, as `loss` in `dist.all_reduce(loss)`.
+
+    A loop that sets it counts, and so does the call that sets a parameter.
+    """
+
+    used: int  # the line that hands it on
+    name: str  # "loss"
+    file: str
+    line: int
+    text: str  # "loss = criterion(out, y)"; bounded
+
+
+@dataclass(frozen=True)
 class Function:
     """A function in which ranks are or were, or the file's own level.
 
@@ -94,6 +108,7 @@ class Function:
     lines: list[int]  # first and last line
     branches: list[Branch] = field(default_factory=list)
     callers: list[Frame] = field(default_factory=list)  # all lines that call it by name, in the files read
+    assignments: list[Assignment] = field(default_factory=list)  # of what such lines hand on
 
 
 @dataclass(frozen=True)

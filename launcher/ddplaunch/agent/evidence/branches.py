@@ -1,4 +1,5 @@
-"""Finds the branches of a program around given lines: which `if`, loop or `except` leads there.
+"""Finds the branches of a program around given lines: which `if`, loop or `except` leads there; and where
+the variables get their values that such a line hands on.
 
 `SourceLines` calls it when evidence is collected, with the files that the ranks' stacks and calls name. It
 looks at the parsed source alone. Nothing of the program is run or imported.
@@ -9,13 +10,14 @@ from __future__ import annotations
 import ast
 import contextlib
 import os
+import re
 import warnings
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple, Optional, Union
 
-from ddplaunch.agent.contract import Branch, Frame, Function
+from ddplaunch.agent.contract import Assignment, Branch, Frame, Function
 from ddplaunch.agent.text.printable import printable
 
 TEXT = 100
@@ -28,6 +30,8 @@ _CALLERS = 4
 """Lines that call a function: a rule uses them only if there is one."""
 _DEPTH = 4
 """Callers of callers that are looked for."""
+_ASSIGNMENTS = 3
+"""Of what one line hands on: of more, none stands out."""
 
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _ROUNDS = ("for", "while")
@@ -42,6 +46,14 @@ _PLAIN_TESTS = frozenset(
     ["get_rank", "get_world_size", "is_initialized", "len", "isinstance", "getenv", "get"]
 )
 """Functions in a test that make no collective: where test and body share a line, the line does not tell."""
+
+_SENDS = re.compile(r"reduce|gather|broadcast|scatter|all_to_all|send|recv")
+"""Functions whose tensors must fit those of other ranks."""
+_OF_TWO = re.compile(r"gather|scatter|all_to_all")
+"""Those that take two. Most take what is received first, and `gather` and `scatter` what is sent."""
+_COUNTS = frozenset(["range", "enumerate", "count"])
+"""A loop over these gives no tensor a shape."""
+_NO_TENSORS = frozenset(["group", "op", "async_op", "src", "dst", "group_src", "group_dst", "tag"])
 
 _Def = Union[ast.FunctionDef, ast.AsyncFunctionDef]
 
@@ -60,6 +72,10 @@ class Program:
             self.tree = ast.parse(source)
         self.defs = [*_definitions(self.tree, "")]
         self.calls = [*_calls(self.tree)]
+        self.calls_at: dict[int, list[ast.Call]] = {}
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Call):
+                self.calls_at.setdefault(node.lineno, []).append(node)
         self.names = Counter(
             node.id if isinstance(node, ast.Name) else node.attr
             for node in ast.walk(self.tree)
@@ -70,6 +86,10 @@ class Program:
         """Return the innermost function whose body has this line; None: it is at the file's own level."""
         found = [each for each in self.defs if each[1].body[0].lineno <= line <= _end(each[1])]
         return min(found, key=lambda each: _end(each[1]) - each[1].lineno, default=None)
+
+
+_Callers = Mapping[tuple[str, str, int], list[Frame]]
+"""By file, name and first line of a function: the lines that call it."""
 
 
 class _Call(NamedTuple):
@@ -97,7 +117,7 @@ def find(programs: Sequence[Program], wanted: Mapping[str, Iterable[int]]) -> di
     functions = {}
     for program in programs:
         with contextlib.suppress(RecursionError, MemoryError):  # of this file alone
-            of_file = _functions(program, sorted(lines[program.file]), callers)
+            of_file = _functions(programs, program, sorted(lines[program.file]), callers)
             functions[program.file] = [*islice(of_file, _FUNCTIONS)]
     return functions
 
@@ -108,7 +128,7 @@ def _named(program: Program, lines: Iterable[int]) -> list[tuple[str, _Def]]:
 
 
 def _functions(
-    program: Program, lines: Sequence[int], callers: Mapping[tuple[str, str, int], list[Frame]]
+    programs: Sequence[Program], program: Program, lines: Sequence[int], callers: _Callers
 ) -> Iterator[Function]:
     by_function: dict[Optional[tuple[str, _Def]], list[int]] = {}
     for line in lines:
@@ -134,7 +154,12 @@ def _functions(
         handlers = [each for each in handlers if any(each.protects(line) for line in its)]
         key = (program.file, name, first)
         kept = [*around, *handlers, *loops, *leaves][:_BRANCHES]
-        yield Function(name, [first, last], kept, callers.get(key, []))
+        handed = [
+            Assignment(line, *each)
+            for line in its
+            for each in _assigned_before(programs, program, line, callers)
+        ]
+        yield Function(name, [first, last], kept, callers.get(key, []), handed)
 
 
 def _has_all(lines: Sequence[int], branch: Branch) -> bool:
@@ -186,7 +211,7 @@ def _test(program: Program, node: Any) -> tuple[ast.expr, str]:
     return node.test, f"{kind} {_written(program, node.test)}"
 
 
-def _written(program: Program, node: ast.expr) -> str:
+def _written(program: Program, node: Union[ast.expr, ast.stmt]) -> str:
     """Return it as it is written; over several lines, where comments may stand, as Python would write it."""
     # Not ast.get_source_segment: it splits the whole file anew for each condition.
     if node.end_lineno != node.lineno:
@@ -304,3 +329,155 @@ def _callers(programs: Sequence[Program], owner: Program, name: str) -> list[Fra
             caller = "<module>" if around is None else around[1].name
             found.append(Frame(caller, program.file, call.line))
     return found[:_CALLERS]
+
+
+# --- what a line hands on
+
+
+class _Set(NamedTuple):
+    """A statement that sets a name. Up to `reach`, the end of its block, it has run for certain."""
+
+    node: ast.stmt
+    reach: int
+
+
+def _assigned_before(
+    programs: Sequence[Program], program: Program, line: int, callers: _Callers
+) -> list[tuple[str, str, int, str]]:
+    """Return (name, file, line, text) of what sets the variables that a line sends, the nearest first; then
+    of what sets the variables in these, as far as there is room.
+
+    A parameter is set where one line alone calls the function.
+    """
+    names = [name for call in program.calls_at.get(line, ()) for name in _names(_tensors(call))]
+    found: list[tuple[str, str, int, str]] = []
+    todo = deque((program, line, name) for name in names)
+    seen = {*todo}
+    while todo:
+        owner, at, name = todo.popleft()
+        places = _settings(programs, owner, at, name, callers)
+        if len(found) + len(places) > _ASSIGNMENTS:
+            break  # all of a variable or none: a reader takes what is shown for all there is
+        for its, number, text, values in places:
+            found.append((name, its.file, number, text))
+            inner = [(its, number, each) for each in _names(values)]
+            todo += [each for each in inner if each not in seen]
+            seen |= {*inner}
+    return found
+
+
+def _settings(
+    programs: Sequence[Program], program: Program, line: int, name: str, callers: _Callers
+) -> list[tuple[Program, int, str, list[ast.expr]]]:
+    """Return what may have set a name last before a line: its file, line, text, and what it sets it to."""
+    around = program.around(line)
+    body = program.tree.body if around is None else around[1].body
+    nodes, is_certain = _set_last(body, name, line)
+    found = [
+        (program, each.lineno, _short(_header(program, each)), _values(each))
+        for each in nodes
+        if not any(isinstance(value, ast.Call) and _called(value)[0] in _COUNTS for value in _values(each))
+    ]
+    if around is None or is_certain:
+        return found
+    its_callers = callers.get((program.file, around[0], around[1].lineno), [])
+    for frame in its_callers if len(its_callers) == 1 else ():
+        caller = next(each for each in programs if each.file == frame.file)
+        for call, argument in _arguments(caller, frame.line, around[1], name):
+            found.append((caller, frame.line, _short(_written(caller, call)), [argument]))
+    return found
+
+
+def _tensors(call: ast.Call) -> list[ast.expr]:
+    """Return what may be tensors among the arguments of a call; none where it sends none."""
+    name, _ = _called(call)
+    if not _SENDS.search(name):
+        return []
+    by_name = [each.value for each in call.keywords if each.arg and each.arg not in _NO_TENSORS]
+    first = call.args[: 2 if _OF_TWO.search(name) else 1]
+    return [*(first if name.startswith(("gather", "scatter")) else first[::-1]), *by_name]
+
+
+def _header(program: Program, node: ast.stmt) -> str:
+    if isinstance(node, _LOOPS):
+        return _test(program, node)[1]
+    if isinstance(node, (ast.With, ast.AsyncWith)):
+        return f"with {', '.join(ast.unparse(item) for item in node.items)}"
+    return _written(program, node)
+
+
+def _set_last(body: Sequence[ast.stmt], name: str, line: int) -> tuple[list[ast.stmt], bool]:
+    """Return the statements of a function that may have set a name last before a line, and whether there is
+    one that has run for certain.
+    """
+    sets = [each for each in _sets(body, name) if each.node.lineno < line]
+    found, certain = [], None
+    for each in sorted(sets, key=lambda its: -its.node.lineno):
+        found.append(each.node)
+        if each.reach >= line:
+            certain = each.node
+            break
+    loops = [each for each in _statements(body) if isinstance(each, _LOOPS)]
+    loops = [each for each in loops if each.lineno < line <= _end(each)]
+    loops = [each for each in loops if certain is None or each.lineno > certain.lineno]
+    later = [each.node for each in _sets(body, name) if each.node.lineno >= line]
+    found += [each for each in later if any(each.lineno <= _end(loop) for loop in loops)]
+    return found, certain is not None
+
+
+def _sets(body: Sequence[ast.stmt], name: str) -> Iterator[_Set]:
+    last = _end(body[-1])
+    for node in body:
+        if isinstance(node, (*_DEFS, ast.ClassDef)):
+            continue
+        if name in _targets(node):
+            yield _Set(node, last)
+        arms = [getattr(node, part, ()) for part in ("body", "orelse", "finalbody")]
+        arms += [arm.body for arm in (*getattr(node, "handlers", ()), *getattr(node, "cases", ()))]
+        for arm in arms:
+            if arm:
+                yield from _sets(arm, name)
+
+
+def _targets(node: ast.stmt) -> set[str]:
+    """Return the names that a statement sets itself. `x += y` sets none: it leaves the shape as it is."""
+    targets: list[ast.AST] = []
+    if isinstance(node, ast.Assign):
+        targets += node.targets
+    elif isinstance(node, (ast.AnnAssign, ast.For, ast.AsyncFor)):
+        targets.append(node.target)
+    elif isinstance(node, (ast.With, ast.AsyncWith)):
+        targets += [item.optional_vars for item in node.items if item.optional_vars is not None]
+    inner = [each for target in targets for each in ast.walk(target)]
+    return {each.id for each in inner if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+
+
+def _values(node: ast.stmt) -> list[ast.expr]:
+    """Return what a statement sets its names to."""
+    if isinstance(node, (ast.With, ast.AsyncWith)):
+        return [item.context_expr for item in node.items]
+    value = getattr(node, "iter", None) or getattr(node, "value", None)
+    return [] if value is None else [value]
+
+
+def _names(nodes: Iterable[ast.AST]) -> list[str]:
+    """Return the names in expressions, without those of functions that they call."""
+    inner = [each for node in nodes for each in ast.walk(node)]
+    called = {id(each.func) for each in inner if isinstance(each, ast.Call)}
+    names = [each.id for each in inner if isinstance(each, ast.Name) and id(each) not in called]
+    return [*dict.fromkeys(names)]
+
+
+def _arguments(
+    caller: Program, line: int, function: _Def, parameter: str
+) -> Iterator[tuple[ast.Call, ast.expr]]:
+    """Yield each call of the function on this line, with what it gives for the parameter."""
+    names = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
+    for call in caller.calls_at.get(line, ()):
+        name, receiver = _called(call)
+        if name != function.name or any(isinstance(each, ast.Starred) for each in call.args):
+            continue
+        given = dict(zip(names[receiver in ("self", "cls") :], call.args))
+        given.update({each.arg: each.value for each in call.keywords if each.arg})
+        if parameter in given:
+            yield call, given[parameter]

@@ -29,6 +29,7 @@ from ddplaunch.agent.contract import (
     JobEvidence,
     RankEvidence,
     Stack,
+    Verdict,
 )
 from ddplaunch.agent.evidence.branches import Program, find
 from ddplaunch.agent.evidence.ring import sequences
@@ -999,3 +1000,30 @@ def test_where_the_order_is_chance_it_is_no_ranks_fault_that_two_others_agree(
     ]
 
     assert ranks == only(all_of(*its, text=text, per_node=3)).ranks
+
+
+def _of_one_line(text: str, line: int, *calls: Collective) -> Verdict:
+    """The verdict on ranks whose calls of one line differ."""
+    where = [Frame("<module>", FILE, line)]
+    ranks = [
+        replace(stands(n, "all_reduce", ("<module>", line)), collectives=[replace(each, frames=where)])
+        for n, each in enumerate(calls)
+    ]
+    return only(all_of(*ranks, text=text, per_node=len(ranks)))
+
+
+def test_of_tensors_that_differ_on_one_line_it_is_said_where_they_come_from() -> None:
+    text = "step = 1\nx = torch.cat(parts)\ndist.all_reduce(x)\n"
+    shapes = [Collective("0", 9, "all_reduce", [[size]]) for size in (4, 4, 4, 2)]
+    verdict = _of_one_line(text, 3, *shapes)
+
+    assert [3] == verdict.ranks
+    assert verdict.sentence.endswith("; `x` comes from train.py:2 (`x = torch.cat(parts)`)")
+
+
+def test_where_the_call_differs_nothing_is_said_of_its_tensor() -> None:
+    text = "step = 1\nx = torch.cat(parts)\ndist.all_reduce(x)\n"
+    calls = [Collective("0", 9, "all_reduce", [[4]])] * 3
+    verdict = _of_one_line(text, 3, *calls, Collective("0", 9, "broadcast", [[4]]))
+
+    assert "comes from" not in str(verdict.sentence)

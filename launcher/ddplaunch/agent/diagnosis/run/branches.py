@@ -312,6 +312,21 @@ def order_of(view: JobView, rank: int, line: Frame) -> str:
     return "" if not loops or _IN_ORDER.search(loops[0].text) else _shown(line.file, loops[0])
 
 
+def assigned(view: JobView, rank: int, line: Frame) -> list[str]:
+    """Return ['`x` comes from train.py:8 (`x = torch.zeros(4)`) or train.py:10 (`x = …`)'], of what a line
+    sends: any of these may have given it its shape. Empty if it is not known.
+    """
+    function = _function(view, rank, line)
+    by_name: dict[str, list[str]] = {}
+    for each in function.assignments if function is not None else ():
+        if each.used == line.line:
+            by_name.setdefault(each.name, []).append(f"{_at(each.file, each.line)} (`{each.text}`)")
+    parts = [f"`{name}` comes from {' or '.join(places)}" for name, places in by_name.items()]
+    return (
+        [", ".join([*parts[:1], *(part.replace(" comes ", " ", 1) for part in parts[1:])])] if parts else []
+    )
+
+
 # --- ways
 
 
@@ -561,7 +576,11 @@ def _goes_on(branch: Branch, line: int) -> bool:
 
 
 def _placed(file: str, branch: Branch) -> str:
-    return f"{file.rpartition('/')[2]}:{branch.line}"
+    return _at(file, branch.line)
+
+
+def _at(file: str, line: int) -> str:
+    return f"{file.rpartition('/')[2]}:{line}"
 
 
 def _shown(file: str, branch: Branch) -> str:

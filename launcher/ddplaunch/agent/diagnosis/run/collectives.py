@@ -114,6 +114,7 @@ def _mismatch_verdict(view: JobView, mismatch: Mismatch) -> Verdict:
     few, many = mismatch.in_two()
     choice = branches.find(view, few, many)
     loop = _loop_of_one_line(view, mismatch) if choice is None else ""
+    made = _assigned(view, mismatch) if choice is None and not loop else []
     if _UNORDERED.search(loop):  # which ranks agree is chance
         mismatch = replace(
             mismatch, culprits=sorted(rank for ranks in mismatch.camps.values() for rank in ranks)
@@ -129,7 +130,9 @@ def _mismatch_verdict(view: JobView, mismatch: Mismatch) -> Verdict:
     sentence = say(f"at {mismatch.which} " if mismatch.number else "", _contrast(view, mismatch))
     return view.verdict(
         code="collective-mismatch",
-        sentence=joined("; ", [sentence, *branches.module(view, few, many), *way, *branches.perhaps(exits)]),
+        sentence=joined(
+            "; ", [sentence, *branches.module(view, few, many), *way, *made, *branches.perhaps(exits)]
+        ),
         ranks=mismatch.culprits,
         victims=view.victims_of(mismatch.culprits),
         confidence=_confidence(mismatch),
@@ -168,6 +171,16 @@ def _hint(view: JobView, mismatch: Mismatch, choice: Optional[branches.Choice], 
 
 def _is_of_one_line(mismatch: Mismatch) -> bool:
     return bool(mismatch.calls) and len({label.rpartition(" (")[2] for label in mismatch.camps}) == 1
+
+
+def _assigned(view: JobView, mismatch: Mismatch) -> list[str]:
+    """Return where the tensors come from that one line sends, and that differ."""
+    rank, call = next(iter(mismatch.calls.items()), (0, None))
+    same_call = len({plain(each.op) for each in mismatch.calls.values()}) == 1
+    differ = len({(str(each.sizes), str(each.dtypes)) for each in mismatch.calls.values()}) > 1
+    if call is None or not call.frames or not (same_call and differ and _is_of_one_line(mismatch)):
+        return []
+    return branches.assigned(view, rank, call.frames[0])
 
 
 def _loop_of_one_line(view: JobView, mismatch: Mismatch) -> str:
