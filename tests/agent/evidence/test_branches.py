@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from tests.agent.diagnosis.build import C10D, call, raised, rank
 from ddplaunch.agent.contract import Branch, CallSequence, CallSite, Frame, Function, Stack
 from ddplaunch.agent.evidence.branches import TEXT, Program, find
 from ddplaunch.agent.evidence.stacks import SourceLines
-from ddplaunch.agent.supervisor.collector import called_lines
+from ddplaunch.agent.supervisor.collector import called_lines, with_variables
 
 NOW = time.time()
 
@@ -272,3 +273,38 @@ def test_of_what_may_come_from_elsewhere_too_nothing_is_shown(more: str) -> None
     found = functions(source, 2, source.count("\n"))
 
     assert [] == [each for its in found for each in its.assignments]
+
+
+@pytest.mark.parametrize(
+    ("test", "variables"),
+    [
+        ('os.environ.get("SKIP", "0") == "1"', ["SKIP"]),
+        ('os.getenv("SKIP") and environ["FAST"]', ["SKIP", "FAST"]),
+        ('"SKIP" in os.environ', ["SKIP"]),
+        ("debug and step % 5", ["DEBUG"]),  # set at the file's own level
+        ('config.get("SKIP")', []),
+        ("os.environ[name]", []),
+        ('os.environ.get("not a name")', []),
+    ],
+)
+def test_a_test_that_reads_the_environment(test: str, variables: list[str]) -> None:
+    source = (
+        f'debug = os.environ.get("DEBUG")\ndef main():\n    if {test}:\n        return\n    dist.barrier()\n'
+    )
+
+    assert [variables] == [branch.variables for branch in only(source, 5)]
+
+
+def test_of_ranks_that_live_it_is_read_which_of_these_variables_they_have() -> None:
+    functions_of = {
+        "train.py": functions('if os.getenv("FAST") or os.getenv("SLOW"):\n    dist.barrier()\n', 2)
+    }
+    secret = "a long secret"
+    with subprocess.Popen(["sleep", "60"], env={"FAST": secret, "OTHER": "1"}) as program:
+        ranks = [replace(rank(0), pid=program.pid), replace(rank(1), pid=program.pid, alive=False)]
+        living, dead = with_variables([replace(each, process=None) for each in ranks], functions_of)
+        program.kill()
+
+    assert (["FAST", "SLOW"], "", {}) == ([*living.variables], living.variables["SLOW"], dead.variables)
+    assert living.variables["FAST"]
+    assert secret not in str(living)

@@ -73,6 +73,7 @@ class Branch:
     ends: str = ""  # "continue" | "break" | "return" | "raise": its last statement
     file_test: str = ""  # "os.path.exists(path)", if that decides; bounded
     guards: list[int] = field(default_factory=list)  # of an `except`: first and last line of its `try`
+    variables: list[str] = field(default_factory=list)  # of the environment, that its test reads
 
     def has(self, line: int) -> bool:
         return self.lines[0] <= line <= self.lines[1]
@@ -383,6 +384,8 @@ class RankEvidence:
     in_flight: list[Raised] = field(
         default_factory=list
     )  # what its main thread handles now, and then what that was raised in; of a hook alone
+    variables: dict[str, str] = field(default_factory=dict)  # of the environment with which it was started:
+    # those that branches of the program read, each with a digest of its value; "": it is not set
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,9 @@ from ddplaunch.agent.text.printable import printable
 
 TEXT = 100
 """Characters of a condition that are kept."""
+_VARIABLE = re.compile(r"[A-Za-z_]\w{0,59}")
+_VARIABLES = 3
+"""Of the environment, for each test."""
 _BRANCHES = 16
 """Of each function."""
 _FUNCTIONS = 16
@@ -71,6 +74,7 @@ class Program:
             )  # what Python thinks of the program's escapes is the program's affair
             self.tree = ast.parse(source)
         self.defs = [*_definitions(self.tree, "")]
+        self.assigned = _assigned(self.tree.body)
         self.calls = [*_calls(self.tree)]
         self.calls_at: dict[int, list[ast.Call]] = {}
         for node in ast.walk(self.tree):
@@ -178,20 +182,22 @@ def _branches(program: Program, body: Sequence[ast.stmt]) -> list[Branch]:
         arm: Sequence[ast.stmt],
         file_test: str = "",
         guarded: Sequence[ast.stmt] = (),
+        variables: Sequence[str] = (),
     ) -> None:
         ends = _JUMPS.get(type(arm[-1]), "")
         guards = [guarded[0].lineno, _end(guarded[-1])] if guarded else []
         lines = [arm[0].lineno, _end(arm[-1])]
-        found.append(Branch(kind, line, _short(text), lines, ends, file_test, guards))
+        found.append(Branch(kind, line, _short(text), lines, ends, file_test, guards, [*variables]))
 
     for node in _statements(body):
         if isinstance(node, (ast.If, *_LOOPS)):
             test, text = _test(program, node)
             kind, file_test = text.partition(" ")[0], _file_test(test, assigned)
+            variables = _variables(test, {**program.assigned, **assigned})
             if node.body[0].lineno > _end(test) or _is_plain(test):
-                add(kind.replace("elif", "if"), node.lineno, text, node.body, file_test)
+                add(kind.replace("elif", "if"), node.lineno, text, node.body, file_test, variables=variables)
             if node.orelse and not _is_elif(program, node.orelse[0]):
-                add("else", node.lineno, text, node.orelse, file_test)
+                add("else", node.lineno, text, node.orelse, file_test, variables=variables)
         elif isinstance(node, _TRIES):
             for handler in node.handlers:
                 kind = "" if handler.type is None else f" {ast.unparse(handler.type)}"
@@ -263,6 +269,33 @@ def _file_test(test: ast.expr, assigned: Mapping[str, ast.expr]) -> str:
 
 def _asks_for_file(node: ast.AST) -> bool:
     return isinstance(node, ast.Call) and _called(node)[0] in _FILE_TESTS
+
+
+def _variables(test: ast.expr, assigned: Mapping[str, ast.expr]) -> list[str]:
+    """Return the environment variables that a test reads, or what the names in it were set to."""
+    names = (each.id for each in ast.walk(test) if isinstance(each, ast.Name))
+    read = [test, *(assigned[name] for name in names if name in assigned)]
+    found = (_variable(node) for each in read for node in ast.walk(each))
+    return [*islice(dict.fromkeys(name for name in found if name), _VARIABLES)]
+
+
+def _variable(node: ast.AST) -> str:
+    """Return the variable that an expression reads: os.getenv("A"), os.environ["A"], "A" in os.environ."""
+    key: Optional[ast.AST] = None
+    if isinstance(node, ast.Call) and node.args:
+        function = node.func
+        reads = isinstance(function, ast.Attribute) and function.attr == "get" and _is_environ(function.value)
+        key = node.args[0] if reads or _called(node)[0] == "getenv" else None
+    elif isinstance(node, ast.Subscript) and _is_environ(node.value):
+        key = node.slice
+    elif isinstance(node, ast.Compare) and any(map(_is_environ, node.comparators)):
+        key = node.left
+    name = key.value if isinstance(key, ast.Constant) else None
+    return name if isinstance(name, str) and _VARIABLE.fullmatch(name) else ""
+
+
+def _is_environ(node: ast.AST) -> bool:
+    return "environ" in (getattr(node, "attr", ""), getattr(node, "id", ""))
 
 
 def _is_plain(test: ast.expr) -> bool:

@@ -7,14 +7,16 @@ is described from outside, and named in `missing`.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import os
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Callable, Optional, Protocol
 
 from ddplaunch.agent.contract import (
     Exited,
     Frame,
+    Function,
     Handler,
     NodeEvidence,
     PhaseName,
@@ -137,6 +139,7 @@ class Collector:
         held = main_files(rank for rank in evidence if rank.in_flight)  # who may have ended meanwhile
         self._handlers.update(self._source_lines.find_handlers(held, self._began))
         living = [rank for rank in evidence if rank.alive]
+        functions = self._source_lines.find_functions(called, self._began)
         # This comes last, because it may crash a rank. If the job is ended next, that does no harm.
         answer = self._of_nccl(alive) if stalled and look.why == "deadline" and self._node == 0 else None
         return NodeEvidence(
@@ -144,7 +147,7 @@ class Collector:
             host=places.host(),
             at=time.time(),
             phase=phase,
-            ranks=evidence,
+            ranks=with_variables(evidence, functions),
             memory_limit=memory.limit,
             memory_used=memory.used,
             oom_kills=self.oom_kills(),
@@ -165,7 +168,7 @@ class Collector:
             dumps_left_out=dumps.left_out,
             loops={} if look.quick else self._source_lines.find_loops(main_files(living), self._began),
             handlers=dict(self._handlers),
-            functions=self._source_lines.find_functions(called, self._began),
+            functions=functions,
             lines={} if look.quick else self._source_lines.read(named_frames(evidence)),
             ras=answer,
         )
@@ -474,6 +477,40 @@ def called_lines(ranks: Iterable[RankEvidence]) -> dict[str, tuple[int, set[int]
             lines = places.get(frame.file, (0, set()))[1]
             places[frame.file] = (rank.pid, {*lines, frame.line})
     return places
+
+
+def with_variables(
+    ranks: Sequence[RankEvidence], functions: Mapping[str, Sequence[Function]]
+) -> list[RankEvidence]:
+    """Add the environment variables that branches of the program read, of ranks that are alive."""
+    names = {
+        name
+        for of_file in functions.values()
+        for function in of_file
+        for branch in function.branches
+        for name in branch.variables
+    }
+    if not names:
+        return [*ranks]
+    return [
+        dataclasses.replace(
+            rank, variables=_variables(rank.process.pid if rank.process is not None else rank.pid, names)
+        )
+        if rank.alive
+        else rank
+        for rank in ranks
+    ]
+
+
+def _variables(pid: int, names: Iterable[str]) -> dict[str, str]:
+    """Return a digest of the value of each; "": it is not set. None at all if they cannot be read."""
+    its = proc.environment(pid)
+    return {name: _fingerprint(its[name]) if name in its else "" for name in sorted(names)} if its else {}
+
+
+def _fingerprint(value: str) -> str:
+    """Return what shows whether ranks have the same value, and is too short to find a secret by it."""
+    return hashlib.sha256(value.encode(errors="surrogateescape")).hexdigest()[:4]
 
 
 def _addresses() -> list[str]:

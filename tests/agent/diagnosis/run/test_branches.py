@@ -1027,3 +1027,38 @@ def test_where_the_call_differs_nothing_is_said_of_its_tensor() -> None:
     verdict = _of_one_line(text, 3, *calls, Collective("0", 9, "broadcast", [[4]]))
 
     assert "comes from" not in str(verdict.sentence)
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        (
+            [{"FAST": ""}, {"FAST": ""}, {"FAST": "a1b2"}],
+            "; rank 2 was started with FAST, ranks 0 and 1 without it",
+        ),
+        (
+            [{"FAST": "a1b2"}, {"FAST": "a1b2"}, {"FAST": ""}],
+            "; ranks 0 and 1 were started with FAST, rank 2 without it",
+        ),
+        (
+            [{"FAST": "a1b2"}, {"FAST": "a1b2"}, {"FAST": "c3d4"}],
+            "; rank 2 was started with another value of FAST than ranks 0 and 1",
+        ),
+        ([{"FAST": "a1b2"}, {"FAST": ""}, {"FAST": "c3d4"}], ""),  # it differs within a camp too
+        ([{"FAST": ""}, {}, {"FAST": "a1b2"}], ""),  # of rank 1 it is not known
+        ([{"FAST": "a1b2"}, {"FAST": "a1b2"}, {"FAST": "a1b2"}], ""),
+        ([{"MY_RANK": "a1b2"}, {"MY_RANK": "a1b2"}, {"MY_RANK": "c3d4"}], ""),  # by right
+    ],
+)
+def test_a_variable_of_the_environment_that_only_one_camp_has(
+    variables: list[dict[str, str]], expected: str
+) -> None:
+    text = 'if os.getenv("FAST"):\n    dist.broadcast(x, 0)\ndist.all_reduce(x)\n'
+    calls = [("all_reduce", 3), ("all_reduce", 3), ("broadcast", 2)]
+    ranks = [
+        stands(number, op, ("<module>", line), variables=variables[number])
+        for number, (op, line) in enumerate(calls)
+    ]
+    sentence = only(all_of(*ranks, text=text)).sentence
+
+    assert sentence.partition("ranks 0 and 1 are not")[2] == expected

@@ -289,7 +289,7 @@ def groups_wait(view: JobView) -> Optional[Verdict]:
     begin = "and the branches around them." if choice is None else f"and begin with {choice.all_places}."
     return view.verdict(
         code="group-partial",
-        sentence=say("groups wait for one another: ", joined("; ", [*parts, *branches.stands(choice)])),
+        sentence=say("groups wait for one another: ", joined("; ", [*parts, *branches.stands(view, choice)])),
         ranks=culprits,
         victims=[rank for rank in view.waiting if rank not in culprits],
         confidence=sure.GROUPS_IN_A_TIE if tie else sure.GROUPS_IN_A_CIRCLE,
@@ -348,7 +348,7 @@ def new_group_partial(view: JobView) -> Optional[Verdict]:
             " and lacks ",
             subjects.ranks(lacking),
             ": ",
-            joined("; ", [*where, *branches.stands(choice)]),
+            joined("; ", [*where, *branches.stands(view, choice)]),
         ),
         ranks=lacking,
         victims=inside,

@@ -29,6 +29,8 @@ _EXITS = 3
 """Branches that may lead past a call, at most: of more, none is worth a look."""
 ALSO_ENDS = "What also ends the loop, or a round of it: {}."
 """A hint, for what `ends_of` finds."""
+_OF_A_RANK = re.compile("RANK|PROCID|LOCALID|NODEID|NODENAME|HOSTNAME|TASK|WORKER|VISIBLE_DEVICES")
+"""Variables of the environment that differ between ranks or nodes by right."""
 _PAST = ("returned", "issued", "waited", "completed")
 _IN_ORDER = re.compile(r"\b(range|parameters|enumerate|sorted)\(")
 _CALL_MODULE = ("_call_impl", "_wrapped_call_impl")
@@ -171,17 +173,18 @@ def _found(view: JobView, look: Look, own: Camp, others: Camp) -> Optional[Choic
     return Choice(sorted(own), sorted(others), *nearest[0], nearest[1:], [*skips][:_EXITS])
 
 
-def called(choice: Optional[Choice]) -> list[Text]:
+def called(view: JobView, choice: Optional[Choice]) -> list[Text]:
     """'rank 0 made that call in the branch of train.py:18 (`if rank == 0`)'; empty if it is unknown.
 
     For calls of long ago. The others may have been in the branch as well, and have left it before the call.
     """
     if choice is None:
         return []
-    return [say(subjects.ranks(choice.ranks), f" made that call in {choice.shown}")]
+    made = say(subjects.ranks(choice.ranks), f" made that call in {choice.shown}")
+    return [made, *started_with(view, choice.ranks, choice.others)]
 
 
-def stands(choice: Optional[Choice]) -> list[Text]:
+def stands(view: JobView, choice: Optional[Choice]) -> list[Text]:
     """'rank 0 is in the branch of train.py:18 (`if rank == 0`), ranks 1-3 are not'.
 
     Of where ranks are, and not of what they took: the others may have been there, or come there yet.
@@ -190,14 +193,38 @@ def stands(choice: Optional[Choice]) -> list[Text]:
         return []
     is_, are = (phrases.one_or(its, "is", "are") for its in (choice.ranks, choice.others))
     others = subjects.ranks(choice.others)
-    return [say(subjects.ranks(choice.ranks), f" {is_} in {choice.shown}, ", others, f" {are} not")]
+    stand = say(subjects.ranks(choice.ranks), f" {is_} in {choice.shown}, ", others, f" {are} not")
+    return [stand, *started_with(view, choice.ranks, choice.others)]
+
+
+def started_with(view: JobView, one: Sequence[int], other: Sequence[int]) -> list[Text]:
+    """'rank 2 was started with SKIP_EVAL, ranks 0, 1 and 3 without it': what a branch of the program reads,
+    and what differs between two camps and within neither.
+    """
+    names = sorted({name for rank in one if rank in view.ranks for name in view.ranks[rank].variables})
+    for name in names:
+        own, others = (_value(view, ranks, name) for ranks in (one, other))
+        if _OF_A_RANK.search(name) or own is None or others is None or own == others:
+            continue
+        few, many = (one, other) if own else (other, one)
+        was = say(subjects.ranks(few), f" {phrases.one_or(few, 'was', 'were')} started with ")
+        if own and others:
+            return [say(was, f"another value of {name} than ", subjects.ranks(many))]
+        return [say(was, f"{name}, ", subjects.ranks(many), " without it")]
+    return []
+
+
+def _value(view: JobView, ranks: Sequence[int], name: str) -> Optional[str]:
+    """Return the digest of the value that all these ranks have; None if they differ, or if one is unknown."""
+    values = {view.ranks[rank].variables.get(name) if rank in view.ranks else None for rank in ranks}
+    return values.pop() if len(values) == 1 else None
 
 
 def facts(view: JobView, choice: Optional[Choice]) -> list[Fact]:
     """Return `stands` as a fact."""
     by = "stacks and the program's source"
     ranks = [] if choice is None else [*choice.ranks, *choice.others]
-    return [view.fact(spelled(text), by, ranks, "functions") for text in stands(choice)]
+    return [view.fact(spelled(text), by, ranks, "functions") for text in stands(view, choice)]
 
 
 def file_hint(view: JobView, choice: Optional[Choice]) -> str:

@@ -121,7 +121,8 @@ def _mismatch_verdict(view: JobView, mismatch: Mismatch) -> Verdict:
         )
     if mismatch.more:
         choice = branches.find_of(view, *((few, many) if mismatch.more[0] in few else (many, few)))
-    way = branches.called(choice) if mismatch.more else branches.stands(choice)
+    way = branches.called(view, choice) if mismatch.more else branches.stands(view, choice)
+    started = branches.started_with(view, [*few], [*many]) if choice is None else []
     exits = [] if choice is None else [*_exits(view, choice)]
     if not mismatch.more:
         exits += branches.ways_past(view, few, many, guards=choice is None)
@@ -131,7 +132,8 @@ def _mismatch_verdict(view: JobView, mismatch: Mismatch) -> Verdict:
     return view.verdict(
         code="collective-mismatch",
         sentence=joined(
-            "; ", [sentence, *branches.module(view, few, many), *way, *made, *branches.perhaps(exits)]
+            "; ",
+            [sentence, *branches.module(view, few, many), *way, *made, *branches.perhaps(exits), *started],
         ),
         ranks=mismatch.culprits,
         victims=view.victims_of(mismatch.culprits),

@@ -96,6 +96,7 @@ def _skip_verdict(
         hint = f"{branches.file_hint(view, choice)}{hint}"
         if past:
             hint += f" What may lead past it: {', '.join(past)}."
+    started = branches.started_with(view, ranks, others) if choice is None else []
     facts: list[AnyFact] = [
         f"{subjects.ranks(those)}: call {number} of the program is {_described(calls[those[0]][number])}"
         for number in range(step.number, step.number + 3)
@@ -107,7 +108,9 @@ def _skip_verdict(
     sure_of_it = sure.OUT_OF_STEP_SINCE if step.since else sure.OUT_OF_STEP
     return view.verdict(
         code="collective-skipped",
-        sentence=joined("; ", [sentence, *module, *branches.called(choice), *branches.perhaps(past)]),
+        sentence=joined(
+            "; ", [sentence, *module, *branches.called(view, choice), *branches.perhaps(past), *started]
+        ),
         ranks=ranks,
         victims=view.victims_of(ranks),
         confidence=sure_of_it if step.certain else sure.OUT_OF_STEP_PERHAPS,
@@ -205,6 +208,7 @@ def _left_verdict(
         subjects.ranks(others),
         f" {rest} still in it, in {view.locations[others[0]]}",
         *(f"; {text}" for text in branches.perhaps(exits)),
+        *(part for text in branches.started_with(view, ranks, others) for part in ("; ", text)),
     )
     if signal is not None:
         sentence = say(
