@@ -80,6 +80,8 @@ FAULTS = [
     _says("reasons", "averages", "p2p-deadlock", 1, 4, ": rank 1 receives from rank 3, which never sends"),
     _says("reasons", "later", "collective-mismatch", 0, 3, "rank 0 is in the code after reasons.py:"),
     _says("reasons", "keeps", "rank-in-user-code", 1, 3, "and its Python waits for its thread"),
+    _says("reasons", "shapes", "collective-mismatch", 2, 4, "; `values` comes from reasons.py:"),
+    _says("reasons", "variable", "collective-skipped", 2, 3, "rank 2 was started with SKIP_REPORT, ranks 0"),
     Fault(
         "reasons_resumes",
         "p2p-deadlock",
