@@ -24,23 +24,34 @@ def at_terminal(desk: Desk, *words: str) -> subprocess.Popen[bytes]:
 
 
 ASKS = (
-    "import readline, subprocess, sys, time\n"
+    "import asyncio, readline, subprocess, sys, threading, time\n"
     "one = input('one? ')\n"
     "subprocess.run(['bash', '-c', 'read -s -p \"two? \" two; echo has $two'])\n"
+    "async def prompt():\n"
+    "    typed = asyncio.Event()\n"
+    "    asyncio.get_running_loop().add_reader(0, typed.set)\n"
+    "    print('three? ', flush=True)\n"
+    "    await typed.wait()\n"
+    "    print('has', input(), flush=True)\n"
+    "thread = threading.Thread(target=asyncio.run, args=[prompt()])\n"
+    "thread.start()\n"
+    "thread.join()\n"
     "time.sleep(60 if one == 'sleep' else 0)"
 )
 
 
 def test_a_command_that_waits_for_the_user_is_no_hang(desk: Desk) -> None:
-    """Nor is its child; after that, it is watched as before."""
+    """Nor is its child, nor the prompt of an event loop in a thread, as IPython's; after that, it is watched
+    as before.
+    """
     words = ("run", "--notice-after", "3s", "--", sys.executable, "-c", ASKS)
     with at_terminal(desk, *words) as process:
         seen = b""
-        for question, answer in ((b"one? ", b"sleep\r"), (b"two? ", b"two\r")):
+        for question, answer in ((b"one? ", b"sleep\r"), (b"two? ", b"two\r"), (b"three? ", b"three\r")):
             seen += read_until(process.stdout, question)
             time.sleep(8)
             typed(process, answer)
-        seen += read_until(process.stdout, b"has two")
+        seen += read_until(process.stdout, b"has three")
         assert b"nothing moves" not in seen
         read_until(process.stdout, b"nothing moves")
         typed(process, b"\x03")

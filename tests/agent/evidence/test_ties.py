@@ -103,10 +103,13 @@ def test_who_has_the_other_end_of_a_tcp_connection() -> None:
     assert Tie("data", "TCP", [], [], tie.address) == stranger
 
 
-@pytest.mark.parametrize("way", ["os.read(tty, 1)", "select.select([tty], [], [])"])
+LOOP = "loop = asyncio.new_event_loop()\nloop.add_reader(tty, print)\nloop.run_forever()"
+
+
+@pytest.mark.parametrize("way", ["os.read(tty, 1)", "select.select([tty], [], [])", LOOP])
 def test_a_terminal_from_which_it_reads(way: str) -> None:
-    """readline waits in select(2)."""
-    with family(f"import select\n_, tty = os.openpty()\n{way}") as pids:
+    """readline waits in select(2), and the prompt of an event loop in epoll_wait(2)."""
+    with family(f"import asyncio, select\n_, tty = os.openpty()\n{way}") as pids:
         tie = tie_of(pids)
         links = [proc.link(pids[0], f"fd/{each}") for each in proc.descriptors(pids[0])]
 
@@ -121,6 +124,12 @@ POLLS = (
 )
 
 
+SERVER = (
+    "import asyncio\nserver = socket.create_server(('127.0.0.1', 0))\n_, tty = os.openpty()\n"
+    f"{LOOP.replace('loop.run', 'loop.add_reader(server, print); loop.run')}"
+)
+
+
 @pytest.mark.parametrize(
     "program",
     [
@@ -128,8 +137,17 @@ POLLS = (
         POLLS,
         "import select\nselect.select([os.openpty()[1], os.pipe()[0]], [], [])",
         "import threading\nlock = threading.Lock()\nlock.acquire()\nlock.acquire()",
+        SERVER,
+        f"import asyncio\n{LOOP.replace('loop.add_reader(tty, print)', '')}",
     ],
-    ids=["a clock", "one of two that differ", "a terminal or a pipe", "a lock"],
+    ids=[
+        "a clock",
+        "one of two that differ",
+        "a terminal or a pipe",
+        "a lock",
+        "a server with a terminal",
+        "a loop",
+    ],
 )
 def test_who_waits_for_no_process_that_is_known(program: str) -> None:
     with family(program) as pids:

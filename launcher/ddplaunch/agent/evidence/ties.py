@@ -7,10 +7,12 @@ are only looked for in processes of the job: those of others may be closed to us
 from __future__ import annotations
 
 import os
+import re
 import socket
 import struct
 import sys
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple, Optional
 
 from ddplaunch.agent.contract import TERMINAL, Mutex, Tie
@@ -23,6 +25,8 @@ _CALLS = {
         "room": (1, 20, 44, 46),
         "poll": (7, 271),
         "select": (23, 270),
+        "epoll": (232, 281, 441),
+        "lock": (202,),
     },
     "aarch64": {
         "end": (95, 260),
@@ -30,15 +34,19 @@ _CALLS = {
         "room": (64, 66, 206, 211),
         "poll": (73,),
         "select": (72,),
+        "epoll": (22, 441),
+        "lock": (98,),
     },
 }
-"""Numbers (asm/unistd.h) of calls that wait for a child, read, write, or wait for one of several."""
+"""Numbers (asm/unistd.h) of calls that wait for a child, read, write, wait for one of several or a lock."""
 _WAITID = {247, 95}
 _P_PID = 1
 _POLL = struct.Struct("=ihh")
 _POLLED = 8
 """Descriptors of one call that are looked at: more are a server's."""
 _IN, _OUT = 1, 4
+_WATCHED = re.compile(r"^tfd:\s*(\d+) events:\s*([0-9a-f]+)", re.MULTILINE)
+"""What an epoll waits for, in /proc/PID/fdinfo (proc_pid_fdinfo(5))."""
 _SETS = 1024
 """The most descriptors in a set of select(2)."""
 _TERMINALS = ("/dev/pts/", "/dev/tty", "/dev/console")
@@ -92,8 +100,7 @@ def read_tie(pid: int, ends: Ends) -> Optional[Tie]:
     if call is None:
         return None
     number, arguments = call
-    kinds = _CALLS.get(os.uname().machine, {})
-    what = next((kind for kind, numbers in kinds.items() if number in numbers), "")
+    what = _kind(number)
     if what == "end":
         child = arguments[number in _WAITID] if number not in _WAITID or arguments[0] == _P_PID else 0
         facts = proc.stat(child) if 0 < child < 1 << 31 else None
@@ -103,7 +110,47 @@ def read_tie(pid: int, ends: Ends) -> Optional[Tie]:
     if what == "select":
         descriptor = _selected(pid, arguments)
         return None if descriptor is None else _of_descriptor(pid, descriptor, "data", ends)
-    return _of_descriptor(pid, arguments[0], what, ends) if what else None
+    if what == "epoll":
+        descriptor = _prompting(pid, arguments[0])
+        return None if descriptor is None else _of_descriptor(pid, descriptor, "data", ends)
+    return _of_descriptor(pid, arguments[0], what, ends) if what in ("data", "room") else None
+
+
+def waits_for_lock(pid: int) -> bool:
+    """Whether the main thread waits for a lock, as in a thread's join()."""
+    call = proc.system_call(pid)
+    return call is not None and _kind(call.number) == "lock"
+
+
+def _kind(number: int) -> str:
+    kinds = _CALLS.get(os.uname().machine, {})
+    return next((kind for kind, numbers in kinds.items() if number in numbers), "")
+
+
+def _prompting(pid: int, epoll: int) -> Optional[int]:
+    """Return the terminal that it waits to read, if it waits for nothing else but itself.
+
+    The prompt of an event loop does so, such as IPython's: asyncio also watches a pair of sockets, by which
+    its own threads wake it up.
+    """
+    watched = [(int(a), int(b, 16)) for a, b in _WATCHED.findall(proc.text(pid, f"fdinfo/{epoll}"))]
+    names = {descriptor: proc.link(pid, f"fd/{descriptor}") for descriptor, _ in watched[:_POLLED]}
+    terminals = [each for each, events in watched if events & _IN and _is_terminal(names.get(each, ""))]
+    others = [name for descriptor, name in names.items() if descriptor not in terminals]
+    if len(terminals) != 1 or len(watched) > _POLLED:
+        return None
+    own = {proc.link(pid, f"fd/{each}") for each in proc.descriptors(pid)} if others else set()
+    return terminals[0] if all(_is_of_itself(name, own) for name in others) else None
+
+
+def _is_terminal(name: str) -> bool:
+    return name.startswith(_TERMINALS)
+
+
+def _is_of_itself(name: str, own: AbstractSet[str]) -> bool:
+    """Whether the other end is among a process's own descriptors, or there is none, as of a timer."""
+    peer = _unix_peer(int(name[8:-1])) if name.startswith("socket:") else 0
+    return name.startswith("anon_inode:") or f"socket:[{peer}]" in own
 
 
 def _polled(pid: int, arguments: list[int], ends: Ends) -> Optional[Tie]:
@@ -143,7 +190,7 @@ def _of_descriptor(pid: int, descriptor: int, what: str, ends: Ends) -> Optional
     if name.startswith("pipe:"):
         there = [end.pid for end in ends.of(name) if (end.writes if what == "data" else end.reads)]
         return _tie(what, "a pipe", [each for each in there if each != pid] or there)
-    if name.startswith(_TERMINALS):
+    if _is_terminal(name):
         return _tie(what, TERMINAL, [], name) if what == "data" else None
     if not name.startswith("socket:"):
         return None

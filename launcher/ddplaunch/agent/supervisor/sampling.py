@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 from typing import Any, NamedTuple, Optional
 
 from ddplaunch.agent.contract import Frame, Process, WatchdogPlan
@@ -120,13 +120,13 @@ class Sampler:
             sent_itself=sent[-1].in_bulk_itself if sent else None,
             main_io=proc.main_io(rank.program),
             asks=rank.progress.has_done_nothing_for(self._sockets_after, now)
-            and self._asks_user([rank.program, *children]),
+            and self._asks_user([*_who_may_ask(rank.program, frames), *children]),
             frames=frames,
             deeper=tuple(each for each in deeper if each),
         )
 
     def _asks_user(self, pids: Iterable[int]) -> bool:
-        """Whether one of these waits for input from the user's terminal."""
+        """Whether one of these processes or threads waits for input from the user's terminal."""
         found = (ties.read_tie(pid, ties.Ends(())) for pid in pids) if self._terminals else ()
         return any(tie is not None and tie.address in self._terminals for tie in found)
 
@@ -278,6 +278,15 @@ def _without_hook(usage: proc.Usage, pid: int, hook: Optional[Line]) -> proc.Usa
     if hook is None or not hook.thread:
         return usage
     return usage._replace(cpu=usage.cpu - proc.thread_cpu(pid, hook.thread))
+
+
+def _who_may_ask(pid: int, frames: Optional[Sequence[Frame]]) -> Iterable[int]:
+    """Return the main thread, or all threads where it waits for one of them, since a prompt may run there.
+
+    A rank that waits for others, as in a collective, waits for no thread: one that reads is then no prompt.
+    """
+    for_thread = frames[0].file.endswith("/threading.py") if frames else ties.waits_for_lock(pid)
+    return proc.thread_names(pid) if for_thread else (pid,)
 
 
 def family(pid: int) -> list[int]:
