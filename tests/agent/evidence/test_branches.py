@@ -12,7 +12,8 @@ import pytest
 from tests.agent.diagnosis.build import C10D, call, raised, rank
 
 from ddplaunch.agent.contract import Branch, CallSequence, CallSite, Frame, Function, Stack
-from ddplaunch.agent.evidence.branches import TEXT, Program, find
+from ddplaunch.agent.evidence.branches import find
+from ddplaunch.agent.evidence.program import TEXT, Program
 from ddplaunch.agent.evidence.stacks import SourceLines
 from ddplaunch.agent.supervisor.collector import called_lines, with_variables
 

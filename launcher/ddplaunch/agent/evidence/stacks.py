@@ -26,7 +26,7 @@ from itertools import islice
 from typing import Any, Callable, Optional
 
 from ddplaunch.agent.contract import Frame, Function, Handler, Stack
-from ddplaunch.agent.evidence import branches
+from ddplaunch.agent.evidence import branches, program
 from ddplaunch.agent.hook import ddplaunch_mpi
 from ddplaunch.agent.system import files, proc
 from ddplaunch.agent.text.printable import printable
@@ -386,7 +386,7 @@ def _read_functions(
             source = files.open_unchanged(path, _LARGEST_PROGRAM, unchanged_since)
             if source is not None:
                 with source:
-                    programs.append(branches.Program(file, source.read().decode("utf-8-sig")))
+                    programs.append(program.Program(file, source.read().decode("utf-8-sig")))
     with contextlib.suppress(RecursionError, MemoryError):
         by_file.update(branches.find(programs, {file: lines for file, (_, lines) in places}))
 

@@ -31,7 +31,8 @@ from ddplaunch.agent.contract import (
     Stack,
     Verdict,
 )
-from ddplaunch.agent.evidence.branches import Program, find
+from ddplaunch.agent.evidence.branches import find
+from ddplaunch.agent.evidence.program import Program
 from ddplaunch.agent.evidence.ring import sequences
 
 FILE = "/job/train.py"
