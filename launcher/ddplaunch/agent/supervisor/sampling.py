@@ -119,7 +119,8 @@ class Sampler:
             sent=sent[-1].in_bulk if sent else None,
             sent_itself=sent[-1].in_bulk_itself if sent else None,
             main_io=proc.main_io(rank.program),
-            asks=rank.progress.has_done_nothing_for(self._sockets_after, now)
+            asks=bool(self._terminals)
+            and rank.progress.has_done_nothing_for(self._sockets_after, now)
             and self._asks_user([*_who_may_ask(rank.program, frames), *children]),
             frames=frames,
             deeper=tuple(each for each in deeper if each),
@@ -127,7 +128,7 @@ class Sampler:
 
     def _asks_user(self, pids: Iterable[int]) -> bool:
         """Whether one of these processes or threads waits for input from the user's terminal."""
-        found = (ties.read_tie(pid, ties.Ends(())) for pid in pids) if self._terminals else ()
+        found = (ties.read_tie(pid, ties.Ends(())) for pid in pids)
         return any(tie is not None and tie.address in self._terminals for tie in found)
 
     def look_at_sockets(self, ranks: Iterable[Rank], *, always: bool = False) -> None:
