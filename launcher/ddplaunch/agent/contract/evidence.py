@@ -95,6 +95,7 @@ class Assignment:
     file: str
     line: int
     text: str  # "loss = criterion(out, y)"; bounded
+    back: int = 0  # 0: of what the line hands on; 1: of what that was made from, as `out`; and so on
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from ddplaunch.agent.contract import Frame
+from ddplaunch.agent.contract import Assignment, Frame
 from ddplaunch.agent.evidence.program import (
     DEFS,
     LOOPS,
@@ -28,16 +28,12 @@ from ddplaunch.agent.evidence.program import (
 
 _ASSIGNMENTS = 3
 """Of what one line hands on: of more, none stands out."""
-
 _SENDS = re.compile(r"reduce|gather|broadcast|scatter|all_to_all|send|recv")
 """Functions whose tensors must fit those of other ranks."""
-
 _OF_TWO = re.compile(r"gather|scatter|all_to_all")
 """Those that take two. Most take what is received first, and `gather` and `scatter` what is sent."""
-
 _COUNTS = frozenset(["range", "enumerate", "count"])
 """A loop over these gives no tensor a shape."""
-
 _NO_TENSORS = frozenset(["group", "op", "async_op", "src", "dst", "group_src", "group_dst", "tag"])
 
 Callers = Mapping[tuple[str, str, int], list[Frame]]
@@ -53,25 +49,25 @@ class _Set(NamedTuple):
 
 def assigned_before(
     programs: Sequence[Program], program: Program, line: int, callers: Callers
-) -> list[tuple[str, str, int, str]]:
-    """Return (name, file, line, text) of what sets the variables that a line sends, the nearest first; then
-    of what sets the variables in these, as far as there is room.
+) -> list[Assignment]:
+    """Return what sets the variables that a line sends, the nearest first; then what sets the variables in
+    these, as far as there is room.
 
     A parameter is set where one line alone calls the function.
     """
-    names = [name for call in program.calls_at.get(line, ()) for name in _names(_tensors(call))]
-    found: list[tuple[str, str, int, str]] = []
-    todo = deque((program, line, name) for name in names)
-    seen = {*todo}
+    names = [name for call in program.calls_at(line) for name in _names(_tensors(call.node))]
+    found: list[Assignment] = []
+    todo = deque((program, line, name, 0) for name in dict.fromkeys(names))
+    seen = {each[:3] for each in todo}
     while todo:
-        owner, at, name = todo.popleft()
+        owner, at, name, back = todo.popleft()
         places = _settings(programs, owner, at, name, callers)
         if len(found) + len(places) > _ASSIGNMENTS:
             break  # all of a variable or none: a reader takes what is shown for all there is
         for its, number, text, values in places:
-            found.append((name, its.file, number, text))
+            found.append(Assignment(line, name, its.file, number, text, back))
             inner = [(its, number, each) for each in _names(values)]
-            todo += [each for each in inner if each not in seen]
+            todo += [(*each, back + 1) for each in inner if each not in seen]
             seen |= {*inner}
     return found
 
@@ -183,8 +179,7 @@ def _arguments(
 ) -> Iterator[tuple[ast.Call, ast.expr]]:
     """Yield each call of the function on this line, with what it gives for the parameter."""
     names = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
-    for call in caller.calls_at.get(line, ()):
-        name, receiver = called(call)
+    for name, receiver, call in caller.calls_at(line):
         if name != function.name or any(isinstance(each, ast.Starred) for each in call.args):
             continue
         given = dict(zip(names[receiver in ("self", "cls") :], call.args))

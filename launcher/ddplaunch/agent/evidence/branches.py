@@ -14,10 +14,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Optional
 
-from ddplaunch.agent.contract import Assignment, Branch, Frame, Function
+from ddplaunch.agent.contract import Branch, Frame, Function
 from ddplaunch.agent.evidence.assignments import Callers, assigned_before
 from ddplaunch.agent.evidence.program import (
     LOOPS,
+    TRIES,
     Def,
     Program,
     assigned_once,
@@ -30,34 +31,22 @@ from ddplaunch.agent.evidence.program import (
 )
 
 _VARIABLE = re.compile(r"[A-Za-z_]\w{0,59}")
-
 _VARIABLES = 3
 """Of the environment, for each test."""
-
 _BRANCHES = 16
 """Of each function."""
-
 _FUNCTIONS = 16
 """Of each file."""
-
 _CALLERS = 4
 """Lines that call a function: a rule uses them only if there is one."""
-
 _DEPTH = 4
 """Callers of callers that are looked for."""
-
 _ROUNDS = ("for", "while")
-
-_TRIES = tuple(getattr(ast, name) for name in ("Try", "TryStar") if hasattr(ast, name))
-
 _JUMPS = {ast.Continue: "continue", ast.Break: "break", ast.Return: "return", ast.Raise: "raise"}
-
 _FILE_TESTS = frozenset(
     ["exists", "lexists", "isfile", "is_file", "isdir", "is_dir", "glob", "rglob", "listdir", "iterdir"]
 )
-
 _NO_FILE = "FileNotFoundError"
-
 _PLAIN_TESTS = frozenset(
     ["get_rank", "get_world_size", "is_initialized", "len", "isinstance", "getenv", "get"]
 )
@@ -120,11 +109,7 @@ def _functions(
         handlers = [each for each in handlers if any(each.protects(line) for line in its)]
         key = (program.file, name, first)
         kept = [*around, *handlers, *loops, *leaves][:_BRANCHES]
-        handed = [
-            Assignment(line, *each)
-            for line in its
-            for each in assigned_before(programs, program, line, callers)
-        ]
+        handed = [each for line in its for each in assigned_before(programs, program, line, callers)]
         yield Function(name, [first, last], kept, callers.get(key, []), handed)
 
 
@@ -136,6 +121,7 @@ def _branches(program: Program, body: Sequence[ast.stmt]) -> list[Branch]:
     """Return the branches of one function, without those of functions and classes in it."""
     found = []
     assigned = assigned_once(body)
+    known = {**program.assigned, **assigned}
 
     def add(
         kind: str,
@@ -155,12 +141,12 @@ def _branches(program: Program, body: Sequence[ast.stmt]) -> list[Branch]:
         if isinstance(node, (ast.If, *LOOPS)):
             test, text = test_of(program, node)
             kind, file_test = text.partition(" ")[0], _file_test(test, assigned)
-            variables = _variables(test, {**program.assigned, **assigned})
+            variables = _variables(test, known)
             if node.body[0].lineno > end_of(test) or _is_plain(test):
                 add(kind.replace("elif", "if"), node.lineno, text, node.body, file_test, variables=variables)
             if node.orelse and not is_elif(program, node.orelse[0]):
                 add("else", node.lineno, text, node.orelse, file_test, variables=variables)
-        elif isinstance(node, _TRIES):
+        elif isinstance(node, TRIES):
             for handler in node.handlers:
                 kind = "" if handler.type is None else f" {ast.unparse(handler.type)}"
                 file_test = _NO_FILE if kind[1:] == _NO_FILE else ""
@@ -236,7 +222,7 @@ def _callers(programs: Sequence[Program], owner: Program, name: str) -> list[Fra
                 continue
             if same > 1 or call.receiver not in ("", "self", "cls", module):
                 return []
-            around = program.around(call.line)
+            around = program.around(call.node.lineno)
             caller = "<module>" if around is None else around[1].name
-            found.append(Frame(caller, program.file, call.line))
+            found.append(Frame(caller, program.file, call.node.lineno))
     return found[:_CALLERS]

@@ -17,9 +17,8 @@ TEXT = 100
 """Characters of a condition that are kept."""
 
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
-
+TRIES = tuple(getattr(ast, name) for name in ("Try", "TryStar") if hasattr(ast, name))
 DEFS = (ast.FunctionDef, ast.AsyncFunctionDef)
-
 Def = Union[ast.FunctionDef, ast.AsyncFunctionDef]
 
 
@@ -38,10 +37,6 @@ class Program:
         self.defs = [*_definitions(self.tree, "")]
         self.assigned = assigned_once(self.tree.body)
         self.calls = [*_calls(self.tree)]
-        self.calls_at: dict[int, list[ast.Call]] = {}
-        for node in ast.walk(self.tree):
-            if isinstance(node, ast.Call):
-                self.calls_at.setdefault(node.lineno, []).append(node)
         self.names = Counter(
             node.id if isinstance(node, ast.Name) else node.attr
             for node in ast.walk(self.tree)
@@ -53,11 +48,15 @@ class Program:
         found = [each for each in self.defs if each[1].body[0].lineno <= line <= end_of(each[1])]
         return min(found, key=lambda each: end_of(each[1]) - each[1].lineno, default=None)
 
+    def calls_at(self, line: int) -> list[Call]:
+        """Return the calls that begin on a line, and whose function has a name."""
+        return [call for call in self.calls if call.node.lineno == line]
+
 
 class Call(NamedTuple):
     name: str
     receiver: str  # of `receiver.name()`; "": none, "?": not a name
-    line: int
+    node: ast.Call
 
 
 def _calls(tree: ast.AST) -> Iterator[Call]:
@@ -65,7 +64,7 @@ def _calls(tree: ast.AST) -> Iterator[Call]:
         if isinstance(node, ast.Call):
             name, receiver = called(node)
             if name:
-                yield Call(name, receiver, node.lineno)
+                yield Call(name, receiver, node)
 
 
 def called(node: ast.Call) -> tuple[str, str]:

@@ -392,8 +392,6 @@ def _read_functions(
 
 
 _LARGEST_PROGRAM = 1 << 20
-_LOOPS = (ast.For, ast.AsyncFor, ast.While)
-_TRIES = tuple(getattr(ast, name) for name in ("Try", "TryStar") if hasattr(ast, name))
 
 
 def read_loops(path: str, unchanged_since: float) -> Optional[list[list[int]]]:
@@ -404,7 +402,7 @@ def read_loops(path: str, unchanged_since: float) -> Optional[list[list[int]]]:
     tree = _parsed(path, unchanged_since)
     if tree is None:
         return None
-    return sorted(_span([loop, *loop.body]) for loop in ast.walk(tree) if isinstance(loop, _LOOPS))
+    return sorted(_span([loop, *loop.body]) for loop in ast.walk(tree) if isinstance(loop, program.LOOPS))
 
 
 def read_handlers(path: str, unchanged_since: float) -> Optional[list[Handler]]:
@@ -421,7 +419,7 @@ def read_handlers(path: str, unchanged_since: float) -> Optional[list[Handler]]:
         if isinstance(node, (ast.With, ast.AsyncWith)):
             heads = [item.context_expr for item in node.items]
             found.append(Handler("with", _span(node.body), [node.lineno, _span(heads)[1]]))
-        elif isinstance(node, _TRIES):
+        elif isinstance(node, program.TRIES):
             if node.finalbody and not _returns(node.finalbody):
                 guarded = _span([*node.body, *node.handlers, *node.orelse])
                 found.append(Handler("finally", guarded, _span(node.finalbody)))

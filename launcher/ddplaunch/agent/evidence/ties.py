@@ -107,11 +107,8 @@ def read_tie(pid: int, ends: Ends) -> Optional[Tie]:
         return _tie("end", "", [child]) if facts is not None and facts.parent == pid else None
     if what == "poll":
         return _polled(pid, arguments, ends)
-    if what == "select":
-        descriptor = _selected(pid, arguments)
-        return None if descriptor is None else _of_descriptor(pid, descriptor, "data", ends)
-    if what == "epoll":
-        descriptor = _prompting(pid, arguments[0])
+    if what in ("select", "epoll"):
+        descriptor = _selected(pid, arguments) if what == "select" else _prompting(pid, arguments[0])
         return None if descriptor is None else _of_descriptor(pid, descriptor, "data", ends)
     return _of_descriptor(pid, arguments[0], what, ends) if what in ("data", "room") else None
 

@@ -1013,13 +1013,26 @@ def _of_one_line(text: str, line: int, *calls: Collective) -> Verdict:
     return only(all_of(*ranks, text=text, per_node=len(ranks)))
 
 
-def test_of_tensors_that_differ_on_one_line_it_is_said_where_they_come_from() -> None:
-    text = "step = 1\nx = torch.cat(parts)\ndist.all_reduce(x)\n"
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("step = 1\nx = torch.cat(parts)\n", "`x` comes from train.py:2 (`x = torch.cat(parts)`)"),
+        (  # the second has set it for certain
+            "x = load()\nx = torch.cat(x)\n",
+            "`x` comes from train.py:2 (`x = torch.cat(x)`), `x` from train.py:1 (`x = load()`)",
+        ),
+        (  # either may have
+            "x = ones(4)\nif odd: x = ones(5)\n",
+            "`x` comes from train.py:2 (`x = ones(5)`) or train.py:1 (`x = ones(4)`)",
+        ),
+    ],
+)
+def test_of_tensors_that_differ_on_one_line_it_is_said_where_they_come_from(text: str, expected: str) -> None:
     shapes = [Collective("0", 9, "all_reduce", [[size]]) for size in (4, 4, 4, 2)]
-    verdict = _of_one_line(text, 3, *shapes)
+    verdict = _of_one_line(f"{text}dist.all_reduce(x)\n", 3, *shapes)
 
     assert [3] == verdict.ranks
-    assert verdict.sentence.endswith("; `x` comes from train.py:2 (`x = torch.cat(parts)`)")
+    assert verdict.sentence.endswith(f"; {expected}")
 
 
 def test_where_the_call_differs_nothing_is_said_of_its_tensor() -> None:

@@ -191,10 +191,13 @@ def stands(view: JobView, choice: Optional[Choice]) -> list[Text]:
     """
     if choice is None:
         return []
+    return [_stand(choice), *started_with(view, choice.ranks, choice.others)]
+
+
+def _stand(choice: Choice) -> Text:
     is_, are = (phrases.one_or(its, "is", "are") for its in (choice.ranks, choice.others))
     others = subjects.ranks(choice.others)
-    stand = say(subjects.ranks(choice.ranks), f" {is_} in {choice.shown}, ", others, f" {are} not")
-    return [stand, *started_with(view, choice.ranks, choice.others)]
+    return say(subjects.ranks(choice.ranks), f" {is_} in {choice.shown}, ", others, f" {are} not")
 
 
 def started_with(view: JobView, one: Sequence[int], other: Sequence[int]) -> list[Text]:
@@ -221,10 +224,15 @@ def _value(view: JobView, ranks: Sequence[int], name: str) -> Optional[str]:
 
 
 def facts(view: JobView, choice: Optional[Choice]) -> list[Fact]:
-    """Return `stands` as a fact."""
-    by = "stacks and the program's source"
-    ranks = [] if choice is None else [*choice.ranks, *choice.others]
-    return [view.fact(spelled(text), by, ranks, "functions") for text in stands(view, choice)]
+    """Return `stands` as facts, each with its source."""
+    if choice is None:
+        return []
+    ranks = [*choice.ranks, *choice.others]
+    started = started_with(view, choice.ranks, choice.others)
+    return [
+        view.fact(spelled(_stand(choice)), "stacks and the program's source", ranks, "functions"),
+        *(view.fact(spelled(text), "/proc/PID/environ", ranks, "variables") for text in started),
+    ]
 
 
 def file_hint(view: JobView, choice: Optional[Choice]) -> str:
@@ -344,14 +352,14 @@ def assigned(view: JobView, rank: int, line: Frame) -> list[str]:
     sends: any of these may have given it its shape. Empty if it is not known.
     """
     function = _function(view, rank, line)
-    by_name: dict[str, list[str]] = {}
+    places: dict[tuple[int, str], list[str]] = {}
     for each in function.assignments if function is not None else ():
         if each.used == line.line:
-            by_name.setdefault(each.name, []).append(f"{_at(each.file, each.line)} (`{each.text}`)")
-    parts = [f"`{name}` comes from {' or '.join(places)}" for name, places in by_name.items()]
-    return (
-        [", ".join([*parts[:1], *(part.replace(" comes ", " ", 1) for part in parts[1:])])] if parts else []
-    )
+            places.setdefault((each.back, each.name), []).append(
+                f"{_at(each.file, each.line)} (`{each.text}`)"
+            )
+    text = ", ".join(f"`{name}` from {' or '.join(its)}" for (_, name), its in places.items())
+    return [text.replace("` from", "` comes from", 1)] if text else []
 
 
 # --- ways
