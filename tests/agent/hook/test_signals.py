@@ -28,6 +28,19 @@ def test_a_signal_is_noted_with_its_handler_and_its_time(supervisor: Supervisor)
     assert (0, "told 17\ntold 15\n15 True stop 4\n", "") == (code, out, err)
 
 
+def test_a_rank_that_ends_tells_the_signals_that_it_has_got(supervisor: Supervisor) -> None:
+    """It may end for one of them, before anybody asks."""
+    program = (
+        "sys.modules['ddplaunch_hook']._State.signals = hook\nhook.watch()\n"
+        "os.kill(os.getpid(), signal.SIGTERM)\nsys.exit(1)\n"
+    )
+    code, _, _ = supervisor.run(BEGINS + program)
+
+    (said,) = supervisor.messages("ending")
+    ((number, _, (name, _, _)),) = said["signals"]
+    assert (1, 15, "stop") == (code, number, name)
+
+
 def test_signals_are_noted_where_few_files_may_be_open(supervisor: Supervisor) -> None:
     program = (
         "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))\nhook.watch()\n"

@@ -117,7 +117,8 @@ def test_a_signal_that_a_user_sends_comes_each_time(node: Node) -> None:
 
 
 def test_a_rank_gets_the_signal_only_if_it_has_a_handler(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(signal_relay, "_HANDLER_PATIENCE", 0.3)
+    # Longer than _PROGRAM_STARTS, for which the one with a handler has to wait as well.
+    monkeypatch.setattr(signal_relay, "_HANDLER_PATIENCE", 1.0)
     node.starts(0)
     late = node.starts(1, str(node.folder / "begin"))
     node.signal.send_once()

@@ -83,6 +83,7 @@ def test_a_training_that_ends_after_the_signal_comes_back(cluster: Cluster, work
 
     assert ("COMPLETED", "0:0") == (job.ended(200), job.exit_code), job.output
     goes_on_from_its_checkpoint(job)
+    assert after == "0" or "before that, SIGUSR1 came to" in " ".join(job.output.split()), job.output
     job.leaves_nothing()
 
 

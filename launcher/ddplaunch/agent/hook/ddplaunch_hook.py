@@ -524,6 +524,9 @@ def _ending() -> None:
             mpi = _mpi()
             if mpi:
                 message["mpi"] = mpi
+            if _State.signals is not None:  # the rank may end for one of them
+                _State.signals.note()
+                message["signals"] = _State.signals.told()
             _send(line, _json(message))
     except Exception:
         pass

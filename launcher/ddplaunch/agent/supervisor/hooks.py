@@ -42,6 +42,7 @@ class Line:
         self.python = ""
         self.thread = 0  # the kernel's number of the thread that answers; 0: it has not answered yet
         self.ending = 0.0  # wall clock: when its interpreter began to shut down by itself; 0: it has not
+        self.signals: list[Any] = []  # those that its rank had got by then, as ddplaunch_signals tells them
         self.is_open = True
         self.closed_at = 0.0  # wall clock; 0: it is open, or we could not write to it
         self.request: Optional[bytes] = None  # sent, and not answered yet
@@ -169,7 +170,9 @@ class Hooks:
             line.world_size = _number(message.get("world_size"))
             line.child = message.get("child")
         line.signalled = line.signalled or "signal" in message
-        line.ending = line.ending or float(message.get("ending", 0))
+        if "ending" in message:
+            line.ending = line.ending or float(message["ending"])
+            line.signals = message.get("signals", [])
         self._on_message(line, message)
 
     def drop(self, line: Line) -> None:

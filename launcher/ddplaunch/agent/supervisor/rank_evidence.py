@@ -91,9 +91,7 @@ def living_evidence(
         stands=_stands(rank),
         device=str(answer.get("device", "")),
         broadcasting=int(answer.get("broadcasting", 0)),
-        signals=[
-            Signalled(int(number), float(at), _frame(it)) for number, at, it in answer.get("signals", [])
-        ],
+        signals=_signals(answer.get("signals", [])),
         keys=[str(key) for key in answer.get("keys", [])],
         in_flight=[exception_from(each, handled=True) for each in answer.get("in_flight", [])],
     )
@@ -130,6 +128,10 @@ def _world_size(rank: Rank, answer: HookMessage) -> Optional[int]:
     """Return the size of the default group or, without one, the world size that is known of the rank."""
     sizes = [len(ranks) for ranks, text in answer.get("groups", {}).values() if text == "default_pg"]
     return max(sizes, default=rank.world_size)
+
+
+def _signals(told: Sequence[Sequence[Any]]) -> list[Signalled]:
+    return [Signalled(int(number), float(at), _frame(it)) for number, at, it in told]
 
 
 def rendezvous_from(message: dict[str, Any]) -> Rendezvous:
@@ -222,6 +224,7 @@ def evidence_so_far(rank: Rank) -> RankEvidence:
         mpi=rank.mpi or evidence.mpi,
         exit=_end(rank),
         raised=_own_end(rank) if not rank.alive else evidence.raised,
+        signals=(_signals(rank.line.signals) if rank.line is not None else []) or evidence.signals,
         calls=ring.newest(rank.ring.calls, _CALLS) if rank.ring is not None else [],
         sequences=rank.ring.sequences if rank.ring is not None else [],
         last_output=rank.last_output,

@@ -173,8 +173,8 @@ class KubernetesBackend:
         if snapshot.hub_status is None and not outcomes.has_begun(nodes):
             if not objects.is_ours(state.owner) and objects.status(state.owner).get("ready"):
                 # Its pods have no gate and no hub, and may have no numbers.
-                what = "not started by ddplaunch, which reads no output of it and sees only that its pods run"
-                hint = f"`ddplaunch diagnose {job.handle}` looks at its ranks; `kubectl logs` has its output"
+                what = "not started by ddplaunch, which sees only that its pods run"
+                hint = f"`ddplaunch diagnose {job.handle}` looks at its ranks"
                 return dataclasses.replace(job, detail=_joined(what, snapshot.note), hint=hint)
             waiting = detail or [node_status.startup(nodes)]
             return dataclasses.replace(job, state=State.PENDING, detail=_joined(*waiting, snapshot.note))
@@ -267,25 +267,26 @@ class KubernetesBackend:
     # --- logs, cancel, collect
 
     def logs(self, handle: Handle, wanted: Selection, *, follow: bool) -> Iterator[str]:
-        """Yield the output.
+        """Yield the output; of a job of others, that of all containers.
 
-        Raises NotFoundError if the job was deleted, because its logs go with it, and UsageError for a Job
-        whose containers we do not know.
+        Raises NotFoundError if there is no such job, or if it was deleted, because its logs go with it, and
+        UsageError if nodes or ranks are wanted of a job whose containers we do not know.
         """
         path = self._parse(handle)
         state = self._snapshots.at(*path).state
         if state.owner is None:
+            if self._sent(*path) is None:
+                raise _not_found(*path)
             raise NotFoundError(
                 f"the output of {handle} is gone: logs are deleted with the job's pods",
                 hint="`ddplaunch diagnose` shows the evidence that was kept, if there is any",
             )
         has_gate = any(objects.GATE in objects.containers(pod) for pod in state.pods)
-        if not (has_gate or objects.is_ours(state.owner)):
-            namespace, name = path
+        is_foreign = not (has_gate or objects.is_ours(state.owner))
+        if is_foreign and not (wanted.nodes is None and wanted.ranks is None):
             raise UsageError(
                 f"{handle} was not started by ddplaunch, which does not know which containers have its ranks",
-                hint=f"`kubectl logs -n {namespace} -l job-name={name} --all-containers --prefix --tail -1` "
-                "shows what they print",
+                hint=f"`ddplaunch logs {handle}` shows what all its containers print",
             )
 
         def over() -> bool:
@@ -296,6 +297,7 @@ class KubernetesBackend:
             lambda: self._snapshots.at(*path).state,
             wanted,
             follow=follow,
+            foreign=is_foreign,
             over=over,
             wake=lambda: self._snapshots.wake(*path),
             keep=lambda bundle: self._keep(path, bundle),
@@ -423,6 +425,8 @@ class KubernetesBackend:
                 hint=f"with `outputs` its files are on that volume, in {name}-{record.uid[:8]}",
             )
         where = volume.place(state.owner)
+        if where is None and not objects.is_ours(state.owner):
+            raise NotFoundError(f"{handle} was not started by ddplaunch, which does not know where it writes")
         if where is None:
             raise NotFoundError(
                 f"{handle} names no volume under `outputs`: files that its ranks wrote in their folder are "

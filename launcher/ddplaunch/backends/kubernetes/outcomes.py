@@ -74,6 +74,8 @@ def _failed(state: ApiState, failed: Json, groups: Sequence[Group]) -> Outcome:
     taken = groups[0].problem.code == "node-evicted" if groups else first is not None and first.is_stopped
     if taken or reason == "DeadlineExceeded":
         code = Exit.STOPPED
+    elif not objects.is_ours(state.owner or {}):
+        return Outcome(State.FAILED, None, detail)  # only our own jobs owe a result
     return Outcome(State.LOST, code, detail)
 
 

@@ -39,9 +39,9 @@ Stamp = tuple[float, int]
 
 
 class Stream(NamedTuple):
-    """One run of one container."""
+    """One run of one container. `node`: None for a job of others."""
 
-    node: int
+    node: int | None
     pod: str
     container: str
     life: int  # restarts before this run; -1: the previous run
@@ -52,7 +52,10 @@ class Stream(NamedTuple):
 
 
 class Output:
-    """A `lines.LogSource` of all wanted containers. `fetch` is called often, so it must not block."""
+    """A `lines.LogSource` of all wanted containers. `fetch` is called often, so it must not block.
+
+    `foreign`: the job is not ours, so that all containers of all its pods are wanted.
+    """
 
     def __init__(
         self,
@@ -61,6 +64,7 @@ class Output:
         wanted: Selection,
         *,
         follow: bool,
+        foreign: bool = False,
         over: Callable[[], bool],
         wake: Callable[[], None] = lambda: None,
         keep: Callable[[Bundle], None] = lambda _: None,
@@ -69,6 +73,7 @@ class Output:
         self._fetch = fetch
         self._wanted = wanted
         self._follow = follow
+        self._foreign = foreign
         self._over = over
         self.wake = wake
         self.keep = keep
@@ -115,11 +120,15 @@ class Output:
         if self._follow:
             for log in logs:
                 log.follow()
-            skipped = max(0, len(state.pods) - FOLLOWED)
-            if skipped:
+            if len(self._pods(state)) > FOLLOWED:
                 yield b"[ddplaunch] only the first %d nodes are followed; --node names others" % FOLLOWED
 
+    def _pods(self, state: ApiState) -> Sequence[Json]:
+        return (*state.pods, *state.others) if self._foreign else state.pods
+
     def _without_pod(self, state: ApiState) -> set[int]:
+        if self._foreign:
+            return set()
         nodes = set(range(state.nodes)) - {objects.node(pod) for pod in state.pods}
         return nodes if self._wanted.nodes is None else nodes & self._wanted.nodes
 
@@ -132,12 +141,12 @@ class Output:
     def _streams(self, state: ApiState) -> list[Stream]:
         """Return the streams of all wanted containers that have started, and of their previous runs."""
         found = []
-        pods = [pod for pod in state.pods if self._is_wanted(pod)]
+        pods = [pod for pod in self._pods(state) if self._is_wanted(pod)]
         for pod in pods[:FOLLOWED] if self._follow else pods:
-            node = objects.node(pod)
-            assert node is not None
-            for name in self._containers(node):
-                status = objects.containers(pod).get(name) or {}
+            node = None if self._foreign else objects.node(pod)
+            statuses = objects.containers(pod)
+            for name in statuses if node is None else self._containers(node):
+                status = statuses.get(name) or {}
                 life = int(status.get("restartCount") or 0)
                 if (status.get("state") or {}).keys() & {"running", "terminated"}:
                     found.append(Stream(node, objects.name(pod), name, life))
@@ -147,7 +156,7 @@ class Output:
 
     def runs(self, stream: Stream) -> bool:
         """Whether this run of the container goes on, by the last state. The streams' threads call this."""
-        pods = self._state.pods if self._state is not None and self._state.owner is not None else ()
+        pods = self._pods(self._state) if self._state is not None and self._state.owner is not None else ()
         pod = next((each for each in pods if objects.name(each) == stream.pod), {})
         status = objects.containers(pod).get(stream.container) or {}
         return "running" in (status.get("state") or {}) and status.get("restartCount", 0) == stream.life
@@ -240,6 +249,8 @@ class _ContainerLog:
         bundle.
         """
         stream = self.stream
+        if stream.node is None:
+            return b"[%s/%s] %s" % (stream.pod.encode(), stream.container.encode(), text)
         if stream.container == HUB:
             word = text.strip().decode("utf-8", "replace")
             if not self._bundle and word != Marks.BUNDLE:

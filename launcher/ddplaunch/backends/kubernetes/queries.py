@@ -37,6 +37,7 @@ class ApiState:
     pods: tuple[Json, ...] = ()  # one for each node that has one, in the newest attempt
     events: tuple[Json, ...] = ()  # warnings about the job and its pods, the oldest first
     workload: Json | None = None
+    others: tuple[Json, ...] = ()  # pods without a node's number, which only jobs of others have
 
     @property
     def nodes(self) -> int:
@@ -96,7 +97,8 @@ class Queries:
         else:
             selector = f"{objects.JOB_UID}={objects.uid(owner)}"
             pods = self._list(namespace, "v1", "pods", selector, patience)
-        found = ApiState(namespace, name, owner, job, newest(pods))
+        others = tuple(each for each in pods if objects.node(each) is None)
+        found = ApiState(namespace, name, owner, job, newest(pods), others=others)
         if node_status.needs_events(found.nodes, found.pods):
             events = _about(self._warnings(namespace, patience), owner, job, pods)
             found = dataclasses.replace(found, events=tuple(events))

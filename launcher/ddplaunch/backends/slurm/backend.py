@@ -32,7 +32,7 @@ from ddplaunch.backends.slurm.evidence import collect
 from ddplaunch.backends.slurm.parse import SlurmJob
 from ddplaunch.backends.slurm.snapshot import Snapshot, Snapshots
 from ddplaunch.backends.slurm.submission import Records, Submission
-from ddplaunch.errors import ClusterError, UsageError
+from ddplaunch.errors import ClusterError, NotFoundError, UsageError
 
 if TYPE_CHECKING:
     from ddplaunch.render import Rendered
@@ -317,8 +317,11 @@ class SlurmBackend:
     def outputs(self, handle: Handle) -> list[Outputs]:
         snapshot = self._snapshots.at(*parse_handle(handle))
         folder = snapshot.folder
-        if folder is None:
-            return []
+        if folder is None or not snapshot.is_ours:
+            raise NotFoundError(
+                f"ddplaunch does not know where {handle} writes: it did not start the job, or this machine "
+                "does not see the job's folder"
+            )
         besides = [path for path in (snapshot.output,) if path is not None]
         return outputs.of_job(folder, snapshot.submitted or 0.0, besides)
 

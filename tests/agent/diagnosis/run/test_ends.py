@@ -130,6 +130,35 @@ def test_exit_code_without_an_exception() -> None:
     )
 
 
+CLEAN_UP = Frame("handle", "/job/train.py", 13)
+
+
+def test_ranks_that_end_after_a_signal_that_they_handle() -> None:
+    """They were asked to; their last lines are facts."""
+    asked = [Signalled(10, NOW - 11, CLEAN_UP)]
+    ranks = [dead(number, 0.1 * number, code=1, signals=asked, last_output="saved") for number in (0, 1)]
+    verdict = only(job(*ranks, why="death"))
+
+    assert verdict.sentence.startswith(
+        "all ranks ended with exit code 1 and no exception (sys.exit or os._exit); before that, SIGUSR1 came "
+        "to all ranks at "
+    )
+    assert verdict.sentence.endswith(" (handle, train.py:13)")
+    assert "ended for it" in verdict.hint
+
+
+@pytest.mark.parametrize(
+    "came",
+    [Signalled(10, NOW - 50), Signalled(10, NOW - 5), Signalled(14, NOW - 11)],
+    ids=["long before", "only after its end", "its own timer"],
+)
+def test_an_exit_code_is_not_put_down_to_any_signal(came: Signalled) -> None:
+    verdict = only(job(dead(0, 0, code=3, signals=[came]), victim(1), why="death"))
+
+    assert "came to" not in verdict.sentence
+    assert "ended for it" not in verdict.hint
+
+
 def test_failure_before_init_while_others_wait_there() -> None:
     """Ranks that live and wait for the dead one are its victims, and those torchrun sent away as well."""
     verdict = only(

@@ -22,7 +22,7 @@ def _diagnosed(cli: Cli, target: str) -> dict[str, Any]:
 def test_a_rank_that_sleeps(as_user: As, cli: Cli, training: Training, tmp_path: Path) -> None:
     """Rank and pod are named, for one who may do what the page says; the job goes on as it was.
 
-    Also when somebody would cancel it, which deletes a job.
+    Its output can be read; it is not cancelled, which would delete it.
     """
     training.start(SLEEPS)
     time.sleep(BEFORE)
@@ -46,8 +46,12 @@ def test_a_rank_that_sleeps(as_user: As, cli: Cli, training: Training, tmp_path:
     assert [{"node": 0, "host": pods[0]}, {"node": 1, "host": pods[1]}] == found["nodes"]
     code, out, _ = cli("status", f"kubernetes://{training.namespace}/llm")
     assert (101, True) == (code, "not started by ddplaunch" in out), out
-    code, _, said = cli("logs", f"kubernetes://{training.namespace}/llm")
-    assert (2, True) == (code, f"`kubectl logs -n {training.namespace} -l job-name=llm" in said), said
+    code, out, said = cli("logs", f"kubernetes://{training.namespace}/llm")
+    assert (0, [1, 1]) == (code, [out.count(f"[{pod}/pytorch] up") for pod in pods]), out + said
+    code, _, said = cli("logs", f"kubernetes://{training.namespace}/llm", "--rank", "1")
+    assert (2, True) == (code, "does not know which containers" in said), said
+    code, _, said = cli("outputs", f"kubernetes://{training.namespace}/llm")
+    assert (102, True) == (code, "does not know where it writes" in said), said
     code, _, said = cli("cancel", f"kubernetes://{training.namespace}/llm")
     assert (2, True) == (code, "was not started by ddplaunch" in said), said
     assert before == training.leftovers()

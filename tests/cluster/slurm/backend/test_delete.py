@@ -81,6 +81,8 @@ def test_what_others_have_submitted_is_not_touched(cluster: Cluster, work: Path)
     """Not by its handle, and not by --ended; nor its own folder of the name that ours would have."""
     number = cluster.submit("#!/bin/sh\necho up\n", "--job-name=own", cwd=work)
     cluster.ended(number)
+    unknown = ddplaunch(cluster, work, "outputs", f"slurm://{number}", check=False)
+    assert (102, True) == (unknown.returncode, "does not know where" in unknown.stderr)
     refused = ddplaunch(cluster, work, "delete", f"slurm://{number}", "--yes", check=False)
     assert (2, True) == (refused.returncode, "was not started by ddplaunch" in refused.stderr)
     assert (

@@ -9,7 +9,7 @@ from tests.unit.backends.kubernetes.deciding_pods import ENDED, RUNS, at, pod
 
 from ddplaunch.agent.contract import Exit
 from ddplaunch.backends.job import LINGER, Outcome, State
-from ddplaunch.backends.kubernetes import node_status, outcomes
+from ddplaunch.backends.kubernetes import node_status, objects, outcomes
 from ddplaunch.backends.kubernetes.queries import ApiState
 
 OUTSIDE = "node 0 (pod low-0-nb87m): stopped from outside, not by `ddplaunch cancel`"
@@ -38,7 +38,11 @@ def job(*pods: dict[str, Any], kind: str = "FailureTarget") -> ApiState:
     """Of which the controller has decided that it fails."""
     condition = {"type": kind, "status": "True", "reason": "PodFailurePolicy", "message": SAID}
     status = {"conditions": [{**condition, "lastTransitionTime": at(ENDED - 1)}]}
-    owner = {"metadata": {"name": "d"}, "spec": {"completions": 2}, "status": status}
+    owner = {
+        "metadata": {"name": "d", "labels": dict(objects.OURS)},
+        "spec": {"completions": 2},
+        "status": status,
+    }
     return ApiState("lab", "d", owner, owner, pods)
 
 

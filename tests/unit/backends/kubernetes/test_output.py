@@ -104,3 +104,21 @@ def test_pods_that_an_elastic_job_went_on_without_may_have_said_nothing() -> Non
 
     line = b"[ddplaunch] the output of nodes 0-1 is gone, if there was any: it was deleted with the pod"
     assert [line] == list(logs.present())
+
+
+def test_all_containers_of_a_job_of_others_are_read_and_named() -> None:
+    """Whether its pods are numbered or not; none is said to be gone, as nobody knows how many there were."""
+    running: Any = {"state": {"running": {}}}
+    statuses = [{"name": "pytorch", **running}, {"name": "sidecar", "state": {"waiting": {}}}]
+    pods = [
+        {"metadata": {"name": "llm-x", "labels": labels}, "status": {"containerStatuses": statuses}}
+        for labels in ({objects.INDEX: "0"}, {})
+    ]
+    state = ApiState("lab", "llm", {}, {"spec": {"completions": 3}}, (pods[0],), others=(pods[1],))
+    source = Output(Api(), lambda: state, EVERYTHING, follow=False, foreign=True, over=lambda: True)
+
+    streams = source._streams(state)
+    log = output._ContainerLog(source._api, "/log", streams[0], source)
+    assert [(None, "llm-x", "pytorch", 0)] * 2 == streams
+    assert b"[llm-x/pytorch] [3/7] loss 2.2" == log._labelled(b"[3/7] loss 2.2")
+    assert set() == source._without_pod(state)

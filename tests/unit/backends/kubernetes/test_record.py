@@ -14,6 +14,7 @@ from tests.unit.backends.kubernetes.deciding_pods import RUNS, pod
 from ddplaunch.agent.contract import Bundle, Event, Exit, JobStatus, Phase, Verdict
 from ddplaunch.backends import saved
 from ddplaunch.backends.job import Handle, Job, Known, State
+from ddplaunch.backends.kubernetes import objects
 from ddplaunch.backends.kubernetes.backend import KubernetesBackend
 from ddplaunch.backends.kubernetes.queries import ApiState
 from ddplaunch.backends.kubernetes.snapshot import Snapshot
@@ -101,7 +102,7 @@ def jobset(restarts: int, *pods: dict[str, Any]) -> ApiState:
     """A JobSet with two retries whose controller has begun that attempt, and its pods."""
     owner = {
         "kind": "JobSet",
-        "metadata": {"name": "d", "uid": "1"},
+        "metadata": {"name": "d", "uid": "1", "labels": dict(objects.OURS)},
         "spec": {"failurePolicy": {"maxRestarts": 2}},
         "status": {"restarts": restarts},
     }

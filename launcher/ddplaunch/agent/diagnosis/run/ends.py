@@ -384,6 +384,12 @@ def _unseen_ends(view: JobView) -> list[int]:
     ]
 
 
+_ENDED_BY_HANDLER = (
+    "The program handles the signal, and has most likely ended for it. If it has saved a checkpoint and you "
+    "want the job to be started again, see `retries` and `signal` in the job file."
+)
+
+
 def _failure(view: JobView, causes: list[Cause]) -> Verdict:
     first = causes[0]
     numbers = sorted({cause.rank for cause in causes})
@@ -391,14 +397,16 @@ def _failure(view: JobView, causes: list[Cause]) -> Verdict:
     if first.raised is None:
         rank = view.ranks[first.rank]
         said = f"; its last line: {phrases.clipped(rank.last_output)}" if rank.last_output else ""
-        sentence = say(who, f" ended with {first.what} and no exception (sys.exit or os._exit){said}")
+        came = signals.ended_after(view, {cause.rank: cause.at for cause in causes})
+        ended = f" ended with {first.what} and no exception (sys.exit or os._exit)"
+        hint = "See what it ran last; `ddplaunch logs` shows everything that it wrote."
         return verdict_on(
             view,
             "rank-failed",
             causes,
-            sentence,
+            say(who, ended, *(("; before that, ", came) if came else (said,))),
             last_lines(view, first),
-            "See what it ran last; `ddplaunch logs` shows everything that it wrote.",
+            _ENDED_BY_HANDLER if came else hint,
             sure.EXIT_CODE_ALONE,
         )
     raised = first.raised

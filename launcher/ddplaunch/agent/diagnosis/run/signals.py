@@ -6,7 +6,7 @@ handler that calls a collective itself calls it at another place on each rank.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Optional
 
@@ -18,6 +18,8 @@ from ddplaunch.agent.text.saying import Sayable, Text, say
 
 _SOON = 30.0
 """Seconds after a signal within which a rank may have acted on it."""
+_ASK_TO_END = ("SIGTERM", "SIGINT", "SIGUSR1", "SIGUSR2", "SIGHUP", "SIGXCPU")
+"""What schedulers, `timeout` and people send; a program's own timers and children send others."""
 LEAVE_TOGETHER = (
     "Each rank acts on the signal in a step of its own. Let all agree before one leaves: an all_reduce of "
     "the flag in each step, and all leave when one has got it."
@@ -33,13 +35,24 @@ _FLAG_ALONE = (
 def left_for(view: JobView, ranks: Sequence[int]) -> Optional[Text]:
     """Return 'SIGTERM came to all ranks at 12:00:03 (stop, train.py:16)'.
 
-    None unless all these ranks got it before the call in which they wait.
+    None unless all these ranks got it shortly before the call in which they wait.
     """
-    found = [_before_call(view, rank) for rank in ranks]
-    names = {phrases.signal_name(each.number) for each in found if each is not None}
-    if None in found or len(names) != 1 or found[0] is None:
-        return None
-    return _came(view, found[0])
+    first = _same_before(view, {rank: _entered(view.ranks[rank]) for rank in ranks})
+    return None if first is None else _came(view, first)
+
+
+def ended_after(view: JobView, ends: Mapping[int, float]) -> Optional[Text]:
+    """Return the same if a signal asked all these ranks to end shortly before they did: `ends`, by rank."""
+    first = _same_before(view, ends)
+    asked = first is not None and phrases.signal_name(first.number) in _ASK_TO_END
+    return _came(view, first) if first is not None and asked else None
+
+
+def _same_before(view: JobView, moments: Mapping[int, float]) -> Optional[Signalled]:
+    """Return the first rank's signal if all these ranks got one of that number before their moments."""
+    found = [before(view.ranks[rank], at) for rank, at in moments.items()]
+    same = len({each.number if each else None for each in found}) == 1
+    return found[0] if same else None
 
 
 def _came(view: JobView, signalled: Signalled) -> Text:
@@ -131,10 +144,9 @@ def by(signalled: Signalled) -> str:
     return "" if handler is None else f" ({handler.name}, {handler.file.rpartition('/')[2]}:{handler.line})"
 
 
-def _before_call(view: JobView, number: int) -> Optional[Signalled]:
-    rank = view.ranks[number]
-    entered = rank.calls[-1].at if rank.calls and rank.calls[-1].state == "entered" else 0.0
-    return before(rank, entered)
+def _entered(rank: RankEvidence) -> float:
+    """Return when the rank entered the call in which it waits; 0.0: it waits in none."""
+    return rank.calls[-1].at if rank.calls and rank.calls[-1].state == "entered" else 0.0
 
 
 def before(rank: RankEvidence, at: float) -> Optional[Signalled]:
