@@ -35,7 +35,7 @@ done
 """
 
 
-def run(folder: Path, runs: int) -> list[Line]:
+def run(_: Path, runs: int) -> list[Line]:
     """Needs root and the packages of `scripts/system-packages`."""
     sys.path[:0] = [str(ROOT), str(ROOT / "launcher")]
     from tests.cache import CACHE
@@ -55,7 +55,7 @@ def run(folder: Path, runs: int) -> list[Line]:
                 cluster.run(node, ["mount", "--bind", built, containers.PREFIX])
             jobs["singularity"] = containers.keys(containers.make_image(cluster.shared / "image"))
         for kind, keys in jobs.items():
-            (cluster.shared / f"{kind}.sbatch").write_bytes(_script(folder, keys))
+            (cluster.shared / f"{kind}.sbatch").write_bytes(_script(cluster.shared, keys))
         batch = _BATCH.replace("@runs@", str(runs + 1)).replace("@kinds@", " ".join(jobs))
         options = (f"--nodes={NODES}", "--ntasks-per-node=1", containers.EXPORT)
         state = cluster.ended(cluster.submit(batch, *options, cwd=cluster.shared), 60 + 40 * runs)
@@ -72,6 +72,7 @@ def run(folder: Path, runs: int) -> list[Line]:
 
 
 def _script(folder: Path, keys: dict[str, Any]) -> bytes:
+    """Return the batch script of a job in this folder, which the nodes must see."""
     from ddplaunch.plan import plan
     from ddplaunch.render import render
     from ddplaunch.spec.load import load

@@ -33,7 +33,7 @@ _ALARM = '"kind":"notice"'
 _JOB = "{apiVersion: ddplaunch/v1, name: job, nodes: 3, command: [sleep], python: @python@}"
 
 
-def run(folder: Path, runs: int) -> list[Line]:
+def run(_: Path, runs: int) -> list[Line]:
     """Needs root and the packages of `scripts/system-packages`."""
     sys.path[:0] = [str(ROOT), str(ROOT / "launcher")]
     from tests.cluster.slurm.cluster import Cluster, missing
@@ -46,10 +46,11 @@ def run(folder: Path, runs: int) -> list[Line]:
     reason = missing()
     if reason:
         raise SystemExit(f"no cluster here: {reason}")
-    (folder / "job.yaml").write_text(_JOB.replace("@python@", sys.executable))
-    ((_, script),) = render(plan.make(load(folder / "job.yaml"), "slurm", folder)).files.items()
     cluster = Cluster.up(nodes=NODES)
     try:
+        job_file = cluster.shared / "job.yaml"  # the nodes must see its folder
+        job_file.write_text(_JOB.replace("@python@", sys.executable))
+        ((_name, script),) = render(plan.make(load(job_file), "slurm", job_file.parent)).files.items()
         (cluster.shared / "job.sbatch").write_bytes(script.content)
         values = {"@runs@": str(runs + 1), "@nodes@": str(NODES), "@events@": Files.EVENTS}
         batch = _BATCH

@@ -148,11 +148,19 @@ class GateSession:
             self._release()
         elif isinstance(message, messages.Leave):
             self._take_leave(session)
-        if self.state != GateState.CHECKING_IN or len(self._gates) == len(self._record.members):
+        if not self._waits_for_others:
             # The last message of all is acted on at once. If our own code raises, the next tick deals with
             # it: here the exception would drop the client that sent this message.
             with contextlib.suppress(Exception):
                 self._act(self._clock())
+
+    @property
+    def _waits_for_others(self) -> bool:
+        """Whether other nodes have yet to say what this one has. Looking at all nodes for each message would
+        make work that grows with the square of their number.
+        """
+        said = {GateState.CHECKING_IN: self._gates, GateState.MESHING: self._reported}.get(self.state)
+        return said is not None and len(said) < len(self._record.members)
 
     async def lost(self, session: Session) -> None:
         node = session.node
@@ -282,8 +290,9 @@ class GateSession:
         here = "all nodes are here" if who == membership.ALL else f"here: {who}"
         tested = f", testing {count(number, 'connection')} between them" if number else ""
         self._record.add_event("mesh", f"{here}{tested}")
+        taken = interfaces.addresses(check_ins)
         for node, session in self._gates.items():
-            more = interfaces.tasks(tasks[node], check_ins)
+            more = interfaces.tasks(tasks[node], taken)
             more += names.tasks(tasks[node], check_ins[node])
             session.send(messages.Mesh([*tasks[node], *more]))
 

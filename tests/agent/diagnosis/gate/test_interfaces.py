@@ -52,14 +52,16 @@ def test_only_where_the_library_goes_elsewhere_there_is_more_to_try() -> None:
     ]
 
     expected = [MeshTask(0, "172.17.0.1", 40000, LIBRARY)]
-    assert expected == interfaces.tasks(tried, check_ins)
+    assert expected == interfaces.tasks(tried, interfaces.addresses(check_ins))
 
 
 def test_nodes_that_say_nothing_of_it_are_left_alone() -> None:
     """No torch, an older agent, a check that is skipped."""
     silent = CheckIn(1, "n1", 2, 1, "192.168.0.2", {}, 0.0, facts={"interfaces": {}})
 
-    assert [] == interfaces.tasks([MeshTask(1, "192.168.0.2", 40001, "responder")], {1: silent})
+    assert [] == interfaces.tasks(
+        [MeshTask(1, "192.168.0.2", 40001, "responder")], interfaces.addresses({1: silent})
+    )
     assert [] == decide.judge(view(check_in(0, ETH0), silent))
 
 

@@ -29,13 +29,18 @@ class InterfaceFix(NamedTuple):
     why: str
 
 
-def tasks(tried: list[MeshTask], check_ins: dict[int, CheckIn]) -> list[MeshTask]:
-    """Further paths for one node: to what each peer's library takes besides the gate's own address."""
+def addresses(check_ins: dict[int, CheckIn]) -> dict[int, list[str]]:
+    """Return by node what its library takes."""
+    return {node: [each for _, each in _facts(found)["takes"]] for node, found in check_ins.items()}
+
+
+def tasks(tried: list[MeshTask], taken: dict[int, list[str]]) -> list[MeshTask]:
+    """Return further paths for one node: to `addresses` of each peer besides the gate's own."""
     return [
         MeshTask(task.peer, address, task.port, paths.LIBRARY)
         for task in tried
         if task.what == paths.RESPONDER
-        for _, address in _facts(check_ins[task.peer])["takes"]
+        for address in taken[task.peer]
         if address != task.address
     ]
 
