@@ -82,6 +82,9 @@ FAULTS = [
     _says("reasons", "keeps", "rank-in-user-code", 1, 3, "and its Python waits for its thread"),
     _says("reasons", "shapes", "collective-mismatch", 2, 4, "; `values` comes from reasons.py:"),
     _says("reasons", "variable", "collective-skipped", 2, 3, "rank 2 was started with SKIP_REPORT, ranks 0"),
+    _says("reasons", "freed", "collective-mismatch", 1, 3, "rank 1 is in `__del__` (reasons.py:"),
+    _says("reasons", "unused", "collective-mismatch", 1, 3, "in the same round: some parameters may have"),
+    _says("reasons", "unread", "rank-in-user-code", 0, 3, "what it has put into a multiprocessing.Queue"),
     Fault(
         "reasons_resumes",
         "p2p-deadlock",

@@ -1,6 +1,7 @@
 """What the ranks do is told by where they are; why, by a line elsewhere. The argument says which."""
 
 import atexit
+import multiprocessing
 import os
 import queue
 import sys
@@ -216,6 +217,64 @@ def variable():
             if os.environ.get("SKIP_REPORT"):
                 continue
         dist.barrier()
+
+
+class Handle:
+    """Lets go of what it holds together with the other ranks."""
+
+    def close(self):
+        dist.barrier()
+
+    def __del__(self):
+        self.close()
+
+
+def freed():
+    """The data of rank 1 bring a third language, and its cache of two drops the oldest handle."""
+    handles = {}
+    for step in range(40):
+        name = step % 2 if step < 20 or dist.get_rank() != 1 else 2
+        if name not in handles:
+            if len(handles) == 2:
+                scene.stops()
+                handles.pop(0)
+            handles[name] = Handle()
+        dist.all_reduce(torch.rand(8))
+
+
+class Heads(torch.nn.Module):
+    """The second head is used for batches that have what it learns from."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.one, self.two = (torch.nn.Linear(8, 8) for _ in range(3))
+
+    def forward(self, x, both):
+        x = self.body(x)
+        return self.one(x).sum() + (self.two(x).sum() if both else 0)
+
+
+def unused():
+    model = DistributedDataParallel(Heads())
+    for step in range(40):
+        lacks = step == 20 and dist.get_rank() == 1
+        loss = model(torch.rand(4, 8), not lacks)
+        if step == 20:
+            scene.stops()
+        loss.backward()
+        losses = [torch.zeros(1) for _ in range(dist.get_world_size())]
+        dist.all_gather(losses, loss.detach().reshape(1))
+
+
+def unread():
+    """The writer of metrics has counted one record less than there are, and has ended."""
+    records = multiprocessing.get_context("spawn").Queue()
+    for step in range(20):
+        dist.all_reduce(torch.rand(8))
+    dist.destroy_process_group()
+    if os.environ["RANK"] == "0":
+        records.put(bytes(1 << 20))
+        scene.stops()
 
 
 if __name__ == "__main__":

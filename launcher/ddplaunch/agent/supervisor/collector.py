@@ -45,6 +45,8 @@ _HOOK_WAIT = 1.0
 _LONGEST_HOOK_WAIT = 5.0
 _SECOND_LOOK = 0.5
 _FAULT_WAIT = 1.0
+_ENDS_WITHIN = 2.0
+"""Seconds in which a Python that shuts down ends; one that takes longer waits for something."""
 _NATIVE_WAIT = 1.0
 """Seconds that must be left for a look at native stacks; the look takes half of that."""
 _CHILDREN_READ = 8
@@ -278,7 +280,6 @@ class Collector:
             for pid in families[rank][:_CHILDREN_READ]
             if pid not in traces
         ]
-        self._missing += [f"stack of rank {rank.number}: its Python has ended" for rank in over]
         reasons: dict[int, str] = {}
         if self._py_spy is not None and (wanted or kin):
             by_py_spy, reasons = py_spy.dump(self._py_spy, [*wanted, *kin], deadline)
@@ -289,13 +290,20 @@ class Collector:
             by_server = self._source.stacks(left, deadline)
             traces.update(by_server)
             sources.update(dict.fromkeys(by_server, "debug server"))
-        silent = [rank for pid, rank in wanted.items() if pid not in traces]
+        # The hook of a rank that ends has gone, but its Python still runs what was registered for the end.
+        lasting = [rank for rank in over if rank.line and time.time() - rank.line.ending > _ENDS_WITHIN]
+        silent = [rank for pid, rank in wanted.items() if pid not in traces] + lasting
         files = {rank.program: rank.line.fault_file for rank in silent if rank.line and rank.line.fault_file}
         by_signal = stacks.ask_faulthandler(
             files, min(deadline, time.monotonic() + _FAULT_WAIT), self._meanwhile
         )
         traces.update(by_signal)
         sources.update(dict.fromkeys(by_signal, "faulthandler"))
+        self._missing += [
+            f"stack of rank {rank.number}: its Python has ended"
+            for rank in over
+            if rank.program not in traces
+        ]
         blind: dict[str, list[int]] = {}
         for pid, rank in wanted.items():
             if pid in traces:

@@ -229,6 +229,7 @@ def test_what_ends_the_loop_or_a_round_of_it_may_be_why_one_camp_has_left_it(las
         "ranks 0-2 are in the loop of train.py:2 (`for epoch in range(9)`), rank 3 is not"
         + (f"; {why} may be why" if why else "")
     )
+    assert "The ranks do not run the same number of rounds" in verdict.hint
     assert bool(why) == (f"What also ends the loop, or a round of it: {why}." in verdict.hint)
 
 
@@ -763,6 +764,101 @@ def test_a_module_that_all_run_is_not() -> None:
     ranks = [replace(in_module(n), collectives=[Collective("0", 9, "broadcast")]) for n in (0, 1, 3)]
 
     assert "module" not in only(all_of(*ranks, in_module(2), text=MOE)).sentence
+
+
+# --- `__del__`, and gradients that never came
+
+
+CACHE = """\
+class Handle:
+    def __del__(self):
+        self.close()
+
+    def close(self):
+        dist.barrier()
+
+def fit():
+    for step in steps:
+        handles.pop()
+        dist.all_reduce(x)
+"""
+FREES = (("fit", 10), ("__del__", 3), ("close", 6))
+
+
+def test_a_collective_in_a_finalizer_is_told_with_the_line_that_freed_the_object() -> None:
+    ranks = [stands(n, "all_reduce", ("fit", 11)) for n in (0, 2, 3)]
+    verdict = only(all_of(*ranks, stands(1, "barrier", *FREES), text=CACHE))
+
+    assert [1] == verdict.ranks
+    said = "; rank 1 is in `__del__` (train.py:3), for an object that Python freed in fit (train.py:10)"
+    assert said in verdict.sentence
+    assert "call no collective there" in verdict.hint
+
+
+def test_a_finalizer_in_which_all_ranks_are_is_not_why() -> None:
+    ranks = [stands(n, "broadcast", *FREES) for n in (0, 2, 3)]
+    verdict = only(all_of(*ranks, stands(1, "barrier", *FREES), text=CACHE))
+
+    assert "__del__" not in verdict.sentence
+    assert "call no collective there" not in verdict.hint
+
+
+HEADS = """\
+def fit():
+    for step in steps:
+        loss = model(x)
+        loss.backward()
+        gather(loss)
+
+def gather(loss):
+    dist.all_gather(losses, loss)
+"""
+BUCKET, LOSSES = ("all_reduce", 64), ("all_gather", 1)
+
+
+def makes(number: int, line: int, *kinds: tuple[str, int]) -> RankEvidence:
+    """A rank in this line of `fit`, after these collectives and in the last of them."""
+    ways = (("fit", line), ("gather", 8)) if line == 5 else (("fit", line),)
+    its = stands(number, kinds[-1][0], *ways)
+    first = 10 - len(kinds)
+    calls = [Collective("0", first + at, op, [[size]]) for at, (op, size) in enumerate(kinds)]
+    return replace(its, collectives=calls)
+
+
+def unused(*of_one: tuple[str, int], text: str = HEADS) -> Verdict:
+    """Of a job whose ranks 0 and 2 wait in backward, and of whose rank 1 these are the last collectives."""
+    before = of_one[:-1]
+    ranks = [makes(n, 4, *before, BUCKET) for n in (0, 2)]
+    lines = {f"{FILE}:{number}": line.strip() for number, line in enumerate(text.splitlines(), 1)}
+    return only(job(*ranks, makes(1, 5, *of_one), per_node=3, functions=source(text, 4, 5, 8), lines=lines))
+
+
+def test_a_rank_that_is_past_backward_without_its_collective_lacks_gradients() -> None:
+    verdict = unused(BUCKET, LOSSES, BUCKET, LOSSES, LOSSES)
+
+    assert ("collective-mismatch", [1]) == (verdict.code, verdict.ranks)
+    said = "; it is past `loss.backward()` (train.py:4) in the same round: some parameters may have got no"
+    assert said in verdict.sentence
+    assert "find_unused_parameters=True" in verdict.hint
+
+
+@pytest.mark.parametrize(
+    ("calls", "text"),
+    [
+        ((BUCKET, LOSSES, BUCKET, LOSSES), HEADS),
+        ((BUCKET, LOSSES, BUCKET, LOSSES, LOSSES), HEADS.replace("loss.backward()", "dist.all_reduce(x)")),
+        ((LOSSES, LOSSES), HEADS),
+        ((BUCKET, LOSSES, BUCKET, LOSSES, LOSSES), HEADS.replace("        gather(loss)", "    gather(loss)")),
+    ],
+    ids=["the others left its call out", "no backward", "no round is known", "behind the loop"],
+)
+def test_nothing_is_said_of_gradients_where_it_may_be_otherwise(
+    calls: tuple[tuple[str, int], ...], text: str
+) -> None:
+    verdict = unused(*calls, text=text)
+
+    assert "gradient" not in verdict.sentence
+    assert "find_unused_parameters" not in verdict.hint
 
 
 # --- DDP's own broadcast, and ranks in their own code

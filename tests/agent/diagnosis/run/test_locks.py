@@ -97,6 +97,28 @@ def test_native_code_holds_the_gil() -> None:
     assert "the call (train.py:31)" in verdict.hint
 
 
+@pytest.mark.parametrize(
+    ("line", "native", "is_pattern"),
+    [
+        ("if RULER.match(line):", "", True),
+        ("return PATTERN.sub(' ', text)", "", True),
+        ("device.read(buffer)", "", False),
+        ("if RULER.match(line):", "libre2.so:match", False),
+    ],
+)
+def test_a_regular_expression_that_never_ends_may_hold_the_gil(
+    line: str, native: str, is_pattern: bool
+) -> None:
+    held = main_at(READ, on_lock=False, owns_gil=True, native=native)
+    evidence = job(
+        rank(0),
+        rank(1, [held], 16, gil_wait=11.0, stack_source="py-spy", groups=[]),
+        lines={f"{READ.file}:{READ.line}": line},
+    )
+
+    assert is_pattern == ("matches a regular expression" in only(evidence).hint)
+
+
 def test_without_native_stacks_the_calling_line_is_named() -> None:
     """py-spy knows the thread; what native code it is in was not permitted to see."""
     held = thread("reader", READ, on_lock=False, owns_gil=True)

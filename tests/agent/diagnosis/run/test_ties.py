@@ -166,6 +166,26 @@ def over(*stacks: Stack, **more: Any) -> JobEvidence:
     return job(dead(0, -5.0, code=0), rank(1, [*stacks], 0, **ended))
 
 
+def test_a_queue_that_nobody_reads_keeps_a_python_from_its_end() -> None:
+    """Its feeder is a daemon, for which Python would not wait; multiprocessing does."""
+    join = Frame("join", f"{LIB}/threading.py", 1119)
+    ends = [
+        Frame("_finalize_join", f"{LIB}/multiprocessing/queues.py", 199),
+        Frame("_run_finalizers", f"{LIB}/multiprocessing/util.py", 300),
+        Frame("_exit_function", f"{LIB}/multiprocessing/util.py", 334),
+    ]
+    feeder = Stack("QueueFeederThread", False, [Frame("_feed", f"{LIB}/multiprocessing/queues.py", 251)])
+    verdict = only(over(Stack("MainThread", True, [join, *ends], tid=1001), feeder))
+    other = only(over(Stack("MainThread", True, [join, ends[-1]], tid=1001), feeder))
+
+    assert ("rank-in-user-code", [1]) == (verdict.code, verdict.ranks)
+    assert "its Python waits until somebody reads what it has put into a multiprocessing.Queue" in (
+        verdict.sentence
+    )
+    assert "cancel_join_thread()" in verdict.hint
+    assert "Queue" not in other.sentence
+
+
 def test_a_thread_that_keeps_a_python_from_its_end_is_named() -> None:
     verdict = only(over(SHUTDOWN, BEAT))
 

@@ -27,6 +27,11 @@ _WITHIN = 2
 """Branches around the nearest one that are shown: of more, the sentence would be a listing."""
 _EXITS = 3
 """Branches that may lead past a call, at most: of more, none is worth a look."""
+UNEVEN = (
+    "The ranks do not run the same number of rounds, or do not call the same in each. Give each rank as many "
+    "batches as the others (DistributedSampler with drop_last=True), wrap the loop in "
+    "torch.distributed.algorithms.join.Join, or let all ranks agree when to stop."
+)
 ALSO_ENDS = "What also ends the loop, or a round of it: {}."
 """A hint, for what `ends_of` finds."""
 _OF_A_RANK = re.compile("RANK|PROCID|LOCALID|NODEID|NODENAME|HOSTNAME|TASK|WORKER|VISIBLE_DEVICES")
@@ -245,6 +250,44 @@ def file_hint(view: JobView, choice: Optional[Choice]) -> str:
         why = "the path may not be the same folder on all nodes"
     file = f"{choice.place} (`{choice.branch.file_test}`)"
     return f"If a file decides at {file}, {why}. Let one rank look, and broadcast what it has found. "
+
+
+def past_in_round(view: JobView, rank: int, line: Frame) -> bool:
+    """Whether the rank is behind this line of its function, in the same round of the innermost loop."""
+    for frame in stacks.users(_frames(view, rank)):
+        if (frame.name, frame.file) == (line.name, line.file) and frame.line > line.line:
+            function = _function(view, rank, frame)
+            loops = [] if function is None else _loops_around(function, frame)
+            return bool(loops) and max(loops, key=lambda each: each.line).has(line.line)
+    return False
+
+
+def finalizer(view: JobView, few: Camp, many: Camp) -> list[Text]:
+    """'rank 1 is in `__del__` (cache.py:33), for an object that Python freed in get (cache.py:46)'.
+
+    Empty unless all ranks of the one camp are in one, and none of the other.
+    """
+    for own, others in ((few, many), (many, few)):
+        found = {_freed(view, rank) for rank in own}
+        freed = found.pop() if len(found) == 1 else None
+        if freed and not any(_freed(view, rank) for rank in others):
+            return [say(subjects.ranks(own), f" {phrases.one_or([*own], 'is', 'are')} {freed}")]
+    return []
+
+
+def _freed(view: JobView, rank: int) -> str:
+    frames = _frames(view, rank)
+    for place, frame in enumerate(frames):
+        at = stacks.user_frame(frames[place + 1 :])
+        if frame.name == "__del__" and stacks.is_own([frame]) and at is not None:
+            return f"in `__del__`{phrases.at(frame)}, for an object that Python freed in {phrases.place(at)}"
+    return ""
+
+
+NOT_IN_FINALIZER = (
+    "Python runs `__del__` when the last reference to an object goes, or when its garbage is collected, on "
+    "each rank at another time: call no collective there. Have all ranks call a method such as `close()`."
+)
 
 
 def module(view: JobView, few: Camp, many: Camp) -> list[Text]:

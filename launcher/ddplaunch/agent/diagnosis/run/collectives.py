@@ -23,6 +23,11 @@ _HINT = (
     f"{_ALL_ALIKE}: look for a branch on the rank, or on data that differs between ranks, around the calls "
     "named here."
 )
+_UNUSED = (
+    "DistributedDataParallel sends a bucket of gradients once it has all of them. If a part of the model is "
+    "not used for some batches, give it find_unused_parameters=True, or use all parts for each batch; a "
+    "`no_sync()`, or a branch around `backward`, must be taken on all ranks in the same step."
+)
 _OTHER_DATA = (
     f"{_ALL_ALIKE}: one line sends different tensors here. Compare what it sends, such as the parameters of "
     "the model or the last batch, and the versions of the installed packages that make it."
@@ -128,12 +133,23 @@ def _mismatch_verdict(view: JobView, mismatch: Mismatch) -> Verdict:
         exits += branches.ways_past(view, few, many, guards=choice is None)
         exits += branches.ways_past(view, many, few, guards=choice is None)
     ddp, hint = _ddp_hint(view, few) or _accumulation_hint(mismatch), _hint(view, mismatch, choice, exits)
+    within = branches.finalizer(view, few, many)
+    hint = branches.NOT_IN_FINALIZER if within else hint
+    if choice is None and not exits and not mismatch.more and (unused := _without_gradient(view, few, many)):
+        made, hint = [unused], _UNUSED
     sentence = say(f"at {mismatch.which} " if mismatch.number else "", _contrast(view, mismatch))
     return view.verdict(
         code="collective-mismatch",
         sentence=joined(
             "; ",
-            [sentence, *branches.module(view, few, many), *way, *made, *branches.perhaps(exits), *started],
+            [
+                sentence,
+                *(within or branches.module(view, few, many)),
+                *way,
+                *made,
+                *branches.perhaps(exits),
+                *started,
+            ],
         ),
         ranks=mismatch.culprits,
         victims=view.victims_of(mismatch.culprits),
@@ -165,7 +181,8 @@ def _hint(view: JobView, mismatch: Mismatch, choice: Optional[branches.Choice], 
         loop = _loop_of_one_line(view, mismatch)
         return _OTHER_DATA + (_OTHER_ORDER.format(loop=loop) if loop else "")
     if choice is not None and not choice.skips and choice.branch.kind in branches.LOOPS:
-        return f"{_HINT} {branches.ALSO_ENDS.format(', '.join(exits))}" if exits else _HINT
+        hint = branches.UNEVEN if choice.is_loop else _HINT
+        return f"{hint} {branches.ALSO_ENDS.format(', '.join(exits))}" if exits else hint
     if exits:
         return f"{_HINT} What may lead a rank past its call: {', '.join(exits)}."
     return _HINT if choice is None else f"{_HINT} Begin with {choice.all_places}."
@@ -214,6 +231,51 @@ def _accumulation_hint(mismatch: Mismatch) -> str:
         "DistributedDataParallel sends gradients in `backward`, except within `no_sync()`: a program that "
         "accumulates them must leave it in the same step on all ranks. "
     )
+
+
+def _without_gradient(view: JobView, few: branches.Camp, many: branches.Camp) -> str:
+    """Return 'it is past `loss.backward()` (train.py:69) in the same round, …' for ranks that have gone
+    through `backward` and made none of DDP's collectives, for which the others wait there.
+
+    DDP sends a bucket of gradients once it has all of them: without one of them, backward returns all the
+    same.
+    """
+    sites = {stacks.user_frame(call_records.last_frames(view.ranks[rank])) for rank in many}
+    site = sites.pop() if len(sites) == 1 else None
+    if site is None or not all(branches.past_in_round(view, rank, site) for rank in few):
+        return ""
+    texts = {view.line_of(rank, site) for rank in many}
+    awaited = {_kind(call) for call in many.values() if call is not None}
+    if not all(".backward(" in text for text in texts) or len(awaited) != 1:
+        return ""
+    if not all(_came_too_soon(view.ranks[rank], call, *awaited) for rank, call in few.items()):
+        return ""
+    whose = phrases.one_or([*few], "it is", "they are")
+    return (
+        f"{whose} past `{texts.pop()}`{phrases.at(site)} in the same round: some parameters may have "
+        "got no gradient there"
+    )
+
+
+Kind = tuple[str, str]
+"""A collective and its shapes, by which rounds are alike."""
+
+
+def _kind(call: Collective) -> Kind:
+    return plain(call.op), str(call.sizes)
+
+
+def _came_too_soon(rank: RankEvidence, call: Optional[Collective], awaited: Kind) -> bool:
+    """Whether in earlier rounds `awaited` came right before a call like this one, and it is missing now.
+
+    Otherwise the others may have left out this call, and wait in the next round.
+    """
+    if call is None:
+        return False
+    earlier = [each for each in rank.collectives if each.group == call.group and each.seq < call.seq]
+    kinds = [_kind(each) for each in sorted(earlier, key=lambda each: each.seq)]
+    steps = {*zip(kinds, kinds[1:])}
+    return bool(kinds) and (kinds[-1], _kind(call)) not in steps and (awaited, _kind(call)) in steps
 
 
 def _in_ddp_forward(view: JobView, rank: int) -> bool:

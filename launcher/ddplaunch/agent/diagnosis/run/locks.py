@@ -26,6 +26,12 @@ _RELEASE = (
     "Release it around the call{} (Py_BEGIN_ALLOW_THREADS, `with nogil`, gil_scoped_release, ctypes.CDLL "
     "instead of PyDLL), or find out why the call does not return."
 )
+_PATTERN = (
+    "If {} matches a regular expression: one with a repetition within a repetition, such as `(a+)+`, tries "
+    "ever more ways on a text that does not match; a few dozen characters take for ever. Rewrite the "
+    "expression, or cut the text. Otherwise, find out why the native call does not return."
+)
+_MATCHES = re.compile(r"\.(match|search|fullmatch|findall|finditer|sub|subn)\(")
 _ORDER = (
     "Take locks in the same order in all threads, and hold none while you wait for another thread; "
     "acquire(timeout=…), join(timeout=…) and get(timeout=…) turn this into an error."
@@ -84,7 +90,11 @@ def gil_held(view: JobView) -> Optional[Found]:
         for what, ranks in parts.items()
     ]
     first = next(iter(found.values()))
-    hint = _RELEASE.format(phrases.at(stacks.user_frame(first.frames)))
+    caller = stacks.user_frame(first.frames)
+    if caller is not None and not first.native and _MATCHES.search(view.line_of(next(iter(found)), caller)):
+        hint = _PATTERN.format(phrases.place(caller))
+    else:
+        hint = _RELEASE.format(phrases.at(caller))
     return _found_threads(view, "gil-held", list(found), joined("; ", whats[:3]), facts, hint)
 
 

@@ -17,12 +17,6 @@ from ddplaunch.agent.diagnosis.run.view import JobView, plain
 from ddplaunch.agent.system import phrases, subjects
 from ddplaunch.agent.text.saying import Text, joined, say
 
-_UNEVEN = (
-    "The ranks do not run the same number of rounds, or do not call the same in each. Give each rank as many "
-    "batches as the others (DistributedSampler with drop_last=True), wrap the loop in "
-    "torch.distributed.algorithms.join.Join, or let all ranks agree when to stop."
-)
-
 
 def collective_skipped(view: JobView) -> Optional[Verdict]:
     """Return the verdict on ranks whose calls are the others', except for some left out or made twice."""
@@ -90,7 +84,9 @@ def _skip_verdict(
         )
         choice = branches.find_of(view, *((few, many) if step.left_out is None else (many, few)))
         now = all(step.number == max(calls[rank]) for rank in (*few, *many))
-        module = branches.module(view, few, many) if now else []
+        freed = branches.finalizer(view, few, many) if now else []
+        module = freed or (branches.module(view, few, many) if now else [])
+        hint = branches.NOT_IN_FINALIZER if freed else hint
         if choice is None and step.left_out is not None:
             past = branches.exits(view, others[0], step.left_out.frames[0])
         hint = f"{branches.file_hint(view, choice)}{hint}"
@@ -201,7 +197,7 @@ def _left_verdict(
     own, rest_of = ({rank: mismatch.calls.get(rank) for rank in those} for those in (ranks, others))
     exits = branches.ends_of(view, ranks[0], loop.file, [loop.first, loop.last])
     exits += branches.ways_past(view, own, rest_of, guards=False)
-    hint = _UNEVEN + (f" {branches.ALSO_ENDS.format(', '.join(exits))}" if exits else "")
+    hint = branches.UNEVEN + (f" {branches.ALSO_ENDS.format(', '.join(exits))}" if exits else "")
     sentence = say(
         subjects.ranks(ranks),
         f" {has} left the loop {loop} and {is_} in {view.locations[ranks[0]]}, while ",

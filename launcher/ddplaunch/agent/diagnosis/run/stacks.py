@@ -133,6 +133,11 @@ def at_end(frames: Sequence[Frame]) -> bool:
     return _ENDS.search(outermost) is not None and not users(frames)
 
 
+def ends_a_queue(frame: Frame) -> bool:
+    """Whether this is where Python, at its end, joins the thread that feeds a multiprocessing.Queue."""
+    return f"{frame.file}:{_name(frame)}".endswith("multiprocessing/queues.py:_finalize_join")
+
+
 def collective(frames: Sequence[Frame]) -> Optional[str]:
     """Return the collective in which this stack is, by the name that the user called; None: in none."""
     found = None

@@ -35,6 +35,12 @@ _NO_DAEMON_PROCESS = (
 )
 
 
+_UNREAD = (
+    "A process that has put something into a multiprocessing.Queue ends only when a reader has taken it out: "
+    "read all of it before the reader ends, or call its `cancel_join_thread()`, which loses what is left."
+)
+
+
 class Awaited(NamedTuple):
     """For what a rank waits: 'waiting for the end of its child process 812 (sleep 60)'."""
 
@@ -103,6 +109,8 @@ def awaited_at_end(view: JobView, number: int) -> Optional[Awaited]:
     if tie is not None and tie.what == "end":
         child = _name(view, number, tie.pids[0], tie.commands[0], is_child=True)
         return Awaited(f"waits for the end of {child}", _NO_DAEMON_PROCESS)
+    if any(stacks.ends_a_queue(frame) for frame in frames):
+        return Awaited("waits until somebody reads what it has put into a multiprocessing.Queue", _UNREAD)
     threads = [each for each in rank.stacks if not each.main and each.daemon is False and each.frames]
     if not threads:
         return None
