@@ -277,6 +277,25 @@ def test_of_what_may_come_from_elsewhere_too_nothing_is_shown(more: str) -> None
 
 
 @pytest.mark.parametrize(
+    ("call", "sets", "expected"),
+    [
+        ("dist.broadcast(x, src=first)", "first = step % 2", ["first 2"]),
+        ("dist.broadcast(x, first)", "first = step % 2", ["first 2"]),
+        ("dist.gather(x, rows, first)", "first = step % 2", ["first 2"]),
+        ("dist.reduce(x, dst=0)", "first = step % 2", []),
+        ("dist.gather(x, dst=first)", "first += 1", []),
+        ("dist.all_reduce(x, first)", "first = step % 2", []),
+    ],
+)
+def test_what_sets_the_root_that_a_line_names(call: str, sets: str, expected: list[str]) -> None:
+    """`+=` leaves a tensor's shape as it is, but not a number."""
+    found = functions(f"first = 0\n{sets}\n{call}\n", 3)
+    roots = [each for its in found for each in its.assignments if each.root]
+
+    assert expected == [f"{each.name} {each.line}" for each in roots]
+
+
+@pytest.mark.parametrize(
     ("test", "variables"),
     [
         ('os.environ.get("SKIP", "0") == "1"', ["SKIP"]),

@@ -96,6 +96,7 @@ class Assignment:
     line: int
     text: str  # "loss = criterion(out, y)"; bounded
     back: int = 0  # 0: of what the line hands on; 1: of what that was made from, as `out`; and so on
+    root: bool = False  # of the rank that it names as the root, and not of a tensor
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,18 @@ _COUNTS = frozenset(["range", "enumerate", "count"])
 """A loop over these gives no tensor a shape."""
 _NO_TENSORS = frozenset(["group", "op", "async_op", "src", "dst", "group_src", "group_dst", "tag"])
 
+_ROOTS = ("src", "dst", "group_src", "group_dst")
+_ROOT_AT = {
+    "broadcast": 1,
+    "broadcast_object_list": 1,
+    "reduce": 1,
+    "gather": 2,
+    "gather_object": 2,
+    "scatter": 2,
+    "scatter_object_list": 2,
+}
+"""The place of the root among the arguments, where it has no name (torch/distributed/distributed_c10d.py)."""
+
 Callers = Mapping[tuple[str, str, int], list[Frame]]
 """By file, name and first line of a function: the lines that call it."""
 
@@ -51,21 +63,38 @@ def assigned_before(
     programs: Sequence[Program], program: Program, line: int, callers: Callers
 ) -> list[Assignment]:
     """Return what sets the variables that a line sends, the nearest first; then what sets the variables in
-    these, as far as there is room.
+    these, as far as there is room. After that, the same for the root that the line names.
 
     A parameter is set where one line alone calls the function.
     """
-    names = [name for call in program.calls_at(line) for name in _names(_tensors(call.node))]
+    calls = [call.node for call in program.calls_at(line)]
+    tensors = _names(tensor for call in calls for tensor in _tensors(call))
+    roots = _names(root for call in calls for root in _roots(call))
+    return [
+        *_followed(programs, program, line, tensors, callers, root=False),
+        *_followed(programs, program, line, roots, callers, root=True),
+    ]
+
+
+def _followed(
+    programs: Sequence[Program],
+    program: Program,
+    line: int,
+    names: Sequence[str],
+    callers: Callers,
+    *,
+    root: bool,
+) -> list[Assignment]:
     found: list[Assignment] = []
     todo = deque((program, line, name, 0) for name in dict.fromkeys(names))
     seen = {each[:3] for each in todo}
     while todo:
         owner, at, name, back = todo.popleft()
-        places = _settings(programs, owner, at, name, callers)
+        places = _settings(programs, owner, at, name, callers, root)
         if len(found) + len(places) > _ASSIGNMENTS:
             break  # all of a variable or none: a reader takes what is shown for all there is
         for its, number, text, values in places:
-            found.append(Assignment(line, name, its.file, number, text, back))
+            found.append(Assignment(line, name, its.file, number, text, back, root))
             inner = [(its, number, each) for each in _names(values)]
             todo += [(*each, back + 1) for each in inner if each not in seen]
             seen |= {*inner}
@@ -73,16 +102,18 @@ def assigned_before(
 
 
 def _settings(
-    programs: Sequence[Program], program: Program, line: int, name: str, callers: Callers
+    programs: Sequence[Program], program: Program, line: int, name: str, callers: Callers, root: bool
 ) -> list[tuple[Program, int, str, list[ast.expr]]]:
     """Return what may have set a name last before a line: its file, line, text, and what it sets it to."""
     around = program.around(line)
     body = program.tree.body if around is None else around[1].body
+    if root and any(_adds_to(each, name) for each in statements(body)):
+        return []  # it leaves a shape as it is, but not a number
     nodes, is_certain = _set_last(body, name, line)
     found = [
         (program, each.lineno, short(_header(program, each)), _values(each))
         for each in nodes
-        if not any(isinstance(value, ast.Call) and called(value)[0] in _COUNTS for value in _values(each))
+        if root or not any(isinstance(it, ast.Call) and called(it)[0] in _COUNTS for it in _values(each))
     ]
     if around is None or is_certain:
         return found
@@ -102,6 +133,17 @@ def _tensors(call: ast.Call) -> list[ast.expr]:
     by_name = [each.value for each in call.keywords if each.arg and each.arg not in _NO_TENSORS]
     first = call.args[: 2 if _OF_TWO.search(name) else 1]
     return [*(first if name.startswith(("gather", "scatter")) else first[::-1]), *by_name]
+
+
+def _roots(call: ast.Call) -> list[ast.expr]:
+    """Return the argument by which a call names its root; none if it names none."""
+    given = [each.value for each in call.keywords if each.arg in _ROOTS]
+    place = _ROOT_AT.get(called(call)[0], len(call.args))
+    return given or call.args[place : place + 1]
+
+
+def _adds_to(node: ast.stmt, name: str) -> bool:
+    return isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and node.target.id == name
 
 
 def _header(program: Program, node: ast.stmt) -> str:

@@ -1131,6 +1131,17 @@ def test_of_tensors_that_differ_on_one_line_it_is_said_where_they_come_from(text
     assert verdict.sentence.endswith(f"; {expected}")
 
 
+def test_of_roots_that_differ_on_one_line_it_is_said_where_they_come_from() -> None:
+    """Also in a loop, whose order need not be chance; and nothing of the tensor, which is the same."""
+    text = "for batch in loader:\n    first = step % 2; x = torch.rand(4)\n    dist.broadcast(x, first)\n"
+    calls = [Collective("0", 9, "broadcast", [[4]], peer=peer) for peer in (0, 0, 0, 1)]
+    verdict = _of_one_line(text, 3, *calls)
+
+    assert [3] == verdict.ranks
+    assert "; `first` comes from train.py:2 (`first = step % 2" in verdict.sentence
+    assert "`x`" not in verdict.sentence
+
+
 def test_where_the_call_differs_nothing_is_said_of_its_tensor() -> None:
     text = "step = 1\nx = torch.cat(parts)\ndist.all_reduce(x)\n"
     calls = [Collective("0", 9, "all_reduce", [[4]])] * 3

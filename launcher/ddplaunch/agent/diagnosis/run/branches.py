@@ -390,14 +390,14 @@ def order_of(view: JobView, rank: int, line: Frame) -> str:
     return "" if not loops or _IN_ORDER.search(loops[0].text) else _shown(line.file, loops[0])
 
 
-def assigned(view: JobView, rank: int, line: Frame) -> list[str]:
+def assigned(view: JobView, rank: int, line: Frame, root: bool = False) -> list[str]:
     """Return ['`x` comes from train.py:8 (`x = torch.zeros(4)`) or train.py:10 (`x = …`)'], of what a line
-    sends: any of these may have given it its shape. Empty if it is not known.
+    sends, or of the `root` that it names: any of these may have set it. Empty if it is not known.
     """
     function = _function(view, rank, line)
     places: dict[tuple[int, str], list[str]] = {}
     for each in function.assignments if function is not None else ():
-        if each.used == line.line:
+        if (each.used, each.root) == (line.line, root):
             places.setdefault((each.back, each.name), []).append(
                 f"{_at(each.file, each.line)} (`{each.text}`)"
             )

@@ -119,7 +119,7 @@ def _mismatch_verdict(view: JobView, mismatch: Mismatch) -> Verdict:
     few, many = mismatch.in_two()
     choice = branches.find(view, few, many)
     loop = _loop_of_one_line(view, mismatch) if choice is None else ""
-    made = _assigned(view, mismatch) if choice is None and not loop else []
+    made = _assigned(view, mismatch) if choice is None and (not loop or _differ_in_root(mismatch)) else []
     if _UNORDERED.search(loop):  # which ranks agree is chance
         mismatch = replace(
             mismatch, culprits=sorted(rank for ranks in mismatch.camps.values() for rank in ranks)
@@ -172,10 +172,7 @@ def _exits(view: JobView, choice: branches.Choice) -> list[str]:
 
 
 def _hint(view: JobView, mismatch: Mismatch, choice: Optional[branches.Choice], exits: Sequence[str]) -> str:
-    if (
-        len({(plain(call.op), str(call.sizes)) for call in mismatch.calls.values()}) == 1
-        and len({_root(call) for call in mismatch.calls.values()} - {None}) > 1
-    ):
+    if _differ_in_root(mismatch):
         return _OTHER_ROOT
     if _is_of_one_line(mismatch) and choice is None:
         loop = _loop_of_one_line(view, mismatch)
@@ -193,13 +190,22 @@ def _is_of_one_line(mismatch: Mismatch) -> bool:
 
 
 def _assigned(view: JobView, mismatch: Mismatch) -> list[str]:
-    """Return where the tensors come from that one line sends, and that differ."""
+    """Return where the tensors come from that one line sends, or the root that it names, if they differ."""
     rank, call = next(iter(mismatch.calls.items()), (0, None))
     same_call = len({plain(each.op) for each in mismatch.calls.values()}) == 1
     differ = len({(str(each.sizes), str(each.dtypes)) for each in mismatch.calls.values()}) > 1
-    if call is None or not call.frames or not (same_call and differ and _is_of_one_line(mismatch)):
+    roots = _differ_in_root(mismatch)
+    if call is None or not call.frames or not (same_call and _is_of_one_line(mismatch)):
         return []
-    return branches.assigned(view, rank, call.frames[0])
+    return branches.assigned(view, rank, call.frames[0], root=roots) if differ or roots else []
+
+
+def _differ_in_root(mismatch: Mismatch) -> bool:
+    """Whether the calls differ in the root that they name, and in nothing else."""
+    return (
+        len({(plain(call.op), str(call.sizes)) for call in mismatch.calls.values()}) == 1
+        and len({_root(call) for call in mismatch.calls.values()} - {None}) > 1
+    )
 
 
 def _loop_of_one_line(view: JobView, mismatch: Mismatch) -> str:
