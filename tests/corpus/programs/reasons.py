@@ -266,6 +266,26 @@ def unused():
         dist.all_gather(losses, loss.detach().reshape(1))
 
 
+def fewer():
+    """The first stage cuts its last batch, which is smaller, into three pieces; the second expects four."""
+    for step in range(21):
+        batch = torch.rand(16 if step < 20 else 12, 8)
+        if step == 20:
+            scene.stops()
+        if dist.get_rank() == 0:
+            pieces = batch.split(4)
+            for piece in pieces:
+                dist.send(piece, dst=1)
+            for piece in pieces:
+                dist.recv(piece, src=1)
+        else:
+            pieces = [torch.empty(4, 8) for _ in range(4)]
+            for piece in pieces:
+                dist.recv(piece, src=0)
+            for piece in pieces:
+                dist.send(piece, dst=0)
+
+
 def unread():
     """The writer of metrics has counted one record less than there are, and has ended."""
     records = multiprocessing.get_context("spawn").Queue()

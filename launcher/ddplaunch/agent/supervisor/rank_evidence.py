@@ -28,9 +28,9 @@ from ddplaunch.agent.evidence import flight, ring
 from ddplaunch.agent.supervisor.hooks import HookMessage
 from ddplaunch.agent.supervisor.ranks import Rank
 
-_CALLS = 16
+_CALLS = 32
 """Calls of each rank that are sent to the hub. Ranks that are further apart have waited for one another long
-before."""
+before; of a pipeline that sends several times in a round, some rounds must be known."""
 _PLACES = 8
 _JUST_GONE = 30.0
 """Seconds before a rank's last progress within which the end of a child may be why it stopped."""

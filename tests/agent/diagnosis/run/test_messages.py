@@ -126,6 +126,32 @@ def test_a_stage_that_leaves_out_its_send_is_named_alone() -> None:
     assert verdict.sentence.endswith("rank 0 has left out its send to rank 1 (train.py:15)")
 
 
+def piped(*sends: int) -> list[Collective]:
+    """Rounds of a stage that sends so many times in each, then receives four times; it is in a receive."""
+    kinds = [kind for many in sends for kind in ["send"] * many + ["recv"] * 4][:-3]
+    calls = [call(kind, n, 15 if kind == "send" else 20, peer=1) for n, kind in enumerate(kinds, 1)]
+    return [*calls[:-1], call("recv", len(kinds), 20, "entered", peer=1)]
+
+
+@pytest.mark.parametrize(
+    ("sends", "ranks"),
+    [((4, 4, 4, 3), [0]), ((4, 4, 4, 4), [0, 1]), ((4, 3, 4, 3), [0, 1]), ((4, 3), [0, 1])],
+)
+def test_a_stage_that_sends_fewer_times_than_before_is_named(
+    sends: tuple[int, ...], ranks: list[int]
+) -> None:
+    """Only if it has sent equally often in some rounds before: else both are named."""
+    received = [call("recv", n, 10, peer=0) for n in range(1, sum(sends) + 1)]
+    receiver = messaging(1, *received, call("recv", sum(sends) + 1, 10, "entered", peer=0))
+    verdict = only(job(messaging(0, *piped(*sends)), receiver, per_node=2))
+
+    assert ("p2p-deadlock", ranks) == (verdict.code, verdict.ranks)
+    assert (ranks == [0]) == (
+        "rank 0 has left out its send to rank 1 (train.py:15) 1 time of 4" in verdict.sentence
+    )
+    assert (ranks == [0]) == ("a loop that it ran fewer times" in verdict.hint)
+
+
 def test_two_rounds_are_too_few_to_tell_who_left_out_something() -> None:
     """Both are named."""
     sender = messaging(0, *stage(0, 3, sends=False))

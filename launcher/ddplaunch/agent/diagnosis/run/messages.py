@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
 from ddplaunch.agent.contract import Collective, RankEvidence, Verdict
@@ -36,7 +37,8 @@ def message_deadlock(view: JobView) -> Optional[Verdict]:
     circle, further = _from_the_earliest(circles[0]), circles[1:]
     differs = _tags(view, circle)
     begun = any(_begun_sends(view, block.rank, other.rank) for block in circle for other in circle)
-    missing = _left_out(view, circle)
+    left_out = _left_out(view, circle)
+    missing = {rank: its.call for rank, its in left_out.items()}
     wrong = _wrong_peer(view, circle)
     if missing or wrong is not None:
         further = []
@@ -46,8 +48,8 @@ def message_deadlock(view: JobView) -> Optional[Verdict]:
     parts = [f"rank {block.rank} is in {block.what}" for block in circle[:_SHOWN]]
     parts += ["and so on"] if len(circle) > _SHOWN else []
     left = [
-        f"rank {rank} has left out its {call_records.described(call)}"
-        for rank, call in sorted(missing.items())
+        f"rank {rank} has left out its {call_records.described(its.call)}{its.how_often}"
+        for rank, its in sorted(left_out.items())
     ]
     reason = "".join(f": {each}" for each in [differs or (wrong.text if wrong else ""), *left[:2]] if each)
     reason += "".join(f"; others in another: {_round_trip(each)}" for each in further[:2])
@@ -56,7 +58,9 @@ def message_deadlock(view: JobView) -> Optional[Verdict]:
         sentence=f"ranks wait in a circle: {round_trip}: {', '.join(parts)}{reason}",
         ranks=culprits,
         victims=[rank for rank in view.waiting if rank not in culprits],
-        confidence=sure.MESSAGES_IN_A_CIRCLE
+        confidence=sure.FEWER_MESSAGES_THAN_BEFORE
+        if any(its.before > 1 for its in left_out.values())
+        else sure.MESSAGES_IN_A_CIRCLE
         if missing or all(block.call for block in circle)
         else sure.MIXED_CIRCLE,
         facts=[
@@ -65,12 +69,12 @@ def message_deadlock(view: JobView) -> Optional[Verdict]:
                 for block, after in zip(circle[:_SHOWN], [*circle[1:], circle[0]])
             ),
             *(
-                f"rank {rank} called {call_records.described(call)} in each of the rounds before"
-                for rank, call in sorted(missing.items())
+                f"rank {rank} called {call_records.described(its.call)} in each of the rounds before"
+                for rank, its in sorted(left_out.items())
             ),
             *view.whereabouts([rank for rank in view.waiting if rank not in culprits])[:4],
         ],
-        hint=_WRONG_PEER if wrong is not None else _hint(circle, bool(differs), begun, missing),
+        hint=_WRONG_PEER if wrong is not None else _hint(circle, bool(differs), begun, left_out),
     )
 
 
@@ -160,31 +164,58 @@ def _begun_sends(view: JobView, rank: int, peer: int) -> list[Collective]:
     return [each for each in calls if each.op == "isend" and each.state == "issued" and each.peer == peer]
 
 
-def _left_out(view: JobView, circle: list[Block]) -> dict[int, Collective]:
+class _LeftOut(NamedTuple):
+    """A call of the rounds before; how often it came in each of them, and in the last."""
+
+    call: Collective
+    before: int
+    now: int
+
+    @property
+    def how_often(self) -> str:
+        if self.before == 1:
+            return ""
+        return f" {phrases.count(self.before - self.now, 'time')} of {self.before}"
+
+
+def _left_out(view: JobView, circle: list[Block]) -> dict[int, _LeftOut]:
     """Return ranks that got to where they are without an operation that the rank before them waits for.
 
-    A round is what a rank calls between two calls of the line in which it is blocked. In all rounds but the
-    last it has called the operation equally often; the dict has its call of the round before.
+    A round is what a rank calls between two calls of the line in which it is blocked, or between two runs of
+    such calls: a stage of a pipeline sends several times before it receives several times. In all rounds but
+    the last it has called the operation equally often.
     """
-    found = {}
+    found: dict[int, _LeftOut] = {}
     for waits, block in zip(circle, [*circle[1:], circle[0]]):
         calls = view.ranks[block.rank].calls
         now = block.call or (calls[-1] if calls and calls[-1].state == "entered" else None)
         if waits.call is None or now is None:
             continue
-        need = waits.call
-        rounds: list[list[Collective]] = [[]]
-        for call in calls:
-            if _call_line(call) == _call_line(now):
-                rounds.append([])
-            elif blocked.serves(call, need, waits.rank):
-                rounds[-1].append(call)
-        # Calls before the first round are cut off, and the round that begins now has no calls yet.
-        *before, last = rounds[1:-1] or [[]]
-        counts = {len(each) for each in before}
-        if len(before) >= 2 and len(counts) == 1 and len(last) < max(counts):
-            found[block.rank] = before[-1][-1]
+        for by_runs in (False, True):
+            *before, last = _rounds(calls, now, waits, by_runs)
+            counts = {len(each) for each in before}
+            if len(before) >= 2 and len(counts) == 1 and len(last) < max(counts):
+                found.setdefault(block.rank, _LeftOut(before[-1][-1], max(counts), len(last)))
     return found
+
+
+def _rounds(
+    calls: Sequence[Collective], now: Collective, waits: Block, by_runs: bool
+) -> list[list[Collective]]:
+    """Return by whole round the calls that serve the one that waits. `by_runs`: a run of calls like `now` is
+    one boundary.
+    """
+    rounds: list[list[Collective]] = [[]]
+    was_boundary = False
+    for call in calls:
+        is_boundary = _call_line(call) == _call_line(now)
+        if is_boundary and not (by_runs and was_boundary):
+            rounds.append([])
+        elif waits.call is not None and blocked.serves(call, waits.call, waits.rank):
+            rounds[-1].append(call)
+        was_boundary = is_boundary
+    # Calls before the first round are cut off, and the round that begins now has no calls yet.
+    return rounds[1:-1] or [[]]
 
 
 def _call_line(call: Collective) -> tuple[object, ...]:
@@ -192,11 +223,12 @@ def _call_line(call: Collective) -> tuple[object, ...]:
     return call.op, call.peer, frame and (frame.file, frame.line)
 
 
-def _hint(circle: list[Block], differs: bool, begun: bool, missing: dict[int, Collective]) -> str:
-    for rank, left in missing.items():
+def _hint(circle: list[Block], differs: bool, begun: bool, left_out: dict[int, _LeftOut]) -> str:
+    for rank, its in left_out.items():
+        loop = ", or for a loop that it ran fewer times than its peer expects" if its.before > 1 else ""
         return (
             "Every send needs its receive, also in the last round and after an error: look for a branch "
-            f"around {call_records.described(left)} that rank {rank} did not take this time."
+            f"around {call_records.described(its.call)} that rank {rank} did not take this time{loop}."
         )
     calls = [block for block in circle if block.call is not None]
     places = phrases.clipped(" and ".join(block.what for block in calls[:2]))
