@@ -766,6 +766,56 @@ def test_a_module_that_all_run_is_not() -> None:
     assert "module" not in only(all_of(*ranks, in_module(2), text=MOE)).sentence
 
 
+# --- one line that calls different functions
+
+
+METERS = """\
+def flush(meters):
+    for meter in meters:
+        meter.reduce()
+
+class Mean:
+    def reduce(self):
+        dist.all_reduce(x)
+
+class Median:
+    def reduce(self):
+        dist.broadcast(x)
+"""
+
+
+def of_meters(text: str, *lines: int, frame: str = "flush") -> Verdict:
+    """Of ranks that have come to these lines of METERS by its line 3."""
+    op = {7: "all_reduce", 11: "broadcast"}
+    ranks = [stands(n, op[line], ("main", 20), (frame, 3), ("reduce", line)) for n, line in enumerate(lines)]
+    return only(all_of(*ranks, text=text, per_node=len(ranks)))
+
+
+def test_a_loop_whose_order_differs_is_told() -> None:
+    verdict = of_meters(METERS, 7, 7, 11)
+
+    assert [2] == verdict.ranks
+    assert "; both calls come from train.py:2 (`for meter in meters`)" in verdict.sentence
+    assert "Go through it sorted" in verdict.hint
+    comprehension = of_meters(METERS.replace("    for meter in meters:", ""), 7, 7, 11, frame="<listcomp>")
+    assert "; both calls come from train.py:3" in comprehension.sentence
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        METERS.replace("for meter in meters", "for meter in sorted(meters)"),
+        METERS.replace("for meter in meters", "if meters"),
+    ],
+    ids=["sorted", "no loop"],
+)
+def test_a_loop_in_one_order_and_a_line_in_none_are_not_why(text: str) -> None:
+    verdict = of_meters(text, 7, 7, 11)
+
+    assert "both calls come from" not in verdict.sentence
+    assert "sorted" not in verdict.hint
+
+
 # --- `__del__`, and gradients that never came
 
 

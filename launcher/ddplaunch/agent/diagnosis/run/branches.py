@@ -38,6 +38,13 @@ _OF_A_RANK = re.compile("RANK|PROCID|LOCALID|NODEID|NODENAME|HOSTNAME|TASK|WORKE
 """Variables of the environment that differ between ranks or nodes by right."""
 _PAST = ("returned", "issued", "waited", "completed")
 _IN_ORDER = re.compile(r"\b(range|parameters|enumerate|sorted)\(")
+_COMPREHENSIONS = ("<dictcomp>", "<listcomp>", "<setcomp>", "<genexpr>")
+"""Their frames. From Python 3.12 on, only the last one has its own."""
+OTHER_ORDER = (
+    "{} goes on to another function on some ranks: if it goes through a dict or a set, the order is that in "
+    "which each rank has filled it. Go through it sorted, or by a fixed list of names."
+)
+"""A hint, for what `one_order` finds."""
 _CALL_MODULE = ("_call_impl", "_wrapped_call_impl")
 """Functions of torch that call a module's `forward`."""
 LOOPS = ("for", "while")
@@ -250,6 +257,31 @@ def file_hint(view: JobView, choice: Optional[Choice]) -> str:
         why = "the path may not be the same folder on all nodes"
     file = f"{choice.place} (`{choice.branch.file_test}`)"
     return f"If a file decides at {file}, {why}. Let one rank look, and broadcast what it has found. "
+
+
+def one_order(view: JobView, few: Camp, many: Camp) -> str:
+    """Return 'board.py:63 (`for meter in meters`)', the loop from one line of which both camps have called
+    different functions; of a comprehension 'board.py:64' alone. "" without one, or if the loop counts.
+    """
+    found = {_parts_at(view, mine, theirs) for mine, theirs in _pairs(view, few, many)}
+    line = found.pop() if len(found) == 1 else None
+    if line is None:
+        return ""
+    return (
+        _at(line.file, line.line) if line.name in _COMPREHENSIONS else order_of(view, next(iter(few)), line)
+    )
+
+
+def _parts_at(view: JobView, mine: Pair, theirs: Pair) -> Optional[Frame]:
+    """Return the last line that two ways have in common, if they go on from it into different functions."""
+    common: Optional[Frame] = None
+    for own, other in zip(mine[1], theirs[1]):
+        if own != other:
+            known, same = _function(view, mine[0], own), _function(view, theirs[0], other)
+            differ = _named(own) != _named(other) or (known and same and known.lines != same.lines)
+            return common if differ else None
+        common = own
+    return None
 
 
 def past_in_round(view: JobView, rank: int, line: Frame) -> bool:

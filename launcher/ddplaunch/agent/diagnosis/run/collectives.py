@@ -133,6 +133,9 @@ def _mismatch_verdict(view: JobView, mismatch: Mismatch) -> Verdict:
         exits += branches.ways_past(view, few, many, guards=choice is None)
         exits += branches.ways_past(view, many, few, guards=choice is None)
     ddp, hint = _ddp_hint(view, few) or _accumulation_hint(mismatch), _hint(view, mismatch, choice, exits)
+    order = branches.one_order(view, few, many) if choice is None and not mismatch.more else ""
+    if order:
+        made, hint = [f"both calls come from {order}"], branches.OTHER_ORDER.format(order)
     within = branches.finalizer(view, few, many)
     hint = branches.NOT_IN_FINALIZER if within else hint
     if choice is None and not exits and not mismatch.more and (unused := _without_gradient(view, few, many)):

@@ -89,6 +89,10 @@ def _skip_verdict(
         hint = branches.NOT_IN_FINALIZER if freed else hint
         if choice is None and step.left_out is not None:
             past = branches.exits(view, others[0], step.left_out.frames[0])
+        order = branches.one_order(view, few, many) if now and choice is None else ""
+        if order:
+            sentence = say(sentence, f"; both calls come from {order}")
+            hint = branches.OTHER_ORDER.format(order)
         hint = f"{branches.file_hint(view, choice)}{hint}"
         if past:
             hint += f" What may lead past it: {', '.join(past)}."
