@@ -84,7 +84,7 @@ FAULTS = [
     _says("reasons", "variable", "collective-skipped", 2, 3, "rank 2 was started with SKIP_REPORT, ranks 0"),
     _says("reasons", "freed", "collective-mismatch", 1, 3, "rank 1 is in `__del__` (reasons.py:"),
     _says("reasons", "unused", "collective-mismatch", 1, 3, "in the same round: some parameters may have"),
-    _says("reasons", "fewer", "p2p-deadlock", 0, 2, "rank 0 has left out its send to rank 1 (reasons.py:"),
+    _says("reasons", "fewer", "p2p-deadlock", 0, 2, "3 times in this round, and 4 times in each before"),
     _says("reasons", "unread", "rank-in-user-code", 0, 3, "what it has put into a multiprocessing.Queue"),
     Fault(
         "reasons_resumes",

@@ -887,7 +887,7 @@ def test_a_rank_that_is_past_backward_without_its_collective_lacks_gradients() -
     verdict = unused(BUCKET, LOSSES, BUCKET, LOSSES, LOSSES)
 
     assert ("collective-mismatch", [1]) == (verdict.code, verdict.ranks)
-    said = "; it is past `loss.backward()` (train.py:4) in the same round: some parameters may have got no"
+    said = "; rank 1 is past `loss.backward()` (train.py:4) in the same round: some parameters may have got"
     assert said in verdict.sentence
     assert "find_unused_parameters=True" in verdict.hint
 

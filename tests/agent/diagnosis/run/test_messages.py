@@ -147,7 +147,7 @@ def test_a_stage_that_sends_fewer_times_than_before_is_named(
 
     assert ("p2p-deadlock", ranks) == (verdict.code, verdict.ranks)
     assert (ranks == [0]) == (
-        "rank 0 has left out its send to rank 1 (train.py:15) 1 time of 4" in verdict.sentence
+        "rank 0 called send to rank 1 (train.py:15) 3 times in this round, and 4 times" in verdict.sentence
     )
     assert (ranks == [0]) == ("a loop that it ran fewer times" in verdict.hint)
 

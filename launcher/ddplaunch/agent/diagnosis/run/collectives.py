@@ -16,7 +16,7 @@ from ddplaunch.agent.diagnosis import confidence as sure
 from ddplaunch.agent.diagnosis.run import blocked, branches, call_order, call_records, causes, stacks
 from ddplaunch.agent.diagnosis.run.view import BACKWARD, FORWARD, JobView, plain
 from ddplaunch.agent.system import phrases, subjects
-from ddplaunch.agent.text.saying import Text, joined, listed, say
+from ddplaunch.agent.text.saying import Sayable, Text, joined, listed, say
 
 _ALL_ALIKE = "All ranks of a group must call the same collectives in the same order, with the same shapes"
 _HINT = (
@@ -119,7 +119,9 @@ def _mismatch_verdict(view: JobView, mismatch: Mismatch) -> Verdict:
     few, many = mismatch.in_two()
     choice = branches.find(view, few, many)
     loop = _loop_of_one_line(view, mismatch) if choice is None else ""
-    made = _assigned(view, mismatch) if choice is None and (not loop or _differ_in_root(mismatch)) else []
+    made: Sequence[Sayable] = (
+        [*_assigned(view, mismatch)] if choice is None and (not loop or _differ_in_root(mismatch)) else []
+    )
     if _UNORDERED.search(loop):  # which ranks agree is chance
         mismatch = replace(
             mismatch, culprits=sorted(rank for ranks in mismatch.camps.values() for rank in ranks)
@@ -133,13 +135,14 @@ def _mismatch_verdict(view: JobView, mismatch: Mismatch) -> Verdict:
         exits += branches.ways_past(view, few, many, guards=choice is None)
         exits += branches.ways_past(view, many, few, guards=choice is None)
     ddp, hint = _ddp_hint(view, few) or _accumulation_hint(mismatch), _hint(view, mismatch, choice, exits)
-    order = branches.one_order(view, few, many) if choice is None and not mismatch.more else ""
-    if order:
-        made, hint = [f"both calls come from {order}"], branches.OTHER_ORDER.format(order)
     within = branches.finalizer(view, few, many)
-    hint = branches.NOT_IN_FINALIZER if within else hint
-    if choice is None and not exits and not mismatch.more and (unused := _without_gradient(view, few, many)):
-        made, hint = [unused], _UNUSED
+    if within:
+        hint = branches.NOT_IN_FINALIZER
+    elif choice is None and not mismatch.more:
+        if order := branches.one_order(view, few, many):
+            made, hint = [f"both calls come from {order}"], branches.OTHER_ORDER.format(order)
+        elif not exits and (unused := _without_gradient(view, few, many)):
+            made, hint = unused, _UNUSED
     sentence = say(f"at {mismatch.which} " if mismatch.number else "", _contrast(view, mismatch))
     return view.verdict(
         code="collective-mismatch",
@@ -242,9 +245,9 @@ def _accumulation_hint(mismatch: Mismatch) -> str:
     )
 
 
-def _without_gradient(view: JobView, few: branches.Camp, many: branches.Camp) -> str:
-    """Return 'it is past `loss.backward()` (train.py:69) in the same round, …' for ranks that have gone
-    through `backward` and made none of DDP's collectives, for which the others wait there.
+def _without_gradient(view: JobView, few: branches.Camp, many: branches.Camp) -> list[Text]:
+    """Return 'rank 1 is past `loss.backward()` (train.py:69) in the same round: …' for ranks that have gone
+    through `backward` and made none of DDP's collectives, for which the others wait there; else nothing.
 
     DDP sends a bucket of gradients once it has all of them: without one of them, backward returns all the
     same.
@@ -252,18 +255,15 @@ def _without_gradient(view: JobView, few: branches.Camp, many: branches.Camp) ->
     sites = {stacks.user_frame(call_records.last_frames(view.ranks[rank])) for rank in many}
     site = sites.pop() if len(sites) == 1 else None
     if site is None or not all(branches.past_in_round(view, rank, site) for rank in few):
-        return ""
+        return []
     texts = {view.line_of(rank, site) for rank in many}
     awaited = {_kind(call) for call in many.values() if call is not None}
     if not all(".backward(" in text for text in texts) or len(awaited) != 1:
-        return ""
+        return []
     if not all(_came_too_soon(view.ranks[rank], call, *awaited) for rank, call in few.items()):
-        return ""
-    whose = phrases.one_or([*few], "it is", "they are")
-    return (
-        f"{whose} past `{texts.pop()}`{phrases.at(site)} in the same round: some parameters may have "
-        "got no gradient there"
-    )
+        return []
+    past = f" {phrases.one_or([*few], 'is', 'are')} past `{texts.pop()}`{phrases.at(site)} in the same round"
+    return [say(subjects.ranks(few), f"{past}: some parameters may have got no gradient there")]
 
 
 Kind = tuple[str, str]

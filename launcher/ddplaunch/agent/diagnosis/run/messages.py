@@ -47,10 +47,7 @@ def message_deadlock(view: JobView) -> Optional[Verdict]:
     round_trip = _round_trip(circle)
     parts = [f"rank {block.rank} is in {block.what}" for block in circle[:_SHOWN]]
     parts += ["and so on"] if len(circle) > _SHOWN else []
-    left = [
-        f"rank {rank} has left out its {call_records.described(its.call)}{its.how_often}"
-        for rank, its in sorted(left_out.items())
-    ]
+    left = [f"rank {rank} {its.text}" for rank, its in sorted(left_out.items())]
     reason = "".join(f": {each}" for each in [differs or (wrong.text if wrong else ""), *left[:2]] if each)
     reason += "".join(f"; others in another: {_round_trip(each)}" for each in further[:2])
     return view.verdict(
@@ -172,10 +169,13 @@ class _LeftOut(NamedTuple):
     now: int
 
     @property
-    def how_often(self) -> str:
+    def text(self) -> str:
+        """'has left out its send to rank 1 (train.py:15)'."""
+        what = call_records.described(self.call)
         if self.before == 1:
-            return ""
-        return f" {phrases.count(self.before - self.now, 'time')} of {self.before}"
+            return f"has left out its {what}"
+        times = phrases.count(self.now, "time")
+        return f"called {what} {times} in this round, and {self.before} times in each before"
 
 
 def _left_out(view: JobView, circle: list[Block]) -> dict[int, _LeftOut]:

@@ -89,7 +89,7 @@ def _skip_verdict(
         hint = branches.NOT_IN_FINALIZER if freed else hint
         if choice is None and step.left_out is not None:
             past = branches.exits(view, others[0], step.left_out.frames[0])
-        order = branches.one_order(view, few, many) if now and choice is None else ""
+        order = branches.one_order(view, few, many) if now and choice is None and not freed else ""
         if order:
             sentence = say(sentence, f"; both calls come from {order}")
             hint = branches.OTHER_ORDER.format(order)
