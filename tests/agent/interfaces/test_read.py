@@ -160,3 +160,23 @@ def test_a_speed_of_more_than_16_bits_is_read() -> None:
     done = subprocess.run(words, capture_output=True, text=True, env=env, check=False)
 
     assert "400000\n" == done.stdout, done.stderr
+
+
+TENTATIVE = """
+ip link add b0 type bridge
+ip addr add fd00:1::1/64 dev b0
+ip addr add 192.0.2.1/24 dev b0
+ip link set b0 up
+exec "$0" -c 'from ddplaunch.agent.transport import endpoints; print(endpoints.own_addresses())'
+"""
+
+
+def test_an_address_that_cannot_be_bound_yet_is_not_given_to_others() -> None:
+    """As of a bridge of containers that has none: the kernel never asks whether its IPv6 address is free."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to make a bridge")
+    words = ["unshare", "--net", "sh", "-ec", TENTATIVE, sys.executable]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(words, capture_output=True, text=True, env=env, check=False)
+
+    assert "['192.0.2.1']\n" == done.stdout, done.stderr

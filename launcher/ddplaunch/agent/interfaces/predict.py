@@ -29,6 +29,7 @@ class Address:
     prefix: int  # bits
     flags: int  # of the interface, as in net/if.h
     index: int  # of the interface
+    unusable: bool = False  # IPv6: another host has it, or the kernel does not know yet; it cannot be bound
 
     @property
     def ipv6(self) -> bool:

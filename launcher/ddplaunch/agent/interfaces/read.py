@@ -25,6 +25,8 @@ _ERROR, _DONE = 2, 3
 _GET_LINK, _GET_ADDR = 18, 22
 _LINK_NAME, _LINK_MTU = 3, 4
 _ADDR_ADDRESS, _ADDR_LOCAL, _ADDR_LABEL = 1, 2, 3
+_DUPLICATE, _TENTATIVE = 0x08, 0x40
+"""IFA_F_DADFAILED and IFA_F_TENTATIVE; an address stays tentative while its bridge has no port that is up."""
 # linux/sockios.h, linux/ethtool.h: struct ethtool_cmd is 44 bytes, and needs no privileges
 _IOCTL, _GET_SETTINGS, _SETTINGS = 0x8946, 1, "I8xH14xH14x"
 _PATIENCE = 2.0
@@ -66,13 +68,13 @@ def addresses() -> list[Address]:
         for head, has in _dump(kernel, _GET_LINK, "HxxiI4x"):
             links[head[1]] = (_word(has[_LINK_NAME]), head[2])
         result = []
-        for (family, prefix, *_, index), has in _dump(kernel, _GET_ADDR, "BBBBI"):
+        for (family, prefix, state, _, index), has in _dump(kernel, _GET_ADDR, "BBBBI"):
             if family in (socket.AF_INET, socket.AF_INET6) and index in links:
                 name, flags = links[index]
                 address = socket.inet_ntop(family, has.get(_ADDR_LOCAL) or has[_ADDR_ADDRESS])
-                result.append(
-                    Address(_word(has.get(_ADDR_LABEL, b"")) or name, address, prefix, flags, index)
-                )
+                label = _word(has.get(_ADDR_LABEL, b"")) or name
+                unusable = family == socket.AF_INET6 and bool(state & (_DUPLICATE | _TENTATIVE))
+                result.append(Address(label, address, prefix, flags, index, unusable))
         return result
 
 

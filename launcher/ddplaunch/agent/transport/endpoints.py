@@ -39,14 +39,16 @@ def own_addresses() -> list[str]:
 
 
 def interfaces() -> list[tuple[str, str]]:
-    """Return (interface, address) pairs of this network namespace without link-local IPv6; on an error []."""
+    """Return (interface, address) pairs of this network namespace that can be bound, without link-local IPv6;
+    on an error [].
+    """
     from ddplaunch.agent.interfaces import read
 
     try:
         addresses = read.addresses()
     except OSError:
         return []
-    return [(each.interface, each.address) for each in addresses if not each.scope]
+    return [(each.interface, each.address) for each in addresses if not (each.scope or each.unusable)]
 
 
 def address_of(interface: str) -> Optional[str]:
