@@ -34,8 +34,8 @@ ROOT = Path(__file__).resolve().parents[1]
 STEPS = Path(__file__).with_name("programs") / "steps.py"
 TICKS = os.sysconf("SC_CLK_TCK")
 TURNS = 24
-"""Number of turns of each kind in a run of some 50 s; an even one, as plain turns are compared in pairs. The
-interval is some 0.5 % wide after 45 of them; `--runs 2` is for that."""
+"""Turns of each kind in a run, which takes some 50 s; an even number, because plain turns are compared in
+pairs. After twice as many, with `--runs 2`, the interval is some 0.5 % wide."""
 TURN = 1.0
 """Seconds: in each the supervisor asks its ranks once, as it always does in a second."""
 COMPUTES = ("--steps", "5", "--rows", "128", "--products", "300")

@@ -1,4 +1,4 @@
-"""The daily benchmarks, in a quarter of an hour, or some by name: `benchmarks/run.py [NAME …] [--runs N]`.
+"""Runs the daily benchmarks, or those that you name: `python benchmarks/run.py [NAME …] [--runs N]`.
 
 Prints one line per figure, with its limit, and exits 1 when one is over it. Ratios are taken pair by pair in
 the same run, so that a machine that drifts does not decide.
@@ -29,7 +29,9 @@ DEFAULT_RUNS = {
     "verdicts": 1,
 }
 BY_NAME = ("bundle", "pods", "verdicts")
-"""These take minutes each: a peer's tool on 1024 ranks, a Kubernetes, torch's own waits."""
+"""Not daily, as each takes minutes: a peer's tool on 1024 ranks, a Kubernetes, torch's own waits. The others
+take some 14 minutes together.
+"""
 
 
 def main() -> int:

@@ -151,13 +151,17 @@ print(read.links()["fast0"].speed)
 """
 
 
+def in_a_network_of_its_own(*words: str) -> subprocess.CompletedProcess[str]:
+    """Run a program that may make interfaces. Only root may."""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.run(["unshare", "--net", *words], capture_output=True, text=True, env=env, check=False)
+
+
 def test_a_speed_of_more_than_16_bits_is_read() -> None:
     """A virtual interface that was told to be as fast as InfiniBand, in a network of its own."""
     if os.geteuid() != 0 or not Path("/dev/net/tun").exists():
         pytest.skip("needs root and /dev/net/tun, to make an interface")
-    words = ["unshare", "--net", sys.executable, "-c", FAST]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(words, capture_output=True, text=True, env=env, check=False)
+    done = in_a_network_of_its_own(sys.executable, "-c", FAST)
 
     assert "400000\n" == done.stdout, done.stderr
 
@@ -172,11 +176,9 @@ exec "$0" -c 'from ddplaunch.agent.transport import endpoints; print(endpoints.o
 
 
 def test_an_address_that_cannot_be_bound_yet_is_not_given_to_others() -> None:
-    """As of a bridge of containers that has none: the kernel never asks whether its IPv6 address is free."""
+    """A bridge without containers is an example: the kernel leaves its IPv6 address tentative."""
     if os.geteuid() != 0:
         pytest.skip("needs root, to make a bridge")
-    words = ["unshare", "--net", "sh", "-ec", TENTATIVE, sys.executable]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(words, capture_output=True, text=True, env=env, check=False)
+    done = in_a_network_of_its_own("sh", "-ec", TENTATIVE, sys.executable)
 
     assert "['192.0.2.1']\n" == done.stdout, done.stderr

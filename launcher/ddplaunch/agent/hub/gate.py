@@ -148,19 +148,21 @@ class GateSession:
             self._release()
         elif isinstance(message, messages.Leave):
             self._take_leave(session)
-        if not self._waits_for_others:
+        if not self._waits_for_others(message):
             # The last message of all is acted on at once. If our own code raises, the next tick deals with
             # it: here the exception would drop the client that sent this message.
             with contextlib.suppress(Exception):
                 self._act(self._clock())
 
-    @property
-    def _waits_for_others(self) -> bool:
-        """Whether other nodes have yet to say what this one has. Looking at all nodes for each message would
-        make work that grows with the square of their number.
+    def _waits_for_others(self, message: Message) -> bool:
+        """Whether other nodes have yet to send what this one has sent.
+
+        Each of them sends it: to look at all nodes each time would be work that grows with their square.
         """
-        said = {GateState.CHECKING_IN: self._gates, GateState.MESHING: self._reported}.get(self.state)
-        return said is not None and len(said) < len(self._record.members)
+        if self.state == GateState.CHECKING_IN:
+            return len(self._gates) != len(self._record.members)
+        is_one_of_many = self.state == GateState.MESHING and isinstance(message, messages.MeshResults)
+        return is_one_of_many and len(self._reported) < len(self._record.members)
 
     async def lost(self, session: Session) -> None:
         node = session.node

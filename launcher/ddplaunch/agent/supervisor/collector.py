@@ -290,7 +290,7 @@ class Collector:
             by_server = self._source.stacks(left, deadline)
             traces.update(by_server)
             sources.update(dict.fromkeys(by_server, "debug server"))
-        # The hook of a rank that ends has gone, but its Python still runs what was registered for the end.
+        # The hook of a rank that ends no longer answers, but its Python may still run exit handlers.
         lasting = [rank for rank in over if rank.line and time.time() - rank.line.ending > _ENDS_WITHIN]
         silent = [rank for pid, rank in wanted.items() if pid not in traces] + lasting
         files = {rank.program: rank.line.fault_file for rank in silent if rank.line and rank.line.fault_file}

@@ -42,7 +42,7 @@ class Line:
         self.python = ""
         self.thread = 0  # the kernel's number of the thread that answers; 0: it has not answered yet
         self.ending = 0.0  # wall clock: when its interpreter began to shut down by itself; 0: it has not
-        self.signals: list[Any] = []  # those that its rank had got by then, as ddplaunch_signals tells them
+        self.signals: list[Any] = []  # what `told` of ddplaunch_signals returned when it ended
         self.is_open = True
         self.closed_at = 0.0  # wall clock; 0: it is open, or we could not write to it
         self.request: Optional[bytes] = None  # sent, and not answered yet

@@ -75,7 +75,7 @@ def _failed(state: ApiState, failed: Json, groups: Sequence[Group]) -> Outcome:
     if taken or reason == "DeadlineExceeded":
         code = Exit.STOPPED
     elif not objects.is_ours(state.owner or {}):
-        return Outcome(State.FAILED, None, detail)  # only our own jobs owe a result
+        return Outcome(State.FAILED, None, detail)  # it has no agent that would leave a result
     return Outcome(State.LOST, code, detail)
 
 

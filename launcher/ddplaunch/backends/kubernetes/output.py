@@ -121,7 +121,8 @@ class Output:
             for log in logs:
                 log.follow()
             if len(self._pods(state)) > FOLLOWED:
-                yield b"[ddplaunch] only the first %d nodes are followed; --node names others" % FOLLOWED
+                others = b"" if self._foreign else b"; --node names others"
+                yield b"[ddplaunch] only the first %d pods are followed%s" % (FOLLOWED, others)
 
     def _pods(self, state: ApiState) -> Sequence[Json]:
         return (*state.pods, *state.others) if self._foreign else state.pods

@@ -561,25 +561,24 @@ def test_mismatch_told_by_the_dying() -> None:
     )
 
 
+def compared(number: int, op: str, peer: int, other: str) -> RankEvidence:
+    """A rank that ended because torch has compared its call with its peer's."""
+    shape = "TensorShape=[4], TensorDtypes=Float, TensorDeviceTypes=TensorOptions(dtype=float (default)))"
+    mine, his = (f"CollectiveFingerPrint(SequenceNumber=5, OpType={each}, {shape}" for each in (op, other))
+    message = (
+        f"Detected mismatch between collectives on ranks. Rank {number} is running collective: {mine}, "
+        f"but Rank {peer} is running collective: {his}."
+    )
+    return dead(number, 0, code=1, raised=[raised("RuntimeError", message, 0, line=10 + number)])
+
+
 def test_mismatch_told_by_detail() -> None:
     """TORCH_DISTRIBUTED_DEBUG=DETAIL stops all ranks with both calls in words: the odd one is named."""
-
-    def said(number: int, op: str, peer: int, other: str) -> RankEvidence:
-        shape = "TensorShape=[4], TensorDtypes=Float, TensorDeviceTypes=TensorOptions(dtype=float (default)))"
-        mine, his = (
-            f"CollectiveFingerPrint(SequenceNumber=5, OpType={each}, {shape}" for each in (op, other)
-        )
-        message = (
-            f"Detected mismatch between collectives on ranks. Rank {number} is running collective: {mine}, "
-            f"but Rank {peer} is running collective: {his}."
-        )
-        return dead(number, 0, code=1, raised=[raised("RuntimeError", message, 0, line=10 + number)])
-
     verdict = only(
         job(
-            said(0, "ALLREDUCE", 2, "BROADCAST"),
-            said(1, "ALLREDUCE", 0, "ALLREDUCE"),
-            said(2, "BROADCAST", 0, "ALLREDUCE"),
+            compared(0, "ALLREDUCE", 2, "BROADCAST"),
+            compared(1, "ALLREDUCE", 0, "ALLREDUCE"),
+            compared(2, "BROADCAST", 0, "ALLREDUCE"),
             per_node=3,
             why="death",
         )
@@ -587,6 +586,16 @@ def test_mismatch_told_by_detail() -> None:
 
     assert ("collective-mismatch", [2], [0, 1]) == (verdict.code, verdict.ranks, verdict.victims)
     assert "at collective 5 rank 2 called broadcast [4] (train.py:12)" in verdict.sentence
+
+
+def test_a_rank_that_others_name_and_nobody_has_seen_is_in_its_camp() -> None:
+    """Its node was lost before it could tell anything."""
+    seen = job(
+        compared(0, "ALLREDUCE", 2, "ALLREDUCE"), compared(1, "BROADCAST", 2, "ALLREDUCE"), why="death"
+    )
+    verdict = only(replace(seen, nodes=2, world_size=3, silent=[1]))
+
+    assert ("collective-mismatch", [1]) == (verdict.code, verdict.ranks)
 
 
 def test_a_rank_that_was_sent_away_held_the_others_up() -> None:

@@ -30,12 +30,15 @@ class InterfaceFix(NamedTuple):
 
 
 def addresses(check_ins: dict[int, CheckIn]) -> dict[int, list[str]]:
-    """Return by node what its library takes."""
+    """Return the addresses that each node's library takes, by node."""
     return {node: [each for _, each in _facts(found)["takes"]] for node, found in check_ins.items()}
 
 
 def tasks(tried: list[MeshTask], taken: dict[int, list[str]]) -> list[MeshTask]:
-    """Return further paths for one node: to `addresses` of each peer besides the gate's own."""
+    """Return more paths for one node to try: to those addresses of its peers that are not the gate's own.
+
+    `taken`: what `addresses` returns.
+    """
     return [
         MeshTask(task.peer, address, task.port, paths.LIBRARY)
         for task in tried

@@ -41,8 +41,8 @@ _IN_ORDER = re.compile(r"\b(range|parameters|enumerate|sorted)\(")
 _COMPREHENSIONS = ("<dictcomp>", "<listcomp>", "<setcomp>", "<genexpr>")
 """Their frames. From Python 3.12 on, only the last one has its own."""
 OTHER_ORDER = (
-    "{} goes on to another function on some ranks: if it goes through a dict or a set, the order is that in "
-    "which each rank has filled it. Go through it sorted, or by a fixed list of names."
+    "{} calls a different function on some ranks. If it goes through a dict or a set, the order may differ "
+    "between ranks: a dict keeps the order in which it was filled. Go through it sorted, or use a fixed list."
 )
 """A hint, for what `one_order` finds."""
 _CALL_MODULE = ("_call_impl", "_wrapped_call_impl")
@@ -286,7 +286,7 @@ def _parts_at(view: JobView, mine: Pair, theirs: Pair) -> Optional[Frame]:
 
 def past_in_round(view: JobView, rank: int, line: Frame) -> bool:
     """Whether the rank is behind this line of its function, in the same round of the innermost loop."""
-    for frame in stacks.users(_frames(view, rank)):
+    for frame in stacks.users(frames_of(view, rank)):
         if (frame.name, frame.file) == (line.name, line.file) and frame.line > line.line:
             function = _function(view, rank, frame)
             loops = [] if function is None else _loops_around(function, frame)
@@ -308,7 +308,7 @@ def finalizer(view: JobView, few: Camp, many: Camp) -> list[Text]:
 
 
 def _freed(view: JobView, rank: int) -> str:
-    frames = _frames(view, rank)
+    frames = frames_of(view, rank)
     for place, frame in enumerate(frames):
         at = stacks.user_frame(frames[place + 1 :])
         if frame.name == "__del__" and stacks.is_own([frame]) and at is not None:
@@ -317,8 +317,9 @@ def _freed(view: JobView, rank: int) -> str:
 
 
 NOT_IN_FINALIZER = (
-    "Python runs `__del__` when the last reference to an object goes, or when its garbage is collected, on "
-    "each rank at another time: call no collective there. Have all ranks call a method such as `close()`."
+    "Python runs `__del__` when the last reference to an object is dropped, or in a garbage collection. That "
+    "is at a different time on each rank: call no collective there. Have all ranks call a method such as "
+    "`close()`."
 )
 
 
@@ -328,7 +329,7 @@ def module(view: JobView, few: Camp, many: Camp) -> list[Text]:
         inside = [_modules(view, rank) for rank in own]
         outside = {name for rank in others for name in _modules(view, rank)}
         common = [name for name in inside[0] if all(name in its for its in inside)] if inside else []
-        if all(_frames(view, rank) for rank in others) and common and common[0] not in outside:
+        if all(frames_of(view, rank) for rank in others) and common and common[0] not in outside:
             is_, are = (phrases.one_or([*its], "is", "are") for its in (own, others))
             ranks, rest = subjects.ranks(own), subjects.ranks(others)
             return [say(ranks, f" {is_} in the module {inside[0][common[0]]}, ", rest, f" {are} not")]
@@ -368,7 +369,7 @@ def ends_of(view: JobView, rank: int, file: str, loop: Sequence[int]) -> list[st
     function = min(functions, key=lambda each: each.lines[1] - each.lines[0], default=None)
     if function is None:
         return []
-    stays = any(_function(view, rank, frame) == function for frame in stacks.users(_frames(view, rank)))
+    stays = any(_function(view, rank, frame) == function for frame in stacks.users(frames_of(view, rank)))
     ends = ("break", "continue") if stays else ("break", "continue", "return")
     return _ends_of(function, file, loop, ends)
 
@@ -399,7 +400,7 @@ def loop_left_by_others(view: JobView, ranks: Sequence[int]) -> tuple[str, list[
 
 
 def _innermost_loop(view: JobView, rank: int) -> Optional[tuple[str, Function, Branch]]:
-    for frame in stacks.users(_frames(view, rank)):
+    for frame in stacks.users(frames_of(view, rank)):
         function = _function(view, rank, frame)
         loops = [] if function is None else _loops_around(function, frame)
         if function is not None and loops:
@@ -457,7 +458,7 @@ def _ways(view: JobView, camp: Camp) -> dict[Way, int]:
 
 
 def _way(view: JobView, rank: int, call: Optional[Collective]) -> Way:
-    frames = stacks.users(_frames(view, rank))
+    frames = stacks.users(frames_of(view, rank))
     if call is None or not call.frames:
         runs_ahead = call is not None and (call.done or view.ranks[rank].backend == "nccl")
         return () if runs_ahead else tuple(frames[::-1])
@@ -476,7 +477,8 @@ def _way(view: JobView, rank: int, call: Optional[Collective]) -> Way:
     return tuple(way)
 
 
-def _frames(view: JobView, rank: int) -> list[Frame]:
+def frames_of(view: JobView, rank: int) -> list[Frame]:
+    """Return where a rank is, or where it ended, the innermost first; empty if nobody has seen it."""
     its = view.ranks.get(rank)
     return [] if its is None else call_records.last_frames(its)
 
@@ -670,7 +672,7 @@ def _function(view: JobView, rank: int, line: Frame) -> Optional[Function]:
 
 def _modules(view: JobView, rank: int) -> dict[str, str]:
     """Return the program's modules that a rank is in, innermost first: 'Expert' -> 'Expert (moe.py:14)'."""
-    frames, found = _frames(view, rank), {}
+    frames, found = frames_of(view, rank), {}
     for frame, outer in zip(frames, frames[1:]):
         function = _function(view, rank, frame)
         if function is not None and outer.name in _CALL_MODULE and stacks.in_torch([outer]):

@@ -24,9 +24,9 @@ _HINT = (
     "named here."
 )
 _UNUSED = (
-    "DistributedDataParallel sends a bucket of gradients once it has all of them. If a part of the model is "
-    "not used for some batches, give it find_unused_parameters=True, or use all parts for each batch; a "
-    "`no_sync()`, or a branch around `backward`, must be taken on all ranks in the same step."
+    "DistributedDataParallel sends a bucket of gradients once it has all of them. If some batches do not use "
+    "all parts of the model, pass find_unused_parameters=True. If there is a `no_sync()`, or a branch around "
+    "`backward`, all ranks must take it in the same step."
 )
 _OTHER_DATA = (
     f"{_ALL_ALIKE}: one line sends different tensors here. Compare what it sends, such as the parameters of "
@@ -208,10 +208,8 @@ def _assigned(view: JobView, mismatch: Mismatch) -> list[str]:
 
 def _differ_in_root(mismatch: Mismatch) -> bool:
     """Whether the calls differ in the root that they name, and in nothing else."""
-    return (
-        len({(plain(call.op), str(call.sizes)) for call in mismatch.calls.values()}) == 1
-        and len({_root(call) for call in mismatch.calls.values()} - {None}) > 1
-    )
+    calls = mismatch.calls.values()
+    return len({*map(_kind, calls)}) == 1 and len({_root(call) for call in calls} - {None}) > 1
 
 
 def _loop_of_one_line(view: JobView, mismatch: Mismatch) -> str:
@@ -252,7 +250,7 @@ def _without_gradient(view: JobView, few: branches.Camp, many: branches.Camp) ->
     DDP sends a bucket of gradients once it has all of them: without one of them, backward returns all the
     same.
     """
-    sites = {stacks.user_frame(call_records.last_frames(view.ranks[rank])) for rank in many}
+    sites = {stacks.user_frame(branches.frames_of(view, rank)) for rank in many}
     site = sites.pop() if len(sites) == 1 else None
     if site is None or not all(branches.past_in_round(view, rank, site) for rank in few):
         return []
@@ -266,15 +264,12 @@ def _without_gradient(view: JobView, few: branches.Camp, many: branches.Camp) ->
     return [say(subjects.ranks(few), f"{past}: some parameters may have got no gradient there")]
 
 
-Kind = tuple[str, str]
-"""A collective and its shapes, by which rounds are alike."""
-
-
-def _kind(call: Collective) -> Kind:
+def _kind(call: Collective) -> tuple[str, str]:
+    """Return its operation and its shapes, by which calls of different rounds are alike."""
     return plain(call.op), str(call.sizes)
 
 
-def _came_too_soon(rank: RankEvidence, call: Optional[Collective], awaited: Kind) -> bool:
+def _came_too_soon(rank: RankEvidence, call: Optional[Collective], awaited: tuple[str, str]) -> bool:
     """Whether in earlier rounds `awaited` came right before a call like this one, and it is missing now.
 
     Otherwise the others may have left out this call, and wait in the next round.
@@ -288,7 +283,7 @@ def _came_too_soon(rank: RankEvidence, call: Optional[Collective], awaited: Kind
 
 
 def _in_ddp_forward(view: JobView, rank: int) -> bool:
-    return rank in view.ranks and stacks.in_ddp_forward(call_records.last_frames(view.ranks[rank]))
+    return stacks.in_ddp_forward(branches.frames_of(view, rank))
 
 
 def _confidence(mismatch: Mismatch) -> float:
@@ -686,11 +681,13 @@ def _labelled(view: JobView, calls: dict[int, Collective], camps: list[list[int]
             parts += call.dtypes if len(types) > 1 else []
             if len(roots) > 1 and _root(call) is not None:
                 parts.append(f"{'to' if _TO_ROOT.match(call.op) else 'from'} rank {_root(call)}")
-            site, its = stacks.user_frame(call.frames), view.ranks[rank]
-            if site is None and call_records.in_other_thread(its, call):
-                parts.append("in a thread of torch's own")
-            elif site is None:
-                site = view.locations[rank].site or stacks.user_frame(call_records.last_frames(its))
+            site, its = stacks.user_frame(call.frames), view.ranks.get(rank)
+            # Without evidence, it is known only from what the others report.
+            if site is None and its is not None:
+                if call_records.in_other_thread(its, call):
+                    parts.append("in a thread of torch's own")
+                else:
+                    site = view.locations[rank].site or stacks.user_frame(call_records.last_frames(its))
             if _in_ddp_forward(view, rank) and call.state not in ("completed", "returned"):
                 parts.append("in DDP's forward")
             found.setdefault(" ".join(parts) + phrases.at(site), []).append(rank)

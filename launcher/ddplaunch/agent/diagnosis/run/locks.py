@@ -27,9 +27,9 @@ _RELEASE = (
     "instead of PyDLL), or find out why the call does not return."
 )
 _PATTERN = (
-    "If {} matches a regular expression: one with a repetition within a repetition, such as `(a+)+`, tries "
-    "ever more ways on a text that does not match; a few dozen characters take for ever. Rewrite the "
-    "expression, or cut the text. Otherwise, find out why the native call does not return."
+    "If {} matches a regular expression, it may backtrack without end: with a repetition inside a "
+    "repetition, such as `(a+)+`, a few dozen characters that do not match are enough. Rewrite the "
+    "expression, or shorten the text. Otherwise, find out why the native call does not return."
 )
 _MATCHES = re.compile(r"\.(match|search|fullmatch|findall|finditer|sub|subn)\(")
 _ORDER = (

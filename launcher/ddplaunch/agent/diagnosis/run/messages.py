@@ -38,12 +38,11 @@ def message_deadlock(view: JobView) -> Optional[Verdict]:
     differs = _tags(view, circle)
     begun = any(_begun_sends(view, block.rank, other.rank) for block in circle for other in circle)
     left_out = _left_out(view, circle)
-    missing = {rank: its.call for rank, its in left_out.items()}
     wrong = _wrong_peer(view, circle)
-    if missing or wrong is not None:
+    if left_out or wrong is not None:
         further = []
     members = [block.rank for each in (circle, *further) for block in each]
-    culprits = sorted(missing or members) if wrong is None else [wrong.rank]
+    culprits = sorted(left_out or members) if wrong is None else [wrong.rank]
     round_trip = _round_trip(circle)
     parts = [f"rank {block.rank} is in {block.what}" for block in circle[:_SHOWN]]
     parts += ["and so on"] if len(circle) > _SHOWN else []
@@ -55,11 +54,7 @@ def message_deadlock(view: JobView) -> Optional[Verdict]:
         sentence=f"ranks wait in a circle: {round_trip}: {', '.join(parts)}{reason}",
         ranks=culprits,
         victims=[rank for rank in view.waiting if rank not in culprits],
-        confidence=sure.FEWER_MESSAGES_THAN_BEFORE
-        if any(its.before > 1 for its in left_out.values())
-        else sure.MESSAGES_IN_A_CIRCLE
-        if missing or all(block.call for block in circle)
-        else sure.MIXED_CIRCLE,
+        confidence=_confidence(circle, left_out),
         facts=[
             *(
                 f"rank {block.rank} cannot go on without rank {after.rank}"
@@ -73,6 +68,13 @@ def message_deadlock(view: JobView) -> Optional[Verdict]:
         ],
         hint=_WRONG_PEER if wrong is not None else _hint(circle, bool(differs), begun, left_out),
     )
+
+
+def _confidence(circle: list[Block], left_out: dict[int, _LeftOut]) -> float:
+    if any(its.before > 1 for its in left_out.values()):
+        return sure.FEWER_MESSAGES_THAN_BEFORE
+    is_of_messages = bool(left_out) or all(block.call for block in circle)
+    return sure.MESSAGES_IN_A_CIRCLE if is_of_messages else sure.MIXED_CIRCLE
 
 
 def _round_trip(circle: list[Block]) -> str:
@@ -191,8 +193,9 @@ def _left_out(view: JobView, circle: list[Block]) -> dict[int, _LeftOut]:
         now = block.call or (calls[-1] if calls and calls[-1].state == "entered" else None)
         if waits.call is None or now is None:
             continue
+        serving = [blocked.serves(call, waits.call, waits.rank) for call in calls]
         for by_runs in (False, True):
-            *before, last = _rounds(calls, now, waits, by_runs)
+            *before, last = _rounds(calls, serving, now, by_runs)
             counts = {len(each) for each in before}
             if len(before) >= 2 and len(counts) == 1 and len(last) < max(counts):
                 found.setdefault(block.rank, _LeftOut(before[-1][-1], max(counts), len(last)))
@@ -200,18 +203,16 @@ def _left_out(view: JobView, circle: list[Block]) -> dict[int, _LeftOut]:
 
 
 def _rounds(
-    calls: Sequence[Collective], now: Collective, waits: Block, by_runs: bool
+    calls: Sequence[Collective], serving: Sequence[bool], now: Collective, by_runs: bool
 ) -> list[list[Collective]]:
-    """Return by whole round the calls that serve the one that waits. `by_runs`: a run of calls like `now` is
-    one boundary.
-    """
+    """Return the calls that serve, by whole round. `by_runs`: a run of calls like `now` is one boundary."""
     rounds: list[list[Collective]] = [[]]
     was_boundary = False
-    for call in calls:
+    for call, serves in zip(calls, serving):
         is_boundary = _call_line(call) == _call_line(now)
         if is_boundary and not (by_runs and was_boundary):
             rounds.append([])
-        elif waits.call is not None and blocked.serves(call, waits.call, waits.rank):
+        elif serves:
             rounds[-1].append(call)
         was_boundary = is_boundary
     # Calls before the first round are cut off, and the round that begins now has no calls yet.

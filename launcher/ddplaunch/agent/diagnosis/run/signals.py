@@ -49,7 +49,7 @@ def ended_after(view: JobView, ends: Mapping[int, float]) -> Optional[Text]:
 
 
 def _same_before(view: JobView, moments: Mapping[int, float]) -> Optional[Signalled]:
-    """Return the first rank's signal if all these ranks got one of that number before their moments."""
+    """Return the first rank's signal if all these ranks got the same one shortly before their moments."""
     found = [before(view.ranks[rank], at) for rank, at in moments.items()]
     same = len({each.number if each else None for each in found}) == 1
     return found[0] if same else None

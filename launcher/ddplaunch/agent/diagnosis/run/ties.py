@@ -37,7 +37,7 @@ _NO_DAEMON_PROCESS = (
 
 _UNREAD = (
     "A process that has put something into a multiprocessing.Queue ends only when a reader has taken it out: "
-    "read all of it before the reader ends, or call its `cancel_join_thread()`, which loses what is left."
+    "read all of it before the reader ends, or discard it with the queue's `cancel_join_thread()`."
 )
 
 
