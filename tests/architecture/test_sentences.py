@@ -79,7 +79,7 @@ def test_one_formatter_writes_ranges_of_numbers() -> None:
         for path in SOURCES
         if re.search(r"== \w+\[-1\](\[-1\])? \+ 1", path.read_text("utf-8"))
     ]
-    assert ["ddplaunch/agent/text/ranges.py"] == makes
+    assert ["ddplaunch/agent/text/quantities.py"] == makes
 
 
 def test_no_text_holds_data_between_marks() -> None:

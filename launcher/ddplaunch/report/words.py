@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ddplaunch.agent.text.printable import printable
 from ddplaunch.agent.text.quantities import duration as duration
 from ddplaunch.agent.text.quantities import exact_size, plural
-from ddplaunch.agent.text.ranges import some as some
+from ddplaunch.agent.text.quantities import some as some
 
 size = exact_size
 

@@ -12,7 +12,8 @@ import pytest
 from tests.agent.supervisor.conftest import wait_for
 
 from ddplaunch.agent.contract import Torchrun
-from ddplaunch.agent.supervisor.torchruns import Torchruns, is_torchrun
+from ddplaunch.agent.supervisor.rendezvous import Torchruns
+from ddplaunch.agent.system import proc, torchrun
 
 WAITS = "import sys, time\nsys.stdin.read()\n"
 
@@ -45,8 +46,8 @@ def test_one_below_a_script_is_found_with_what_it_takes_for_its_own(
     rank = SimpleNamespace(parent=run.pid, placeholder=False)
 
     assert ("2", "localhost", True) == (run.nnodes, run.endpoint, run.opens_store)
-    assert is_torchrun(run.pid)
-    assert not is_torchrun(script.pid)
+    assert torchrun.is_process(proc.words(run.pid))
+    assert not torchrun.is_process(proc.words(script.pid))
     assert [False] == [each.has_started for each in torchruns.living([])]
     assert [True] == [each.has_started for each in torchruns.living([rank])]  # type: ignore[list-item]
 

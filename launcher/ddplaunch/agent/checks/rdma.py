@@ -17,7 +17,7 @@ from ddplaunch.agent.checks.context import Context, failed, passed, unknown
 from ddplaunch.agent.contract import CheckResult
 from ddplaunch.agent.interfaces import predict, read
 from ddplaunch.agent.system import phrases
-from ddplaunch.agent.text import ranges
+from ddplaunch.agent.text.quantities import listing
 
 _ABSENT_HINT = (
     "`ibv_devices` on that machine: is the driver loaded? A container must be given /dev/infiniband, too: by "
@@ -67,9 +67,7 @@ def check_rdma(context: Context, root: str = "/") -> CheckResult:
     shown = ", ".join(f"{port} {port.state} {port.rate}" for port in here) or "no RDMA device"
     if requested and not devices:
         hidden = sorted(map(os.path.basename, glob.glob(f"{root}sys/class/infiniband/*")))
-        observed = (
-            f"{ranges.listing(hidden)}: no file in /dev/infiniband" if hidden else "no RDMA device is here"
-        )
+        observed = f"{listing(hidden)}: no file in /dev/infiniband" if hidden else "no RDMA device is here"
         return failed("rdma", "gpu-missing", observed, f"RDMA devices: {requested}", _ABSENT_HINT, **facts)
     if not used:
         return passed("rdma", shown, **facts)
@@ -89,7 +87,7 @@ def check_rdma(context: Context, root: str = "/") -> CheckResult:
         hint = "a device plugin may count one device several times"
         return unknown("rdma", f"{shown}; the job asks for {requested}", hint, **facts)
     if len(devices) < requested:
-        observed = f"only {ranges.listing(devices)} {phrases.one_or(devices, 'is', 'are')} here"
+        observed = f"only {listing(devices)} {phrases.one_or(devices, 'is', 'are')} here"
         return failed("rdma", "gpu-missing", observed, f"RDMA devices: {requested}", _ABSENT_HINT, **facts)
     return passed("rdma", shown, **facts)
 
@@ -198,8 +196,8 @@ def _problem(settings: Mapping[str, str], taken: list[Port], wanted: int) -> tup
             f"{_listed(mute)} of RoCE {phrases.one_or(mute, 'has', 'have')} no address (GID) here",
             _ADDRESS_HINT,
         )
-    return ranges.listing([f"{port} is {port.state}" for port in down]), _DOWN_HINT
+    return listing([f"{port} is {port.state}" for port in down]), _DOWN_HINT
 
 
 def _listed(some: list[Port]) -> str:
-    return ranges.listing([*map(str, some)])
+    return listing([*map(str, some)])

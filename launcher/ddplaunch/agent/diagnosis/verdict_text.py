@@ -9,7 +9,7 @@ from ddplaunch.agent.contract import Exit, Marks, Verdict
 from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
 from ddplaunch.agent.system import phrases, subjects
 from ddplaunch.agent.text.printable import printable
-from ddplaunch.agent.text.ranges import some
+from ddplaunch.agent.text.quantities import some
 
 _WIDTH = 100
 _ALARM = "nothing moves; "

@@ -16,8 +16,7 @@ from ddplaunch.agent.contract.messages import END_GRACE, End, Noted, Signalled, 
 from ddplaunch.agent.diagnosis import catalogue
 from ddplaunch.agent.hub.job_record import JobRecord
 from ddplaunch.agent.hub.server import NodeSessions, Session
-from ddplaunch.agent.text.quantities import count
-from ddplaunch.agent.text.ranges import some
+from ddplaunch.agent.text.quantities import count, some
 
 BY_ENDING = frozenset(["node-evicted", "rank-killed", "launch-failed", "network-lost", "unknown"])
 """Verdicts on ranks and nodes that may only show that they are being ended from outside."""

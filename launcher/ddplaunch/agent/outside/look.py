@@ -105,7 +105,7 @@ class _Watch:
         self._frames: dict[int, list[Frame]] = {}  # of each main thread, as last read
         self._standing: dict[int, Standing] = {}
         self._ranks = [_rank(member) for member in job_ranks.members]
-        python = proc.text(self._ranks[0].pid, "cmdline").partition("\0")[0]
+        python = proc.words(self._ranks[0].pid)[0]
         self._sampler = Sampler()
         source = _Source({rank.program: rank.number for rank in self._ranks})
         self._collector = Collector(

@@ -38,7 +38,7 @@ from ddplaunch.agent.supervisor.ranks import Rank
 from ddplaunch.agent.supervisor.sampling import Sampler, counted, family, frames_of
 from ddplaunch.agent.system import proc, processes
 from ddplaunch.agent.system.resolve import is_loopback
-from ddplaunch.agent.text import ranges
+from ddplaunch.agent.text.quantities import some
 
 _HOOK_WAIT = 1.0
 """Seconds for the hooks. They need milliseconds unless native code holds the GIL, or the CPUs are busy."""
@@ -315,7 +315,7 @@ class Collector:
             hook = "not connected" if rank.line is None else f"silent for {rank.line.silent_for:.1f} s"
             why = f"hook {hook}; " if self._hooked else ""
             blind.setdefault(why + reasons.get(pid, "py-spy: not found"), []).append(rank.number)
-        self._missing += [f"stacks of {ranges.some('rank', those)}: {why}" for why, those in blind.items()]
+        self._missing += [f"stacks of {some('rank', those)}: {why}" for why, those in blind.items()]
 
     def _with_native(self, pid: int, its_stacks: list[Stack], deadline: float) -> list[Stack]:
         """Return the stacks with the native function of the thread that holds the GIL, if it is available."""

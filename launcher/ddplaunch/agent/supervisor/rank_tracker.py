@@ -10,14 +10,13 @@ from typing import Any, Optional
 
 from ddplaunch.agent.contract import Exited, JobPlan, Phase, PhaseName
 from ddplaunch.agent.evidence import program_output
-from ddplaunch.agent.supervisor import launch_options, rank_evidence, ranks
+from ddplaunch.agent.supervisor import launch, rank_evidence, ranks
 from ddplaunch.agent.supervisor.hooks import HookMessage, Hooks, Line
 from ddplaunch.agent.supervisor.launch import LaunchContext
 from ddplaunch.agent.supervisor.output import Console, RankLogs
 from ddplaunch.agent.supervisor.rank_roles import ENVIRONMENT, Candidates, Member, ancestors
 from ddplaunch.agent.supervisor.ranks import Rank
-from ddplaunch.agent.supervisor.torchruns import is_torchrun
-from ddplaunch.agent.system import proc, processes
+from ddplaunch.agent.system import proc, processes, torchrun
 from ddplaunch.agent.text.redact import NO_SECRETS, Redactor
 
 _REPORT = 4 << 20
@@ -102,7 +101,7 @@ class RankTracker:
             self._review(line.pid)
         elif line.role == "any" and all(rank.placeholder for rank in self.ranks):
             elders = {rank.program for rank in self.alive}
-            if is_torchrun(line.pid):
+            if torchrun.is_process(proc.words(line.pid)):
                 # What ran before it was no rank either: now its workers are being waited for.
                 self._drop([rank for rank in self.ranks if not rank.alive])
             elif not elders.intersection(ancestors(line.pid)):
@@ -239,8 +238,8 @@ class RankTracker:
         return fresh
 
     def _look_at_launcher(self, pid: int) -> None:
-        words = proc.text(pid, "cmdline").split("\0")
-        least = launch_options.least_nodes(words, proc.environment(pid))
+        words = proc.words(pid)
+        least = launch.least_nodes(words, proc.environment(pid))
         self.least_nodes = self.least_nodes if least is None else least
 
     def _predecessors(self, member: Member) -> list[Rank]:

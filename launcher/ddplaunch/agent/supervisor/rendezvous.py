@@ -1,4 +1,4 @@
-"""Looks up the address at which ranks rendezvous: what the name resolves to, and which process has the port.
+"""How this node's ranks, and its torchruns, look for their peers: names, addresses, and who has the port.
 
 A resolver may take half a minute, so each look-up has a thread of its own. The supervisor's loop takes the
 results when they are there.
@@ -11,17 +11,19 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Optional
 
-from ddplaunch.agent.contract import Rendezvous
+from ddplaunch.agent.contract import Rendezvous, Torchrun
 from ddplaunch.agent.interfaces import read
 from ddplaunch.agent.platforms.holder import holder_of_port
+from ddplaunch.agent.supervisor.rank_roles import numbers_of
 from ddplaunch.agent.supervisor.ranks import Rank
-from ddplaunch.agent.system import processes, resolve
+from ddplaunch.agent.system import proc, processes, resolve, torchrun
+from ddplaunch.agent.system.background import Task
 
-RESOLVER_PATIENCE = 4.0
-"""Seconds for the resolver. If a name takes longer, it counts as unanswered."""
+_PATIENCE = 4.0
+"""Seconds for the resolver. If a name takes longer, it is unanswered, and who opens the store unknown."""
 
 
 class Lookups:
@@ -67,7 +69,7 @@ class Lookups:
 def look_up(rendezvous: Rendezvous) -> Rendezvous:
     """Return it with the addresses of its name and the holder of its port. Takes PATIENCE at most."""
     try:
-        addresses = resolve.resolve(rendezvous.address, time.monotonic() + RESOLVER_PATIENCE)
+        addresses = resolve.resolve(rendezvous.address, time.monotonic() + _PATIENCE)
     except resolve.UnknownNameError:
         return dataclasses.replace(rendezvous, unresolved="NXDOMAIN")
     except resolve.UnansweredNameError:
@@ -84,3 +86,61 @@ def _stranger_at(port: int) -> str:
     if holder is None or holder.pid in (os.getpid(), *processes.descendants(os.getpid())):
         return ""
     return holder.text
+
+
+class Torchruns:
+    """The torchruns below this process, also those of a script, but not those that a rank has started."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, int], Torchrun] = {}  # by pid and start
+        self._done: queue.SimpleQueue[tuple[tuple[int, int], Torchrun]] = queue.SimpleQueue()
+
+    def find(self) -> None:
+        """Look for new ones, and forget those that have ended."""
+        present = set()
+        waiting = proc.children(os.getpid())
+        while waiting:
+            pid = waiting.pop()
+            stat = proc.stat(pid)
+            if stat is None or numbers_of(pid) is not None:
+                continue
+            key = pid, stat.started
+            # A shell may become torchrun later, by exec.
+            if key in self._known or self._begin(key):
+                present.add(key)
+            else:
+                waiting += proc.children(pid)
+        self._known = {key: found for key, found in self._known.items() if key in present}
+
+    def _begin(self, key: tuple[int, int]) -> bool:
+        pid, _ = key
+        found = torchrun.read_torchrun(pid, proc.words(pid), proc.environment(pid))
+        if found is None:
+            return False
+        self._known[key] = found
+        if found.backend == torchrun.C10D and found.endpoint and found.opens_store is None:
+            Task(self._look_up, key, found, name="torchrun's endpoint")
+        else:
+            self._done.put((key, found))
+        return True
+
+    def _look_up(self, key: tuple[int, int], found: Torchrun) -> None:
+        host, _ = torchrun.split_endpoint(found.endpoint)
+        opens = torchrun.guesses_host(host, _PATIENCE)
+        self._done.put((key, dataclasses.replace(found, opens_store=opens)))
+
+    def finished(self) -> Iterator[Torchrun]:
+        """Yield those of which all is known now, each once."""
+        while not self._done.empty():
+            key, found = self._done.get()
+            if key in self._known:
+                self._known[key] = found
+                yield found
+
+    def living(self, ranks: Sequence[Rank]) -> list[Torchrun]:
+        """Return them all, with whether each has had workers."""
+        launchers = {rank.parent for rank in ranks if not rank.placeholder}
+        return [
+            dataclasses.replace(found, has_started=pid in launchers or bool(proc.children(pid)))
+            for (pid, _), found in self._known.items()
+        ]

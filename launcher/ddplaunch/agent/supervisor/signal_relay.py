@@ -19,7 +19,7 @@ from ddplaunch.agent.supervisor.launch import LaunchContext
 from ddplaunch.agent.supervisor.rank_tracker import RankTracker
 from ddplaunch.agent.supervisor.reaper import Outer, SentSignal
 from ddplaunch.agent.system import proc, processes, signals
-from ddplaunch.agent.text.ranges import some
+from ddplaunch.agent.text.quantities import some
 
 _SECOND_COPY = 2.0
 """Seconds between a signal to all processes of the job and its second copy, which comes through the outer

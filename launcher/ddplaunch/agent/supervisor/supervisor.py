@@ -42,10 +42,9 @@ from ddplaunch.agent.supervisor.launch import LaunchContext, LaunchError, Launch
 from ddplaunch.agent.supervisor.output import Console
 from ddplaunch.agent.supervisor.rank_tracker import RankTracker
 from ddplaunch.agent.supervisor.ranks import Rank
-from ddplaunch.agent.supervisor.rendezvous import Lookups
+from ddplaunch.agent.supervisor.rendezvous import Lookups, Torchruns
 from ddplaunch.agent.supervisor.sampling import Sampler
 from ddplaunch.agent.supervisor.signal_relay import RankSignal, SignalRelay, is_stopped
-from ddplaunch.agent.supervisor.torchruns import Torchruns
 from ddplaunch.agent.supervisor.without_hub import WithoutHub
 from ddplaunch.agent.system import processes, secrets, signals
 from ddplaunch.agent.transport.endpoints import Endpoint

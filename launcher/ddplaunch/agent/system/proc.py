@@ -297,9 +297,14 @@ def memory(pid: int, address: int, size: int) -> bytes:
         return b""
 
 
+def words(pid: int) -> list[str]:
+    """Return the words of the process's command line; one empty word where there are none."""
+    return text(pid, "cmdline").rstrip("\0").split("\0")
+
+
 def command_line(pid: int) -> str:
     """Return the process's command line, with spaces between the words."""
-    return text(pid, "cmdline").replace("\0", " ").strip()
+    return " ".join(words(pid)).strip()
 
 
 def output_files(pid: int) -> list[str]:

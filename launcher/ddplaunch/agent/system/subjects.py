@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ddplaunch.agent.system.resolve import is_loopback, numeric
-from ddplaunch.agent.text.ranges import rows
+from ddplaunch.agent.text.quantities import rows
 from ddplaunch.agent.text.saying import Part, Subject
 
 _NAMED = 4

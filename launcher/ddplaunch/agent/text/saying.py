@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Optional, Union
 
 from ddplaunch.agent.text.printable import printable
-from ddplaunch.agent.text.quantities import plural
-from ddplaunch.agent.text.ranges import listing
+from ddplaunch.agent.text.quantities import listing, plural
 
 _NOUNS = ("node", "rank")
 _NOWHERE: Mapping[int, str] = {}

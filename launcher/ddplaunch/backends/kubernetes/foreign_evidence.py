@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from ddplaunch.agent.contract import Bundle, NodeEvidence, Phase, PhaseName
-from ddplaunch.agent.text.quantities import plural
-from ddplaunch.agent.text.ranges import listing
+from ddplaunch.agent.text.quantities import listing, plural
 from ddplaunch.backends import foreign_jobs
 from ddplaunch.backends.foreign_jobs import PySpy
 from ddplaunch.backends.job import Handle, Job, State

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ddplaunch.agent.contract import Exit, JobStatus, NodeStatus, Phase, PhaseName, Verdict, codec
-from ddplaunch.agent.text.ranges import some
+from ddplaunch.agent.text.quantities import some
 from ddplaunch.agent.text.saying import Subject, Text, say, spelled
 from ddplaunch.backends import files
 from ddplaunch.backends.kubernetes import objects, pods

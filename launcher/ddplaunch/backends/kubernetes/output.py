@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from ddplaunch.agent.contract import Bundle, Marks
-from ddplaunch.agent.text import ranges
+from ddplaunch.agent.text.quantities import some
 from ddplaunch.backends import files
 from ddplaunch.backends.job import Selection
 from ddplaunch.backends.kubernetes import objects
@@ -114,7 +114,7 @@ class Output:
         for _, line in heapq.merge(*texts, key=lambda each: each[0]):
             yield line
         if self._over() and (lost := self._without_pod(state)):
-            whose = ranges.some("node", lost)
+            whose = some("node", lost)
             may = ", if there was any" if objects.is_elastic(state.job) else ""
             yield f"[ddplaunch] the output of {whose} is gone{may}: it was deleted with the pod".encode()
         if self._follow:

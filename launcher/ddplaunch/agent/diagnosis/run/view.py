@@ -34,7 +34,7 @@ from ddplaunch.agent.contract import (
 from ddplaunch.agent.diagnosis.run import call_records, nccl_ras, stacks
 from ddplaunch.agent.diagnosis.run.call_records import Call
 from ddplaunch.agent.system import phrases, subjects
-from ddplaunch.agent.text.ranges import some
+from ddplaunch.agent.text.quantities import some
 from ddplaunch.agent.text.saying import Sayable, Subject, Text, say, spelled
 
 _NATIVE_WAIT = re.compile(r"\.(wait|item|tolist|cpu|numpy|synchronize|(monitored_)?barrier)\(")

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from ddplaunch.agent.text import ranges
+from ddplaunch.agent.text import quantities
 
 
 @pytest.mark.parametrize(
@@ -15,7 +15,7 @@ from ddplaunch.agent.text import ranges
 )
 def test_runs_of_numbers_are_put_together(numbers: list[int], text: str) -> None:
     """Neighbours become a range."""
-    assert text == ", ".join(ranges.spans(numbers))
+    assert text == ", ".join(quantities.spans(numbers))
 
 
 @pytest.mark.parametrize("shortest", [2, 3])
@@ -23,7 +23,7 @@ def test_spans_lose_no_number(shortest: int) -> None:
     """What is written can be read back."""
     numbers = set(random.Random(shortest).sample(range(200), 120))
     found: set[int] = set()
-    for part in ranges.spans(numbers, shortest):
+    for part in quantities.spans(numbers, shortest):
         first, _, last = part.partition("-")
         found |= set(range(int(first), int(last or first) + 1))
 
@@ -35,4 +35,4 @@ def test_spans_lose_no_number(shortest: int) -> None:
 )
 def test_a_noun_has_its_number(numbers: list[int], text: str) -> None:
     """One rank, or several."""
-    assert text == ranges.some("rank", numbers)
+    assert text == quantities.some("rank", numbers)
