@@ -212,6 +212,7 @@ class Rendezvous:
     unresolved: str = ""  # why it does not resolve: "NXDOMAIN", "timeout"; "": it does, or was not looked up
     holder: str = ""  # the process at the port, where `address` is this node's own; "": none, or unknown
     agent_store: bool = False  # torchrun has the store: no rank opens one, not even rank 0
+    given_port: Optional[int] = None  # MASTER_PORT as the launcher has set it
     given_world: Optional[int] = None  # WORLD_SIZE as the launcher has set it; None: it has not
 
 

@@ -47,6 +47,7 @@ GROUPS_IN_A_CIRCLE = 0.9  # a circle of blocked ranks cannot open
 GROUPS_IN_A_TIE = 0.7  # the same, but neither order is the usual one
 NEW_GROUP_LACKS = 0.5  # ranks that are elsewhere may still come to new_group
 THREADS_CROSS = 0.95  # two calls of one group were open at once, and another rank has them in another order
+THREADS_CROSS_UNSEEN = 0.8  # all ranks are in both calls, and no record has their order
 MESSAGES_IN_A_CIRCLE = 0.95  # a circle of messages alone, or with one that is known to be missing
 FEWER_MESSAGES_THAN_BEFORE = 0.8  # it may be right in its last round, and its peer expect too many
 MIXED_CIRCLE = 0.8  # a collective is part of it, and its counters may lag

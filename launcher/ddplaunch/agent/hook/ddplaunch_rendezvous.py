@@ -101,8 +101,15 @@ def _facts(given: Facts, frame: FrameType) -> Facts:
     facts["given_world"] = (
         _number(os.environ.get("WORLD_SIZE")) if "WORLD_SIZE" not in _State.settings else None
     )
+    facts["given_port"] = _number(_given("MASTER_PORT"))
     facts["agent_store"] = facts["method"] in ("env", "tcp") and _torchrun_serves(facts)
     return facts
+
+
+def _given(name: str) -> Optional[str]:
+    """Return a variable as the launcher has set it, though the program may have changed it."""
+    setting = _State.settings.get(name)
+    return os.environ.get(name) if setting is None else setting[2]
 
 
 def _torchrun_serves(facts: Facts) -> bool:

@@ -156,6 +156,7 @@ def rendezvous_from(message: dict[str, Any]) -> Rendezvous:
         settings=settings,
         script=str(message["script"]),
         agent_store=bool(message.get("agent_store")),
+        given_port=message.get("given_port"),
         given_world=message.get("given_world"),
     )
 

@@ -868,12 +868,20 @@ def test_where_a_rank_crashed_is_told() -> None:
         for each in (True, False)
     )
     stale = replace(python, stack_source="hook", stacks=frames)
-    told, native_told, unknown = (only(job(victim(0), each, why="death")) for each in (python, native, stale))
+    bare = replace(native, stacks=[replace(frames[0], frames=[])])
+    told, native_told, unknown, bare_told = (
+        only(job(victim(0), each, why="death")) for each in (python, native, stale, bare)
+    )
 
     assert "rank 1 was killed by SIGSEGV (data.py:12)" == told.sentence
     assert "rank 1 crashed in <module> (train.py:50) > main (train.py:40) > load (data.py:12)" in told.facts
     assert "rank 1 was killed by SIGSEGV" == native_told.sentence == unknown.sentence
-    assert any("native code's own thread" in fact for fact in native_told.facts)
+    native = "rank 1 crashed in native code's own thread; its main thread"
+    assert (
+        f"{native} was in <module> (train.py:50) > main (train.py:40) > load (data.py:12)"
+        in native_told.facts
+    )
+    assert f"{native} ran no Python" in bare_told.facts
     assert not any("data.py" in fact for fact in unknown.facts)
 
 

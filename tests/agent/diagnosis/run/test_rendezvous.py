@@ -181,6 +181,26 @@ def test_a_port_where_no_rank_opens_a_store() -> None:
     )
 
 
+URL: dict[str, Any] = {"method": "tcp", "port": 12345, "agent_store": True}
+"""A port that the program gives init_process_group, where torch before 2.15 expects torchrun's store."""
+
+
+def test_a_port_in_the_url_where_no_rank_opens_a_store() -> None:
+    verdict = at_call(nodes([localhost(n, world=2, given_port=29500, **URL) for n in (0, 1)]))
+
+    assert ("rendezvous-overridden", [0, 1]) == (verdict.code, verdict.ranks)
+    assert (
+        "train.py:12 calls init_process_group with tcp://localhost:12345, where no rank opens a store: "
+        "torchrun keeps the job's at port 29500" == verdict.sentence
+    )
+
+
+def test_the_url_of_torchruns_own_store_is_right() -> None:
+    evidence = nodes([localhost(n, world=2, given_port=12345, **URL) for n in (0, 1)])
+
+    assert [] == decide.never_meet(evidence)
+
+
 def test_a_port_with_another_jobs_store() -> None:
     """Under torchrun all ranks would join it."""
     made = {

@@ -291,6 +291,45 @@ def test_a_thread_that_gathers_alone_crosses_nothing(more: dict[str, Any]) -> No
     assert "group-in-two-threads" not in [verdict.code for verdict in judge(evidence)]
 
 
+FORWARD = [Frame(name, f"{TORCH}/nn/parallel/distributed.py", 1522) for name in ("_pre_forward", "forward")]
+
+
+def before_torch_records(number: int, *inner: Frame, more: tuple[Group, ...] = ()) -> RankEvidence:
+    """A rank of torch 2.7 in DDP's forward, or where `inner` says, beside a thread that gathers."""
+    whole = reporting(number, "all_gather", waiting=0)
+    stacks = [Stack("MainThread", True, [*(inner or FORWARD), TRAIN]), *whole.stacks[1:]]
+    groups = [Group("0", [0, 1], 35, 34), *more]
+    return replace(whole, stacks=stacks, groups=groups, unrecorded="2.7.1", backend="gloo")
+
+
+def test_threads_that_all_ranks_have_in_the_same_two_calls_have_crossed_though_torch_records_none() -> None:
+    verdict = only(job(*map(before_torch_records, range(2))))
+
+    assert ("group-in-two-threads", [0, 1], 0.8) == (verdict.code, verdict.ranks, verdict.confidence)
+    assert (
+        "two threads of a rank call collectives of the default group at once: all_gather_object "
+        '(train.py:8) in thread "stats" and DDP\'s forward (train.py:61) in MainThread; all ranks are in '
+        "both, so they have not come in one order everywhere" == verdict.sentence
+    )
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        before_torch_records(1, EVALUATE),
+        before_torch_records(1, more=(Group("1", [0, 1], 3, 2),)),
+        replace(before_torch_records(1), unrecorded=""),
+    ],
+    ids=["one is elsewhere", "DDP's group may be another", "torch records them"],
+)
+def test_threads_in_two_calls_are_not_said_to_have_crossed_where_that_is_not_known(
+    other: RankEvidence,
+) -> None:
+    evidence = job(before_torch_records(0), other)
+
+    assert "group-in-two-threads" not in [verdict.code for verdict in judge(evidence)]
+
+
 def test_backward_is_in_the_call_of_autograds_thread() -> None:
     """As in a function of the user's whose gradient needs an exchange."""
     inside = reporting(0, "all_gather", own=True, waiting=1)

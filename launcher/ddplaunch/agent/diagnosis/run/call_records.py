@@ -158,6 +158,17 @@ class Call:
         """Whether the program itself has chosen where the call leads."""
         return self.made.method != "env" or any(self.changed(name) for name in (ADDRESS, PORT))
 
+    @property
+    def is_astray(self) -> bool:
+        """Whether torchrun keeps the job's store, and the program chose another port, where nobody opens one.
+
+        Since torch 2.15, rank 0 opens one at any place but torchrun's own.
+        """
+        if not self.made.agent_store:
+            return False
+        elsewhere = self.made.given_port is not None and self.made.given_port != self.made.port
+        return elsewhere or self.changed(PORT) is not None
+
     def changed(self, name: str) -> Optional[Setting]:
         """Return the program's own setting of this variable, if it differs from its launcher's."""
         for setting in self.made.settings:

@@ -57,6 +57,8 @@ _OF_ALL = re.compile(r"all_(gather|reduce|to_all)|reduce_scatter|(monitored_)?ba
 _TO_ROOT = re.compile(r"gather|reduce")
 _UNCOUNTED = "monitored_barrier"
 """It sends and receives: torch's recorder has no number of it, nor the root of any call. The ring has."""
+_DDP_ROOT = 0
+"""From which DDP broadcasts buffers (`_sync_buffers` in torch/nn/parallel/distributed.py)."""
 _OF_A_ROOT = re.compile(r"(broadcast|scatter)(_object_list)?|gather(_object)?")
 """Calls that no rank leaves before the root has come. Once the root has left, all have or get their part."""
 
@@ -525,11 +527,10 @@ def _by_stacks(view: JobView) -> Optional[Mismatch]:
         if not known or not asleep or held or not meets:
             return None
         places.setdefault(location.what, []).append(number)
-    if FORWARD in places:  # the root is through sooner than others: only a rank in backward shows the step
-        ranks = places.pop(FORWARD)
-        if BACKWARD not in places:
-            return None
-        places[BACKWARD] += ranks
+    if BACKWARD in places:  # the root is through forward sooner than others, and they are in one step
+        places[BACKWARD] += places.pop(FORWARD, [])
+    elif FORWARD in places and _DDP_ROOT not in places[FORWARD]:
+        return None  # the root may have been there; only while it waits itself, others have not come
     camps = sorted(places.values(), key=lambda ranks: (len(ranks), ranks))
     if len(camps) < 2:
         return None

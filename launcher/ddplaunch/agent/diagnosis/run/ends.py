@@ -510,7 +510,8 @@ def crash(view: JobView, number: int) -> list[Fact]:
     text = f"rank {number} crashed in {chain}"
     if not chain:
         chain = stacks.chain(stacks.main(rank.stacks))
-        text = f"rank {number} crashed in native code's own thread; its main thread was in {chain}"
+        main = f"was in {chain}" if chain else "ran no Python"
+        text = f"rank {number} crashed in native code's own thread; its main thread {main}"
     return [view.fact(text, "the stack by faulthandler", [number], "stacks")]
 
 

@@ -31,6 +31,12 @@ _PATTERN = (
     "repetition, such as `(a+)+`, a few dozen characters that do not match are enough. Rewrite the "
     "expression, or shorten the text. Otherwise, find out why the native call does not return."
 )
+_DESTROYS = (
+    "With Gloo, torch before 2.8 may block itself here: it holds the GIL while it waits for Gloo's threads, "
+    "and one of them needs it (pytorch/pytorch#154976). Use torch 2.8 or newer. If you do already, find out "
+    "why the call does not return."
+)
+_DESTROY = re.compile(r"\bdestroy_process_group\(")
 _MATCHES = re.compile(r"\.(match|search|fullmatch|findall|finditer|sub|subn)\(")
 _ORDER = (
     "Take locks in the same order in all threads, and hold none while you wait for another thread; "
@@ -91,8 +97,11 @@ def gil_held(view: JobView) -> Optional[Found]:
     ]
     first = next(iter(found.values()))
     caller = stacks.user_frame(first.frames)
-    if caller is not None and not first.native and _MATCHES.search(view.line_of(next(iter(found)), caller)):
+    line = view.line_of(next(iter(found)), caller) if caller is not None and not first.native else ""
+    if caller is not None and _MATCHES.search(line):
         hint = _PATTERN.format(phrases.place(caller))
+    elif _DESTROY.search(line):
+        hint = _DESTROYS
     else:
         hint = _RELEASE.format(phrases.at(caller))
     return _found_threads(view, "gil-held", list(found), joined("; ", whats[:3]), facts, hint)

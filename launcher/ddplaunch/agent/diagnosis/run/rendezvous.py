@@ -187,13 +187,13 @@ def port_held(view: JobView) -> Optional[Verdict]:
     for call in waiting:
         if not call.by_network or (call.rank != 0 and not call.made.agent_store):
             continue
-        if call.made.agent_store and call.changed(PORT) is None:
+        if call.made.agent_store and not call.is_astray:
             continue  # torchrun itself listens there
         refused = any(_IN_USE.search(raised.message) for raised in call.process.raised)
         if not call.made.holder and not refused:
             continue
         node = view.node(call.node)
-        shared = [each for each in waiting if each.made.agent_store and each.changed(PORT) is not None]
+        shared = [each for each in waiting if each.is_astray]
         held = f"is held by {call.made.holder}" if call.made.holder else "is held by another process"
         return verdict(
             view,
@@ -211,14 +211,13 @@ def port_held(view: JobView) -> Optional[Verdict]:
 
 def no_store(view: JobView) -> Optional[Verdict]:
     """Return the verdict if torchrun keeps the job's store, and the script sends its ranks elsewhere."""
-    astray = [
-        call for call in view.open_init_calls if call.made.agent_store and call.changed(PORT) is not None
-    ]
+    astray = [call for call in view.open_init_calls if call.is_astray]
     if not astray:
         return None
     first = astray[0]
     setting = first.changed(PORT)
-    kept = f" at port {setting.given}" if setting is not None and setting.given else ""
+    given = first.made.given_port or (setting.given if setting is not None else "")
+    kept = f" at port {given}" if given else ""
     return verdict(
         view,
         "rendezvous-overridden",

@@ -188,10 +188,10 @@ def torchs_own(frames: Sequence[Frame]) -> Optional[str]:
 
     'backward' of DDP, 'get_model_state_dict' of FSDP, 'full_tensor' of a DTensor.
     """
-    if in_backward(frames):
-        return "backward"
     if in_ddp_forward(frames):
         return "DDP's forward"
+    if in_backward(frames):
+        return "backward"
     named = collective(frames)
     if named is not None:
         return named if named in _PLAIN.values() else None

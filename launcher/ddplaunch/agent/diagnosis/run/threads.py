@@ -27,6 +27,10 @@ _OWN_GROUP = (
 )
 
 
+_OTHER_ORDER = " they came in another order than on "
+_NO_ORDER = ("all ranks are in both, so they have not come in one order everywhere",)
+
+
 class _Pair(NamedTuple):
     """Two calls of a rank in one group, of which the second began while the first had not returned."""
 
@@ -40,7 +44,10 @@ def group_in_two_threads(view: JobView) -> Optional[Verdict]:
     Calls that overlap and have the same order everywhere do no harm yet, and explain nothing.
     """
     pairs = {rank: [*_overlapping(view.ranks[rank])] for rank in view.ranks}
-    return _crossed_in_calls(view, pairs) or _crossed_inside(view, pairs)
+    inside = {rank: [*its, *_beside_torchs_own(view.ranks[rank])] for rank, its in pairs.items()}
+    return (
+        _crossed_in_calls(view, pairs) or _crossed_inside(view, inside) or _crossed_unrecorded(view, inside)
+    )
 
 
 def _crossed_in_calls(view: JobView, pairs: Mapping[int, Sequence[_Pair]]) -> Optional[Verdict]:
@@ -69,7 +76,6 @@ def _crossed_inside(view: JobView, pairs: Mapping[int, Sequence[_Pair]]) -> Opti
     all_gather_object, for example, gathers twice, and DDP reduces in backward. Ranks that stand in the same
     two calls differ in which of them has come next.
     """
-    pairs = {rank: [*its, *_beside_torchs_own(view.ranks[rank])] for rank, its in pairs.items()}
     mismatch = collectives.find_mismatch(view) if any(pairs.values()) else None
     if mismatch is None or len(mismatch.camps) != 2:
         return None
@@ -83,6 +89,26 @@ def _crossed_inside(view: JobView, pairs: Mapping[int, Sequence[_Pair]]) -> Opti
             if pair.first.group == mismatch.group and any(lines in there[other] for other in many):
                 return _verdict(view, rank, pair, few, many, mismatch.facts(view))
     return None
+
+
+def _crossed_unrecorded(view: JobView, pairs: Mapping[int, Sequence[_Pair]]) -> Optional[Verdict]:
+    """Return the verdict if all ranks stand in the same two calls of one group, and torch records no calls.
+
+    Neither call lacks a rank. If both came in one order everywhere, the first would return.
+    """
+    if view.waiting != view.world or view.stuck_for < view.evidence.notice_after or view.unseen:
+        return None
+    if not all(view.ranks[rank].unrecorded for rank in view.world):
+        return None
+    both = {
+        rank: [pair for pair in pairs[rank] if _stands_in(pair) and pair.first.group == "0"]
+        for rank in view.world
+    }
+    lines = {frozenset(map(_line, pair)) for its in both.values() for pair in its}
+    if len(lines) != 1 or any(len(its) != 1 for its in both.values()):
+        return None
+    first = min(view.world)
+    return _verdict(view, first, both[first][0], [], sorted(view.world), [])
 
 
 def _stands_in(pair: _Pair) -> bool:
@@ -109,7 +135,8 @@ def _overlapping(rank: RankEvidence) -> Iterator[_Pair]:
 def _beside_torchs_own(rank: RankEvidence) -> Iterator[_Pair]:
     """Yield the open calls of other threads, each with the collective of torch's own that the main one is in.
 
-    The ring has no such collective, and does not know its group: torch's recorder must have two open calls.
+    The ring has no such collective, and does not know its group. torch's recorder must have two open calls.
+    If it records none, no other group may have an open one.
     """
     main = stacks.main(rank.stacks)
     function, line = stacks.torchs_own(main), stacks.user_frame(main)
@@ -117,8 +144,9 @@ def _beside_torchs_own(rank: RankEvidence) -> Iterator[_Pair]:
         return
     for call in rank.calls:
         waiting = [each for each in rank.collectives if each.group == call.group and not each.done]
-        inside = call.state == "entered" and call_records.in_other_thread(rank, call)
-        if inside and len(waiting) > 1:
+        opened = {group.name for group in rank.groups if group.enqueued > group.completed}
+        known = opened == {call.group} if rank.unrecorded else len(waiting) > 1
+        if known and call.state == "entered" and call_records.in_other_thread(rank, call):
             yield _Pair(call, Collective(call.group, 0, function, frames=[line], state="entered"))
 
 
@@ -130,6 +158,7 @@ def _was_open(call: Collective, at: float) -> bool:
 def _verdict(
     view: JobView, number: int, pair: _Pair, some: list[int], others: list[int], facts: list[Fact]
 ) -> Verdict:
+    """Return the verdict on ranks of two orders; without `some`, which of them had which is not known."""
     ranks = sorted([*some, *others])
     both = [
         f"{call.op}{phrases.at(stacks.user_frame(call.frames))}{_thread(view.ranks[number], call)}"
@@ -141,14 +170,12 @@ def _verdict(
         sentence=say(
             "two threads of a rank call collectives of ",
             blocked.who(view, pair.first.group),
-            f" at once: {both[0]} and {both[1]}; on ",
-            subjects.ranks(few),
-            " they came in another order than on ",
-            subjects.ranks(many),
+            f" at once: {both[0]} and {both[1]}; ",
+            *(("on ", subjects.ranks(few), _OTHER_ORDER, subjects.ranks(many)) if few else _NO_ORDER),
         ),
         ranks=ranks,
         victims=view.victims_of(ranks),
-        confidence=sure.THREADS_CROSS,
+        confidence=sure.THREADS_CROSS if few else sure.THREADS_CROSS_UNSEEN,
         facts=[*facts, *view.whereabouts(ranks)[:4]],
         hint=_OWN_GROUP + (_OF_ASYNC_SAVE if _saves(view.ranks[number], pair) else ""),
     )
