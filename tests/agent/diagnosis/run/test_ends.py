@@ -876,12 +876,11 @@ def test_where_a_rank_crashed_is_told() -> None:
     assert "rank 1 was killed by SIGSEGV (data.py:12)" == told.sentence
     assert "rank 1 crashed in <module> (train.py:50) > main (train.py:40) > load (data.py:12)" in told.facts
     assert "rank 1 was killed by SIGSEGV" == native_told.sentence == unknown.sentence
-    native = "rank 1 crashed in native code's own thread; its main thread"
+    own = "rank 1 crashed in native code's own thread; its main thread"
     assert (
-        f"{native} was in <module> (train.py:50) > main (train.py:40) > load (data.py:12)"
-        in native_told.facts
+        f"{own} was in <module> (train.py:50) > main (train.py:40) > load (data.py:12)" in native_told.facts
     )
-    assert f"{native} ran no Python" in bare_told.facts
+    assert f"{own} ran no Python" in bare_told.facts
     assert not any("data.py" in fact for fact in unknown.facts)
 
 
