@@ -146,13 +146,47 @@ def test_the_programs_own_excepthook_runs_after_ours(supervisor: Supervisor) -> 
 
 def test_an_interpreter_that_ends_by_itself_says_so(supervisor: Supervisor) -> None:
     begun = time.time()
-    code, _, _ = supervisor.run("import sys; sys.exit(3)")
+    code, _, _ = supervisor.run("pass")
 
-    assert code == 3
+    assert code == 0
     (said,) = supervisor.messages("ending")
     assert said.keys() == {"ending"}
     assert begun <= said["ending"] <= time.time()
     assert supervisor.hooks.lines == {}
+
+
+EXITS = """
+import pickle, sys, threading
+assert pickle.loads(pickle.dumps(sys.exit)) is sys.exit and sys.exit.__doc__
+try:
+    sys.exit(1, 2)
+except TypeError as error:
+    assert sys.version_info < (3, 11) or error.__traceback__.tb_next is None
+threading.Thread(target=sys.exit, args=(7,)).start()
+def check():
+    try:
+        raise ValueError("no data")
+    except ValueError:
+        {}
+{}
+"""
+
+
+def test_a_rank_that_calls_exit_says_where_and_in_which_handler(supervisor: Supervisor) -> None:
+    code, out, err = supervisor.run(EXITS.format("sys.exit('no data')", "check()"))
+
+    assert (1, "", "no data\n") == (code, out, err)
+    ((call, handled),) = (message["left"] for message in supervisor.messages("ending"))
+    assert ("SystemExit", "'no data'") == (call["type"], call["message"])
+    assert ["check", "<module>"] == [name for name, _, _ in call["frames"]]
+    assert ("ValueError", "no data") == (handled["type"], handled["message"])
+
+
+@pytest.mark.parametrize("last", ["sys.exit(int('3'))", "raise SystemExit(3)", "pass"])
+def test_an_exit_that_is_every_programs_last_line_is_not_told(supervisor: Supervisor, last: str) -> None:
+    supervisor.run(EXITS.format("pass", last))
+
+    assert [{"ending"}] == [message.keys() for message in supervisor.messages("ending")]
 
 
 def test_an_exception_that_cannot_be_printed_does_not_break_the_hook(supervisor: Supervisor) -> None:

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from tests.busy import BUSY
 
-from ddplaunch.agent.contract import Exited, Frame, Phase, Process, Raised, Rendezvous
+from ddplaunch.agent.contract import Collective, Exited, Frame, Phase, Process, Raised, Rendezvous
+from ddplaunch.agent.evidence.ring import Ring
 from ddplaunch.agent.supervisor import rank_evidence, rank_roles
 from ddplaunch.agent.supervisor.hooks import Line
 from ddplaunch.agent.supervisor.rank_roles import Numbers
@@ -223,6 +224,40 @@ def test_of_children_that_are_gone_the_last_are_kept(rank: Rank) -> None:
         rank.note_children([number], float(number))
 
     assert ([*range(67, 99)], [99]) == ([*rank.gone], rank.children)
+
+
+CALLED = {"type": "SystemExit", "message": "3", "at": 90.0, "frames": [["main", "/job/train.py", 57]]}
+"""A call of sys.exit, as the hook tells it."""
+
+
+@pytest.mark.parametrize(
+    ("told", "code", "called", "is_known"),
+    [
+        (CALLED, 3, 80.0, True),
+        (CALLED, 0, 80.0, False),
+        (CALLED, 3, 95.0, False),
+        ({**CALLED, "at": 60.0}, 3, 50.0, False),
+        ({**CALLED, "message": "'no data'"}, 1, 80.0, True),
+        ({**CALLED, "message": "-1"}, 255, 80.0, True),
+        ({**CALLED, "message": ""}, 0, 80.0, True),
+        ({**CALLED, "message": "True"}, 1, 80.0, True),
+    ],
+    ids=["it", "another code", "a collective since", "long before", "a message", "negative", "none", "bool"],
+)
+def test_a_call_of_exit_is_known_as_the_end_unless_the_program_has_gone_on(
+    rank: Rank, told: dict[str, Any], code: int, called: float, is_known: bool
+) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        rank.line = Line(ours, rank.pid)
+        rank.line.ending, rank.line.left = 91.0, [told]
+        rank.exit = Exited(91.5, code)
+        rank.ring = Ring([Collective("0", 7, "all_reduce", at=called)])
+        left = rank_evidence.evidence_so_far(rank).left
+
+    assert ([Frame("main", "/job/train.py", 57)] if is_known else []) == [
+        frame for each in left for frame in each.frames
+    ]
 
 
 @pytest.mark.parametrize(

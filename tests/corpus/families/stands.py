@@ -85,6 +85,8 @@ FAULTS = [
     _says("reasons", "freed", "collective-mismatch", 1, 3, "rank 1 is in `__del__` (reasons.py:"),
     _says("reasons", "unused", "collective-mismatch", 1, 3, "in the same round: some parameters may have"),
     _says("reasons", "fewer", "p2p-deadlock", 0, 2, "3 times in this round, and 4 times in each before"),
+    _says("reasons", "leaves", "rank-exited-early", 1, 3, "rank 1 called sys.exit(0) (reasons.py:"),
+    _says("reasons", "gives_up", "rank-failed", 2, 3, "rank 2 raised KeyError: '<unk>' (reasons.py:"),
     _says("reasons", "unread", "rank-in-user-code", 0, 3, "what it has put into a multiprocessing.Queue"),
     Fault(
         "reasons_resumes",

@@ -286,6 +286,34 @@ def fewer():
                 dist.send(piece, dst=0)
 
 
+def check(loss):
+    if loss > 3:
+        print("the loss has exploded")
+        sys.exit(0)
+
+
+def leaves():
+    """Rank 1 finds its loss too high, and leaves."""
+    for step in range(40):
+        dist.all_reduce(torch.rand(8))
+        if step == 20:
+            scene.stops()
+            check(float(os.environ["RANK"] == "1") * 4)
+
+
+def gives_up():
+    """Rank 2 finds no vocabulary, says so and leaves; the others lose it, and do the same."""
+    for step in range(40):
+        try:
+            if step == 20 and dist.get_rank() == 2:
+                scene.stops()
+                raise KeyError("<unk>")
+            dist.all_reduce(torch.rand(8))
+        except (KeyError, RuntimeError) as error:
+            print("giving up:", type(error).__name__)
+            sys.exit(3)
+
+
 def unread():
     """The writer of metrics has counted one record less than there are, and has ended."""
     records = multiprocessing.get_context("spawn").Queue()

@@ -387,6 +387,9 @@ class RankEvidence:
     in_flight: list[Raised] = field(
         default_factory=list
     )  # what its main thread handles now, and then what that was raised in; of a hook alone
+    left: list[Raised] = field(
+        default_factory=list
+    )  # the call of sys.exit that ended it, its argument as the message; then what it handled there
     variables: dict[str, str] = field(default_factory=dict)  # of the environment with which it was started:
     # those that branches of the program read, each with a digest of its value; "": it is not set
 

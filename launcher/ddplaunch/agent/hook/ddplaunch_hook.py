@@ -68,6 +68,7 @@ class _State:
     faults: Optional[tuple[int, int]] = None  # descriptor and inode of the file that faulthandler writes to
     output: list[str] = []  # the files that keep its output, if no other process's is in them
     caught: list[dict[str, Any]] = []
+    left: list[dict[str, Any]] = []  # the last call of sys.exit in the main thread, and what it was handling
     signals: Any = None  # the module that notes them, once the program has a process group
     go = _thread.allocate_lock()  # held until the supervisor lets a dying rank go
     sending = _thread.allocate_lock()
@@ -431,7 +432,11 @@ def _in_flight() -> list[dict[str, Any]]:
     """Return the exception that the main thread is handling, as in `finally`; then its chain of contexts."""
     current: Any = getattr(sys, "_current_exceptions", None)
     found = current().get(_State.main) if current else None
-    value = found[1] if isinstance(found, tuple) else found
+    return _chain(found[1] if isinstance(found, tuple) else found)
+
+
+def _chain(value: Optional[BaseException]) -> list[dict[str, Any]]:
+    """Describe an exception, then those while whose handling it was raised."""
     handled: list[dict[str, Any]] = []
     while value is not None and len(handled) < _IN_FLIGHT:
         handled.append(_describe(type(value), _text(value), value.__traceback__))
@@ -473,6 +478,7 @@ def _watch_end() -> None:
     import atexit
 
     atexit.register(_ending)
+    _note_exits()
     previous = sys.excepthook
 
     def excepthook(kind: type[BaseException], value: BaseException, trace: Optional[TracebackType]) -> None:
@@ -485,6 +491,48 @@ def _watch_end() -> None:
     if previous is sys.__excepthook__:  # programs compare the two
         sys.__excepthook__ = excepthook
     sys.excepthook = excepthook
+
+
+def _note_exits() -> None:
+    """Note where the program calls sys.exit, and in which exception's handler: afterwards nothing shows it.
+
+    A program may catch the SystemExit; the supervisor looks whether the process has ended by it.
+    """
+    call = sys.exit
+
+    def exit(*status: Any) -> None:  # noqa: A001 - it takes the other's place, also for pickle
+        try:
+            _State.left = []
+            if _thread.get_ident() == _State.main and not _is_result(sys._getframe(1)):
+                _State.left = [_exit_call(sys._getframe(1), status[:1]), *_chain(sys.exc_info()[1])]
+        except Exception:
+            pass
+        try:
+            call(*status)
+        except BaseException as error:
+            ddplaunch_torch.step_out(error)
+            raise
+
+    exit.__module__, exit.__qualname__, exit.__doc__ = "sys", "exit", call.__doc__
+    sys.exit = exit  # type: ignore[assignment]
+
+
+def _is_result(frame: FrameType) -> bool:
+    """Whether the argument may be what a function returned, as in `sys.exit(main())`: that is every end."""
+    with open(frame.f_code.co_filename, "rb") as file:
+        lines = [text for _, text in zip(range(frame.f_lineno or 0), file)]
+    argument = lines[-1].partition(b"exit(")[2].strip()
+    return not argument or (
+        b"(" in argument and argument[:1] not in (b'"', b"'") and argument[1:2] not in b"\"'"
+    )
+
+
+def _exit_call(frame: Optional[FrameType], status: tuple[Any, ...]) -> dict[str, Any]:
+    """Describe a call of sys.exit like the exception that it raises, with its argument as the message."""
+    frames = _thread_of(_State.main, frame, None)["frames"]
+    plain = not status or type(status[0]) in (int, bool, str, type(None))
+    shown = repr(status[0])[:200] if status and plain else "" if plain else "..."
+    return {"type": "SystemExit", "message": shown, "at": time.time(), "frames": frames}
 
 
 def _raised(kind: type[BaseException], value: BaseException, trace: Optional[TracebackType]) -> None:
@@ -527,6 +575,8 @@ def _ending() -> None:
             if _State.signals is not None:  # the rank may end for one of them
                 _State.signals.note()
                 message["signals"] = _State.signals.told()
+            if _State.left:
+                message["left"] = _State.left
             _send(line, _json(message))
     except Exception:
         pass

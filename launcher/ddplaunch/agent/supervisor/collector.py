@@ -479,6 +479,7 @@ def called_lines(ranks: Iterable[RankEvidence]) -> dict[str, tuple[int, set[int]
     places: dict[str, tuple[int, set[int]]] = {}
     for rank in sorted(ranks, key=lambda rank: rank.alive):
         frames = [*reading.main(rank.stacks), *(frame for each in rank.raised for frame in each.frames)]
+        frames += [frame for each in rank.left[:1] for frame in each.frames]
         frames += [frame for call in rank.calls for frame in call.frames]
         frames += [site.line for sequence in rank.sequences for site in sequence.sites]
         for frame in reading.users(frames):

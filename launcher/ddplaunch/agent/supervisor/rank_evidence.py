@@ -36,6 +36,8 @@ _JUST_GONE = 30.0
 """Seconds before a rank's last progress within which the end of a child may be why it stopped."""
 _AT_ONCE = 1.0
 """Seconds between the end of a rank's connection and the moment at which its own end was noticed."""
+_LEAVES_WITHIN = 10.0
+"""Seconds from a call of sys.exit to the end of Python, while which it joins threads."""
 _OWN_END = 5.0
 """Seconds between the last traceback in the log and the death that it explains."""
 
@@ -226,6 +228,7 @@ def evidence_so_far(rank: Rank) -> RankEvidence:
         exit=_end(rank),
         raised=_own_end(rank) if not rank.alive else evidence.raised,
         signals=(_signals(rank.line.signals) if rank.line is not None else []) or evidence.signals,
+        left=_left(rank),
         calls=ring.newest(rank.ring.calls, _CALLS) if rank.ring is not None else [],
         sequences=rank.ring.sequences if rank.ring is not None else [],
         last_output=rank.last_output,
@@ -248,6 +251,33 @@ def _end(rank: Rank) -> Optional[Exited]:
     if not rank.initialized or line.role == "child":
         return end
     return dataclasses.replace(end, at_once=abs(end.at - line.closed_at) < _AT_ONCE)
+
+
+def _left(rank: Rank) -> list[Raised]:
+    """Return the call of sys.exit by which it ended, and what it handled there; empty if it was another end.
+
+    A program may catch the SystemExit, go on, and end otherwise.
+    """
+    line = rank.line
+    if line is None or not line.left or rank.exit is None or rank.exit.code is None:
+        return []
+    call, *handled = (exception_from(each, handled=True) for each in line.left)
+    went_on = rank.ring is not None and any(each.at > call.at for each in rank.ring.calls)
+    if went_on or line.ending - call.at > _LEAVES_WITHIN or rank.exit.code != _status(call.message):
+        return []
+    return [call, *handled]
+
+
+def _status(argument: str) -> int:
+    """Return the exit code of `sys.exit(argument)`, by the argument's repr."""
+    if argument in ("", "None"):
+        return 0
+    if argument in ("True", "False"):
+        return int(argument == "True")
+    try:
+        return int(argument) & 0xFF
+    except ValueError:
+        return 1  # a message, or an object
 
 
 def _own_end(rank: Rank) -> list[Raised]:

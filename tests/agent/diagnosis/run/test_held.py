@@ -133,6 +133,20 @@ def test_a_rank_in_the_handler_that_others_left_with_an_exit_code_is_no_victim(s
     )
 
 
+def test_what_those_who_left_the_handler_were_handling_is_the_proof() -> None:
+    call = Raised("SystemExit", "1", NOW - 9, [Frame("train", "/job/train.py", 71)], True, "hook")
+    left = [call, replace(flushing(0).in_flight[0], handled=True)]
+    exited = [dead(number, 0.0, code=1, groups=[], left=left) for number in (1, 2)]
+    handler = Handler("except", [60, 66], [68, 72])
+    verdict = only(held(flushing(0), *exited, handler=handler, why="death"))
+
+    assert ("rank-failed", [0, 1, 2], 0.95) == (verdict.code, verdict.ranks, verdict.confidence)
+    assert (
+        "rank 0 raised ValueError: vocabulary of 32001 (model.py:9) and stayed in its `except`, in finish "
+        "(tracker.py:33), while ranks 1 and 2 called sys.exit(1) (train.py:71)" == verdict.sentence
+    )
+
+
 @pytest.mark.parametrize(
     "lives",
     [flushing(0, in_flight=[]), flushing(0, in_flight=[failure("RuntimeError", PEER_GONE)]), rank(0)],

@@ -387,15 +387,21 @@ def _ends_of(function: Function, file: str, loop: Sequence[int], ends: Sequence[
     return found if len(found) <= _EXITS else []
 
 
-def loop_left_by_others(view: JobView, ranks: Sequence[int]) -> tuple[str, list[str]]:
+def loop_left_by_others(
+    view: JobView, ranks: Sequence[int], left: Sequence[Frame] = ()
+) -> tuple[str, list[str]]:
     """Return 'the loop of train.py:45 (`for batch in loader`)', in which all these ranks are or have failed,
     and what ends it for a rank that has come to the end of the program. "": there is none, or not one alone.
+
+    `left`: the frames in which that rank called sys.exit. If it did so in the loop, nothing else ended it.
     """
     found = [_innermost_loop(view, rank) for rank in ranks]
     if not found or found[0] is None or any(each != found[0] for each in found):
         return "", []
     file, function, its = found[0]
     ends = _ends_of(function, file, [its.line, its.lines[1]], ("break", "return"))
+    if any(stacks.shared(frame.file) == file and its.has(frame.line) for frame in left):
+        ends = []
     return _PLACES[its.kind].format(_shown(file, its)), ends
 
 
@@ -411,6 +417,17 @@ def _innermost_loop(view: JobView, rank: int) -> Optional[tuple[str, Function, B
 def perhaps(exits: Sequence[str]) -> list[str]:
     """'train.py:21 (`if bad > 3`: break) may be why'; of several, it would be a guess."""
     return [f"{exits[0]} may be why"] if len(exits) == 1 else []
+
+
+def around(view: JobView, rank: int, line: Frame) -> str:
+    """Return 'the branch of train.py:55 (`if not data`)', the nearest around a line; "" if there is none.
+
+    Loops do not count, nor does `if __name__ == "__main__"`.
+    """
+    function = _function(view, rank, line)
+    every = [] if function is None else _around_line(line, function)
+    found = [each for each in every if each.kind not in LOOPS and "__name__" not in each.text]
+    return _PLACES[found[0].kind].format(_shown(stacks.shared(line.file), found[0])) if found else ""
 
 
 def order_of(view: JobView, rank: int, line: Frame) -> str:

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Optional
 
-from ddplaunch.agent.contract import JobEvidence, Raised, RankEvidence, Stack
+from ddplaunch.agent.contract import Exited, JobEvidence, Raised, RankEvidence, Stack
 from ddplaunch.agent.diagnosis.run import stacks
 from ddplaunch.agent.diagnosis.run.view import JobView
 from ddplaunch.agent.system import phrases
@@ -91,9 +91,17 @@ def _cause(view: JobView, number: int) -> Optional[Cause]:
         return None
     if end.signal is not None and not (end.signal in (_ABORT, _SEGV) and _gave_up(rank)):
         return Cause(number, "signal", end.at, phrases.signal_name(end.signal))
-    if end.code and not uncaught and not speaks_of_peer(rank.last_output):
-        return Cause(number, "code", end.at, f"exit code {end.code}")
-    return None
+    return _exit_code(rank, end) if end.code and not uncaught else None
+
+
+def _exit_code(rank: RankEvidence, end: Exited) -> Optional[Cause]:
+    """Return the cause of an exit code without an exception; in a handler, sys.exit says what was handled."""
+    handled = [each for each in rank.left[1:] if each.type.rpartition(".")[2] not in _SENT_AWAY]
+    if any(map(is_consequence, handled)) or speaks_of_peer(rank.last_output):
+        return None
+    if handled:
+        return Cause(rank.rank, "exception", handled[0].at, same_failure(handled[0]), handled[0])
+    return Cause(rank.rank, "code", end.at, f"exit code {end.code}")
 
 
 def _loader_killed(view: JobView, number: int, raised: Raised, worker: int, by: str) -> Cause:

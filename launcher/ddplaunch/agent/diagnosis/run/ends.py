@@ -128,7 +128,7 @@ def rank_failed(view: JobView) -> Optional[Verdict]:
     # Also of ranks that their launcher has ended since: a look at the first end has seen them there.
     others = [number for number in view.ranks if number not in {cause.rank for cause in causes}]
     held = {number: its for number in others if (its := held_back(view, number)) is not None}
-    if causes[0].kind == "code" and held:
+    if held and (causes[0].kind == "code" or view.ranks[causes[0].rank].left):
         return _held_beside_exits(view, causes, held)
     return _failure(view, [*causes, *_not_ended(view, causes[0])])
 
@@ -137,11 +137,13 @@ def _held_beside_exits(view: JobView, causes: list[Cause], held: dict[int, Held]
     """Return the verdict on ranks that ended with an exit code, most likely for what another one has raised.
 
     They printed no traceback: that rank was still in the handler that they had left, and shows the exception.
+    What they have handled themselves, where sys.exit says so, is the proof.
     """
     ended = sorted(cause.rank for cause in causes)
     number, its = next(iter(held.items()))
     site = stacks.user_frame(its.raised.frames)
     raised = Cause(number, "exception", causes[0].at, same_failure(its.raised), its.raised)
+    proved = causes[0].what == raised.what
     frames = stacks.main(view.ranks[number].stacks)
     at = stacks.user_frame(frames)
     place = f", in {phrases.place(at)}" if at is not None else ""
@@ -153,7 +155,7 @@ def _held_beside_exits(view: JobView, causes: list[Cause], held: dict[int, Held]
             raised_by(view, [number], its.raised),
             f" and stayed in its `{its.kind}`{place}, while ",
             subjects.ranks(ended),
-            f" ended with {causes[0].what} and no exception (sys.exit or os._exit)",
+            f" {_ended_with(view, causes, within=not proved)}",
         ),
         [
             f"rank {number} raised it in {stacks.chain(its.raised.frames)}",
@@ -162,8 +164,43 @@ def _held_beside_exits(view: JobView, causes: list[Cause], held: dict[int, Held]
         ],
         f"Fix {phrases.place(site) if site else 'what the traceback names'}. Print the traceback before "
         "sys.exit, or raise again: an exit code alone does not say why.",
-        sure.EXIT_CODE_ALONE,
+        sure.OWN_END if proved else sure.EXIT_CODE_ALONE,
     )
+
+
+def _ended_with(view: JobView, causes: list[Cause], within: bool = True) -> str:
+    """'called sys.exit(3) (train.py:57), in the branch of train.py:55 (`if not data`)', if that is known."""
+    where = _exits_at(view, [cause.rank for cause in causes], within)
+    end = view.ranks[causes[0].rank].exit
+    code = end.code if end is not None else None
+    return where or f"ended with exit code {code} and no exception (sys.exit or os._exit)"
+
+
+def _exits_at(view: JobView, numbers: Sequence[int], within: bool = True) -> str:
+    """Return where all these ranks have called sys.exit, and `within` what; "" if not all have, and alike."""
+    found = {_exit_at(view, number, within) for number in numbers}
+    return found.pop() if len(found) == 1 else ""
+
+
+def _exit_at(view: JobView, number: int, within: bool) -> str:
+    """Return where the rank's own code has called it: a library that does, as click, does so at every end."""
+    left = view.ranks[number].left
+    site = stacks.user_frame(left[0].frames) if left else None
+    if site is None or site != left[0].frames[0]:
+        return ""
+    around = _within(view, number, site) if within else ""
+    return f"called sys.exit({left[0].message}){phrases.at(site)}{around}"
+
+
+def _within(view: JobView, number: int, site: Frame) -> str:
+    """', in the handler of ValueError: no data (train.py:40)', or the branch around the line; "": neither."""
+    handled = view.ranks[number].left[1:2]
+    if handled:
+        kind, at = handled[0].type.rpartition(".")[2], phrases.at(stacks.user_frame(handled[0].frames))
+        said = f": {phrases.clipped(words_of(handled[0]), 120)}" if handled[0].message else ""
+        return f", in the handler of {kind}{said}{at}"
+    around = branches.around(view, number, site)
+    return f", in {around}" if around else ""
 
 
 def _not_ended(view: JobView, first: Cause) -> list[Cause]:
@@ -221,12 +258,14 @@ def rank_exited_early(view: JobView) -> Optional[Verdict]:
     facts += [f"rank {number}: its Python {each.text}" for number, each in keeps if each is not None]
     facts += [fact for number in gone[:4] for fact in _last_of(view, number)]
     at_once = all((end := view.ranks[number].exit) is not None and end.at_once for number in gone)
-    how = " finished normally (exit code 0) while "
+    where = _exits_at(view, gone)
+    how = f" {where}, while " if where else " finished normally (exit code 0) while "
     if leaving:
         how = f" {phrases.one_or(gone, 'is', 'are')} ending while "
     elif at_once:
         how = " ended with exit code 0, and without the end of Python, as os._exit(0) ends it, while "
-    loop, exits = branches.loop_left_by_others(view, victims)
+    left = view.ranks[gone[0]].left[0].frames if where else []
+    loop, exits = branches.loop_left_by_others(view, victims, left)
     place = f"{',' if waiting else ''} in {loop}" if loop else ""
     why = [f"; {text}" for text in branches.perhaps([] if at_once else exits)]
     return view.verdict(
@@ -246,6 +285,8 @@ def rank_exited_early(view: JobView) -> Optional[Verdict]:
         "os._exit, of which no traceback tells, is often called by a thread that watches the others, or in a "
         "handler. Let it print why it does that."
         if at_once
+        else "If a rank has to end early, let all ranks agree on it first: all_reduce a flag, for example."
+        if where
         else f"Find out why {subjects.ranks(gone)} ended first: a `return` or `sys.exit(0)` that the others "
         "do not reach, or fewer batches. Against the latter, use DistributedSampler (drop_last=True), or "
         "wrap the loop in torch.distributed.algorithms.join.Join.",
@@ -398,7 +439,7 @@ def _failure(view: JobView, causes: list[Cause]) -> Verdict:
         rank = view.ranks[first.rank]
         said = f"; its last line: {phrases.clipped(rank.last_output)}" if rank.last_output else ""
         came = signals.ended_after(view, {cause.rank: cause.at for cause in causes})
-        ended = f" ended with {first.what} and no exception (sys.exit or os._exit)"
+        ended = f" {_ended_with(view, causes)}"
         hint = "See what it ran last; `ddplaunch logs` shows everything that it wrote."
         return verdict_on(
             view,
@@ -416,6 +457,9 @@ def _failure(view: JobView, causes: list[Cause]) -> Verdict:
     facts: list[AnyFact] = []
     if raised.frames:
         facts.append(f"rank {first.rank} raised it in {stacks.chain(raised.frames)}")
+    for call in view.ranks[first.rank].left[:1]:
+        at = phrases.at(stacks.user_frame(call.frames))
+        facts.append(f"rank {first.rank} handled it, and called sys.exit({call.message}){at}")
     still = [cause.rank for cause in causes if view.ranks[cause.rank].alive]
     facts += [f"not ended yet: {spelled(place)}" for place in view.places(still)]
     facts += last_lines(view, first)
