@@ -30,8 +30,6 @@ from tests.corpus.scores import KINDS, WRONG, Score
 from tests.ports import own_port
 
 AT_MOST_WRONG = 0.02
-SINCE = {PORT_TAKEN: (2, 15)}
-"""The first torch with which a program fails as its case says. Before, torchrun alone opens stores."""
 BLOCKS_ITSELF = "torch before 2.8 may block itself here"
 """In the hint on a defect of torch's that comes before the fault of programs which destroy their group."""
 
@@ -65,8 +63,8 @@ def main() -> int:
     for case in chosen:
         if reason and isinstance(case.job, Fault) and case.job.memory:
             print(f"left out: {case.name} {reason}", flush=True)
-        elif SINCE.get(case.name, ()) > tuple(map(int, _torch().split(".")[:2])):
-            print(f"left out: {case.name} fails in another way with torch {_torch()}", flush=True)
+        elif case.since > tuple(map(int, _torch().split(".")[:2])):
+            print(f"left out: {case.name} needs torch {case.since[0]}.{case.since[1]}", flush=True)
         else:
             possible.append(case)
     rows: dict[str, dict[str, Any]] = {}

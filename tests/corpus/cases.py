@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,10 +44,23 @@ class Case:
 
     @property
     def notes_its_stop(self) -> bool:
-        """Whether its program notes the moment of its fault. A wrapper is started with the program's file."""
-        files = [self.job.file, *(word for word in self.job.arguments if word.endswith(".py"))]
-        texts = ((PROGRAMS / self.job.folder / file).read_text() for file in files)
-        return not self.healthy and any("scene.stops()" in text for text in texts)
+        """Whether its program notes the moment of its fault."""
+        return not self.healthy and any("scene.stops()" in text for text in self._texts())
+
+    @property
+    def since(self) -> tuple[int, int]:
+        """The first torch with which it fails as the case says.
+
+        Under torchrun, rank 0 opens a store at a port of its own since 2.15. FSDP2 is at its place since 2.6.
+        """
+        if self.name == PORT_TAKEN:
+            return 2, 15
+        return (2, 6) if any("fsdp import fully_shard" in text for text in self._texts()) else (2, 4)
+
+    def _texts(self) -> Iterator[str]:
+        """Its program's. A wrapper is started with the program's file."""
+        for file in (self.job.file, *(word for word in self.job.arguments if word.endswith(".py"))):
+            yield (PROGRAMS / self.job.folder / file).read_text()
 
     @property
     def shown(self) -> str:
