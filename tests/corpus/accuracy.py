@@ -25,7 +25,7 @@ from tests.corpus.accuracy_text import (
 from tests.corpus.cases import Case
 from tests.corpus.faults import Fault
 from tests.corpus.scores import ABSTAINED, PART, RIGHT, WIDE, WRONG, Score, named, of_ranks
-from tests.corpus.why import WHY, WHY_WITH_NCCL
+from tests.corpus.why import WHY, WHY_WITH_NCCL, WHY_WITH_OLDER
 
 from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
 
@@ -190,7 +190,7 @@ def _with_other_torch(others: dict[str, Measured], cases: list[Case]) -> Iterato
         programs = len({score.case.name for score in scores})
         words = f"{sum(alarmed(run) for run in calm)} of {len(calm)}"
         yield f"| {torch} | {len(scores)} | {programs} | {' | '.join(cells)} | {words} |"
-        misses = _misses(faults, healthy, rows, {})
+        misses = _misses(faults, healthy, rows, WHY_WITH_OLDER)
         missed += ["", f"What was missed with torch {torch}:", "", *misses]
     yield from missed
 

@@ -26,5 +26,13 @@ WHY_WITH_NCCL: dict[str, str] = {
     "skipped_no_sync": "with NCCL it need not wait for the others: its program is over, which is seen first.",
     "skipped_uneven": "the two calls that meet differ: that is true, and seen first.",
 }
+WHY_WITH_OLDER: dict[str, str] = {
+    **WHY,
+    "gil_held": "several jobs ran at a time, and the first look came before the hook had waited for the GIL long "
+    "enough to prove it. Right when it ran again.",
+    "held_by_except": "torchrun had ended the rank that stayed in its handler before its stack was read.",
+    "told_apart": "the calls that meet differ: that is true, and seen first.",
+}
+"""With torch before 2.8, and Gloo."""
 UNTESTED = frozenset(["ends_terminated"])
 """Programs whose verdict is not right on a quiet machine either: no test asks for it."""

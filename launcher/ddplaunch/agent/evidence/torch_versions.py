@@ -16,7 +16,7 @@ class Torch(NamedTuple):
 
     `records_gloo`: torch's flight recorder has the collectives of Gloo, and `_dump_fr_trace` reads it.
     `records_nccl`: it has those of NCCL, and `_dump_nccl_trace` reads it. `variable` sets how many it keeps,
-    and `is_on` says whether it keeps any without. `ran`: what we have run with it.
+    and `is_on` says whether it keeps any without. `ran`: what we have run with it besides the corpus.
     """
 
     version: str
@@ -28,18 +28,18 @@ class Torch(NamedTuple):
 
 
 TABLE = (
-    Torch("2.4", False, True, _OLD, False, "2.4.1 with Gloo: 29 programs of the corpus"),
+    Torch("2.4", False, True, _OLD, False),
     Torch("2.5", False, True, _OLD, False),
     Torch("2.6", False, True, _OLD, False),
-    Torch("2.7", False, True, _OLD, False, "2.7.1 with Gloo: 12 programs of the corpus"),
-    Torch("2.8", True, True, _NEW, False, "2.8.0 with Gloo: its records are read in tests"),
+    Torch("2.7", False, True, _OLD, False),
+    Torch("2.8", True, True, _NEW, False, "records of 2.8.0 are read in tests"),
     Torch("2.9", True, True, _NEW, False),
     Torch("2.10", True, True, _NEW, False),
-    Torch("2.11", True, True, _NEW, True, "with NCCL: the corpus"),
+    Torch("2.11", True, True, _NEW, True),
     Torch("2.12", True, True, _NEW, True),
     Torch("2.13", True, True, _NEW, True),
     Torch("2.14", True, True, _NEW, True),
-    Torch("2.15", True, True, _NEW, True, "with Gloo: the corpus"),
+    Torch("2.15", True, True, _NEW, True),
 )
 
 FIRST_WITH_GLOO = next(each.version for each in TABLE if each.records_gloo)
