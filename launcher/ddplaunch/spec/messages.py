@@ -14,7 +14,7 @@ from ddplaunch.agent.job_file.rules import Path, join
 from ddplaunch.spec import schema
 from ddplaunch.spec.document import Entry, Mapping, Node, Scalar, Sequence, find, problem
 from ddplaunch.spec.models import API_VERSION, RULE, job_model
-from ddplaunch.spec.problems import UNKNOWN_KEY, Problem
+from ddplaunch.spec.problems import MISSING_KEY, UNKNOWN_KEY, Problem
 
 _SMELLS = re.compile(r"TOKEN|KEY|SECRET|PASS|PWD|CREDENTIAL|AUTH", re.IGNORECASE)
 """Names of variables whose values no message repeats, although they are in `env`."""
@@ -341,7 +341,8 @@ def _of_value(error: ErrorDetails, root: Node, file: str) -> tuple[Problem, Path
     part = schema.at(path)
     if error["type"] == "missing":
         at: Node | Entry = find(root, path[:-1])[0]
-        found, wanted, hint = "nothing", wanted_text(part), f"add the key {path[-1]}"
+        found, wanted = MISSING_KEY, wanted_text(part)
+        hint = f"begin the file with apiVersion: {wanted}" if path[-1] == "apiVersion" else ""
     elif error["type"] == "extra_forbidden":
         at = _entry(root, path)
         found, (wanted, hint) = UNKNOWN_KEY, unknown_key(path)

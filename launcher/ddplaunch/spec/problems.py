@@ -15,11 +15,15 @@ MAX_LENGTH = 1000
 UNKNOWN_KEY = "an unknown key"
 """The finding on a key that the job file does not have."""
 
+MISSING_KEY = "no such key"
+"""The finding where a key is missing."""
+
 A_JOB_FILE = "a job file"
 """What is wanted in place of a file that is not a job file."""
 
 _SENTENCES = {
     UNKNOWN_KEY: "unknown key",
+    MISSING_KEY: "the key is missing",
     "no such file": "no such file",
     "no permission to read it": "no permission to read it",
 }

@@ -39,7 +39,7 @@ def test_without_a_script_the_command_waits_to_be_filled_in(call: Call, tmp_path
     assert "it is not clear which script you mean: fit.py, other.py\n" in several.err
     assert "run `ddplaunch init b.yaml --script fit.py`" in several.err
     assert "1 problem in b.yaml" in (missing := call("validate", "b.yaml")).err
-    assert (2, True) == (missing.code, "command: found nothing" in missing.err)
+    assert (2, True) == (missing.code, "command: the key is missing" in missing.err)
 
 
 def test_a_job_is_called_after_its_folder(call: Call, tmp_path: Path) -> None:
