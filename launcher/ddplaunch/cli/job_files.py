@@ -222,9 +222,9 @@ def _checked_text(checked: _Checked) -> str:
     found = checked.found
     if checked.errors:
         return "".join(f"{error}\n\n" for error in checked.errors)
-    good = f"good, a sweep of {found.jobs} jobs" if found.jobs > 1 else "good"
-    if found.targets != ("local",):
-        good += f" for {' and '.join(found.targets)}"
+    good = f"a sweep of {found.jobs} jobs, good" if found.jobs > 1 else "good"
+    places = ["this machine" if target == "local" else target for target in found.targets]
+    good += f" for {' and '.join(places)}"
     if checked.refused:
         good += ", as far as ddplaunch can tell from here"
     elif checked.answer:

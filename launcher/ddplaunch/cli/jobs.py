@@ -196,7 +196,8 @@ def _status(args: argparse.Namespace) -> int:
 
 _LOGS_HELP = """
 Every line begins with [node/rank], where rank is the global rank. --rank and --node take numbers such as
-0,2-3. If you give both, a line must match both.
+0,2-3. If you give both, a line must match both. Jobs that ddplaunch did not start can be read as well, by
+their handle: slurm://5678, kubernetes://team/pytorchjob/llm.
 
 examples:
   ddplaunch logs -f local://digits

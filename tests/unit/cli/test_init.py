@@ -19,7 +19,7 @@ def test_init_writes_a_file_that_is_good(call: Call, tmp_path: Path) -> None:
         "wrote first.yaml, which runs fit.py; next: `ddplaunch validate first.yaml`"
         == named.err.partition(", then")[0]
     )
-    assert (0, "", "first.yaml: good\n") == call("validate", "first.yaml")
+    assert (0, "", "first.yaml: good for this machine\n") == call("validate", "first.yaml")
     written = (tmp_path / "first.yaml").read_text()
 
     again = call("init", "first.yaml")

@@ -18,7 +18,7 @@ def test_validate_reports_all_files(call: Call, job_file: Path, tmp_path: Path) 
     answer = call("validate", "job.yaml", "bad.yaml")
 
     assert (2, "") == (answer.code, answer.out)
-    assert answer.err.startswith("job.yaml: good\nerror: 2 problems in bad.yaml\n")
+    assert answer.err.startswith("job.yaml: good for this machine\nerror: 2 problems in bad.yaml\n")
 
 
 def test_validate_speaks_json(call: Call, tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ def test_a_secret_in_plain_sight_is_noted(call: Call, job_file: Path) -> None:
     (file,) = json.loads(call("validate", "job.yaml", "--json").out)
 
     assert (0, [], 1) == (noted.code, file["problems"], len(file["notes"]))
-    assert f"job.yaml: good\n{file['notes'][0]}\n" == noted.err
+    assert f"job.yaml: good for this machine\n{file['notes'][0]}\n" == noted.err
     assert file["notes"][0].startswith("note: env.HF_TOKEN: ")
     for words in (["render", "job.yaml"], ["submit", "job.yaml", "--dry-run"]):
         assert f"{file['notes'][0]}\n" == call(*words).err
@@ -60,7 +60,7 @@ def test_a_module_that_does_not_travel_is_noted(call: Call, job_file: Path, tmp_
         "name it under `source`, unless the nodes have it installed\n"
     )
 
-    assert f"job.yaml: good\n{note}" == call("validate", "job.yaml").err
+    assert f"job.yaml: good for this machine\n{note}" == call("validate", "job.yaml").err
     assert note == call("submit", "job.yaml", "--dry-run").err
     assert note.replace("'extra.py', ", "") == call("render", "job.yaml", "--set", "source[1]=extra.py").err
 
@@ -74,9 +74,12 @@ def test_a_script_whose_modules_travel_or_are_not_here_gets_no_note(
     (tmp_path / "code" / "net.py").write_text("")
     (tmp_path / "models").symlink_to("code")
 
-    assert "job.yaml: good\n" == call("validate", "job.yaml", "--set", "source=[train.py, models]").err
-    assert "job.yaml: good\n" == call("validate", "job.yaml", "--set", "source=[.]").err
-    assert "job.yaml: good\n" == call("validate", "job.yaml", "--set", "source=[]").err
+    assert (
+        "job.yaml: good for this machine\n"
+        == call("validate", "job.yaml", "--set", "source=[train.py, models]").err
+    )
+    assert "job.yaml: good for this machine\n" == call("validate", "job.yaml", "--set", "source=[.]").err
+    assert "job.yaml: good for this machine\n" == call("validate", "job.yaml", "--set", "source=[]").err
 
 
 def test_set_counts_before_the_file_is_checked(

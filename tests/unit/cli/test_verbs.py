@@ -330,7 +330,7 @@ def test_a_sweep_is_written_into_a_folder_for_each_job(call: Call, job_file: Pat
 
     assert (0, 1) == (answer.code, answer.err.count("note: "))
     assert [("digits-0", "0.1"), ("digits-1", "1e-3")] == [(plan["job"], plan["env"]["LR"]) for plan in plans]
-    assert "job.yaml: good, a sweep of 2 jobs\n" in call("validate", "job.yaml").err
+    assert "job.yaml: a sweep of 2 jobs, good for this machine\n" in call("validate", "job.yaml").err
     assert call("render", "job.yaml", "--set", "sweep=null").out.startswith("==> run.sh (")
 
 
