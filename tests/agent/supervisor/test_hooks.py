@@ -61,6 +61,24 @@ def test_a_line_that_owes_another_answer_is_asked_once_that_has_come() -> None:
     assert (line.answer or {}).get("is") == "dump"
 
 
+@pytest.mark.parametrize(("after", "is_mute"), [(0.25, True), (5.0, False)])
+def test_an_answer_that_our_own_signal_let_a_rank_give_does_not_end_its_silence(
+    monkeypatch: pytest.MonkeyPatch, after: float, is_mute: bool
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    with connected() as (hooks, line, program):
+        now = line.woken_at = 103.0
+        now += after
+        answer(program)
+        hooks.listen(0.0)
+        line.ask(b"count")
+        now += 1.0
+
+        assert 1.0 == line.silent_for
+        assert (after + 4.0 if is_mute else 1.0) == line.mute_for
+
+
 def test_nobody_waits_for_a_line_that_has_long_been_silent() -> None:
     """Ranks that cannot answer must not cost each look its whole time."""
     waits: list[None] = []

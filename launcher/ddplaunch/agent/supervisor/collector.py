@@ -258,7 +258,7 @@ class Collector:
                 children=rank_evidence.with_processes(
                     rank, [child for child in children if child], told, now
                 ),
-                gil_wait=round(rank.line.silent_for, 1) if rank.line is not None and asks else 0.0,
+                gil_wait=round(rank.line.mute_for, 1) if rank.line is not None and asks else 0.0,
                 stack_moves=moved.get(rank, rank.progress.stack_moves or False),
             )
 
@@ -294,6 +294,9 @@ class Collector:
         lasting = [rank for rank in over if rank.line and time.time() - rank.line.ending > _ENDS_WITHIN]
         silent = [rank for pid, rank in wanted.items() if pid not in traces] + lasting
         files = {rank.program: rank.line.fault_file for rank in silent if rank.line and rank.line.fault_file}
+        for rank in silent:
+            if rank.program in files and rank.line is not None:
+                rank.line.woken_at = time.monotonic()
         by_signal = stacks.ask_faulthandler(
             files, min(deadline, time.monotonic() + _FAULT_WAIT), self._meanwhile
         )

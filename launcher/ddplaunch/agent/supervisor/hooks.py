@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import selectors
 import socket
@@ -19,6 +20,8 @@ _CHUNK = 1 << 18
 _LIMIT = 16 << 20
 """Bytes of the longest answer: a full flight recorder of one backend is 1 MiB."""
 _CONNECTIONS = 4096
+_WOKEN = 0.5
+"""Seconds after a signal of ours within which an answer may be due to it."""
 
 HookMessage = dict[str, Any]
 
@@ -48,13 +51,18 @@ class Line:
         self.closed_at = 0.0  # wall clock; 0: it is open, or we could not write to it
         self.request: Optional[bytes] = None  # sent, and not answered yet
         self.requested_at = 0.0
+        self.mute_since = 0.0  # as `requested_at`, or of an earlier request that our own signal let it answer
+        self.woken_at = -math.inf  # when we last sent a signal for its stacks
         self.answer: Optional[HookMessage] = None  # the latest
+        self.answered_at = 0.0
         self.buffer = bytearray()
 
     def ask(self, word: bytes) -> None:
         """Send a request, unless an earlier one is unanswered: then the process may be unable to answer."""
         if self.is_open and not self.ending and self.request is None and self.role:
+            was_woken = self.mute_since < self.woken_at < self.answered_at < self.woken_at + _WOKEN
             self.answer, self.request, self.requested_at = None, word, time.monotonic()
+            self.mute_since = self.mute_since if was_woken else self.requested_at
             self.send(word)
 
     def send(self, word: bytes) -> None:
@@ -67,6 +75,14 @@ class Line:
     def silent_for(self) -> float:
         """Return the seconds since the unanswered request; 0 if there is none."""
         return 0.0 if self.request is None else time.monotonic() - self.requested_at
+
+    @property
+    def mute_for(self) -> float:
+        """Return the seconds for which it has answered nothing, or only because our signal woke it.
+
+        Native code that waits in the kernel with the GIL may return to Python then, as from pause(2).
+        """
+        return 0.0 if self.request is None else time.monotonic() - self.mute_since
 
 
 class Hooks:
@@ -159,7 +175,7 @@ class Hooks:
         if "mpi" in message:
             line.mpi_ready = bool(message["mpi"]["ready"])
         if "is" in message:
-            line.answer, line.request = message, None
+            line.answer, line.request, line.answered_at = message, None, time.monotonic()
             line.thread = int(message.get("tid", 0))
             return
         line.fault_file = message.get("fault") or line.fault_file
