@@ -364,3 +364,29 @@ def test_who_has_finished_has_left_the_loop_in_which_the_others_are(ends: str, w
 
     assert "rank-exited-early" == verdict.code
     assert verdict.sentence.endswith(f" in the loop of train.py:3 (`for batch in loader`){why}")
+
+
+EVALUATES = """\
+def main():
+    for epoch in range(3):
+        train_epoch(model)
+        if CONDITION:
+            evaluate(model)
+    dist.barrier()
+"""
+
+
+@pytest.mark.parametrize(
+    ("condition", "accused"), [("rank == 0", [0]), ("self.is_main_process", [0]), ("step % 10 == 0", [1, 2])]
+)
+def test_a_call_for_one_rank_alone_in_a_loop_does_not_make_the_others_leave_it_early(
+    condition: str, accused: list[int]
+) -> None:
+    others = [stands(number, "barrier", ("main", 6)) for number in (1, 2)]
+    text = EVALUATES.replace("CONDITION", condition)
+    evidence = all_of(stands(0, "broadcast", ("main", 5)), *others, text=text, per_node=3)
+    (node,) = evidence.evidence
+    verdict = only(replace(evidence, evidence=[replace(node, loops={FILE: [[2, 5]]})]))
+
+    assert accused == verdict.ranks
+    assert ("left the loop" in verdict.sentence) == (accused == [1, 2])

@@ -6,6 +6,7 @@ it has left a loop in which the others still are.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
@@ -16,6 +17,9 @@ from ddplaunch.agent.diagnosis.run.collectives import Mismatch, find_mismatch
 from ddplaunch.agent.diagnosis.run.view import JobView, plain
 from ddplaunch.agent.system import phrases, subjects
 from ddplaunch.agent.text.saying import Text, joined, say
+
+_OF_RANK = re.compile(r"(?i)\b(local_|global_|world_)?rank\b|get_rank|is_\w*(main|master|chief|rank_)")
+"""In a condition: it holds on some ranks only, and in each round on the same ones."""
 
 
 def collective_skipped(view: JobView) -> Optional[Verdict]:
@@ -153,8 +157,21 @@ def loop_left(view: JobView) -> Optional[Verdict]:
             everyone = len(call_order.members_of(view, mismatch.group))
             whole = call_order.size(histories) == everyone and all(min(each.calls) == 1 for each in histories)
             loop = loops.pop()
-            return None if loop is None else _left_verdict(view, mismatch, camp, others, loop, whole)
+            if loop is None or _is_for_one_rank(view, mismatch, others, camp):
+                return None
+            return _left_verdict(view, mismatch, camp, others, loop, whole)
     return None
+
+
+def _is_for_one_rank(view: JobView, mismatch: Mismatch, inside: Sequence[int], left: Sequence[int]) -> bool:
+    """Whether the call in the loop is in a branch on the rank: then the others never make it, in any round.
+
+    They may have left the loop at its end, as rank 0 would have done without this call of its own.
+    """
+    own, others = ({rank: mismatch.calls.get(rank) for rank in those} for those in (inside, left))
+    choice = branches.find_of(view, own, others)
+    tests = [choice.branch, *(each for _, each in choice.within)] if choice is not None else []
+    return any(_OF_RANK.search(each.text) for each in tests)
 
 
 def _way_in(view: JobView, rank: int) -> list[Frame]:
