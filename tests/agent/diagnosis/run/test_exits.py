@@ -62,6 +62,15 @@ def test_where_a_rank_called_exit_is_told_with_its_branch() -> None:
     assert "let all ranks agree on it first" in verdict.hint
 
 
+def test_the_branch_in_a_caller_is_told_if_there_is_none_nearer() -> None:
+    stop = Frame("stop", "/job/train.py", 30)
+    verdict = only(read(job(rank(0), left(1, "0", site=stop, above=SITE)), CHECK, Function("stop", [28, 30])))
+
+    assert verdict.sentence.startswith(
+        "rank 1 called sys.exit(0) (train.py:30), in the branch of train.py:55 (`if loss > 10`), while rank 0"
+    )
+
+
 def test_the_branch_that_every_program_has_is_none() -> None:
     every = replace(BRANCH, text='if __name__ == "__main__"')
     verdict = only(read(job(rank(0), left(1, "0")), replace(CHECK, branches=[every])))

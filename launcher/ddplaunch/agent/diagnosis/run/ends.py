@@ -188,18 +188,19 @@ def _exit_at(view: JobView, number: int, within: bool) -> str:
     site = stacks.user_frame(left[0].frames) if left else None
     if site is None or site != left[0].frames[0]:
         return ""
-    around = _within(view, number, site) if within else ""
+    around = _within(view, number) if within else ""
     return f"called sys.exit({left[0].message}){phrases.at(site)}{around}"
 
 
-def _within(view: JobView, number: int, site: Frame) -> str:
-    """', in the handler of ValueError: no data (train.py:40)', or the branch around the line; "": neither."""
+def _within(view: JobView, number: int) -> str:
+    """', in the handler of ValueError: no data (train.py:40)', or the nearest branch on the way; "": neither."""
     handled = view.ranks[number].left[1:2]
     if handled:
         kind, at = handled[0].type.rpartition(".")[2], phrases.at(stacks.user_frame(handled[0].frames))
         said = f": {phrases.clipped(words_of(handled[0]), 120)}" if handled[0].message else ""
         return f", in the handler of {kind}{said}{at}"
-    around = branches.around(view, number, site)
+    way = stacks.users(view.ranks[number].left[0].frames)
+    around = next((its for frame in way if (its := branches.around(view, number, frame))), "")
     return f", in {around}" if around else ""
 
 
