@@ -193,7 +193,7 @@ def _exit_at(view: JobView, number: int, within: bool) -> str:
 
 
 def _within(view: JobView, number: int) -> str:
-    """', in the handler of ValueError: no data (train.py:40)', or the nearest branch on the way; "": neither."""
+    """', in the handler of ValueError: no data (train.py:40)', or the nearest branch on the way, if any."""
     handled = view.ranks[number].left[1:2]
     if handled:
         kind, at = handled[0].type.rpartition(".")[2], phrases.at(stacks.user_frame(handled[0].frames))
