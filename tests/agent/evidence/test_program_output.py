@@ -10,7 +10,7 @@ import pytest
 
 from ddplaunch.agent.contract import Frame, Raised
 from ddplaunch.agent.evidence import program_output
-from ddplaunch.agent.evidence.program_output import Tracebacks
+from ddplaunch.agent.evidence.program_output import Tracebacks, port_in_use
 
 
 def read(text: str) -> list[Raised]:
@@ -249,3 +249,22 @@ signal 9 (Killed).
 def test_mpiruns_report_names_the_rank_that_ended_first(text: str, expected: dict[int, int]) -> None:
     """As mpirun of Open MPI 4.1 and 5.0 prints it."""
     assert expected == program_output.mpirun_exits(text)
+
+
+LISTEN = "DistNetworkError: The server socket has failed to listen on any local network address. "
+BIND = "The server socket has failed to bind to "
+
+
+@pytest.mark.parametrize(
+    ("line", "port"),
+    [
+        (LISTEN + "port: 29500, useIpv6: false, code: -98, name: EADDRINUSE, message: …", 29500),
+        (LISTEN + BIND + "[::]:29511 (errno: 98 - Address already in use).", 29511),
+        (LISTEN + "useIpv6: 0, code: -98, name: EADDRINUSE, message: address already in use", 0),
+        (LISTEN + BIND + "0.0.0.0:80 (errno: 13 - Permission denied).", None),
+        ("OSError: [Errno 98] Address already in use", None),
+        ("port: 29500, code: -98, name: EADDRINUSE", None),
+    ],
+)
+def test_a_port_at_which_torchruns_store_cannot_listen_is_known(line: str, port: int | None) -> None:
+    assert port == port_in_use(["Traceback (most recent call last):", line])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import signal
+from collections.abc import Iterable
 from typing import Optional
 
 from ddplaunch.agent.contract import Frame, Raised
@@ -21,6 +22,24 @@ STARTS = (_START.encode(), b"terminate called after throwing")
 """A line without any of these does not begin an exception."""
 _FRAME = re.compile(r'\s*File "(?P<file>.+?)", line (?P<line>\d+)(?:, in (?P<name>.+))?$')
 _END = re.compile(r"(?P<type>[A-Za-z_][\w.<>]*)(?:: ?(?P<message>.*))?$", re.DOTALL)
+
+
+_CANNOT_LISTEN = re.compile(r"failed to (listen|bind)\b.*(EADDRINUSE|[Aa]ddress already in use)")
+"""What torchrun's store says of a port that another process has."""
+_ITS_PORT = re.compile(r"port: (\d+)|(?:\]|\d):(\d+) \(errno")
+"""In that: torch 2.7 and newer write 'port: 29500', torch 2.4 '[::]:29500 (errno: 98 - …', or nothing."""
+
+
+def port_in_use(lines: Iterable[str]) -> Optional[int]:
+    """Return the port at which the launch command could not listen, because another process does.
+
+    0: it does not say which; None: it could.
+    """
+    for line in lines:
+        if _CANNOT_LISTEN.search(line):
+            found = _ITS_PORT.search(line)
+            return int(found[1] or found[2]) if found is not None else 0
+    return None
 
 
 class Tracebacks:

@@ -27,11 +27,13 @@ from ddplaunch.agent.contract import (
 )
 from ddplaunch.agent.diagnosis.run import stacks as reading
 from ddplaunch.agent.evidence import cgroup, flight, kernel, py_spy, ras, stacks, ties, waits
+from ddplaunch.agent.evidence.program_output import port_in_use
 from ddplaunch.agent.evidence.stacks import SourceLines
 from ddplaunch.agent.evidence.torch_versions import FIRST_WITH_GLOO
 from ddplaunch.agent.evidence.waits import Thread, ThreadWaits
 from ddplaunch.agent.interfaces import read
 from ddplaunch.agent.platforms import places
+from ddplaunch.agent.platforms.holder import holder_of_port
 from ddplaunch.agent.supervisor import rank_evidence
 from ddplaunch.agent.supervisor.hooks import Hooks, Line
 from ddplaunch.agent.supervisor.ranks import Rank
@@ -141,6 +143,7 @@ class Collector:
         held = main_files(rank for rank in evidence if rank.in_flight)  # who may have ended meanwhile
         self._handlers.update(self._source_lines.find_handlers(held, self._began))
         living = [rank for rank in evidence if rank.alive]
+        port = port_in_use(launch_output) if launch_exit is not None and not ranks else None
         functions = self._source_lines.find_functions(called, self._began)
         # This comes last, because it may crash a rank. If the job is ended next, that does no harm.
         answer = self._of_nccl(alive) if stalled and look.why == "deadline" and self._node == 0 else None
@@ -161,6 +164,8 @@ class Collector:
             busiest=self._sampler.busiest({os.getpid(), *self._pids, *processes.descendants(os.getpid())}),
             launch_exit=launch_exit,
             launch_output=launch_output,
+            launch_port=port,
+            launch_port_holder=_holder(port),
             missing=self._missing,
             machine=f"{places.boot_id()} {places.network_namespace()}",
             addresses=_addresses(),
@@ -523,6 +528,12 @@ def _variables(pid: int, names: Iterable[str]) -> dict[str, str]:
 def _fingerprint(value: str) -> str:
     """Return what shows whether ranks have the same value, and is too short to find a secret by it."""
     return hashlib.sha256(value.encode(errors="surrogateescape")).hexdigest()[:4]
+
+
+def _holder(port: Optional[int]) -> str:
+    """Return who holds the port, in words; "" if nobody does any more, or there is none."""
+    holder = holder_of_port(port) if port else None
+    return holder.text if holder is not None else ""
 
 
 def _addresses() -> list[str]:

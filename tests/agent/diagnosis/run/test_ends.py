@@ -294,6 +294,30 @@ def test_launch_command_that_fails_before_its_workers() -> None:
 
 
 @pytest.mark.parametrize(
+    ("port", "holder", "words"),
+    [
+        (
+            29500,
+            "pid 812 (python serve.py, user bob)",
+            "port 29500: pid 812 (python serve.py, user bob) has it",
+        ),
+        (29500, "", "port 29500: another process has it"),
+        (0, "", "its port: another process has it"),
+    ],
+)
+def test_a_launch_command_whose_port_is_taken_is_told_with_its_holder(
+    port: int, holder: str, words: str
+) -> None:
+    node = NodeEvidence(0, "n0", NOW, "rendezvous", launch_exit=Exited(NOW, 1))
+    node = replace(node, launch_port=port, launch_port_holder=holder)
+    verdict = only(replace(job(why="death"), nodes=1, evidence=[node]))
+
+    assert ("port-in-use", [0], []) == (verdict.code, verdict.nodes, verdict.ranks)
+    assert f"node 0's launch command could not listen on {words}" == verdict.sentence
+    assert "--standalone" in verdict.hint
+
+
+@pytest.mark.parametrize(
     ("kind", "message", "expected"),
     [
         ("RuntimeError", PEER_GONE, True),

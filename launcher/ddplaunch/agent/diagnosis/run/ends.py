@@ -373,6 +373,8 @@ def launch_failed(view: JobView) -> Optional[Verdict]:
     number = failed[0][1]
     node = view.nodes[number]
     assert node.launch_exit is not None
+    if node.launch_port is not None:
+        return _port_taken(view, node)
     how = phrases.exited(node.launch_exit)
     when = "while its workers ran" if node.ranks else "before it started a worker"
     said = [line for line in node.launch_output if line.strip(" -=*")]  # mpirun frames its messages
@@ -390,6 +392,26 @@ def launch_failed(view: JobView) -> Optional[Verdict]:
         facts=_quoted(f"{view.node(number)}'s launch command", said),
         hint="`ddplaunch logs` shows all of its output, as does "
         f"{Files.NODE.format(node=number)}/{Files.LAUNCH_LOG} in the job's folder",
+    )
+
+
+def _port_taken(view: JobView, node: NodeEvidence) -> Verdict:
+    """Return the verdict on a launch command that found the port of its store taken."""
+    which = f"port {node.launch_port}" if node.launch_port else "its port"
+    holder = node.launch_port_holder or "another process"
+    return Verdict.of(
+        code="port-in-use",
+        sentence=say(
+            view.node(node.node),
+            f"'s launch command could not listen on {which}: {holder} has it",
+        ),
+        where="launch",
+        nodes=[node.node],
+        victims=view.victims_of([]),
+        confidence=sure.LAUNCHER_ENDED,
+        facts=_quoted(f"{view.node(node.node)}'s launch command", node.launch_output[-1:]),
+        hint="Give each torchrun on this machine a port of its own with `--master-port`, or let it take a "
+        "free one with `--standalone`; or end the process that has this one.",
     )
 
 
