@@ -255,6 +255,9 @@ def test_a_call_of_exit_is_known_as_the_end_unless_the_program_has_gone_on(
         rank.ring = Ring([Collective("0", 7, "all_reduce", at=called)])
         left = rank_evidence.evidence_so_far(rank).left
 
+        rank.raised.append(Raised("ValueError", "", 91.2))
+        assert [] == rank_evidence.evidence_so_far(rank).left
+
     assert ([Frame("main", "/job/train.py", 57)] if is_known else []) == [
         frame for each in left for frame in each.frames
     ]

@@ -263,6 +263,7 @@ def _left(rank: Rank) -> list[Raised]:
         return []
     call, *handled = (exception_from(each, handled=True) for each in line.left)
     went_on = rank.ring is not None and any(each.at > call.at for each in rank.ring.calls)
+    went_on = went_on or any(not each.handled for each in rank.raised)
     if went_on or line.ending - call.at > _LEAVES_WITHIN or rank.exit.code != _status(call.message):
         return []
     return [call, *handled]

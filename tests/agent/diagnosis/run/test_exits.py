@@ -137,6 +137,16 @@ def test_who_exits_in_a_handler_for_a_peer_that_is_gone_is_a_victim() -> None:
     assert ("rank-exited-early", [1], [0]) == (verdict.code, verdict.ranks, verdict.victims)
 
 
+def test_who_exits_well_for_a_peer_that_is_gone_has_not_left_early() -> None:
+    gone = raised("RuntimeError", PEER_GONE, 0.5, handled=True)
+    verdict = only(job(left(0, "0", gone), victim(1), dead(2, 0.2, signal=9), why="death"))
+
+    assert ("rank-killed", [2]) == (verdict.code, verdict.ranks)
+    assert "rank-exited-early" not in [
+        each.code for each in judge(job(left(0, "0", gone), victim(1), why="death"))
+    ]
+
+
 # --- without a call of sys.exit
 
 

@@ -97,11 +97,16 @@ def _cause(view: JobView, number: int) -> Optional[Cause]:
 def _exit_code(rank: RankEvidence, end: Exited) -> Optional[Cause]:
     """Return the cause of an exit code without an exception; in a handler, sys.exit says what was handled."""
     handled = [each for each in rank.left[1:] if each.type.rpartition(".")[2] not in _SENT_AWAY]
-    if any(map(is_consequence, handled)) or speaks_of_peer(rank.last_output):
+    if leaves_for_peer(rank) or speaks_of_peer(rank.last_output):
         return None
     if handled:
         return Cause(rank.rank, "exception", handled[0].at, same_failure(handled[0]), handled[0])
     return Cause(rank.rank, "code", end.at, f"exit code {end.code}")
+
+
+def leaves_for_peer(rank: RankEvidence) -> bool:
+    """Whether it called sys.exit while it handled an exception that says that another rank is gone."""
+    return any(speaks_of_peer(each.message) and is_consequence(each) for each in rank.left[1:])
 
 
 def _loader_killed(view: JobView, number: int, raised: Raised, worker: int, by: str) -> Cause:

@@ -30,6 +30,7 @@ from ddplaunch.agent.diagnosis.run.causes import (
     complaint,
     first_ends,
     is_consequence,
+    leaves_for_peer,
     left_behind,
     same_failure,
     words_of,
@@ -225,6 +226,7 @@ def rank_exited_early(view: JobView) -> Optional[Verdict]:
         number: rank.exit.at
         for number, rank in view.ranks.items()
         if rank.exit is not None and rank.exit.code == 0 and view.has_called_less(number, lost)
+        if not leaves_for_peer(rank)
     }
     gone = [
         number
