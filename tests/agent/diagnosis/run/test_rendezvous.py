@@ -193,6 +193,7 @@ def test_a_port_in_the_url_where_no_rank_opens_a_store() -> None:
         "train.py:12 calls init_process_group with tcp://localhost:12345, where no rank opens a store: "
         "torchrun keeps the job's at port 29500" == verdict.sentence
     )
+    assert "without `init_method`" in verdict.hint
 
 
 def test_the_url_of_torchruns_own_store_is_right() -> None:

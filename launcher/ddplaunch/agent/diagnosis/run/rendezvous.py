@@ -23,9 +23,13 @@ from ddplaunch.agent.text.quantities import count
 from ddplaunch.agent.text.saying import Sayable, Subject, listed, say
 
 _DELETE = "Delete the line: the launcher sets {}, and init_process_group reads it."
-DELETE_BOTH = (
+_DELETE_BOTH = (
     "Delete the lines that set MASTER_ADDR and MASTER_PORT: the launcher sets both, and init_process_group "
     "reads them."
+)
+_OMIT = (
+    "Call init_process_group without `init_method` and `store`: the launcher sets MASTER_ADDR and "
+    "MASTER_PORT, and init_process_group reads them."
 )
 _LOCAL_ADDR = (
     "With c10d, one torchrun gives all ranks its machine's full name, as `hostname --fqdn` prints it there. "
@@ -80,7 +84,7 @@ def unresolved(view: JobView) -> Optional[Verdict]:
         "dns-unanswered" if unanswered else "dns-not-found",
         lost,
         say(f"{first.choice(ADDRESS)}, {ending}", where, proved(view)),
-        _DELETE.format(ADDRESS)
+        _own_choice(first, ADDRESS)
         if first.is_chosen
         else _LOCAL_ADDR
         if _is_of_c10d(view, first)
@@ -119,7 +123,7 @@ def loopback(view: JobView) -> Optional[Verdict]:
         "master-is-loopback",
         astray,
         say(f"{first.choice(ADDRESS)}: ", ending, proved(view)),
-        _DELETE.format(ADDRESS) if first.is_chosen else "Set MASTER_ADDR to an address of node 0.",
+        _own_choice(first, ADDRESS) if first.is_chosen else "Set MASTER_ADDR to an address of node 0.",
     )
 
 
@@ -177,7 +181,7 @@ def other_node(view: JobView) -> Optional[Verdict]:
             home(view, store),
             proved(view),
         ),
-        _DELETE.format(ADDRESS) if first.is_chosen else "Set MASTER_ADDR to an address of rank 0's node.",
+        _own_choice(first, ADDRESS) if first.is_chosen else "Set MASTER_ADDR to an address of rank 0's node.",
     )
 
 
@@ -204,7 +208,7 @@ def port_held(view: JobView) -> Optional[Verdict]:
                 node,
                 f" {held}" + ("; torchrun opens no store of this job's there" if shared else ""),
             ),
-            _DELETE.format(PORT) if call.is_chosen else "Choose another port, or end what holds this one.",
+            _own_choice(call, PORT) if call.is_chosen else "Choose another port, or end what holds this one.",
         )
     return None
 
@@ -223,7 +227,7 @@ def no_store(view: JobView) -> Optional[Verdict]:
         "rendezvous-overridden",
         astray,
         f"{first.choice(PORT)}, where no rank opens a store: torchrun keeps the job's{kept}",
-        DELETE_BOTH,
+        _own_choice(first),
     )
 
 
@@ -238,7 +242,7 @@ def nobodys_address(view: JobView) -> Optional[Verdict]:
         "master-is-not-node-zero",
         astray,
         f"{first.choice(ADDRESS)}, which is not an address of this job's nodes{proved(view)}",
-        _DELETE.format(ADDRESS) if first.is_chosen else "Set MASTER_ADDR to an address of rank 0's node.",
+        _own_choice(first, ADDRESS) if first.is_chosen else "Set MASTER_ADDR to an address of rank 0's node.",
         sure.LIKELY,
     )
 
@@ -296,7 +300,7 @@ def otherwise_than_proved(view: JobView) -> Optional[Verdict]:
         chosen,
         f"{chosen[0].choice(name)}; the gate has proved {proved}:{view.evidence.master_port}, and all "
         "ranks wait in init_process_group",
-        DELETE_BOTH,
+        _own_choice(chosen[0]),
         sure.CHOSEN_UNTRIED,
     )
 
@@ -422,7 +426,7 @@ def places_differ(view: JobView) -> Optional[Verdict]:
         wrong,
         f"rank {first.rank} goes to {first.endpoint} ({first.choice(name)})"
         f"{theirs or ', each rank to another place'}",
-        DELETE_BOTH if first.is_chosen else "Give all nodes the same MASTER_ADDR and MASTER_PORT.",
+        _own_choice(first) if first.is_chosen else "Give all nodes the same MASTER_ADDR and MASTER_PORT.",
         sure.PROVEN if right is not None else sure.SIDES_EQUAL,
     )
 
@@ -563,6 +567,13 @@ def could_be_a_job_of_its_own(view: JobView, group: list[Call]) -> bool:
         if node.machine in homes and (node.node, process.pid) not in elsewhere
     ]
     return any(call.world_size is None or call.world_size <= len(beside) for call in group)
+
+
+def _own_choice(call: Call, name: str = "") -> str:
+    """Return the hint for a program that chooses itself where its ranks meet, by this variable or by both."""
+    if call.made.method != "env":
+        return _OMIT
+    return _DELETE.format(name) if name else _DELETE_BOTH
 
 
 def verdict(
