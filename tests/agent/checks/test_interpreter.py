@@ -292,6 +292,20 @@ def test_the_version_file_of_torch_1_is_read(tmp_path: Path) -> None:
     assert ("1.13.1+cu117", "11.7") == (result.facts["torch"], result.facts["cuda"])
 
 
+@pytest.mark.parametrize(
+    ("torch", "is_told"), [("2.3.1", True), ("1.13.1+cu117", True), ("2.4.0a0", False), ("2.16.0", False)]
+)
+def test_only_a_torch_before_the_oldest_that_was_tried_is_told(
+    tmp_path: Path, torch: str, is_told: bool
+) -> None:
+    environment = lay_torch(tmp_path, f"__version__ = '{torch}'\n")
+    result = interpreter.check_versions(
+        make_context(tmp_path, python=sys.executable, environment=environment)
+    )
+
+    assert (torch, is_told) == (result.facts["torch"], result.code == "torch-untested")
+
+
 def test_a_python_that_is_not_there_has_no_versions(tmp_path: Path) -> None:
     result = interpreter.check_versions(make_context(tmp_path, python="/no/such/python3"))
 

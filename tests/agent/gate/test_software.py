@@ -72,6 +72,18 @@ def test_the_node_with_another_torch_is_named_without_imports(job: Job, tmp_path
     assert job.verdict.sentence == "node 1 has torch 2.13.0 / NCCL 2.27.5, node 0 torch 2.15.0 / NCCL 2.30.7"
 
 
+@pytest.mark.fault("torch-untested")
+def test_a_torch_older_than_any_that_was_tried_is_told_and_refused_nowhere(job: Job, tmp_path: Path) -> None:
+    old = make_torch(tmp_path / "old", "2.1.0", "2.18.1")
+    plan = make_plan(launch=TORCHRUN)
+    hub = job.hub(plan)
+    gates = [job.gate(plan, node, env=old) for node in range(2)]
+
+    assert [Exit.OK] * 2 == [gate.wait() for gate in gates]
+    hub.says("note: torch-untested: node 0: Python ")
+    hub.says("ddplaunch was never tried with a torch before 2.4")
+
+
 @pytest.fixture(name="bare", scope="module")
 def _bare(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A real Python that has nothing installed."""

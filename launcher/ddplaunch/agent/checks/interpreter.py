@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tarfile
 from typing import Any
@@ -11,7 +12,8 @@ from ddplaunch.agent.checks import python
 from ddplaunch.agent.checks.command_line import MODULE, PROGRAM, SHELL_SCRIPT, Start
 from ddplaunch.agent.checks.context import Context, failed, passed, unknown
 from ddplaunch.agent.checks.python import Lacks, UnansweredError
-from ddplaunch.agent.contract import CheckResult, Files
+from ddplaunch.agent.contract import CheckResult, Files, Status
+from ddplaunch.agent.evidence import torch_versions
 from ddplaunch.agent.system import processes
 
 _SOURCE_HINT = "list it under `source:` so that it travels with the job, or say where it lies: `workdir:`"
@@ -158,11 +160,22 @@ def _archive(context: Context) -> str:
 
 
 def check_versions(context: Context) -> CheckResult:
-    """Return the versions as facts: PASS, or UNKNOWN if the interpreter does not answer."""
+    """Return the versions as facts: PASS, or UNKNOWN if the interpreter does not answer, or torch is too old.
+
+    An older torch than we have tried may train well, so this refuses nothing.
+    """
     try:
         facts = python.facts(context)
     except (Lacks, UnansweredError):
         return unknown("versions", "not known: the interpreter did not answer")
     shown = {key: facts[key] for key in ("python", "torch", "cuda", "nccl") if facts.get(key)}
     words = {"python": "Python", "cuda": "CUDA", "nccl": "NCCL"}
-    return passed("versions", ", ".join(f"{words.get(k, k)} {v}" for k, v in shown.items()), **shown)
+    observed = ", ".join(f"{words.get(k, k)} {v}" for k, v in shown.items())
+    found = re.match(r"(\d+)\.(\d+)", str(shown.get("torch", "")))
+    oldest = torch_versions.TABLE[0].version
+    if found is not None and (int(found[1]), int(found[2])) < tuple(map(int, oldest.split("."))):
+        hint = f"ddplaunch was never tried with a torch before {oldest}, and may know less of a hang"
+        return CheckResult(
+            "versions", Status.UNKNOWN, observed, hint=hint, code="torch-untested", facts=shown
+        )
+    return passed("versions", observed, **shown)

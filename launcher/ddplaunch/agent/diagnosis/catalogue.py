@@ -77,6 +77,7 @@ GATE = (
     Entry("store-shared", _NODE, "another job answers where this one has its rendezvous", _CONFIG),
     Entry("stranger-listens", _NODE, "something that does not belong to this job answers on the port"),
     Entry("threads-too-few", _NODE, "the ranks cannot start as many processes and threads as they need"),
+    Entry("torch-untested", _CONFIG, "a node's torch is older than any that ddplaunch was tried with"),
     Entry("version-differs", _CONFIG, "torch, NCCL or Python differ between nodes"),
     Entry("world-size-differs", _CONFIG, "nodes were started with different sizes"),
 )
