@@ -122,8 +122,10 @@ def test_an_uncaught_exception_is_told_before_it_is_printed(supervisor: Supervis
 
 
 def test_a_rank_that_nobody_lets_go_goes_after_three_seconds(supervisor: Supervisor) -> None:
+    begun = (
+        time.monotonic()
+    )  # of the start: on a busy machine the program may be well on its way when it returns
     process = supervisor.start("raise SystemError('x')")
-    begun = time.monotonic()
     process.wait(BUSY * 20)
 
     assert 2.5 < time.monotonic() - begun < BUSY * 15
