@@ -122,9 +122,7 @@ def test_an_uncaught_exception_is_told_before_it_is_printed(supervisor: Supervis
 
 
 def test_a_rank_that_nobody_lets_go_goes_after_three_seconds(supervisor: Supervisor) -> None:
-    begun = (
-        time.monotonic()
-    )  # of the start: on a busy machine the program may be well on its way when it returns
+    begun = time.monotonic()  # when `start` returns, the program may be well on its way on a busy machine
     process = supervisor.start("raise SystemError('x')")
     process.wait(BUSY * 20)
 
