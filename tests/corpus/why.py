@@ -28,8 +28,8 @@ WHY_WITH_NCCL: dict[str, str] = {
 }
 WHY_WITH_OLDER: dict[str, str] = {
     **WHY,
-    "gil_held": "several jobs ran at a time, and the first look came before the hook had waited long enough "
-    "for the GIL to prove it. Right when it ran again.",
+    "gil_held": "the signal by which its stack was taken let the rank answer once, and that counted as an "
+    "answer. Mended since.",
     "held_by_except": "torchrun had ended the rank that stayed in its handler before its stack was read.",
     "told_apart": "the calls that meet differ: that is true, and seen first.",
 }
