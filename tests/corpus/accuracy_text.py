@@ -89,9 +89,9 @@ OTHER_TORCH_HEAD = """\
 ## With older torch
 
 The same programs with Gloo and older versions of torch, on the same machine. Before 2.8, torch keeps no
-record of Gloo's collectives: [what each version shows](reference/torch-versions.md). Programs that destroy their group may block there (gil-held), with plain torchrun
-too; a run that stood still there does not count, so few healthy programs do. Measured by `python -m
-tests.corpus` in an environment with that torch.
+record of Gloo's collectives: [what each version shows](reference/torch-versions.md). A program that destroys
+its group may block there, with plain torchrun too. A run that stood still there does not count, so only few
+healthy programs do. Measured by `python -m tests.corpus` in an environment with that torch.
 """
 
 NCCL_HEAD = """\
