@@ -18,7 +18,7 @@ EXCEPTIONS = {
     "join/key.py": "Slurm's MUNGE is one way to a common key",
     "join/__init__.py": "Slurm's MUNGE is one way to a common key",
     "checks/command_line.py": "srun is one of MPI's launchers",
-    "supervisor/launch.py": "srun is one of MPI's launchers",
+    "supervisor/launch_options.py": "srun is one of MPI's launchers",
     "supervisor/mpi_keeper.py": "srun is one of MPI's launchers",
 }
 SCHEDULERS = re.compile(

@@ -192,7 +192,7 @@ def _starter_words(spec: JobSpec, starter: Sequence[str]) -> list[str]:
     the ranks with in place of mpirun.
 
     They give the number of ranks and nothing else: every MPI spells mappings, bindings and transports
-    differently, and these are set by its variables (agent/supervisor/launch.py, or the job file's
+    differently, and these are set by its variables (agent/supervisor/launch_options.py, or the job file's
     `env`).
     """
     words = starter or ["mpirun", "-n", str(spec.nodes * spec.nproc_per_node)]

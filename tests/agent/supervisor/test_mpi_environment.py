@@ -12,7 +12,7 @@ from tests.agent.local.jobs import Job
 from tests.agent.local.jobs import _job as _job  # the fixture `job`
 
 from ddplaunch.agent.contract import Exit, Files, JobPlan, Verdict, bundle_file
-from ddplaunch.agent.supervisor import launch
+from ddplaunch.agent.supervisor import launch_options
 
 PLAN = JobPlan("job", 3, 2, ["mpirun", "-n", "6", "{keeper}"], ["true"], keepers=True)
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
@@ -30,12 +30,12 @@ AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     ],
 )
 def test_each_launcher_has_own_variables_for_a_rank(environment: dict[str, str], expected: object) -> None:
-    assert expected == launch.mpi_numbers(environment)
+    assert expected == launch_options.mpi_numbers(environment)
 
 
 def test_launchers_are_known_by_name() -> None:
     names = ("mpirun", "/opt/mpi/bin/mpiexec.hydra", "srun", "python", "mpi")
-    assert [True] * 3 + [False] * 2 == [launch.is_mpi_launcher([name, "-n", "2"]) for name in names]
+    assert [True] * 3 + [False] * 2 == [launch_options.is_mpi_launcher([name, "-n", "2"]) for name in names]
 
 
 def test_on_slurm_the_launcher_does_not_see_the_supervisors_step() -> None:
@@ -51,7 +51,7 @@ def test_on_slurm_the_launcher_does_not_see_the_supervisors_step() -> None:
         "SLURM_MPI_TYPE": "none",
         "PMIX_RANK": "0",
     }
-    made = launch.mpi_launcher_environment(PLAN, given)
+    made = launch_options.mpi_launcher_environment(PLAN, given)
 
     assert {
         "PATH": "/bin",
@@ -69,22 +69,22 @@ def test_on_slurm_the_launcher_does_not_see_the_supervisors_step() -> None:
 @pytest.mark.parametrize("name", ["SLURM_PMIX_FENCE", "SLURM_PMIX_DIRECT_CONN", "PMIX_MCA_gds"])
 def test_on_slurm_what_sets_up_pmix_is_kept(name: str) -> None:
     """Well-known ways around its flaws are set by variables that begin as those of a step do."""
-    assert "own" == launch.mpi_launcher_environment(PLAN, {"SLURM_JOB_ID": "7", name: "own"})[name]
+    assert "own" == launch_options.mpi_launcher_environment(PLAN, {"SLURM_JOB_ID": "7", name: "own"})[name]
 
 
 def test_on_slurm_what_the_job_file_sets_is_kept() -> None:
     plan = JobPlan("job", 3, 2, ["srun", "{keeper}"], ["true"], keepers=True, env={"SLURM_CPU_BIND": "none"})
     given = {"SLURM_JOB_ID": "7", "SLURM_CPU_BIND": "none"}
 
-    assert "none" == launch.mpi_launcher_environment(plan, given)["SLURM_CPU_BIND"]
+    assert "none" == launch_options.mpi_launcher_environment(plan, given)["SLURM_CPU_BIND"]
 
 
 def test_the_users_own_settings_of_mpi_go_before() -> None:
     name = "OMPI_MCA_hwloc_base_binding_policy"
 
     assert ("none", "core") == (
-        launch.mpi_launcher_environment(PLAN, {})[name],
-        launch.mpi_launcher_environment(PLAN, {name: "core"})[name],
+        launch_options.mpi_launcher_environment(PLAN, {})[name],
+        launch_options.mpi_launcher_environment(PLAN, {name: "core"})[name],
     )
 
 

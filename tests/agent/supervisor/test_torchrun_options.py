@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddplaunch.agent.supervisor.launch import least_nodes, missing_variables
+from ddplaunch.agent.supervisor.launch_options import least_nodes, missing_variables
 from ddplaunch.agent.system.torchrun import torchrun_options
 
 ADDRESS, PORT = "10.0.0.1", 29511

@@ -22,7 +22,7 @@ import time
 from typing import Any, Optional
 
 from ddplaunch.agent.contract import Exit, Files, JobPlan
-from ddplaunch.agent.supervisor import launch
+from ddplaunch.agent.supervisor import launch, launch_options
 from ddplaunch.agent.supervisor.launch import LaunchContext, LaunchError
 from ddplaunch.agent.system import processes, signals
 from ddplaunch.agent.text.printable import error_text
@@ -50,7 +50,7 @@ def main(plan: JobPlan, folder: str, words: list[str]) -> int:
 
 class MpiKeeper:
     def __init__(self, plan: JobPlan, folder: str) -> None:
-        numbers = launch.mpi_numbers(os.environ)
+        numbers = launch_options.mpi_numbers(os.environ)
         if numbers is None:
             raise LaunchError(
                 "this process has no MPI rank", "start it by mpirun, or by srun with a PMI: --mpi=pmix"

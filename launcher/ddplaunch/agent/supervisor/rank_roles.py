@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Optional
 
 from ddplaunch.agent.contract import Env
-from ddplaunch.agent.supervisor import launch
+from ddplaunch.agent.supervisor import launch_options
 from ddplaunch.agent.supervisor.hooks import Line
 from ddplaunch.agent.system import proc
 
@@ -332,5 +332,5 @@ def numbers_in(environment: Mapping[str, str], of_mpi: bool = False) -> Optional
     rank, local = environment.get("RANK", ""), environment.get("LOCAL_RANK", "")
     if rank.isdecimal() and local.isdecimal():
         return Numbers(int(rank), int(local), int(size) if size.isdecimal() else None)
-    numbers = launch.mpi_numbers(environment) if of_mpi else None
+    numbers = launch_options.mpi_numbers(environment) if of_mpi else None
     return None if numbers is None else Numbers(*numbers)

@@ -10,7 +10,7 @@ from typing import Any, Optional
 
 from ddplaunch.agent.contract import Exited, JobPlan, Phase, PhaseName
 from ddplaunch.agent.evidence import program_output
-from ddplaunch.agent.supervisor import launch, rank_evidence, ranks
+from ddplaunch.agent.supervisor import launch_options, rank_evidence, ranks
 from ddplaunch.agent.supervisor.hooks import HookMessage, Hooks, Line
 from ddplaunch.agent.supervisor.launch import LaunchContext
 from ddplaunch.agent.supervisor.output import Console, RankLogs
@@ -239,7 +239,7 @@ class RankTracker:
 
     def _look_at_launcher(self, pid: int) -> None:
         words = proc.words(pid)
-        least = launch.least_nodes(words, proc.environment(pid))
+        least = launch_options.least_nodes(words, proc.environment(pid))
         self.least_nodes = self.least_nodes if least is None else least
 
     def _predecessors(self, member: Member) -> list[Rank]:
