@@ -78,6 +78,11 @@ def unknown(check: str, observed: str, hint: str = "", **facts: Any) -> CheckRes
     return CheckResult(check, Status.UNKNOWN, observed, hint=hint, facts=facts)
 
 
+def noted(check: str, code: str, observed: str, hint: str, **facts: Any) -> CheckResult:
+    """Return a result of which all nodes print a note, with the code of its page; the job may run."""
+    return CheckResult(check, Status.UNKNOWN, observed, hint=hint, code=code, facts=facts)
+
+
 def failed(
     check: str,
     code: str,

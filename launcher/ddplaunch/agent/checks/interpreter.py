@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import tarfile
 from typing import Any
 
 from ddplaunch.agent.checks import python
 from ddplaunch.agent.checks.command_line import MODULE, PROGRAM, SHELL_SCRIPT, Start
-from ddplaunch.agent.checks.context import Context, failed, passed, unknown
+from ddplaunch.agent.checks.context import Context, failed, noted, passed, unknown
 from ddplaunch.agent.checks.python import Lacks, UnansweredError
-from ddplaunch.agent.contract import CheckResult, Files, Status
+from ddplaunch.agent.contract import CheckResult, Files
 from ddplaunch.agent.evidence import torch_versions
 from ddplaunch.agent.system import processes
 
@@ -171,11 +170,8 @@ def check_versions(context: Context) -> CheckResult:
     shown = {key: facts[key] for key in ("python", "torch", "cuda", "nccl") if facts.get(key)}
     words = {"python": "Python", "cuda": "CUDA", "nccl": "NCCL"}
     observed = ", ".join(f"{words.get(k, k)} {v}" for k, v in shown.items())
-    found = re.match(r"(\d+)\.(\d+)", str(shown.get("torch", "")))
-    oldest = torch_versions.TABLE[0].version
-    if found is not None and (int(found[1]), int(found[2])) < tuple(map(int, oldest.split("."))):
+    if torch_versions.is_before_all(str(shown.get("torch", ""))):
+        oldest = torch_versions.TABLE[0].version
         hint = f"ddplaunch was never tried with a torch before {oldest}, and may know less of a hang"
-        return CheckResult(
-            "versions", Status.UNKNOWN, observed, hint=hint, code="torch-untested", facts=shown
-        )
+        return noted("versions", "torch-untested", observed, hint, **shown)
     return passed("versions", observed, **shown)

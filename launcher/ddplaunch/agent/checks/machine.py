@@ -25,8 +25,8 @@ from typing import Any, NamedTuple, Optional
 
 from ddplaunch.agent import platforms
 from ddplaunch.agent.checks import rdma
-from ddplaunch.agent.checks.context import Context, failed, passed, unknown
-from ddplaunch.agent.contract import CheckResult, Files, Status
+from ddplaunch.agent.checks.context import Context, failed, noted, passed, unknown
+from ddplaunch.agent.contract import CheckResult, Files
 from ddplaunch.agent.evidence import cgroup
 from ddplaunch.agent.system import phrases, processes
 from ddplaunch.agent.system.processes import TMP
@@ -67,7 +67,7 @@ def check_cpu(context: Context) -> CheckResult:
 
 
 def _scarce_cpus(observed: str, hint: str, facts: dict[str, Any]) -> CheckResult:
-    return CheckResult("cpu", Status.UNKNOWN, observed, hint=hint, code="cpu-busy", facts=facts)
+    return noted("cpu", "cpu-busy", observed, hint, **facts)
 
 
 def cpu_quota(folder: str = "/sys/fs/cgroup") -> Optional[float]:

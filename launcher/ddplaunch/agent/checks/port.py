@@ -6,8 +6,8 @@ import errno
 import os
 from typing import Any, Optional
 
-from ddplaunch.agent.checks.context import Context, failed, passed, unknown
-from ddplaunch.agent.contract import CheckResult, Status
+from ddplaunch.agent.checks.context import Context, failed, noted, passed, unknown
+from ddplaunch.agent.contract import CheckResult
 from ddplaunch.agent.platforms.holder import Holder, holder_of_port, job_of
 from ddplaunch.agent.system import ports, torchrun
 from ddplaunch.agent.system.resolve import is_loopback
@@ -64,14 +64,9 @@ def _taken_from_torchrun(context: Context) -> Optional[CheckResult]:
         then = "torchrun will not get it"
     else:
         then = "torchrun will look there for its store"
-    return CheckResult(
-        "port",
-        Status.UNKNOWN,
-        f"port {number} is held by {holder.text}: {then}",
-        hint=_kill(holder) + "give torchrun another port, or none: then it finds a free one",
-        code="port-in-use",
-        facts={"holder": holder.facts()},
-    )
+    hint = f"{_kill(holder)}give torchrun another port, or none: then it finds a free one"
+    observed = f"port {number} is held by {holder.text}: {then}"
+    return noted("port", "port-in-use", observed, hint, holder=holder.facts())
 
 
 def _choose(context: Context) -> CheckResult:

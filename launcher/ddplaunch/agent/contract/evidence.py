@@ -485,8 +485,8 @@ class NodeEvidence:
     busiest: list[Process] = field(default_factory=list)  # not of the job, most CPU first; of a starved node
     launch_exit: Optional[Exited] = None  # torchrun's own
     launch_output: list[str] = field(default_factory=list)  # its last lines
-    launch_port: Optional[int] = None  # that another process has, so that it could not listen; 0: which?
-    launch_port_holder: str = ""  # that process; "": it was not seen
+    launch_port: Optional[int] = None  # taken, so that it could not listen there; 0: it does not say which
+    launch_port_holder: str = ""  # the process that has it; "": it was not seen
     missing: list[str] = field(default_factory=list)  # "py-spy: not permitted (ptrace)"
     machine: str = ""  # equal on nodes that share machine and network namespace: loopback connects them
     addresses: list[str] = field(default_factory=list)  # of this node's interfaces, without loopback

@@ -6,6 +6,7 @@ it, and a test compares the row of the installed version with what that version 
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 _OLD, _NEW = "TORCH_NCCL_TRACE_BUFFER_SIZE", "TORCH_FR_BUFFER_SIZE"
@@ -41,5 +42,13 @@ TABLE = (
     Torch("2.14", True, True, _NEW, True),
     Torch("2.15", True, True, _NEW, True),
 )
+
+
+def is_before_all(version: str) -> bool:
+    """Whether '2.3.1+cu121' is older than every version of the table; not if it cannot be read."""
+    found = re.match(r"(\d+)\.(\d+)", version)
+    oldest = tuple(map(int, TABLE[0].version.split(".")))
+    return found is not None and (int(found[1]), int(found[2])) < oldest
+
 
 FIRST_WITH_GLOO = next(each.version for each in TABLE if each.records_gloo)

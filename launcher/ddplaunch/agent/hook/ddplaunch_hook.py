@@ -501,11 +501,12 @@ def _note_exits() -> None:
     call = sys.exit
 
     def exit(*status: Any) -> None:  # noqa: A001 - it takes the other's place, also for pickle
+        frame = sys._getframe(1)
         try:
             _State.left = []
-            if _thread.get_ident() == _State.main and not _is_result(sys._getframe(1)):
-                _State.left = [_exit_call(sys._getframe(1), status[:1]), *_chain(sys.exc_info()[1])]
-        except Exception:
+            if _thread.get_ident() == _State.main and not _is_result(frame):
+                _State.left = [_exit_call(frame, status), *_chain(sys.exc_info()[1])]
+        except Exception:  # then it is not known where; the program ends all the same
             pass
         try:
             call(*status)
@@ -522,16 +523,20 @@ def _is_result(frame: FrameType) -> bool:
     with open(frame.f_code.co_filename, "rb") as file:
         lines = [text for _, text in zip(range(frame.f_lineno or 0), file)]
     argument = lines[-1].partition(b"exit(")[2].strip()
-    return not argument or (
-        b"(" in argument and argument[:1] not in (b'"', b"'") and argument[1:2] not in b"\"'"
-    )
+    is_text = b'"' in argument[:2] or b"'" in argument[:2]  # also f"…"
+    return not argument or (b"(" in argument and not is_text)
 
 
-def _exit_call(frame: Optional[FrameType], status: tuple[Any, ...]) -> dict[str, Any]:
-    """Describe a call of sys.exit like the exception that it raises, with its argument as the message."""
+def _exit_call(frame: FrameType, status: tuple[Any, ...]) -> dict[str, Any]:
+    """Describe a call of sys.exit like the exception that it raises, with its argument as the message.
+
+    repr() of an object of the program's own could run anything.
+    """
     frames = _thread_of(_State.main, frame, None)["frames"]
-    plain = not status or type(status[0]) in (int, bool, str, type(None))
-    shown = repr(status[0])[:200] if status and plain else "" if plain else "..."
+    shown = ""
+    if status:
+        plain = type(status[0]) in (int, bool, str, type(None))
+        shown = repr(status[0])[:200] if plain else "..."
     return {"type": "SystemExit", "message": shown, "at": time.time(), "frames": frames}
 
 

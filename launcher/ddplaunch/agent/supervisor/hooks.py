@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import selectors
 import socket
@@ -52,7 +51,7 @@ class Line:
         self.request: Optional[bytes] = None  # sent, and not answered yet
         self.requested_at = 0.0
         self.mute_since = 0.0  # as `requested_at`, or of an earlier request that our own signal let it answer
-        self.woken_at = -math.inf  # when we last sent a signal for its stacks
+        self.woken_at = 0.0  # when we last sent a signal for its stacks; 0: never
         self.answer: Optional[HookMessage] = None  # the latest
         self.answered_at = 0.0
         self.buffer = bytearray()

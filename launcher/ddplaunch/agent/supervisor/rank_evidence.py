@@ -37,7 +37,7 @@ _JUST_GONE = 30.0
 _AT_ONCE = 1.0
 """Seconds between the end of a rank's connection and the moment at which its own end was noticed."""
 _LEAVES_WITHIN = 10.0
-"""Seconds from a call of sys.exit to the end of Python, while which it joins threads."""
+"""Seconds from a call of sys.exit to the end of Python, which joins threads first."""
 _OWN_END = 5.0
 """Seconds between the last traceback in the log and the death that it explains."""
 

@@ -10,8 +10,7 @@ from ddplaunch.agent import platforms
 from ddplaunch.agent.contract import CheckIn, Verdict
 from ddplaunch.agent.diagnosis.gate.view import GateView, odd_ones
 from ddplaunch.agent.system import phrases
-from ddplaunch.agent.text import quantities
-from ddplaunch.agent.text.quantities import count
+from ddplaunch.agent.text.quantities import count, listing
 from ddplaunch.agent.text.saying import Sayable, joined, say
 
 
@@ -259,7 +258,7 @@ def _network(check_in: CheckIn) -> str:
 def _spelled(check_in: CheckIn, names: list[str]) -> str:
     """'NCCL_ALGO=Ring and no NCCL_PROTO'."""
     environment = _environment(check_in)
-    return quantities.listing(
+    return listing(
         [f"{name}={environment[name]}" if environment.get(name) else f"no {name}" for name in names]
     )
 

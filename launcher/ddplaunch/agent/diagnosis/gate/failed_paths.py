@@ -14,7 +14,7 @@ from ddplaunch.agent.diagnosis.gate.partitions import Partition, Path, describe
 from ddplaunch.agent.diagnosis.gate.view import GateView, odd_ones
 from ddplaunch.agent.platforms import PLAIN, Platform
 from ddplaunch.agent.system import subjects
-from ddplaunch.agent.text import quantities
+from ddplaunch.agent.text.quantities import spans
 from ddplaunch.agent.text.saying import Sayable, Subject, Text, say
 
 MTU_HINT = (
@@ -73,7 +73,7 @@ class _Facts(NamedTuple):
 
     def side(self, numbers: Collection[int]) -> Sayable:
         """'nodes 0-31 and 40', '2048 nodes (0, 2, 4, …)'."""
-        if len(quantities.spans(numbers, subjects.ROW)) <= _SPANS + 1:
+        if len(spans(numbers, subjects.ROW)) <= _SPANS + 1:
             return subjects.nodes(numbers, self.names)
         return f"{len(numbers)} nodes ({', '.join(map(str, sorted(numbers)[:_SPANS]))}, …)"
 

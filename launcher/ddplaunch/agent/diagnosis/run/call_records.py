@@ -159,15 +159,20 @@ class Call:
         return self.made.method != "env" or any(self.changed(name) for name in (ADDRESS, PORT))
 
     @property
+    def given_port(self) -> Optional[str]:
+        """Return the port that its launcher gave it, "" if that gave none; None if it is not known."""
+        setting = self.changed(PORT)
+        if setting is not None:
+            return setting.given
+        return None if self.made.given_port is None else str(self.made.given_port)
+
+    @property
     def is_astray(self) -> bool:
         """Whether torchrun keeps the job's store, and the program chose another port, where nobody opens one.
 
         Since torch 2.15, rank 0 opens one at any place but torchrun's own.
         """
-        if not self.made.agent_store:
-            return False
-        elsewhere = self.made.given_port is not None and self.made.given_port != self.made.port
-        return elsewhere or self.changed(PORT) is not None
+        return self.made.agent_store and self.given_port not in (None, str(self.made.port))
 
     def changed(self, name: str) -> Optional[Setting]:
         """Return the program's own setting of this variable, if it differs from its launcher's."""

@@ -219,9 +219,7 @@ def no_store(view: JobView) -> Optional[Verdict]:
     if not astray:
         return None
     first = astray[0]
-    setting = first.changed(PORT)
-    given = first.made.given_port or (setting.given if setting is not None else "")
-    kept = f" at port {given}" if given else ""
+    kept = f" at port {first.given_port}" if first.given_port else ""
     return verdict(
         view,
         "rendezvous-overridden",

@@ -27,10 +27,6 @@ _OWN_GROUP = (
 )
 
 
-_OTHER_ORDER = " they came in another order than on "
-_NO_ORDER = ("all ranks are in both, so they have not come in one order everywhere",)
-
-
 class _Pair(NamedTuple):
     """Two calls of a rank in one group, of which the second began while the first had not returned."""
 
@@ -142,9 +138,9 @@ def _beside_torchs_own(rank: RankEvidence) -> Iterator[_Pair]:
     function, line = stacks.torchs_own(main), stacks.user_frame(main)
     if function is None or line is None:
         return
+    opened = {group.name for group in rank.groups if group.enqueued > group.completed}
     for call in rank.calls:
         waiting = [each for each in rank.collectives if each.group == call.group and not each.done]
-        opened = {group.name for group in rank.groups if group.enqueued > group.completed}
         known = opened == {call.group} if rank.unrecorded else len(waiting) > 1
         if known and call.state == "entered" and call_records.in_other_thread(rank, call):
             yield _Pair(call, Collective(call.group, 0, function, frames=[line], state="entered"))
@@ -165,13 +161,16 @@ def _verdict(
         for call in pair
     ]
     few, many = sorted((some, others), key=lambda each: (len(each), each))
+    orders = say("on ", subjects.ranks(few), " they came in another order than on ", subjects.ranks(many))
+    if not few:
+        orders = say("all ranks are in both, so they have not come in one order everywhere")
     return view.verdict(
         code="group-in-two-threads",
         sentence=say(
             "two threads of a rank call collectives of ",
             blocked.who(view, pair.first.group),
             f" at once: {both[0]} and {both[1]}; ",
-            *(("on ", subjects.ranks(few), _OTHER_ORDER, subjects.ranks(many)) if few else _NO_ORDER),
+            orders,
         ),
         ranks=ranks,
         victims=view.victims_of(ranks),
