@@ -107,8 +107,8 @@ def test_an_exit_code_is_told_with_the_line_that_chose_it() -> None:
 
     assert ("rank-failed", [1]) == (verdict.code, verdict.ranks)
     assert (
-        "rank 1 called sys.exit(3) (train.py:57), in the branch of train.py:55 (`if loss > 10`)"
-        == verdict.sentence
+        "rank 1 ended with exit code 3, by sys.exit(3) (train.py:57), in the branch of train.py:55 "
+        "(`if loss > 10`)" == verdict.sentence
     )
 
 

@@ -143,7 +143,8 @@ def test_what_those_who_left_the_handler_were_handling_is_the_proof() -> None:
     assert ("rank-failed", [0, 1, 2], 0.95) == (verdict.code, verdict.ranks, verdict.confidence)
     assert (
         "rank 0 raised ValueError: vocabulary of 32001 (model.py:9) and stayed in its `except`, in finish "
-        "(tracker.py:33), while ranks 1 and 2 called sys.exit(1) (train.py:71)" == verdict.sentence
+        "(tracker.py:33), while ranks 1 and 2 ended with exit code 1, by sys.exit(1) (train.py:71)"
+        == verdict.sentence
     )
 
 

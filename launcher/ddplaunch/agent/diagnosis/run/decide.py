@@ -18,6 +18,7 @@ from ddplaunch.agent.diagnosis.run import (
     collectives,
     devices,
     ends,
+    exits,
     held,
     locks,
     messages,
@@ -240,7 +241,7 @@ TABLE: tuple[Union[FirstOf, AllOf], ...] = (
             mpi.mpi_unmatched,
             # A wait that was left out tells more than that its rank is done.
             messages.async_not_waited,
-            ends.rank_exited_early,
+            exits.rank_exited_early,
             # All ranks must call new_group: the groups below may not even exist yet.
             blocked.new_group_partial,
             blocked.groups_wait,
@@ -270,7 +271,7 @@ TABLE: tuple[Union[FirstOf, AllOf], ...] = (
     # Ranks died, none of them by its own fault: one that the others needed is gone, or
     FirstOf(
         died,
-        (mpi.mpi_rank_lost, messages.async_not_waited, ends.rank_exited_early, ends.group_destroyed),
+        (mpi.mpi_rank_lost, messages.async_not_waited, exits.rank_exited_early, exits.group_destroyed),
     ),
     # they gave up waiting for one that never came.
     AllOf(died_of_timeouts, (*STRAGGLERS, unseen.never_came)),
