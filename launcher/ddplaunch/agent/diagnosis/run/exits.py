@@ -186,7 +186,7 @@ def _leaving(view: JobView, lost: Collection[int]) -> list[int]:
 
 
 def where_left(view: JobView, numbers: Sequence[int], within: bool = True) -> str:
-    """Return by what all these ranks left: 'sys.exit(3) (train.py:57), in the branch of train.py:55 (`if x`)'.
+    """Return how all these ranks left: 'sys.exit(3) (train.py:57), in the branch of train.py:55 (`if x`)'.
 
     Without the branch, or the handler, if not `within`; "" if it is not known of all, or not the same.
     """
