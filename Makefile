@@ -36,7 +36,7 @@ test-all: $(READY) .venv-torch-2.4.1/.ready  ## every test, on every backend, co
 	@scripts/system-packages all
 	@scripts/go-toolchain
 	@UNSTABLE=0 scripts/run-tests lint agent39 quick processes slow slurm transparent corpus seeds kubernetes whole \
-	    oldtorch extras
+	    releases oldtorch extras
 
 faults: $(READY)  ## provoke every fault RUNS times (5), on BACKEND (all), WHERE=gate or run: docs/reference/faults.md
 	@scripts/system-packages
@@ -90,7 +90,7 @@ lock: $(READY)  ## resolve pyproject.toml and requirements/*.in; the SBOM of the
 	@$(MAKE) --silent $(READY) && scripts/generate-sbom
 
 clean:  ## remove whatever was made here
-	rm -rf $(VENV) .venv39 .venv-site .venv-torch-* build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .venv39 .venv-* build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 
 $(READY): requirements/dev.txt requirements/uv.txt pyproject.toml
 	@scripts/make-venv $(VENV) "$$(scripts/find-python)" requirements/dev.txt requirements/uv.txt

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import subprocess
 import sys
@@ -42,7 +43,9 @@ class _Scribe:
         self._file = file
         # As every test of the suite was run, but alone.
         timeout = config.getoption("--timeout", None)
-        self._again = [sys.executable, "-m", "pytest", "-q", *([f"--timeout={timeout}"] if timeout else [])]
+        where = os.environ.get("IN_RELEASE", "").split()  # tests/cluster/slurm/in-release
+        words = [sys.executable, "-m", "pytest", "-q", *([f"--timeout={timeout}"] if timeout else [])]
+        self._again = [*where, *words]
         self._failures: dict[str, dict[str, Any]] = {}
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:

@@ -128,10 +128,11 @@ def heard(*lines: str) -> list[Ended]:
 
 
 @pytest.mark.parametrize("label", ["", "1: "])
-def test_the_words_of_a_prolog_that_fails_are_found(label: str) -> None:
+@pytest.mark.parametrize("begin", ["slurmstepd-n2:", "[2026-11-30T17:19:19.381]"])  # 24.11, 26.05
+def test_the_words_of_a_prolog_that_fails_are_found(label: str, begin: str) -> None:
     """The node's daemon says why, before or after its task's end, with a label or without."""
     end = "srun: error: n2: task 1: Exited with exit code 1"
-    why = f"{label}slurmstepd-n2: error: TaskProlog failed status=1"
+    why = f"{label}{begin} error: TaskProlog failed status=1"
 
     wanted = [Ended(1, "Exited with exit code 1", ["TaskProlog failed status=1"])]
     assert wanted == heard(end, why) == heard(why, end)

@@ -136,6 +136,12 @@ class Cluster(Faults):
             each.bury()
         _clear(self.folder)
 
+    @property
+    def release(self) -> tuple[int, ...]:
+        """Slurm's: (22, 5)."""
+        said = self.login(["sinfo", "--version"]).stdout  # slurm-wlm 22.05.8
+        return tuple(int(part) for part in said.split()[-1].split(".")[:2])
+
     # --------------------------------------------------------------- jobs
 
     def submit(self, script: str, *options: str, cwd: Path | None = None, user: str = "root") -> int:

@@ -76,7 +76,11 @@ SETTLE = 1.0
 _ENDED = re.compile(r"srun: error: \S+: tasks? ([\d,-]+): (.+)")
 _FAILED = re.compile(r"srun: error: Task launch for \S+ failed on node ([^\s:]+)(: .+)")
 _OVER = re.compile(r"Job step aborted|CANCELLED AT")
-_DAEMON = re.compile(r"(?:\d+: )?slurmstepd-(\S+?): (?:error: )?(.*)")
+_DAEMON = re.compile(
+    r"(?:(?P<label>\d+): )?"
+    r"(?:slurmstepd-(?P<name>\S+?): (?:error: )?|\[\d{4}-\d\d-\d\dT[\d:.]+\] error: )(?P<text>.*)"
+)
+"""A line of slurmstepd. Slurm 26.05 begins it with the time, as in its log, and no longer names the node."""
 _LABELLED = re.compile(r"(\d+): (.*)")
 _COLOUR = re.compile(r"\x1b\[[\d;]*m")
 _REFUSED = re.compile(r"code (1|126|127)$")
@@ -88,6 +92,12 @@ _CONTAINER = _OURS + "container"
 _KEPT = 4
 UNLAUNCHED = "Task launch failed"
 """Prefix of `how` for a task that srun could not start."""
+
+
+def daemon_text(line: str) -> str:
+    """Return what Slurm's daemon of a step says in this line; empty for any other line."""
+    daemon = _DAEMON.match(line)
+    return daemon["text"] if daemon is not None else ""
 
 
 class Ended(NamedTuple):
@@ -146,8 +156,10 @@ class StepTasks:
 
     def _keep(self, line: str) -> None:
         daemon, labelled = _DAEMON.match(line), _LABELLED.match(line)
-        if daemon is not None:
-            nodes, text = self._numbers_of(daemon[1]), daemon[2]
+        if daemon is not None and daemon["name"]:
+            nodes, text = self._numbers_of(daemon["name"]), daemon["text"]
+        elif daemon is not None:
+            nodes, text = [int(daemon["label"] or -1)], daemon["text"]
         elif labelled is not None:
             nodes, text = [int(labelled[1])], labelled[2]
         else:

@@ -165,10 +165,11 @@ class SlurmBackend:
                 job, state=State.PENDING, detail=text, hint=why.hint, never_starts=why.never
             )
         if hub_status is None or slurm_job.state in ("SUSPENDED", "STOPPED"):
+            detail = f"its state in Slurm is {slurm_job.state} on {slurm_job.node_list}"
             hub_comes = slurm_job.state == "RUNNING" and not snapshot.is_foreign
-            missing = "; its hub is not up yet" if hub_comes else ""
-            detail = f"its state in Slurm is {slurm_job.state} on {slurm_job.node_list}{missing}"
-            return dataclasses.replace(job, detail="; ".join(filter(None, [detail, snapshot.note])))
+            missing = outcomes.of_folder(snapshot.unseen_folder, slurm_job.node_list)
+            missing = missing or ("its hub is not up yet" if hub_comes else "")
+            return dataclasses.replace(job, detail="; ".join(filter(None, [detail, missing, snapshot.note])))
         if slurm_job.state == "COMPLETING":
             return dataclasses.replace(job, detail="Slurm waits for its nodes to clean up after it")
         return with_silence(job, SILENT_AFTER_AFAR, time.time())
@@ -199,6 +200,9 @@ class SlurmBackend:
             if not outcome.detail:
                 outcome = outcome._replace(detail=self._last_words(snapshot))
             verdicts = verdicts or outcomes.of_gates(snapshot.folder)
+        if not outcome.detail and slurm_job is not None:
+            missing = outcomes.of_folder(snapshot.unseen_folder, slurm_job.node_list)
+            outcome = outcome._replace(detail=missing)
         job = dataclasses.replace(
             job,
             state=outcome.state,
@@ -243,8 +247,10 @@ class SlurmBackend:
     def logs(self, handle: Handle, wanted: Selection, *, follow: bool) -> Iterator[str]:
         """Yield the output. Raises ClusterError if this machine cannot read it."""
         path = parse_handle(handle)
-        output = self._output(self._snapshots.at(*path))
-        if output is None or not _is_visible(output):
+        snapshot = self._snapshots.at(*path)
+        output = self._output(snapshot)
+        unseen = output is not None and not output.exists() and snapshot.unseen_folder is not None
+        if output is None or unseen or not _is_visible(output):
             raise ClusterError(
                 f"the output of {handle} cannot be read on this machine: "
                 + (str(output) if output else "Slurm does not say where it is"),

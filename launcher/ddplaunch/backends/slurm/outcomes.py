@@ -274,13 +274,24 @@ def explained(job: SlurmJob, output: str) -> LaunchFailure | None:
     return LaunchFailure(Outcome(State.FAILED, failure.exit_code, verdict.sentence), verdict)
 
 
-_ERROR = re.compile(r"\[slurm\] \S+ error: (.+)|(?:slurmstepd-\S+): error: (TaskProlog failed .+)")
+def of_folder(unseen: Path | None, node_list: str) -> str:
+    """Return that a job's folder is not on this machine, and maybe why; empty if it is here."""
+    if unseen is None:
+        return ""
+    node = slurm.first_node(node_list) or "its first node"
+    return f"its folder {unseen} is not on this machine: {node} may not share {unseen.parent}"
+
+
+_ERROR = re.compile(r"\[slurm\] \S+ error: (.+)")
 
 
 def of_script(output: Path | None) -> str:
     """Return why the batch script gave up, or why Slurm did not start it; empty if neither printed it."""
-    found = [_ERROR.fullmatch(line) for line in lines.last_lines(output, 40)] if output else []
-    return next((match[1] or match[2] for match in reversed(found) if match), "")
+    for line in reversed(lines.last_lines(output, 40) if output else []):
+        ours, slurms = _ERROR.fullmatch(line), scheduler_log.daemon_text(line)
+        if ours is not None or slurms.startswith("TaskProlog failed "):
+            return ours[1] if ours is not None else slurms
+    return ""
 
 
 def of_gates(folder: Path | None) -> list[Verdict]:

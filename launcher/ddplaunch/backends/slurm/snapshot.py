@@ -27,6 +27,8 @@ _LONGEST_PAUSE = 10.0
 watched."""
 SILENCE = 600.0
 """Seconds for which a watched job is shown while the controller does not answer: the job itself goes on."""
+_SLOW_START = 60.0
+"""Seconds within which a job that runs may not have made its folder yet."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,20 @@ class Snapshot:
             self.record.workdir if self.record else ""
         )
         return Path(workdir) / f"{name}-{self.job_id}" if name and workdir else None
+
+    @property
+    def unseen_folder(self) -> Path | None:
+        """Return the folder of a job that was submitted here and has had nodes, if this machine lacks it.
+
+        Newer versions of Slurm (24.11 does, 22.05 does not) make the output file's folder where it is
+        missing: what the job prints and writes is then on its first node alone, and it may well succeed.
+        """
+        job, folder, output = self.slurm_job, self.folder, self.output
+        if self.record is None or job is None or not job.node_list or not job.started:
+            return None
+        if not self.ended and time.time() - job.started < _SLOW_START:
+            return None
+        return None if folder is None or output is None or _are_listed(folder, output) else folder
 
     @property
     def is_foreign(self) -> bool:
@@ -226,6 +242,16 @@ class Snapshots:
         """Wait for the queries that are under way."""
         for poller in self._pollers.values():
             poller.join()
+
+
+def _are_listed(folder: Path, output: Path) -> bool:
+    """Whether the job's folder or its output is here. NFS may have cached that a name is missing: it asks
+    its server again when a folder is opened (nfs(5), close-to-open consistency).
+    """
+    try:
+        return not {folder, output}.isdisjoint(folder.parent.iterdir())
+    except OSError:
+        return False
 
 
 def _is_same(slurm_job: SlurmJob, record: Submission) -> bool:

@@ -40,6 +40,15 @@ def test_a_folder_that_the_nodes_do_not_see(cluster: Cluster, work: Path, here: 
     waited = ddplaunch(cluster, work, *words, check=False, cwd=here)
     handle = waited.stdout.strip()
 
+    if cluster.release >= (24, 11):
+        # Slurm makes the folder on the first node, so the job succeeds, and nobody here sees what it wrote.
+        name = f"toy-{handle.rpartition('/')[2]}"
+        told = f"its folder {here / name} is not on this machine: n1 may not share {here}"
+        assert (0, True) == (waited.returncode, told in waited.stderr), waited.stderr
+        assert told in ddplaunch(cluster, work, "list", "--to", "slurm").stdout
+        logs = ddplaunch(cluster, work, "logs", handle, check=False)
+        assert f"cannot be read on this machine: {here / name}.out" in logs.stderr
+        return
     told = f"the folder {here} is not on n1, or is not writable there"
     assert (104, True) == (waited.returncode, told in waited.stderr), waited.stderr
     assert "submit from a folder that the nodes share" in waited.stderr

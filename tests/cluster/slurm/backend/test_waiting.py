@@ -92,7 +92,12 @@ def test_what_slurm_takes_though_it_can_never_start(
         ),
     }
     for begin, rendered in handles.items():
-        handle = backend.submit(rendered)
+        try:
+            handle = backend.submit(rendered)
+        except ClusterError as refusal:
+            if "there are not enough nodes that have everything" in refusal.message:
+                continue  # Slurm 24.11 refuses one of them
+            raise
 
         found = told(cluster, backend, handle, begin)
         assert found.never_starts

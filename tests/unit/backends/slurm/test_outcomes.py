@@ -191,6 +191,7 @@ def test_a_list_of_nodes_that_cannot_be_read_names_none() -> None:
     [
         ("[slurm] 10:00:00 error: n1 has no Python\n", "n1 has no Python"),
         ("slurmstepd-n1: error: TaskProlog failed status=3\n", "TaskProlog failed status=3"),
+        ("[2026-11-30T17:19:19.381] error: TaskProlog failed status=3\n", "TaskProlog failed status=3"),
         ("[slurm] 10:00:00 error: first\nsrun: error: x\n[slurm] 10:00:00 error: last\n", "last"),
         ("[slurm] 10:00:00 each node's own words\nerror: of a rank\n", ""),
     ],
