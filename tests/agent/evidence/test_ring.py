@@ -47,6 +47,7 @@ class Writer:
             send=_send,
             isend=lambda tensor, dst=None, group=None, tag=0, group_dst=None: self.work(),
             all_gather_object=self._within_torch("lambda found, thing, group=None: all_reduce(thing)"),
+            new_group=lambda ranks=None: None,
             destroy_process_group=lambda group=None: None,
             get_global_rank=lambda group, rank: rank + 2,
             _get_default_group=lambda: SimpleNamespace(group_name="0"),
@@ -333,3 +334,21 @@ def test_the_sequence_is_as_long_as_the_ring(tmp_path: Path) -> None:
 
     assert found is not None
     assert [(11, ring.SLOTS)] == [(each.first, len(each.calls)) for each in found.sequences]
+
+
+def test_the_calls_of_new_group_are_a_sequence_as_long_as_none_is_lost(tmp_path: Path) -> None:
+    """torch names groups by how many there were, so that only a count from the first one on says anything."""
+    writer = Writer(tmp_path)
+    for _ in range(2):
+        writer.torch.new_group()
+        writer.torch.all_reduce(FOUR)
+    found = ring.read(str(writer.file))
+    assert found is not None
+    assert [("0", 1, 2), ("", 1, 2)] == [(its.group, its.first, len(its.calls)) for its in found.sequences]
+
+    for _ in range(ring.SLOTS):
+        writer.torch.all_reduce(FOUR)
+
+    found = ring.read(str(writer.file))
+    assert found is not None
+    assert ["0"] == [its.group for its in found.sequences]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -17,7 +18,9 @@ from tests.few_threads import refuse_threads
 
 from ddplaunch.agent.contract import JobPlan, Rendezvous
 from ddplaunch.agent.supervisor import rendezvous
+from ddplaunch.agent.supervisor.hooks import Line
 from ddplaunch.agent.supervisor.launch import LaunchContext
+from ddplaunch.agent.supervisor.rank_roles import ENVIRONMENT, Member
 from ddplaunch.agent.supervisor.rank_tracker import RankTracker
 from ddplaunch.agent.supervisor.ranks import Rank
 from ddplaunch.agent.system import proc
@@ -224,3 +227,27 @@ def test_a_torchrun_below_a_script_is_no_rank(tracker: RankTracker, tmp_path: Pa
             assert process.stdin is not None
             process.stdin.close()
         assert ranks == seen
+
+
+def test_what_a_rank_prints_is_its_own_even_if_it_was_seen_before_its_hook_had_said_where(
+    tracker: RankTracker, tmp_path: Path
+) -> None:
+    """On a busy machine, half a second may lie between its connection and its first message."""
+    printed = tmp_path / "stdout.log"
+    printed.write_text("loss 0.5\n")
+    carrier = SimpleNamespace(carry=lambda *_, **__: None)
+    tracker.logs._place.streams = carrier  # type: ignore[assignment]
+    tracker.logs._console = SimpleNamespace(is_full=False, write=_nothing, flush=lambda: None)  # type: ignore[assignment]
+    ours, theirs = socket.socketpair()
+    with ours, theirs, subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
+        line = tracker._hooks.lines[process.pid] = Line(ours, process.pid)
+        rank = tracker._add(Member(line.pid, line.pid, 1, 1, None, ENVIRONMENT))
+        line.role, line.output_files = "rank", [str(printed)]
+
+        tracker.note_connected(line)
+        tracker.logs.read()
+
+        assert process.stdin is not None
+        process.stdin.close()
+    assert rank is not None
+    assert "loss 0.5" == rank.last_output

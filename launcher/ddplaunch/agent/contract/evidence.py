@@ -160,7 +160,7 @@ class CallSequence:
     Longer than RankEvidence.calls, and small: where ranks have parted may lie hundreds of calls back.
     """
 
-    group: str
+    group: str  # "": the calls of new_group, from the first one on
     first: int  # number of its first call among the group's calls
     sites: list[CallSite]
     calls: list[int]  # of each call, its place in `sites`

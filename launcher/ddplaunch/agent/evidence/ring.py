@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Optional
 
 from ddplaunch.agent.contract import CallSequence, CallSite, Collective, Frame
@@ -84,11 +84,14 @@ def parse(data: bytes, kept: int = KEPT) -> Optional[Ring]:
     names = [_text(line) for line in text.split(b"\n")[:-1]]
     whole = _whole(data)
     calls: list[Collective] = []
+    made: list[Collective] = []
     initialized: Optional[bool] = None
     for slot in sorted(whole, key=lambda slot: int(slot[0])):
         call = _call(slot, names)
         if call is None:
             continue
+        if call.op == "new_group":
+            made.append(replace(call, seq=len(made) + 1))
         if call.op == "init_process_group":
             initialized = call.state == "returned"
         elif call.op == "destroy_process_group":
@@ -96,7 +99,9 @@ def parse(data: bytes, kept: int = KEPT) -> Optional[Ring]:
         elif call.group:
             calls.append(call)
             initialized = True
-    return Ring(newest(calls, kept), initialized, sequences(calls))
+    # Only if it goes back to the first call: by their number torch names the groups.
+    is_whole = any(slot[0] == 1 for slot in whole)
+    return Ring(newest(calls, kept), initialized, sequences([*calls, *(made if is_whole else [])]))
 
 
 def newest(calls: list[Collective], kept: int) -> list[Collective]:
@@ -108,7 +113,10 @@ def newest(calls: list[Collective], kept: int) -> list[Collective]:
 
 
 def sequences(calls: list[Collective]) -> list[CallSequence]:
-    """Return the sequence of each group's collectives, since the last one that is missing or has no line."""
+    """Return the sequence of each group's collectives, since the last one that is missing or has no line.
+
+    That of group "" are the calls of new_group.
+    """
     groups: dict[str, dict[int, Collective]] = {}
     for call in calls:
         if not call.p2p:

@@ -92,6 +92,9 @@ class RankTracker:
 
     def note_connected(self, line: Line) -> None:
         """Add a process whose hook has connected, or a rank's keeper."""
+        rank = self.rank_of(line)
+        if rank is not None:  # it was seen between its hook's connection and this message
+            self.logs.follow(rank, self.launches_mpi)
         if line.role == "keeper":
             self._keep(line)
         elif self._plan.keepers:

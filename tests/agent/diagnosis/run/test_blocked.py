@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 from tests.agent.diagnosis.build import C10D, TORCH, in_collective, in_evaluate, job, only, rank, stack
 from tests.agent.diagnosis.run.build_blocked import call, meeting
+from tests.agent.diagnosis.run.build_branches import FILE
 
-from ddplaunch.agent.contract import Frame, Group, RankEvidence, Stack
+from ddplaunch.agent.contract import CallSequence, CallSite, Frame, Group, RankEvidence, Stack
 from ddplaunch.agent.diagnosis.run import blocked
 from ddplaunch.agent.diagnosis.run.decide import judge
 
@@ -176,6 +177,58 @@ def test_a_mesh_that_some_ranks_alone_make_is_a_group_that_lacks_the_others() ->
     others = [rank(n, in_collective("barrier", 60), called=3) for n in (2, 3)]
 
     assert ("group-partial", [2, 3]) == (only(job(*makes, *others)).code, only(job(*makes, *others)).ranks)
+
+
+def made_groups(*lines: int) -> list[CallSequence]:
+    """The calls of new_group of a rank, by their lines."""
+    known = sorted(set(lines))
+    sites = [CallSite("new_group", Frame("main", FILE, line)) for line in known]
+    return [CallSequence("", 1, sites, [known.index(line) for line in lines])]
+
+
+def test_a_call_of_new_group_that_a_rank_left_out_earlier_is_why_a_later_one_waits() -> None:
+    """Groups are named by their number: whoever has made fewer looks for its peers under another name."""
+    ranks = [
+        *(rank(n, in_collective("all_reduce", 83), sequences=made_groups(25, 76)) for n in (0, 1)),
+        replace(makes_group(2), sequences=made_groups(25, 76)),
+        rank(3, in_collective("all_reduce", 83), sequences=made_groups(76)),
+    ]
+    verdict = only(job(*ranks))
+
+    assert ("group-partial", [3], [2], 0.9) == (
+        verdict.code,
+        verdict.ranks,
+        verdict.victims,
+        verdict.confidence,
+    )
+    assert verdict.sentence.startswith(
+        "ranks 0-2 called new_group (train.py:25), rank 3 did not: since then groups have other names there, "
+        "and rank 2 waits in new_group"
+    )
+    half = [ranks[0], replace(ranks[2], rank=1), *(replace(ranks[3], rank=n) for n in (2, 3))]
+    assert ("group-partial", [2, 3], 0.7) == (
+        only(job(*half)).code,
+        only(job(*half)).ranks,
+        only(job(*half)).confidence,
+    )
+
+
+@pytest.mark.parametrize(
+    ("makes", "others"),
+    [
+        ((25, 76), (25,)),  # they may come to the second one
+        ((25, 76), ()),
+        ((25, 76), (26, 76)),  # each made as many: which was left out is not known
+        ((), ()),
+    ],
+)
+def test_calls_of_new_group_that_prove_no_omission_change_nothing(
+    makes: tuple[int, ...], others: tuple[int, ...]
+) -> None:
+    first = replace(makes_group(0), sequences=made_groups(*makes) if makes else [])
+    second = rank(1, in_collective("barrier", 60), sequences=made_groups(*others) if others else [])
+
+    assert "has rank 0 and lacks rank 1" in only(job(first, second)).sentence
 
 
 def test_a_group_that_all_make_lacks_nobody() -> None:

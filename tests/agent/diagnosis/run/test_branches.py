@@ -333,6 +333,37 @@ def test_an_exception_that_cannot_have_led_past_the_others_call_is_no_reason(tex
     assert "may be why" not in verdict.sentence
 
 
+ROUTES = """\
+def main():
+    for step in range(99):
+        out = route(tokens)
+        average(grads)
+
+def route(tokens):
+    if not len(tokens):
+        return tokens
+    return exchange(tokens)
+
+def average(grads):
+    for grad in grads:
+        dist.all_reduce(grad)
+"""
+
+
+def test_a_loop_behind_the_others_call_is_no_reason_where_a_return_leads_past_it() -> None:
+    """All had been in that loop before."""
+    ranks = [stands(n, "all_to_all", ("main", 3), ("route", 9)) for n in (0, 1)]
+    ranks += [stands(2, "all_reduce", ("main", 4), ("average", 13))]
+    before = Collective("0", 8, "all_reduce", [[8]], frames=[Frame("average", FILE, 13)])
+    ranks = [replace(each, collectives=[before, *each.collectives]) for each in ranks]
+    verdict = only(all_of(*ranks, text=ROUTES))
+
+    assert verdict.sentence.endswith("; train.py:7 (`if not len(tokens)`: return) may be why")
+    assert "loop" not in verdict.sentence
+    without = only(all_of(*ranks, text=ROUTES.replace("return tokens", "log(tokens)")))
+    assert "rank 2 is in the loop of train.py:12 (`for grad in grads`)" in without.sentence
+
+
 UNEVEN = """\
 def train(loader):
     for epoch in range(3):

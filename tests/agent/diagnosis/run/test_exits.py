@@ -30,9 +30,11 @@ from ddplaunch.agent.contract import (
     Raised,
     RankEvidence,
     Rendezvous,
+    Signalled,
     Verdict,
 )
 from ddplaunch.agent.diagnosis.run.decide import judge
+from ddplaunch.agent.system import phrases
 
 SITE = Frame("check", "/job/train.py", 57)
 BRANCH = Branch("if", 55, "if loss > 10", [56, 57])
@@ -175,6 +177,25 @@ def test_a_rank_that_ends_at_once_is_not_said_to_have_finished_normally() -> Non
         "needed it" == verdict.sentence
     )
     assert "a thread that watches the others" in verdict.hint
+
+
+@pytest.mark.parametrize(
+    ("number", "before", "told"), [(15, 0.3, True), (15, 90.0, False), (15, -0.5, False), (14, 0.3, False)]
+)
+def test_a_signal_that_asked_a_rank_to_end_just_before_it_ended_well_is_why(
+    number: int, before: float, told: bool
+) -> None:
+    """A timer's is no such, and one that the launcher sends to the others afterwards is theirs alone."""
+    handler = Frame("stop", "/job/train.py", 5)
+    gone = dead(1, 0, code=0, signals=[Signalled(number, NOW - 10 - before, handler)])
+    later = replace(victim(0), signals=[Signalled(15, NOW - 2, handler)])
+    verdict = only(job(later, gone, victim(2), why="death"))
+
+    wanted = "rank 1 finished normally (exit code 0) while ranks 0 and 2 needed it"
+    if told:
+        wanted += f"; SIGTERM came to rank 1 at {phrases.clock(NOW - 10 - before)} (stop, train.py:5)"
+    assert wanted == verdict.sentence
+    assert told == ("all_reduce of the flag" in verdict.hint)
 
 
 @pytest.mark.parametrize(("before", "shown"), [(0.3, True), (60.0, False)])

@@ -337,6 +337,34 @@ def test_a_child_that_is_dead_is_named_before_who_waits_for_it() -> None:
     )
 
 
+CHILDS_END = Frame("_bootstrap", "/opt/env/lib/python3.11/multiprocessing/process.py", 314)
+
+
+def printed(*frames: Frame) -> Raised:
+    """A traceback in what a rank and its children print."""
+    return Raised("KeyError", "'bike'", NOW - 11, [Frame("work", "/job/train.py", 7), *frames], True, "log")
+
+
+def test_what_a_child_has_printed_at_its_end_is_why_it_has_ended_and_not_caught_by_the_rank() -> None:
+    child = Process(812, state="Z", command="python", exit_code=1)
+    ranks = [
+        rank(0),
+        rank(1, stack(*QUEUE), called=16, children=[child], raised=[printed(CHILDS_END)]),
+    ]
+    verdict = only(job(*ranks))
+
+    assert verdict.sentence.startswith(
+        "rank 1's child process 812 ended with exit code 1 after KeyError: 'bike' (train.py:7), and rank 1"
+    )
+    assert "rank-in-user-code" == verdict.code
+    # Nothing says that it is the child's.
+    own = only(job(ranks[0], replace(ranks[1], raised=[printed()])))
+    assert ("exception-swallowed", [1]) == (own.code, own.ranks)
+    # Of two children that have ended, it is not known which one printed it.
+    two = replace(ranks[1], children=[child, replace(child, pid=813)])
+    assert "KeyError" not in only(job(ranks[0], two)).sentence
+
+
 @pytest.mark.parametrize(
     "evidence",
     [

@@ -336,3 +336,23 @@ def test_backward_is_in_the_call_of_autograds_thread() -> None:
     verdict = only(job(inside, rank(1, [Stack("MainThread", True, [EVALUATE])], called=34)))
 
     assert ("rank-in-user-code", [1], [0]) == (verdict.code, verdict.ranks, verdict.victims)
+
+
+def test_a_collective_in_a_thread_that_one_rank_alone_has_is_said_to_be_one() -> None:
+    monitor = Frame("run", "/job/stats.py", 42)
+    inside = [
+        Stack("MainThread", True, [MAIN, TOP]),
+        thread("monitor", Frame("all_reduce", C10D, 4181), monitor),
+    ]
+    alone = rank(0, inside, collectives=[Collective("0", 17, "all_reduce", [[2]], frames=[monitor])])
+    others = [
+        rank(n, in_collective(), collectives=[Collective("0", 17, "all_reduce", [[9]], frames=[TRAIN])])
+        for n in (1, 2)
+    ]
+    verdict = only(job(alone, *others))
+
+    assert ("collective-mismatch", [0]) == (verdict.code, verdict.ranks)
+    assert verdict.sentence.endswith("; rank 0 called it in a thread of its own, beside main (train.py:40)")
+    assert "start the thread on all of them" in verdict.hint
+    in_main = [Stack("MainThread", True, [Frame("all_reduce", C10D, 4181), monitor])]
+    assert "thread" not in only(job(replace(alone, stacks=in_main), *others)).sentence

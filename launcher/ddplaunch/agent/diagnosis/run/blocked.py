@@ -14,7 +14,7 @@ from typing import Optional
 
 from ddplaunch.agent.contract import Collective, Frame, RankEvidence, Verdict
 from ddplaunch.agent.diagnosis import confidence as sure
-from ddplaunch.agent.diagnosis.run import branches, call_records, stacks
+from ddplaunch.agent.diagnosis.run import branches, call_order, call_records, stacks
 from ddplaunch.agent.diagnosis.run.view import IN_COLLECTIVE, JobView
 from ddplaunch.agent.system import phrases, subjects
 from ddplaunch.agent.text.saying import Sayable, Text, joined, say, spelled
@@ -287,6 +287,11 @@ def groups_wait(view: JobView) -> Optional[Verdict]:
     tie = len(culprits) == sum(map(len, ordered))
     choice = _between_lines(view, sorted(block.rank for block in circle))
     begin = "and the branches around them." if choice is None else f"and begin with {choice.all_places}."
+    compared = f"compare {phrases.clipped(' and '.join(camp[0].what for camp in ordered[:2]))}, {begin}"
+    loop = _loop_of_one_line(view, [block.rank for block in circle])
+    if loop:
+        parts.append(f"the calls come from one line in {loop}")
+        compared = f"let all ranks go through {loop} in the same order."
     return view.verdict(
         code="group-partial",
         sentence=say("groups wait for one another: ", joined("; ", [*parts, *branches.stands(view, choice)])),
@@ -301,9 +306,15 @@ def groups_wait(view: JobView) -> Optional[Verdict]:
             ),
         ],
         hint="All ranks of a group must call its collectives, and ranks that share two groups must call them "
-        f"in the same order: compare {phrases.clipped(' and '.join(camp[0].what for camp in ordered[:2]))}, "
-        f"{begin}",
+        f"in the same order: {compared}",
     )
+
+
+def _loop_of_one_line(view: JobView, ranks: Sequence[int]) -> str:
+    """Return the loop around the one line of the program where all these ranks are; else ""."""
+    sites = {view.locations[rank].site for rank in ranks}
+    site = sites.pop() if len(sites) == 1 else None
+    return branches.loop_around(view, ranks[0], site) if site is not None else ""
 
 
 def _between_lines(view: JobView, ranks: list[int]) -> Optional[branches.Choice]:
@@ -335,8 +346,11 @@ def new_group_partial(view: JobView) -> Optional[Verdict]:
     """Return the verdict if only some ranks are in `new_group`, which all ranks of the job must call."""
     inside = [rank for rank in view.waiting if _MAKES_GROUP.fullmatch(view.locations[rank].what)]
     lacking = [rank for rank in view.waiting if rank not in inside]
-    if not inside or not lacking or view.waiting != view.alive or view.unseen:
+    if not inside or view.waiting != view.alive or view.unseen:
         return None
+    skipped = _skipped_new_group(view, inside)
+    if skipped is not None or not lacking:
+        return skipped
     where = view.places(lacking)[:3]
     choice = branches.find(view, dict.fromkeys(inside), dict.fromkeys(lacking))
     begin = f" ({choice.all_places})" if choice is not None else ""
@@ -353,6 +367,63 @@ def new_group_partial(view: JobView) -> Optional[Verdict]:
         ranks=lacking,
         victims=inside,
         confidence=sure.NEW_GROUP_LACKS,
+        facts=view.counts(),
+        hint="Every rank of the job must call new_group, also those outside the group: take it out of "
+        f"the branch on the rank{begin}.",
+    )
+
+
+def _skipped_new_group(view: JobView, inside: Sequence[int]) -> Optional[Verdict]:
+    """Return the verdict if ranks left out an earlier call of `new_group` than the one that they wait in.
+
+    torch names a group by how many there were before, and its members meet under this name
+    (distributed_c10d.py, _process_group_name). After a call that some left out, all later groups have other
+    names there.
+    """
+    histories = call_order.histories_of(view, "")
+    if sorted(rank for each in histories for rank in each.ranks) != view.alive:
+        return None
+    if not all(call_order.lined(each.calls) for each in histories):
+        return None
+    for number in range(1, max(max(each.calls) for each in histories)):  # the last one may be the one to come
+        camps: dict[Optional[call_records.CallLine], list[call_order.CallHistory]] = {}
+        for each in histories:
+            call = each.calls.get(number)
+            camps.setdefault(call_records.call_line(call) if call else None, []).append(each)
+        if len(camps) > 1:
+            return _parted_in_new_group(view, number, [*camps.values()], inside)
+    return None
+
+
+def _parted_in_new_group(
+    view: JobView, number: int, camps: list[list[call_order.CallHistory]], inside: Sequence[int]
+) -> Optional[Verdict]:
+    if len(camps) != 2:
+        return None
+    less, more = sorted(camps, key=lambda camp: max(len(each.calls) for each in camp))
+    lengths = {len(each.calls) for each in less}
+    # As many calls from other lines: which one was left out is not known. No further call: it may come yet.
+    if lengths & {len(each.calls) for each in more} or min(lengths) < number:
+        return None
+    left_out = more[0].calls[number]
+    who_not, who_did = (sorted(rank for each in camp for rank in each.ranks) for camp in (less, more))
+    choice = branches.find_of(view, dict.fromkeys(who_did, left_out), dict.fromkeys(who_not))
+    tied = len(who_not) == len(who_did)
+    begin = f" ({choice.all_places})" if choice is not None else ""
+    return view.verdict(
+        code="group-partial",
+        sentence=say(
+            subjects.ranks(who_did),
+            f" called new_group{phrases.at(left_out.frames[0])}, ",
+            subjects.ranks(who_not),
+            " did not: since then groups have other names there, and ",
+            subjects.ranks(inside),
+            f" {phrases.one_or(inside, 'waits', 'wait')} in {view.locations[inside[0]]}",
+            *(say("; ", each) for each in branches.called(view, choice)),
+        ),
+        ranks=who_not,
+        victims=[rank for rank in inside if rank not in who_not],
+        confidence=sure.NEW_GROUP_TIE if tied else sure.NEW_GROUP_SKIPPED,
         facts=view.counts(),
         hint="Every rank of the job must call new_group, also those outside the group: take it out of "
         f"the branch on the rank{begin}.",

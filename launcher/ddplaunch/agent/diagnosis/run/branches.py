@@ -163,6 +163,22 @@ def _past(view: JobView, mine: Pair, theirs: Pair, guards: bool) -> list[At]:
     return found
 
 
+def returned_before(view: JobView, own: Camp, others: Camp) -> list[str]:
+    """Return ['moe.py:51 (`if not tokens`: return)'], by which one camp may have left a function before the
+    call of the others, if it is now at a later line of the function in which they part.
+    """
+    found = []
+    for mine, theirs in _pairs(view, own, others):
+        places = _parting(mine[1], theirs[1])
+        if places is None or mine[1][places[0]].line <= theirs[1][places[1]].line:
+            return []
+        found.append(
+            [(file, each) for file, each in _past(view, mine, theirs, guards=True) if each.ends == "return"]
+        )
+    common = [each for each in found[0] if all(each in its for its in found)] if found else []
+    return [_leaving(file, each) for file, each in common] if len(common) <= _EXITS else []
+
+
 def _may_have_been(view: JobView, mine: Pair, theirs: Pair, places: tuple[int, int]) -> bool:
     """Whether one may have been where the other is: that is before its own line, or in a loop around both."""
     own, other = mine[1][places[0]], theirs[1][places[1]]
@@ -435,9 +451,15 @@ def order_of(view: JobView, rank: int, line: Frame) -> str:
 
     "" without one, or if it counts, or goes through a model's parameters: that order is the same everywhere.
     """
+    text = loop_around(view, rank, line)
+    return "" if _IN_ORDER.search(text) else text
+
+
+def loop_around(view: JobView, rank: int, line: Frame) -> str:
+    """Return 'train.py:13 (`for name in names`)', the nearest `for` around a line; "" without one."""
     function = _function(view, rank, line)
     loops = [] if function is None else [each for each in _around_line(line, function) if each.kind == "for"]
-    return "" if not loops or _IN_ORDER.search(loops[0].text) else _shown(line.file, loops[0])
+    return _shown(line.file, loops[0]) if loops else ""
 
 
 def assigned(view: JobView, rank: int, line: Frame, root: bool = False) -> list[str]:

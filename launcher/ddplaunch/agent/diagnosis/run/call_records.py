@@ -15,7 +15,12 @@ from ddplaunch.agent.system.resolve import is_loopback, numeric
 
 ADDRESS, PORT, WORLD = "MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE"
 _ANY = ("0.0.0.0", "::")
-
+OWN_GROUP = (
+    "Give the thread a process group of its own: call `group = dist.new_group()` on all ranks in the main "
+    "thread, before the thread starts, and give `group=group` to its calls. Or make its calls in the thread "
+    "that trains."
+)
+"""A hint, for a thread that calls collectives of a group beside the one that trains."""
 
 CallLine = tuple[str, str, int]
 """Operation, file and line of a call."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Optional
 
-from ddplaunch.agent.contract import Collective, Fact, RankEvidence, Verdict
+from ddplaunch.agent.contract import Collective, Fact, Frame, RankEvidence, Verdict
 from ddplaunch.agent.diagnosis import confidence as sure
 from ddplaunch.agent.diagnosis.run import blocked, branches, call_order, call_records, causes, stacks
 from ddplaunch.agent.diagnosis.run.view import BACKWARD, FORWARD, JobView, plain
@@ -31,6 +31,9 @@ _UNUSED = (
 _OTHER_DATA = (
     f"{_ALL_ALIKE}: one line sends different tensors here. Compare what it sends, such as the parameters of "
     "the model or the last batch, and the versions of the installed packages that make it."
+)
+_NO_THREAD_ALONE = (
+    "A collective needs all ranks of its group: start the thread on all of them, or let it call none."
 )
 _OTHER_ROOT = (
     "All ranks of a group must name the same root: compare where each rank has its number from, such as its "
@@ -119,7 +122,7 @@ def collective_mismatch(view: JobView) -> Optional[Verdict]:
 
 def _mismatch_verdict(view: JobView, mismatch: Mismatch) -> Verdict:
     few, many = mismatch.in_two()
-    choice = branches.find(view, few, many)
+    choice = _parted_at(view, mismatch)
     loop = _loop_of_one_line(view, mismatch) if choice is None else ""
     made: Sequence[Sayable] = (
         [*_assigned(view, mismatch)] if choice is None and (not loop or _differ_in_root(mismatch)) else []
@@ -145,6 +148,8 @@ def _mismatch_verdict(view: JobView, mismatch: Mismatch) -> Verdict:
             made, hint = [f"both calls come from {order}"], branches.OTHER_ORDER.format(order)
         elif not exits and (unused := _without_gradient(view, few, many)):
             made, hint = unused, _UNUSED
+    if aside := _in_a_thread(view, few, many):
+        made, ddp, hint = aside, "", f"{_NO_THREAD_ALONE} {call_records.OWN_GROUP}"
     sentence = say(f"at {mismatch.which} " if mismatch.number else "", _contrast(view, mismatch))
     return view.verdict(
         code="collective-mismatch",
@@ -169,6 +174,43 @@ def _mismatch_verdict(view: JobView, mismatch: Mismatch) -> Verdict:
         ],
         hint=f"{branches.file_hint(view, choice)}{ddp}{hint}",
     )
+
+
+def _parted_at(view: JobView, mismatch: Mismatch) -> Optional[branches.Choice]:
+    """Return the branch that one camp is in; None: none is known, or only a loop behind the others' call,
+    which the camp may have left out by a `return`.
+    """
+    few, many = mismatch.in_two()
+    choice = branches.find(view, few, many)
+    if choice is None or not choice.is_loop or mismatch.more:
+        return choice
+    ahead, behind = (few, many) if choice.ranks == sorted(few) else (many, few)
+    return None if branches.returned_before(view, ahead, behind) else choice
+
+
+def _in_a_thread(view: JobView, few: branches.Camp, many: branches.Camp) -> list[Text]:
+    """'rank 0 called it in a thread of its own, beside main (train.py:79)'.
+
+    Empty unless all ranks of the smaller camp did, and none of the larger.
+    """
+
+    def aside(rank: int, call: Optional[Collective]) -> bool:
+        return call is not None and call_records.in_other_thread(view.ranks[rank], call)
+
+    if not few or not all(aside(*each) for each in few.items()) or any(aside(*each) for each in many.items()):
+        return []
+    beside = {phrases.place(site) for rank in few if (site := _main_site(view.ranks[rank])) is not None}
+    where = f", beside {beside.pop()}" if len(beside) == 1 else ""
+    return [
+        say(
+            subjects.ranks(few),
+            f" called it in a thread of {phrases.one_or([*few], 'its', 'their')} own{where}",
+        )
+    ]
+
+
+def _main_site(rank: RankEvidence) -> Optional[Frame]:
+    return stacks.user_frame(stacks.main(rank.stacks))
 
 
 def _exits(view: JobView, choice: branches.Choice) -> list[str]:
@@ -477,7 +519,7 @@ def _has_hook(rank: RankEvidence) -> bool:
 
 def _made(rank: RankEvidence) -> dict[str, int]:
     """Return how many collectives the program has called, by group."""
-    ends = {each.group: each.first + len(each.calls) - 1 for each in rank.sequences}
+    ends = {each.group: each.first + len(each.calls) - 1 for each in rank.sequences if each.group}
     return {**ends, **{call.group: call.seq for call in rank.calls if not call.p2p}}
 
 

@@ -10,7 +10,7 @@ from typing import Optional
 
 from ddplaunch.agent.contract import AnyFact, Verdict
 from ddplaunch.agent.diagnosis import confidence as sure
-from ddplaunch.agent.diagnosis.run import branches, call_records, stacks, ties
+from ddplaunch.agent.diagnosis.run import branches, call_records, signals, stacks, ties
 from ddplaunch.agent.diagnosis.run.causes import (
     TOGETHER,
     complaint,
@@ -21,7 +21,7 @@ from ddplaunch.agent.diagnosis.run.causes import (
 )
 from ddplaunch.agent.diagnosis.run.view import IN_EXIT, JobView
 from ddplaunch.agent.system import phrases, subjects
-from ddplaunch.agent.text.saying import say
+from ddplaunch.agent.text.saying import Sayable, say
 
 _LAST_WORDS = 5.0
 """Seconds before the end of a rank within which what it prints may say why it ends."""
@@ -82,7 +82,11 @@ def rank_exited_early(view: JobView) -> Optional[Verdict]:
     left = view.ranks[gone[0]].left[0].frames if where else []
     loop, ways_out = branches.loop_left_by_others(view, victims, left)
     place = f"{',' if waiting else ''} in {loop}" if loop else ""
-    why = [f"; {text}" for text in branches.perhaps([] if at_once else ways_out)]
+    came = None if leaving else signals.ended_after(view, {number: ends[number] for number in gone})
+    why: list[Sayable] = [
+        f"; {text}" for text in branches.perhaps([] if at_once or came is not None else ways_out)
+    ]
+    why += [say("; ", came)] if came is not None else []
     return view.verdict(
         code="rank-exited-early",
         sentence=say(
@@ -96,7 +100,7 @@ def rank_exited_early(view: JobView) -> Optional[Verdict]:
         victims=victims,
         confidence=sure.LEAVING if leaving else sure.OWN_END,
         facts=[*facts, *view.counts()],
-        hint=_hint(gone, where, at_once),
+        hint=_hint(gone, where, at_once) if came is None else signals.LEAVE_TOGETHER,
     )
 
 

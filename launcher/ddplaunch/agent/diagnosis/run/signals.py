@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import inf
 from typing import NamedTuple, Optional
 
 from ddplaunch.agent.contract import Frame, RankEvidence, Signalled, Verdict
@@ -42,10 +43,13 @@ def left_for(view: JobView, ranks: Sequence[int]) -> Optional[Text]:
 
 
 def ended_after(view: JobView, ends: Mapping[int, float]) -> Optional[Text]:
-    """Return the same if a signal asked all these ranks to end shortly before they did: `ends`, by rank."""
+    """Return the same if a signal asked all these ranks to end shortly before they did: `ends`, by rank.
+
+    Those that got it later do not count: a launcher ends the ranks that are left by a signal, too.
+    """
     first = _same_before(view, ends)
     asked = first is not None and phrases.signal_name(first.number) in _ASK_TO_END
-    return _came(view, first) if first is not None and asked else None
+    return _came(view, first, max(ends.values())) if first is not None and asked else None
 
 
 def _same_before(view: JobView, moments: Mapping[int, float]) -> Optional[Signalled]:
@@ -55,12 +59,12 @@ def _same_before(view: JobView, moments: Mapping[int, float]) -> Optional[Signal
     return found[0] if same else None
 
 
-def _came(view: JobView, signalled: Signalled) -> Text:
+def _came(view: JobView, signalled: Signalled, until: float = inf) -> Text:
     same = {
         rank: each.at
         for rank, its in view.ranks.items()
         for each in its.signals
-        if each.number == signalled.number and abs(each.at - signalled.at) <= _SOON
+        if each.number == signalled.number and abs(each.at - signalled.at) <= _SOON and each.at <= until
     }
     whom: Sayable = "all ranks" if view.is_everyone([*same]) else subjects.ranks(same)
     name, at = phrases.signal_name(signalled.number), phrases.clock(min(same.values(), default=signalled.at))

@@ -45,10 +45,10 @@ _SEE_THE_LOADER = (
     "Look at what the loader reads: storage that does not answer, a lock inherited by fork, or a full queue. "
     "DataLoader(timeout=…) turns this into an exception."
 )
-_LOST_CHILD = (
-    "Find out what ended process {pid}: `dmesg` on {node} names it if it ran out of memory. Queues and pipes "
-    "of multiprocessing do not notice the end: give `get` and `recv` a timeout and check the process's "
-    "`exitcode`, or use concurrent.futures, which raises BrokenProcessPool."
+_LOST_CHILD = "Find out what ended process {pid}: `dmesg` on {node} names it if it ran out of memory. "
+_UNNOTICED = (
+    "Queues and pipes of multiprocessing do not notice the end of a process: give `get` and `recv` a timeout "
+    "and check the process's `exitcode`, or use concurrent.futures, which raises BrokenProcessPool."
 )
 _COMPILE_ALIKE = (
     "Ranks compile alike only if their inputs are: look for a shape, or a branch, that differs between "
@@ -247,7 +247,10 @@ def rank_in_user_code(view: JobView) -> Optional[Found]:
     site = view.locations[ranks[0]].site
     victims = [rank for rank in view.waiting if rank not in ranks]
     lost = [(rank, child) for rank in ranks for child in _lost_children(view.ranks[rank])]
-    ends = [f"rank {rank}'s child process {_child(child)} {_end(child)}, and " for rank, child in lost[:1]]
+    what = _of_what(view, lost)
+    ends = [
+        f"rank {rank}'s child process {_child(child)} {_end(child)}{what}, and " for rank, child in lost[:1]
+    ]
     choice = branches.find(view, *(dict.fromkeys(its) for its in (ranks, victims)))
     if choice is not None and choice.is_loop and choice.ranks != ranks:
         choice = None  # the others have come to it, and these ranks will
@@ -274,7 +277,7 @@ def rank_in_user_code(view: JobView) -> Optional[Found]:
             *(fact for rank in [*ties_of][:4] for fact in ties.facts(view, rank)),
             *holder_facts(view, ranks),
         ],
-        _LOST_CHILD.format(pid=lost[0][1].pid, node=view.node(view.node_of[lost[0][0]]))
+        f"{'' if what else _find_out(view, *lost[0])}{_UNNOTICED}"
         if lost
         else (_PROVIDE if awaiting else f"{branches.file_hint(view, choice)}{hint}"),
         sure.SIDES_EQUAL if unset else confidence_in(view, ranks),
@@ -373,6 +376,22 @@ def _end(child: Process) -> str:
     if child.exit_signal:
         return f"was killed by {phrases.signal_name(child.exit_signal)}"
     return f"ended with exit code {child.exit_code}"
+
+
+def _of_what(view: JobView, lost: list[tuple[int, Process]]) -> str:
+    """' after KeyError: 'bike' (train.py:47)', if a rank has lost one child, which has printed that."""
+    if len(lost) != 1 or not lost[0][1].exit_code:
+        return ""
+    rank = lost[0][0]
+    raised = [each for each in view.ranks[rank].raised if view.is_of_child(rank, each)]
+    if len(raised) != 1:
+        return ""
+    kind, message = raised[0].type.rpartition(".")[2], phrases.clipped(raised[0].message)
+    return f" after {kind}{message and ': ' + message}{phrases.at(stacks.user_frame(raised[0].frames))}"
+
+
+def _find_out(view: JobView, rank: int, child: Process) -> str:
+    return _LOST_CHILD.format(pid=child.pid, node=view.node(view.node_of[rank]))
 
 
 def _of_children(view: JobView, lost: list[tuple[int, Process]]) -> list[str]:

@@ -20,11 +20,6 @@ from ddplaunch.agent.text.saying import say
 
 _CHECKPOINT = re.compile(r"(^|/)torch/distributed/checkpoint/")
 _OF_ASYNC_SAVE = " torch's `async_save` takes the group as `process_group=group`."
-_OWN_GROUP = (
-    "Give the thread a process group of its own: call `group = dist.new_group()` on all ranks in the main "
-    "thread, before the thread starts, and give `group=group` to its calls. Or make its calls in the thread "
-    "that trains."
-)
 
 
 class _Pair(NamedTuple):
@@ -176,7 +171,7 @@ def _verdict(
         victims=view.victims_of(ranks),
         confidence=sure.THREADS_CROSS if few else sure.THREADS_CROSS_UNSEEN,
         facts=[*facts, *view.whereabouts(ranks)[:4]],
-        hint=_OWN_GROUP + (_OF_ASYNC_SAVE if _saves(view.ranks[number], pair) else ""),
+        hint=call_records.OWN_GROUP + (_OF_ASYNC_SAVE if _saves(view.ranks[number], pair) else ""),
     )
 
 

@@ -298,11 +298,15 @@ class JobView:
             if raised.handled
         }
         for raised in reversed(self.ranks[rank].raised):
-            if stacks.of_libraries(raised.frames):
+            if stacks.of_libraries(raised.frames) or self.is_of_child(rank, raised):
                 continue  # one that a child process has printed is not even the rank's
             if raised.handled and (raised.type, _without_numbers(raised.message)) not in theirs:
                 return raised
         return None
+
+    def is_of_child(self, rank: int, raised: Raised) -> bool:
+        """Whether the rank lives, and what was printed of this exception is the end of a child process."""
+        return raised.source == "log" and self.ranks[rank].alive and stacks.ended_process(raised.frames)
 
     def groups_of_ranks(self, numbers: list[int]) -> dict[str, list[int]]:
         """Return the ranks by where they are: 'all_reduce 17 (train.py:92)' -> [0, 1, 2]."""
