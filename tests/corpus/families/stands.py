@@ -87,6 +87,24 @@ FAULTS = [
     _says("reasons", "fewer", "p2p-deadlock", 0, 2, "3 times in this round, and 4 times in each before"),
     _says("reasons", "leaves", "rank-exited-early", 1, 3, "rank 1 called sys.exit(0) (reasons.py:"),
     _says("reasons", "gives_up", "rank-failed", 2, 3, "rank 2 raised KeyError: '<unk>' (reasons.py:"),
+    _says("reasons", "teachers", "group-partial", 2, 3, "ranks 0 and 1 called new_group (reasons.py:"),
+    _says(
+        "reasons", "helper", "rank-in-user-code", 1, 3, "ended with exit code 1 after KeyError: 'tricycle'"
+    ),
+    _says("reasons", "monitored", "collective-mismatch", 0, 3, "rank 0 called it in a thread of its own"),
+    _says("reasons", "routed", "collective-mismatch", 2, 3, "(`if not len(tokens)`: return"),
+    _says("reasons", "preempted", "rank-exited-early", 1, 3, "SIGTERM came to rank 1 at"),
+    Fault(
+        "reasons_by_mismatch",
+        "group-partial",
+        (0, 1),
+        (2,),
+        nproc=3,
+        program="reasons",
+        arguments=("by_mismatch",),
+        whole=True,
+        says="the calls come from one line in reasons.py:",
+    ),
     _says("reasons", "unread", "rank-in-user-code", 0, 3, "what it has put into a multiprocessing.Queue"),
     Fault(
         "reasons_resumes",

@@ -4,6 +4,7 @@ import atexit
 import multiprocessing
 import os
 import queue
+import signal
 import sys
 import threading
 import time
@@ -312,6 +313,106 @@ def gives_up():
         except (KeyError, RuntimeError) as error:
             print("giving up:", type(error).__name__)
             sys.exit(3)
+
+
+def teachers():
+    """Only the ranks that evaluate have made their group. Rank 2 looks for the next under its name."""
+    if dist.get_rank() < 2:
+        dist.new_group([0, 1])
+    for step in range(40):
+        if step == 20:
+            scene.stops()
+            dist.new_group([1, 2])
+        dist.all_reduce(torch.rand(8))
+
+
+def augment(names, labels):
+    """Has no label for one of the names."""
+    for name in ("car", "car", "tricycle"):
+        names.put(labels[name])
+
+
+def helper():
+    """The helper of rank 1 has ended with an exception, which nobody passes on."""
+    names = multiprocessing.get_context("fork").Queue()
+    if dist.get_rank() == 1:
+        multiprocessing.get_context("fork").Process(target=augment, args=(names, {"car": 1})).start()
+    for step in range(20):
+        dist.all_reduce(torch.rand(8))
+        if dist.get_rank() == 1:
+            if step == 2:
+                scene.stops()
+            names.get()
+
+
+class Monitor(threading.Thread):
+    """Counts what all ranks have done; it runs on one of them."""
+
+    def run(self):
+        time.sleep(1)
+        scene.stops()
+        dist.all_reduce(torch.zeros(2))
+
+
+def monitored():
+    """Rank 0 alone has a thread that reduces."""
+    if dist.get_rank() == 0:
+        Monitor(daemon=True).start()
+    for step in range(400):
+        dist.all_gather([torch.empty(9000) for _ in range(dist.get_world_size())], torch.rand(9000))
+        time.sleep(0.02)
+
+
+def exchange(tokens):
+    dist.all_reduce(tokens)
+    return tokens
+
+
+def experts(tokens):
+    """Nothing is left of the batch of rank 2."""
+    if not len(tokens):
+        return tokens
+    return exchange(tokens)
+
+
+def average(gradients):
+    for gradient in gradients:
+        dist.all_reduce(gradient)
+
+
+def routed():
+    for step in range(20):
+        is_empty = step == 10 and dist.get_rank() == 2
+        if is_empty:
+            scene.stops()
+        experts(torch.rand(0 if is_empty else 8))
+        average([torch.rand(5), torch.rand(6)])
+
+
+def preempted():
+    """Rank 1 alone is asked to end, and leaves its loop for it."""
+    stop = []
+    signal.signal(signal.SIGTERM, lambda *_: stop.append(1))
+    for step in range(100):
+        if dist.get_rank() == 1 and step == 20:
+            os.kill(os.getpid(), signal.SIGTERM)
+        if stop:
+            scene.stops()
+            break
+        dist.all_reduce(torch.rand(8))
+        time.sleep(0.02)
+
+
+def by_mismatch():
+    """Ranks 0 and 1 reduce their edges, worst first, and disagree which is the worst."""
+    edges = {"east": dist.new_group([0, 1, 2]), "west": dist.new_group([0, 1])}
+    for step in range(20):
+        worst = {"east": 1.0, "west": 2.0 if dist.get_rank() == 1 and step == 10 else 0.0}
+        for name in sorted(edges, key=worst.get, reverse=True):
+            if dist.get_rank() < 2 or name == "east":
+                if step == 10:
+                    scene.stops()
+                dist.all_reduce(torch.rand(8), group=edges[name])
 
 
 def unread():
