@@ -21,6 +21,7 @@ from tests.corpus.accuracy_text import (
     PEERS,
     PROGRAMS,
     SCORES,
+    UNSEEN,
 )
 from tests.corpus.cases import Case
 from tests.corpus.faults import Fault
@@ -111,7 +112,7 @@ def page(
     of_nccl = _scored(nccl_cases, nccl["programs"])[2]
     sources = {"above": scores, "from outside": accuracy_outside.scores(faults, rows), "with NCCL": of_nccl}
     parts += [CALIBRATION, *calibration(sources), ""]
-    parts += [MISSES, *_misses(faults, healthy, rows, WHY), "", PEERS, *_peers(faults, rows), ""]
+    parts += [UNSEEN, MISSES, *_misses(faults, healthy, rows, WHY), "", PEERS, *_peers(faults, rows), ""]
     parts += [OUTSIDE_HEAD, *accuracy_outside.section(faults, healthy, rows), ""]
     if others:
         parts += [OTHER_TORCH_HEAD, *_with_other_torch(others, cases), ""]

@@ -34,6 +34,29 @@ ranks, and the cause or a wider one. There is a column for the verdicts above, f
 (below), and for those with NCCL (below). Of a hundred that are said with 0.9, ninety should be true.
 """
 
+UNSEEN = """\
+## Programs that nobody had seen
+
+The programs above have shaped the rules. So, before version 1.0, people who knew neither the rules nor the
+tests wrote others, each with another mistake, and noted what is true of it without running it. This is the
+last round, on one machine with 2 CPUs under a load of 5 to 12, with torch 2.15 and Gloo: 26 programs with a
+fault, and 8 healthy ones that look ill. What it showed has been mended since, and is in the corpus; the
+numbers are those of the first look.
+
+| | of 26 |
+|---|---|
+| right ranks | 22 |
+| part of the ranks, or one beside them (all waited for the same; a circle of two) | 3 |
+| wrong, said with 0.5 | 1 |
+| abstained | 0 |
+| right ranks, and a cause that is not true, said with 0.9 | 1 |
+| the sentence has the line that decides, and why | 18; since then 25 |
+
+Of 21 verdicts said with 0.95 or more, 19 named exactly the right ranks, one left out one of four, and one
+named an innocent rank beside the right one. Of the healthy programs, 5 got a notice of what their ranks were
+doing, after half of the default patience. One was ended: it evaluates for 15 s, and was given 12.
+"""
+
 MISSES = """\
 ## Every miss
 """

@@ -51,6 +51,7 @@ NEW_GROUP_TIE = 0.7  # the same, and either half may be right
 THREADS_CROSS = 0.95  # two calls of one group were open at once, and another rank has them in another order
 THREADS_CROSS_UNSEEN = 0.8  # all ranks are in both calls, and no record has their order
 MESSAGES_IN_A_CIRCLE = 0.95  # a circle of messages alone, or with one that is known to be missing
+MESSAGES_OUT_OF_COUNT = 0.7  # the same lines have met before, and either side may have called too often
 FEWER_MESSAGES_THAN_BEFORE = 0.8  # it may be right in its last round, and its peer expect too many
 MIXED_CIRCLE = 0.8  # a collective is part of it, and its counters may lag
 MESSAGE_SIZES = 0.95  # both sizes are recorded

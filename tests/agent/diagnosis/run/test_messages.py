@@ -40,6 +40,26 @@ def test_a_ring_in_which_all_receive() -> None:
     assert "batch_isend_irecv" in verdict.hint
 
 
+@pytest.mark.parametrize(("met", "confidence"), [(True, 0.7), (False, 0.95)])
+def test_sends_that_have_met_their_peers_before_do_not_say_whose_count_is_wrong(
+    met: bool, confidence: float
+) -> None:
+    """Ranks that all send first hang in their first round."""
+    ranks = [
+        messaging(
+            n,
+            replace(call("send", 1, 30 + n, "returned", peer=1 - n), done=met),
+            call("recv", 2, 40 + n, "returned", peer=1 - n),
+            call("send", 3, 30 + n, "entered", peer=1 - n),
+        )
+        for n in (0, 1)
+    ]
+    verdict = only(job(*ranks, per_node=2))
+
+    assert ("p2p-deadlock", [0, 1], confidence) == (verdict.code, verdict.ranks, verdict.confidence)
+    assert ("compare how often each side loops" in verdict.hint) == met
+
+
 def averaged(wrong_line: int = 23) -> JobEvidence:
     """Each rank sends to the next and receives from the one before, but rank 1 from rank 2."""
 

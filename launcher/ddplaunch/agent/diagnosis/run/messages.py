@@ -39,6 +39,7 @@ def message_deadlock(view: JobView) -> Optional[Verdict]:
     begun = any(_begun_sends(view, block.rank, other.rank) for block in circle for other in circle)
     left_out = _left_out(view, circle)
     wrong = _wrong_peer(view, circle)
+    uneven = "" if left_out or wrong is not None or differs or begun else _uneven(view, circle)
     if left_out or wrong is not None:
         further = []
     members = [block.rank for each in (circle, *further) for block in each]
@@ -54,7 +55,7 @@ def message_deadlock(view: JobView) -> Optional[Verdict]:
         sentence=f"ranks wait in a circle: {round_trip}: {', '.join(parts)}{reason}",
         ranks=culprits,
         victims=[rank for rank in view.waiting if rank not in culprits],
-        confidence=_confidence(circle, left_out),
+        confidence=sure.MESSAGES_OUT_OF_COUNT if uneven else _confidence(circle, left_out),
         facts=[
             *(
                 f"rank {block.rank} cannot go on without rank {after.rank}"
@@ -66,7 +67,26 @@ def message_deadlock(view: JobView) -> Optional[Verdict]:
             ),
             *view.whereabouts([rank for rank in view.waiting if rank not in culprits])[:4],
         ],
-        hint=_WRONG_PEER if wrong is not None else _hint(circle, bool(differs), begun, left_out),
+        hint=_WRONG_PEER if wrong is not None else uneven or _hint(circle, bool(differs), begun, left_out),
+    )
+
+
+def _uneven(view: JobView, circle: list[Block]) -> str:
+    """Return the way out if all these calls, from the same lines and with the same peers, have met before.
+
+    Ranks that all send first hang in their first round. So one of them has made a call more, or fewer, than
+    its peer has: which one is not known.
+    """
+    for block in circle:
+        calls = view.ranks[block.rank].calls[:-1]
+        now = block.call
+        if now is None or not any(_call_line(each) == _call_line(now) and each.done for each in calls):
+            return ""
+    places = phrases.clipped(" and ".join(block.what for block in circle[:2]))
+    return (
+        "These lines have met their peers before. In this round, one rank has made a send or a receive "
+        "more than its peer, or fewer: compare how often each side loops, as for a smaller last batch, "
+        f"around {places}."
     )
 
 
