@@ -47,7 +47,7 @@ class Writer:
             send=_send,
             isend=lambda tensor, dst=None, group=None, tag=0, group_dst=None: self.work(),
             all_gather_object=self._within_torch("lambda found, thing, group=None: all_reduce(thing)"),
-            new_group=lambda ranks=None: None,
+            new_group=lambda ranks=None, use_local_synchronization=False: None,
             destroy_process_group=lambda group=None: None,
             get_global_rank=lambda group, rank: rank + 2,
             _get_default_group=lambda: SimpleNamespace(group_name="0"),
@@ -342,6 +342,9 @@ def test_the_calls_of_new_group_are_a_sequence_as_long_as_none_is_lost(tmp_path:
     for _ in range(2):
         writer.torch.new_group()
         writer.torch.all_reduce(FOUR)
+    # These are made by their members alone, who name them by their ranks.
+    writer.torch.new_group([0], True)
+    writer.torch.new_group([0], use_local_synchronization=True)
     found = ring.read(str(writer.file))
     assert found is not None
     assert [("0", 1, 2), ("", 1, 2)] == [(its.group, its.first, len(its.calls)) for its in found.sequences]

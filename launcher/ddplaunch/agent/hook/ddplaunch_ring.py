@@ -400,11 +400,14 @@ def _counted_otherwise(enter: Enter, at: int) -> Enter:
     return noting
 
 
-def _phase(name: str, _: Callable[..., Any]) -> Enter:
+def _phase(name: str, called: Callable[..., Any]) -> Enter:
     function = _FUNCTIONS.index(name)
+    (at,) = _positions(called, "use_local_synchronization")
 
-    def enter(ring: _Ring, frame: FrameType, *_: Any) -> int:
+    def enter(ring: _Ring, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
         ring.forget()
+        if kwargs.get("use_local_synchronization") or any(args[at : at + 1]):
+            return 0  # a group that only its members make, and whose name they make of their ranks
         if name == "destroy_process_group":  # a later group may have its name, and torch counts from 0 again
             for group in ring.by_name.values():
                 group.otherwise = True

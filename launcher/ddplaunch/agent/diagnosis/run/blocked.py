@@ -288,7 +288,7 @@ def groups_wait(view: JobView) -> Optional[Verdict]:
     choice = _between_lines(view, sorted(block.rank for block in circle))
     begin = "and the branches around them." if choice is None else f"and begin with {choice.all_places}."
     compared = f"compare {phrases.clipped(' and '.join(camp[0].what for camp in ordered[:2]))}, {begin}"
-    loop = _loop_of_one_line(view, [block.rank for block in circle])
+    loop = _common_loop(view, [block.rank for block in circle])
     if loop:
         parts.append(f"the calls come from one line in {loop}")
         compared = f"let all ranks go through {loop} in the same order."
@@ -310,7 +310,7 @@ def groups_wait(view: JobView) -> Optional[Verdict]:
     )
 
 
-def _loop_of_one_line(view: JobView, ranks: Sequence[int]) -> str:
+def _common_loop(view: JobView, ranks: Sequence[int]) -> str:
     """Return the loop around the one line of the program where all these ranks are; else ""."""
     sites = {view.locations[rank].site for rank in ranks}
     site = sites.pop() if len(sites) == 1 else None
