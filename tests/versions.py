@@ -116,6 +116,8 @@ def main(suites: list[str]) -> int:
     """Take over the results of these suites."""
     kept = load()
     for name in suites:
+        if name.partition("-")[0] not in WHAT:
+            raise ValueError(f"{name}: it has no line in WHAT")
         kept[name] = result(ROOT / f"build/times/{name}.xml")
     KEPT.write_text(json.dumps(dict(sorted(kept.items())), indent=1) + "\n", encoding="utf-8")
     return 0

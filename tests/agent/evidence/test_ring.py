@@ -349,9 +349,12 @@ def test_the_calls_of_new_group_are_a_sequence_as_long_as_none_is_lost(tmp_path:
     assert found is not None
     assert [("0", 1, 2), ("", 1, 2)] == [(its.group, its.first, len(its.calls)) for its in found.sequences]
 
+    writer.torch.destroy_process_group()  # after that of all groups torch counts from 0 again
+    assert "" not in {its.group for its in getattr(ring.read(str(writer.file)), "sequences", [])}
+    longer = Writer(tmp_path / "longer")
+    longer.torch.new_group()
     for _ in range(ring.SLOTS):
-        writer.torch.all_reduce(FOUR)
-
-    found = ring.read(str(writer.file))
+        longer.torch.all_reduce(FOUR)
+    found = ring.read(str(longer.file))
     assert found is not None
     assert ["0"] == [its.group for its in found.sequences]

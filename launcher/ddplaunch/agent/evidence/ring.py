@@ -85,6 +85,7 @@ def parse(data: bytes, kept: int = KEPT) -> Optional[Ring]:
     whole = _whole(data)
     calls: list[Collective] = []
     made: list[Collective] = []
+    is_whole = any(slot[0] == 1 for slot in whole)
     initialized: Optional[bool] = None
     for slot in sorted(whole, key=lambda slot: int(slot[0])):
         call = _call(slot, names)
@@ -95,12 +96,12 @@ def parse(data: bytes, kept: int = KEPT) -> Optional[Ring]:
         if call.op == "init_process_group":
             initialized = call.state == "returned"
         elif call.op == "destroy_process_group":
-            initialized = False
+            initialized = is_whole = False
         elif call.group:
             calls.append(call)
             initialized = True
-    # Only if it goes back to the first call: by their number torch names the groups.
-    is_whole = any(slot[0] == 1 for slot in whole)
+    # torch names groups by their number. So their sequence counts only from the first call on, and until some
+    # are destroyed: after all of them, torch begins to count again.
     return Ring(newest(calls, kept), initialized, sequences([*calls, *(made if is_whole else [])]))
 
 

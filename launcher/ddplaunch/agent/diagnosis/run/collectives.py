@@ -197,7 +197,11 @@ def _in_a_thread(view: JobView, few: branches.Camp, many: branches.Camp) -> list
     def aside(rank: int, call: Optional[Collective]) -> bool:
         return call is not None and call_records.in_other_thread(view.ranks[rank], call)
 
-    if not few or not all(aside(*each) for each in few.items()) or any(aside(*each) for each in many.items()):
+    def in_main(rank: int) -> bool:
+        frames = call_records.last_frames(view.ranks[rank])
+        return bool(frames) and not stacks.is_pythons(frames)
+
+    if not few or not all(aside(*each) for each in few.items()) or not all(map(in_main, many)):
         return []
     beside = {phrases.place(site) for rank in few if (site := _main_site(view.ranks[rank])) is not None}
     where = f", beside {beside.pop()}" if len(beside) == 1 else ""
