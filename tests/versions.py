@@ -25,6 +25,7 @@ from _pytest.junitxml import xml_key
 
 ROOT = Path(__file__).resolve().parents[1]
 KEPT = ROOT / "docs/reference/suites.json"
+NODES = ROOT / "docker/kind-node/kube/go.mod"
 WHAT = {
     "quick": "job file, plans, rendering, rules, reports, commands",
     "agent39": "what the agent runs, reads, sends and looks at",
@@ -70,8 +71,8 @@ def _versions() -> dict[str, str]:
     if slurmctld:
         said = subprocess.run([slurmctld, "-V"], capture_output=True, text=True, check=True).stdout
         found["slurm"] = said.split()[-1]
-    nodes = (ROOT / "docker/kind-node/kube/go.mod").read_text(encoding="utf-8")
-    found["kubernetes"] = re.findall(r"k8s\.io/kubernetes v(\S+)", nodes)[0]
+    with contextlib.suppress(FileNotFoundError):
+        found["kubernetes"] = re.findall(r"k8s\.io/kubernetes v(\S+)", NODES.read_text(encoding="utf-8"))[0]
     return found
 
 

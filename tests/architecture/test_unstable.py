@@ -36,7 +36,7 @@ def run_tests(folder: Path, text: str, suite: str = "processes", **env: str) -> 
     (folder / "tests/test_planted.py").write_text(text)
     (folder / "pytest.ini").write_text(SETTINGS)
     (folder / "scripts").mkdir()
-    for file in ("scripts/run-tests", "tests/unstable.py"):
+    for file in ("scripts/run-tests", "tests/unstable.py", "tests/versions.py"):
         (folder / file).write_bytes((ROOT / file).read_bytes())
     (folder / ".venv").symlink_to(sys.prefix)
     result = subprocess.run(
