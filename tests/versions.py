@@ -55,8 +55,9 @@ What we expect of other versions is under [support](../support.md).
 """
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Only the process that writes the results has them."""
+    """Once the results are begun, and only in the process that writes them."""
     results = config.stash.get(xml_key, None)
     if results is not None:
         for name, version in _versions().items():
@@ -84,6 +85,8 @@ def result(file: Path) -> dict[str, Any]:
         failed = count["failures"] + count["errors"]
         raise ValueError(f"{file}: {failed} of {count['tests']} tests have failed")
     versions = {each.get("name", ""): each.get("value", "") for each in suite.iter("property")}
+    if "python" not in versions:
+        raise ValueError(f"{file}: it was not written with `-p tests.versions`")
     day = datetime.fromisoformat(suite.get("timestamp", "")).date().isoformat()
     return {"passed": count["tests"] - count["skipped"], "skipped": count["skipped"], **versions, "day": day}
 

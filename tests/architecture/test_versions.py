@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import platform
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -35,3 +39,14 @@ def test_a_suite_that_failed_or_ran_nothing_is_not_taken_over(
 ) -> None:
     with pytest.raises(ValueError, match="have failed"):
         versions.result(results(tmp_path, tests, failures))
+
+
+def test_the_plugin_writes_the_versions_into_the_results(tmp_path: Path) -> None:
+    (tmp_path / "test_one.py").write_text("def test_one(): pass\n")
+    file = tmp_path / "quick.xml"
+    words = ["-m", "pytest", "-q", "-p", "tests.versions", "-c", os.devnull, "--junitxml", str(file)]
+    subprocess.run(
+        [sys.executable, *words, str(tmp_path)], cwd=versions.ROOT, check=True, capture_output=True
+    )
+
+    assert platform.python_version() == versions.result(file)["python"]
