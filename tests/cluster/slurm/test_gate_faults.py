@@ -351,7 +351,8 @@ def test_a_node_whose_clock_is_ahead(start: Start, task_prolog: TaskProlog) -> N
 
     code, nodes, found = verdict(job)
     assert ("clock-skew", [2]) == (code, nodes)
-    assert found.sentence.startswith("node 2 (n3)'s clock is 6")
+    # A busy node's answer comes late, and its clock then seems a second less ahead.
+    assert re.match(r"node 2 \(n3\)'s clock is (59|6\d) s ahead", found.sentence)
     assert "start its time service" in found.hint
     task_prolog("true")
     mended(start, rendezvous={"backend": "c10d", "port": MASTER})
