@@ -45,7 +45,7 @@ faults: $(READY)  ## provoke every fault RUNS times (5), on BACKEND (all), WHERE
 	    $(if $(WHERE),--where $(WHERE)) || code=$$?; \
 	    python scripts/generate-docs && exit $$code
 
-corpus: $(WITHTORCH)/.ready  ## every program of the corpus RUNS times (3), ONLY some, with another TORCH (2.4.1, 2.7.1), PEERS=1, NCCL=1 on a GPU
+corpus: $(WITHTORCH)/.ready  ## every program of the corpus RUNS times (3), ONLY some, with another TORCH (2.4.1 to 2.12.0: requirements/torch-*.txt), PEERS=1, NCCL=1 on a GPU
 	@code=0; $(WITHTORCH)/bin/python -m tests.corpus $(if $(RUNS),--runs $(RUNS)) $(if $(ONLY),--only $(ONLY)) \
 	    $(if $(PEERS),--peers) $(if $(NCCL),--nccl) || code=$$?; \
 	    python scripts/generate-docs && exit $$code

@@ -235,9 +235,9 @@ def test_what_a_rank_prints_is_its_own_even_if_it_was_seen_before_its_hook_had_s
     """On a busy machine, half a second may lie between its connection and its first message."""
     printed = tmp_path / "stdout.log"
     printed.write_text("loss 0.5\n")
-    carrier = SimpleNamespace(carry=lambda *_, **__: None)
-    tracker.logs._place.streams = carrier  # type: ignore[assignment]
-    tracker.logs._console = SimpleNamespace(is_full=False, write=_nothing, flush=lambda: None)  # type: ignore[assignment]
+    carrier: Any = SimpleNamespace(carry=lambda *_, **__: None)
+    console: Any = SimpleNamespace(is_full=False, write=_nothing, flush=lambda: None)
+    tracker.logs._place.streams, tracker.logs._console = carrier, console
     ours, theirs = socket.socketpair()
     with ours, theirs, subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
         line = tracker._hooks.lines[process.pid] = Line(ours, process.pid)

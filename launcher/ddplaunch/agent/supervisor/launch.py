@@ -384,7 +384,7 @@ def unpack(archive: str, folder: str) -> None:
     links: set[str] = set()
     with tarfile.open(archive) as tar:
         # From Python 3.14 on, tarfile by itself refuses a link that leads out of the folder. It may.
-        tar.extraction_filter = lambda member, path: member  # noqa: ARG005 - as tarfile calls it
+        tar.extraction_filter = lambda member, _: member
         members = tar.getmembers()
         for member in members:
             parts = member.name.split("/")

@@ -200,7 +200,7 @@ class SlurmBackend:
             if not outcome.detail:
                 outcome = outcome._replace(detail=self._last_words(snapshot))
             verdicts = verdicts or outcomes.of_gates(snapshot.folder)
-        if not outcome.detail and slurm_job is not None:
+        if hub_status is None and slurm_job is not None and not outcome.detail:
             missing = outcomes.of_folder(snapshot.unseen_folder, slurm_job.node_list)
             outcome = outcome._replace(detail=missing)
         job = dataclasses.replace(

@@ -353,7 +353,6 @@ def new_group_partial(view: JobView) -> Optional[Verdict]:
         return skipped
     where = view.places(lacking)[:3]
     choice = branches.find(view, dict.fromkeys(inside), dict.fromkeys(lacking))
-    begin = f" ({choice.all_places})" if choice is not None else ""
     return view.verdict(
         code="group-partial",
         sentence=say(
@@ -368,8 +367,15 @@ def new_group_partial(view: JobView) -> Optional[Verdict]:
         victims=inside,
         confidence=sure.NEW_GROUP_LACKS,
         facts=view.counts(),
-        hint="Every rank of the job must call new_group, also those outside the group: take it out of "
-        f"the branch on the rank{begin}.",
+        hint=_call_it_everywhere(choice),
+    )
+
+
+def _call_it_everywhere(choice: Optional[branches.Choice]) -> str:
+    begin = f" ({choice.all_places})" if choice is not None else ""
+    return (
+        "Every rank of the job must call new_group, also those outside the group: take it out of the branch "
+        f"on the rank{begin}."
     )
 
 
@@ -385,11 +391,9 @@ def _skipped_new_group(view: JobView, inside: Sequence[int]) -> Optional[Verdict
         return None
     if not all(call_order.lined(each.calls) for each in histories):
         return None
-    for number in range(1, max(max(each.calls) for each in histories)):  # the last one may be the one to come
-        camps: dict[Optional[call_records.CallLine], list[call_order.CallHistory]] = {}
-        for each in histories:
-            call = each.calls.get(number)
-            camps.setdefault(call_records.call_line(call) if call else None, []).append(each)
+    # As far as all have called: those that have called less may come yet.
+    for number in range(1, min(max(each.calls) for each in histories) + 1):
+        camps = call_order.camps_at(histories, number)
         if len(camps) > 1:
             return _parted_in_new_group(view, number, [*camps.values()], inside)
     return None
@@ -401,15 +405,12 @@ def _parted_in_new_group(
     if len(camps) != 2:
         return None
     less, more = sorted(camps, key=lambda camp: max(len(each.calls) for each in camp))
-    lengths = {len(each.calls) for each in less}
-    # As many calls from other lines: which one was left out is not known. No further call: it may come yet.
-    if lengths & {len(each.calls) for each in more} or min(lengths) < number:
-        return None
+    if {len(each.calls) for each in less} & {len(each.calls) for each in more}:
+        return None  # as many calls, from other lines: which one was left out is not known
     left_out = more[0].calls[number]
     who_not, who_did = (sorted(rank for each in camp for rank in each.ranks) for camp in (less, more))
     choice = branches.find_of(view, dict.fromkeys(who_did, left_out), dict.fromkeys(who_not))
     tied = len(who_not) == len(who_did)
-    begin = f" ({choice.all_places})" if choice is not None else ""
     return view.verdict(
         code="group-partial",
         sentence=say(
@@ -425,6 +426,5 @@ def _parted_in_new_group(
         victims=[rank for rank in inside if rank not in who_not],
         confidence=sure.NEW_GROUP_TIE if tied else sure.NEW_GROUP_SKIPPED,
         facts=view.counts(),
-        hint="Every rank of the job must call new_group, also those outside the group: take it out of "
-        f"the branch on the rank{begin}.",
+        hint=_call_it_everywhere(choice),
     )

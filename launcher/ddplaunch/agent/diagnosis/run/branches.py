@@ -141,9 +141,7 @@ def ways_past(view: JobView, own: Camp, others: Camp, guards: bool) -> list[str]
     `if` that returns before them, in a function below the one in which the camps part. What a program catches
     is not known before Python 3.12, so nothing says whether an exception was caught there.
     """
-    found = [_past(view, mine, theirs, guards) for mine, theirs in _pairs(view, own, others)]
-    common = [each for each in found[0] if all(each in its for its in found)] if found else []
-    return [_leaving(file, each) for file, each in common] if len(common) <= _EXITS else []
+    return _common_exits([_past(view, mine, theirs, guards) for mine, theirs in _pairs(view, own, others)])
 
 
 def _past(view: JobView, mine: Pair, theirs: Pair, guards: bool) -> list[At]:
@@ -175,6 +173,11 @@ def returned_before(view: JobView, own: Camp, others: Camp) -> list[str]:
         found.append(
             [(file, each) for file, each in _past(view, mine, theirs, guards=True) if each.ends == "return"]
         )
+    return _common_exits(found)
+
+
+def _common_exits(found: Sequence[list[At]]) -> list[str]:
+    """Return those that are in all of these lists, unless they are too many."""
     common = [each for each in found[0] if all(each in its for its in found)] if found else []
     return [_leaving(file, each) for file, each in common] if len(common) <= _EXITS else []
 

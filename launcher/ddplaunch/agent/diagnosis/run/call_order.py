@@ -112,6 +112,15 @@ def size(camp: Sequence[CallHistory]) -> int:
     return sum(len(each.ranks) for each in camp)
 
 
+def camps_at(histories: Sequence[CallHistory], number: int) -> dict[call_records.CallLine, list[CallHistory]]:
+    """Return those that have made the call with this number, by its line."""
+    camps: dict[call_records.CallLine, list[CallHistory]] = {}
+    for each in histories:
+        if number in each.calls:
+            camps.setdefault(call_records.call_line(each.calls[number]), []).append(each)
+    return camps
+
+
 def lined(calls: Calls) -> bool:
     """Whether all have a line, and none is missing in between."""
     return all(call.frames for call in calls.values()) and max(calls) - min(calls) == len(calls) - 1
@@ -125,10 +134,7 @@ def out_of_step(view: JobView, group: str, histories: Sequence[CallHistory]) -> 
         return {}
     first, last = max(map(min, calls)), max(map(max, calls))
     for number in range(first, last + 1):
-        camps: dict[call_records.CallLine, list[CallHistory]] = {}
-        for each in histories:
-            if number in each.calls:
-                camps.setdefault(call_records.call_line(each.calls[number]), []).append(each)
+        camps = camps_at(histories, number)
         if len(camps) < 2:
             continue
         most = max(camps.values(), key=size)
@@ -262,9 +268,7 @@ def parted_by_a_call(
     calls = [each.calls for each in histories]
     first, last = max(map(min, calls)), min(map(max, calls))
     for number in range(first, last + 1):
-        camps: dict[call_records.CallLine, list[CallHistory]] = {}
-        for each in histories:
-            camps.setdefault(call_records.call_line(each.calls[number]), []).append(each)
+        camps = camps_at(histories, number)
         if len(camps) < 2:
             continue
         if len(camps) == 2 and (number > first or first == 1):

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Optional
 
-from ddplaunch.agent.contract import Collective, Fact, Frame, RankEvidence, Verdict
+from ddplaunch.agent.contract import Collective, Fact, RankEvidence, Verdict
 from ddplaunch.agent.diagnosis import confidence as sure
 from ddplaunch.agent.diagnosis.run import blocked, branches, call_order, call_records, causes, stacks
 from ddplaunch.agent.diagnosis.run.view import BACKWARD, FORWARD, JobView, plain
@@ -203,7 +203,8 @@ def _in_a_thread(view: JobView, few: branches.Camp, many: branches.Camp) -> list
 
     if not few or not all(aside(*each) for each in few.items()) or not all(map(in_main, many)):
         return []
-    beside = {phrases.place(site) for rank in few if (site := _main_site(view.ranks[rank])) is not None}
+    sites = [stacks.user_frame(stacks.main(view.ranks[rank].stacks)) for rank in few]
+    beside = {phrases.place(site) for site in sites if site is not None}
     where = f", beside {beside.pop()}" if len(beside) == 1 else ""
     return [
         say(
@@ -211,10 +212,6 @@ def _in_a_thread(view: JobView, few: branches.Camp, many: branches.Camp) -> list
             f" called it in a thread of {phrases.one_or([*few], 'its', 'their')} own{where}",
         )
     ]
-
-
-def _main_site(rank: RankEvidence) -> Optional[Frame]:
-    return stacks.user_frame(stacks.main(rank.stacks))
 
 
 def _exits(view: JobView, choice: branches.Choice) -> list[str]:

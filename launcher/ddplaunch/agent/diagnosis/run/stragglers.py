@@ -45,7 +45,6 @@ _SEE_THE_LOADER = (
     "Look at what the loader reads: storage that does not answer, a lock inherited by fork, or a full queue. "
     "DataLoader(timeout=…) turns this into an exception."
 )
-_LOST_CHILD = "Find out what ended process {pid}: `dmesg` on {node} names it if it ran out of memory. "
 _UNNOTICED = (
     "Queues and pipes of multiprocessing do not notice the end of a process: give `get` and `recv` a timeout "
     "and check the process's `exitcode`, or use concurrent.futures, which raises BrokenProcessPool."
@@ -106,7 +105,7 @@ def exception_swallowed(view: JobView) -> Optional[Verdict]:
         kind = raised.type.rpartition(".")[2]
         site, message = phrases.at(stacks.user_frame(raised.frames)), phrases.clipped(raised.message)
         if stacks.ended_thread(raised.frames):
-            parts.append(f"{kind}{message and ': ' + message}{site} has ended a thread of rank {rank}")
+            parts.append(f"{_whole(raised)} has ended a thread of rank {rank}")
             facts.append(f"the thread of rank {rank} was in {stacks.chain(stacks.users(raised.frames))}")
             continue
         parts.append(f"rank {rank} caught {kind}{site} and went on without the others")
@@ -386,12 +385,18 @@ def _of_what(view: JobView, lost: list[tuple[int, Process]]) -> str:
     raised = [each for each in view.ranks[rank].raised if view.is_of_child(rank, each)]
     if len(raised) != 1:
         return ""
-    kind, message = raised[0].type.rpartition(".")[2], phrases.clipped(raised[0].message)
-    return f" after {kind}{message and ': ' + message}{phrases.at(stacks.user_frame(raised[0].frames))}"
+    return f" after {_whole(raised[0])}"
 
 
 def _find_out(view: JobView, rank: int, child: Process) -> str:
-    return _LOST_CHILD.format(pid=child.pid, node=view.node(view.node_of[rank]))
+    node = view.node(view.node_of[rank])
+    return f"Find out what ended process {child.pid}: `dmesg` on {node} names it if it ran out of memory. "
+
+
+def _whole(raised: Raised) -> str:
+    """'KeyError: 'bike' (train.py:47)'."""
+    kind, message = raised.type.rpartition(".")[2], phrases.clipped(raised.message)
+    return f"{kind}{message and ': ' + message}{phrases.at(stacks.user_frame(raised.frames))}"
 
 
 def _of_children(view: JobView, lost: list[tuple[int, Process]]) -> list[str]:
