@@ -36,7 +36,7 @@ test-all: $(READY) .venv-torch-2.4.1/.ready  ## every test, on every backend, co
 	@scripts/system-packages all
 	@scripts/go-toolchain
 	@UNSTABLE=0 scripts/run-tests lint agent39 quick processes slow slurm transparent corpus seeds kubernetes whole \
-	    releases oldtorch extras
+	    releases kubernetes-1.35 oldtorch extras
 
 faults: $(READY)  ## provoke every fault RUNS times (5), on BACKEND (all), WHERE=gate or run: docs/reference/faults.md
 	@scripts/system-packages

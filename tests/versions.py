@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import platform
-import re
 import shutil
 import subprocess
 import sys
@@ -25,7 +25,7 @@ from _pytest.junitxml import xml_key
 
 ROOT = Path(__file__).resolve().parents[1]
 KEPT = ROOT / "docs/reference/suites.json"
-NODES = ROOT / "docker/kind-node/kube/go.mod"
+NODES = ROOT / "docker/kind-node"
 WHAT = {
     "quick": "job file, plans, rendering, rules, reports, commands",
     "agent39": "what the agent runs, reads, sends and looks at",
@@ -39,7 +39,7 @@ WHAT = {
     "slurm": "jobs on three nodes",
     "kubernetes": "jobs on three nodes",
 }
-"""What a suite of scripts/run-tests is about. A name that ends with a Debian's is the same suite there."""
+"""What a suite of scripts/run-tests is about. One whose name ends with a release is the same suite there."""
 PAGE = """\
 # What the tests ran on
 
@@ -72,9 +72,18 @@ def _versions() -> dict[str, str]:
     if slurmctld:
         said = subprocess.run([slurmctld, "-V"], capture_output=True, text=True, check=True).stdout
         found["slurm"] = said.split()[-1]
-    with contextlib.suppress(FileNotFoundError):
-        found["kubernetes"] = re.findall(r"k8s\.io/kubernetes v(\S+)", NODES.read_text(encoding="utf-8"))[0]
+    if not {"KUBECONFIG", "DDPLAUNCH_KIND_NODE"} & os.environ.keys():  # otherwise it may be any
+        with contextlib.suppress(FileNotFoundError):
+            found["kubernetes"] = _built_kubernetes()
     return found
+
+
+def _built_kubernetes() -> str:
+    """That of the nodes which are made here, as tests/cluster/kubernetes/images.py chooses it."""
+    release = os.environ.get("DDPLAUNCH_TEST_KUBERNETES")
+    modules = NODES / (f"kube-{release}" if release else "kube") / "go.mod"
+    _, _, version = modules.read_text(encoding="utf-8").partition("k8s.io/kubernetes v")
+    return version.split()[0]
 
 
 def result(file: Path) -> dict[str, Any]:

@@ -6,6 +6,7 @@ this folder lie in the working directory.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from tests.transparent.compare import OURS, PROGRAMS, Outcome, differences
@@ -13,8 +14,8 @@ from tests.transparent.table import Row
 
 FAILS = ("files",)
 """What is compared where torchrun fails: its log names times, and hosts in an order of chance."""
-SCHEDULER = b"slurmstepd"
-"""How lines of the scheduler begin in the command's stderr."""
+_SCHEDULER = re.compile(rb"slurmstepd|\[\d{4}-\d\d-\d\dT[\d:.]+\] error: ")
+"""How lines of the scheduler begin in the command's stderr; from Slurm 26.05 on with the time."""
 _TORCHRUN = "torchrun --nnodes 2 --node-rank $NODE --nproc-per-node 1 --master-addr $FIRST --master-port"
 OF_NODES = (
     Row("exits-0", "exit 0", whole=True),
@@ -68,7 +69,7 @@ def outcome(code: int | str, streams: list[tuple[bytes, bytes]], folder: Path, *
     for out, err in streams:
         found.stdout += out
         for line in err.splitlines(keepends=True):
-            if (under and OURS.match(line)) or line.startswith(SCHEDULER):
+            if (under and OURS.match(line)) or _SCHEDULER.match(line):
                 found.ours += line
             else:
                 # Where the command has not ended its line, ddplaunch does before its own.

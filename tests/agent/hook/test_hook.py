@@ -104,6 +104,19 @@ def test_what_finally_holds_back_is_told(supervisor: Supervisor) -> None:
     assert (known if hasattr(sys, "_current_exceptions") else []) == told
 
 
+@pytest.mark.parametrize(
+    ("hides", "hidden"), [("OSError('gone')", ["ValueError"]), ("OSError('gone') from None", [])]
+)
+def test_an_exception_that_another_one_has_hidden_is_told_with_it(
+    supervisor: Supervisor, hides: str, hidden: list[str]
+) -> None:
+    supervisor.start(f"try:\n    raise ValueError('first')\nfinally:\n    raise {hides}\n")
+    supervisor.until(lambda: supervisor.messages("raised"))
+
+    (message,) = supervisor.messages("raised")
+    assert hidden == [each["type"] for each in message["raised"]["in_flight"]]
+
+
 def test_an_uncaught_exception_is_told_before_it_is_printed(supervisor: Supervisor) -> None:
     process = supervisor.start("def f():\n    raise ValueError('no batch')\nf()\n")
     line = supervisor.line("rank")

@@ -41,8 +41,8 @@ _BUILD_SECONDS = 3600.0
 
 
 def default_name() -> str:
-    """This checkout's cluster."""
-    place = hashlib.sha256(f"{ROOT}\n{sys.prefix}".encode()).hexdigest()
+    """This checkout's cluster of this release."""
+    place = hashlib.sha256(f"{ROOT}\n{sys.prefix}{images.RELEASE}".encode()).hexdigest()
     return os.environ.get("DDPLAUNCH_CLUSTER") or f"ddplaunch-{place[:6]}"
 
 

@@ -23,7 +23,9 @@ ROOT = docker.ROOT
 _GO = (1, 24)
 BIN = CACHE / "kind-node/bin"
 """kind, kubectl and helm."""
-NODE = "ddplaunch-test/kind-node:local"
+RELEASE = os.environ.get("DDPLAUNCH_TEST_KUBERNETES", "")
+"""Of a Kubernetes that is not the usual one, "1.35": docker/kind-node has a folder for it."""
+NODE = f"ddplaunch-test/kind-node:{RELEASE or 'local'}"
 BASE = "ddplaunch-test/python:bookworm"
 """A minimal Debian with its python3; what the images of docker/ are made on in the tests."""
 DEBIAN = "ddplaunch-test/debian:bookworm"

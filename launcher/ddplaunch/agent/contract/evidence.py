@@ -386,7 +386,8 @@ class RankEvidence:
     keys: list[str] = field(default_factory=list)  # of the store, for which its main thread waits; bounded
     in_flight: list[Raised] = field(
         default_factory=list
-    )  # what its main thread handles now, and then what that was raised in; of a hook alone
+    )  # what its main thread handles now, or did when it raised what has ended it, and then what that was
+    # raised in; of a hook alone
     left: list[Raised] = field(
         default_factory=list
     )  # the call of sys.exit that ended it, its argument as the message; then what it handled there

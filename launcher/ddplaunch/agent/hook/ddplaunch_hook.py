@@ -545,6 +545,7 @@ def _raised(kind: type[BaseException], value: BaseException, trace: Optional[Tra
     if line is not None:
         message = _describe(kind, _text(value), trace)
         message["cause"] = _text(value.__cause__)[:500] if value.__cause__ is not None else ""
+        message["in_flight"] = [] if value.__suppress_context__ else _chain(value.__context__)
         _send(line, _json({"raised": message}))
         _State.go.acquire(timeout=HOLD)
 

@@ -140,7 +140,7 @@ class Collector:
         # A quick look is taken while ranks die, and once more after the end: then there is time to read.
         called = {} if look.quick and alive else called_lines(evidence)
         self._missing += unrecorded(evidence)
-        held = main_files(rank for rank in evidence if rank.in_flight)  # who may have ended meanwhile
+        held = handling_files(rank for rank in evidence if rank.in_flight)  # who may have ended meanwhile
         self._handlers.update(self._source_lines.find_handlers(held, self._began))
         living = [rank for rank in evidence if rank.alive]
         port = port_in_use(launch_output) if launch_exit is not None and not ranks else None
@@ -477,6 +477,14 @@ def unrecorded(ranks: Iterable[RankEvidence]) -> list[str]:
 def main_files(ranks: Iterable[RankEvidence]) -> dict[str, int]:
     """Return the user's files that the ranks' main threads are in, each with one process."""
     return {frame.file: rank.pid for rank in ranks for frame in reading.users(reading.main(rank.stacks))}
+
+
+def handling_files(ranks: Iterable[RankEvidence]) -> dict[str, int]:
+    """Return the user's files in which ranks handle an exception, or did when another one ended them."""
+    ended = {
+        frame.file: rank.pid for rank in ranks for each in rank.raised for frame in reading.users(each.frames)
+    }
+    return {**ended, **main_files(ranks)}
 
 
 def called_lines(ranks: Iterable[RankEvidence]) -> dict[str, tuple[int, set[int]]]:

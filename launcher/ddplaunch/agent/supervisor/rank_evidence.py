@@ -95,7 +95,7 @@ def living_evidence(
         broadcasting=int(answer.get("broadcasting", 0)),
         signals=_signals(answer.get("signals", [])),
         keys=[str(key) for key in answer.get("keys", [])],
-        in_flight=[exception_from(each, handled=True) for each in answer.get("in_flight", [])],
+        in_flight=in_flight_from(answer),
     )
 
 
@@ -196,6 +196,11 @@ def exception_from(message: dict[str, Any], handled: bool) -> Raised:
     )
 
 
+def in_flight_from(message: dict[str, Any]) -> list[Raised]:
+    """Return what was being handled, from a hook's answer, or from its message of what has ended the rank."""
+    return [exception_from(each, handled=True) for each in message.get("in_flight", [])]
+
+
 def _merged(lists: list[list[Group]]) -> list[Group]:
     """Return one entry per group: each backend's recorder lists all groups and counts its own collectives."""
     merged: dict[str, Group] = {}
@@ -227,6 +232,7 @@ def evidence_so_far(rank: Rank) -> RankEvidence:
         mpi=rank.mpi or evidence.mpi,
         exit=_end(rank),
         raised=_own_end(rank) if not rank.alive else evidence.raised,
+        in_flight=rank.in_flight or evidence.in_flight,
         signals=(_signals(rank.line.signals) if rank.line is not None else []) or evidence.signals,
         left=_left(rank),
         calls=ring.newest(rank.ring.calls, _CALLS) if rank.ring is not None else [],

@@ -194,6 +194,7 @@ class RankTracker:
             rank = self.rank_of(line)
             if rank is not None and "raised" in message:
                 rank.add_exception(rank_evidence.exception_from(message["raised"], handled=False))
+                rank.in_flight = rank_evidence.in_flight_from(message["raised"])
 
     def take_ended(self) -> list[Rank]:
         """Return the ranks that have ended since the last call, and note the end of the launch command."""

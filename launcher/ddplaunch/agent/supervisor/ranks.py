@@ -70,6 +70,7 @@ class Rank:
         self.stands: deque[tuple[str, Optional[Frame]]] = deque(maxlen=_LOOKS)
         self.mpi_mute = False  # MPI is loaded, and native code holds the GIL
         self.raised: list[Raised] = []
+        self.in_flight: list[Raised] = []  # what it was handling when it raised what has ended it
         self.last_output = ""
         self.last_output_at = 0.0
         self.last_lines: list[str] = []

@@ -213,6 +213,16 @@ def test_a_call_of_new_group_that_a_rank_left_out_earlier_is_why_a_later_one_wai
     )
 
 
+def test_one_rank_that_called_new_group_once_more_than_all_others_is_the_one_at_fault() -> None:
+    few = [replace(makes_group(0), sequences=made_groups(25, 76))] + [
+        replace(makes_group(n), sequences=made_groups(76)) for n in (1, 2, 3)
+    ]
+    verdict = only(job(*few))
+
+    assert ("group-partial", [0], [1, 2, 3]) == (verdict.code, verdict.ranks, verdict.victims)
+    assert verdict.sentence.startswith("rank 0 called new_group (train.py:25), ranks 1-3 did not")
+
+
 @pytest.mark.parametrize(
     ("makes", "others"),
     [

@@ -160,6 +160,35 @@ def test_who_lives_and_handles_nothing_of_its_own_is_a_victim_of_an_exit_code(li
     assert verdict.sentence.startswith("rank 1 ended with exit code 1")
 
 
+HIDES = Raised("RuntimeError", PEER_GONE, NOW - 1, [Frame("train", "/job/train.py", 71)], False, "hook")
+
+
+def test_an_exception_that_a_failed_call_in_finally_has_hidden_is_the_cause() -> None:
+    """Rank 1 had failed by itself before a barrier in its `finally` said that rank 0 is gone."""
+    hidden = dead(1, 0.0, code=1, raised=[HIDES], in_flight=[failure()])
+    verdict = only(held(victim(0), hidden, why="death"))
+
+    assert ("rank-failed", [1], [0]) == (verdict.code, verdict.ranks, verdict.victims)
+    assert verdict.sentence.startswith("rank 1 raised ValueError: vocabulary of 32001 (model.py:9)")
+
+
+@pytest.mark.parametrize(
+    "rank_1",
+    [
+        {"raised": [replace(HIDES, frames=[Frame("train", "/job/train.py", 61)])]},  # not in the handler
+        {"raised": [HIDES], "in_flight": []},
+        {"raised": [HIDES], "in_flight": [failure("RuntimeError", PEER_GONE)]},
+        {"raised": [HIDES], "in_flight": [failure("RuntimeError", PEER_GONE), failure()]},
+    ],
+    ids=["it was handled", "nothing was handled", "its peer was gone", "it was gone before, too"],
+)
+def test_what_was_handled_or_came_from_a_peer_accuses_nobody(rank_1: dict[str, Any]) -> None:
+    innocent = dead(1, 0.0, code=1, **{"in_flight": [failure()], **rank_1})
+    verdict = only(held(dead(0, -1.0, signal=9), innocent, why="death"))
+
+    assert ("rank-killed", [0], [1]) == (verdict.code, verdict.ranks, verdict.victims)
+
+
 def test_who_raised_the_same_and_lives_is_no_victim() -> None:
     """The others have ended by it. No handler is known where the source could not be read."""
     message = "vocabulary of 32001"

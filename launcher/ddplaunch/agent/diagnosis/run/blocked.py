@@ -410,7 +410,8 @@ def _parted_in_new_group(
     left_out = more[0].calls[number]
     who_not, who_did = (sorted(rank for each in camp for rank in each.ranks) for camp in (less, more))
     choice = branches.find_of(view, dict.fromkeys(who_did, left_out), dict.fromkeys(who_not))
-    tied = len(who_not) == len(who_did)
+    # Either camp may be wrong: whoever left out a call that all need, or whoever made one that none needs.
+    few = min(who_not, who_did, key=len)
     return view.verdict(
         code="group-partial",
         sentence=say(
@@ -422,9 +423,9 @@ def _parted_in_new_group(
             f" {phrases.one_or(inside, 'waits', 'wait')} in {view.locations[inside[0]]}",
             *(say("; ", each) for each in branches.called(view, choice)),
         ),
-        ranks=who_not,
-        victims=[rank for rank in inside if rank not in who_not],
-        confidence=sure.NEW_GROUP_TIE if tied else sure.NEW_GROUP_SKIPPED,
+        ranks=few,
+        victims=[rank for rank in inside if rank not in few],
+        confidence=sure.NEW_GROUP_TIE if len(who_not) == len(who_did) else sure.NEW_GROUP_SKIPPED,
         facts=view.counts(),
         hint=_call_it_everywhere(choice),
     )

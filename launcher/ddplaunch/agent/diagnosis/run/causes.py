@@ -6,10 +6,19 @@ Precise times decide between ranks: those of exceptions and exits, which the hub
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Optional
+from typing import NamedTuple, Optional
 
-from ddplaunch.agent.contract import Exited, JobEvidence, Raised, RankEvidence, Stack
+from ddplaunch.agent.contract import (
+    Exited,
+    Frame,
+    Handler,
+    JobEvidence,
+    Raised,
+    RankEvidence,
+    Stack,
+)
 from ddplaunch.agent.diagnosis.run import stacks
 from ddplaunch.agent.diagnosis.run.view import JobView
 from ddplaunch.agent.system import phrases
@@ -80,6 +89,10 @@ def _cause(view: JobView, number: int) -> Optional[Cause]:
             return _loader_killed(view, number, raised, int(worker[1]), worker[2] or named or "")
         if not is_consequence(raised):
             return Cause(number, "exception", raised.at, same_failure(raised), raised)
+        hidden = first_held(view, number, raised.frames)
+        if hidden is not None and not any(map(is_consequence, rank.in_flight)):
+            first = replace(hidden.raised, at=raised.at)
+            return Cause(number, "exception", first.at, same_failure(first), first)
     end = rank.exit
     if end is None or end.by_us:
         return None
@@ -102,6 +115,40 @@ def _exit_code(rank: RankEvidence, end: Exited) -> Optional[Cause]:
     if handled:
         return Cause(rank.rank, "exception", handled[0].at, same_failure(handled[0]), handled[0])
     return Cause(rank.rank, "code", end.at, f"exit code {end.code}")
+
+
+class Held(NamedTuple):
+    """What a rank has raised, and the line that has run since, in a handler of this kind (`Handler.kind`)."""
+
+    raised: Raised
+    kind: str
+    line: Frame
+
+
+def first_held(view: JobView, number: int, lines: Sequence[Frame]) -> Optional[Held]:
+    """Return the first of the exceptions in flight that a handler holds back in which one of these lines is.
+
+    `lines`: where the rank is, or where it raised what hides the exception.
+    """
+    handlers = view.nodes[view.node_of[number]].handlers
+    for raised in reversed(view.ranks[number].in_flight):
+        for line in lines:
+            for handler in handlers.get(line.file, ()):
+                if _is_within(line, handler.lines) and _came_from(raised, line, handler):
+                    return Held(raised, handler.kind, line)
+    return None
+
+
+def _came_from(raised: Raised, line: Frame, handler: Handler) -> bool:
+    """Whether it was raised in the code that this handler guards, in the handler's own function."""
+    where = (line.name, line.file)
+    return any(
+        (each.name, each.file) == where and _is_within(each, handler.guarded) for each in raised.frames
+    )
+
+
+def _is_within(line: Frame, lines: Sequence[int]) -> bool:
+    return [*lines[:1]] <= [line.line] <= [*lines[-1:]]
 
 
 def leaves_for_peer(rank: RankEvidence) -> bool:

@@ -26,13 +26,14 @@ from ddplaunch.agent.diagnosis.run.causes import (
     LOADER_KILLED,
     TOGETHER,
     Cause,
+    Held,
     causes_of,
     complaint,
     first_ends,
     same_failure,
     words_of,
 )
-from ddplaunch.agent.diagnosis.run.held import Held, held_back, raised_by
+from ddplaunch.agent.diagnosis.run.held import held_back, raised_by
 from ddplaunch.agent.diagnosis.run.view import JobView
 from ddplaunch.agent.system import phrases, subjects
 from ddplaunch.agent.text.saying import Sayable, Text, joined, say, spelled

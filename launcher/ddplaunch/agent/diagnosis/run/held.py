@@ -7,13 +7,12 @@ wherever the ranks are now.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple, Optional
+from typing import Optional
 
-from ddplaunch.agent.contract import Frame, Handler, Raised, Verdict
+from ddplaunch.agent.contract import Raised, Verdict
 from ddplaunch.agent.diagnosis import confidence as sure
 from ddplaunch.agent.diagnosis.run import stacks
-from ddplaunch.agent.diagnosis.run.causes import is_consequence, same_failure, words_of
+from ddplaunch.agent.diagnosis.run.causes import Held, first_held, is_consequence, same_failure, words_of
 from ddplaunch.agent.diagnosis.run.stragglers import holder_facts
 from ddplaunch.agent.diagnosis.run.view import JobView
 from ddplaunch.agent.system import phrases, subjects
@@ -21,14 +20,6 @@ from ddplaunch.agent.text.saying import Text, joined, say
 
 _STILL = 0.7
 """Share of the patience for which a rank must have done nothing; otherwise it may be about to end."""
-
-
-class Held(NamedTuple):
-    """What a rank has raised, and the line that has run since, in a handler of this kind (`Handler.kind`)."""
-
-    raised: Raised
-    kind: str
-    line: Frame
 
 
 def exception_held(view: JobView) -> Optional[Verdict]:
@@ -76,22 +67,4 @@ def held_back(view: JobView, number: int) -> Optional[Held]:
     rank = view.ranks[number]
     if any(map(is_consequence, rank.in_flight)):
         return None
-    handlers = view.nodes[view.node_of[number]].handlers
-    for raised in reversed(rank.in_flight):
-        for line in stacks.main(rank.stacks):
-            for handler in handlers.get(line.file, ()):
-                if _is_within(line, handler.lines) and _came_from(raised, line, handler):
-                    return Held(raised, handler.kind, line)
-    return None
-
-
-def _came_from(raised: Raised, line: Frame, handler: Handler) -> bool:
-    """Whether it was raised in the code that this handler guards, in the handler's own function."""
-    where = (line.name, line.file)
-    return any(
-        (each.name, each.file) == where and _is_within(each, handler.guarded) for each in raised.frames
-    )
-
-
-def _is_within(line: Frame, lines: Sequence[int]) -> bool:
-    return [*lines[:1]] <= [line.line] <= [*lines[-1:]]
+    return first_held(view, number, stacks.main(rank.stacks))
