@@ -7,7 +7,6 @@ import socket
 
 _PORTS = range(61_000, 65_536)
 """The kernel gives the ports below to connections, and jobs of ours take those below 32768 by themselves."""
-_claims: list[socket.socket] = []
 
 
 def own_port() -> int:
@@ -20,7 +19,7 @@ def own_port() -> int:
         try:
             claim.bind(f"\0ddplaunch-tests-port-{port}")  # a name that ends with its process
             with socket.create_server(("", port)):
-                _claims.append(claim)
+                claim.detach()  # it stays open, and no object is there that warns of it at the end
                 return port
         except OSError:
             claim.close()

@@ -21,7 +21,19 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-_REQUESTS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGXCPU")
+_TOLD = (
+    "SIGTERM",
+    "SIGINT",
+    "SIGHUP",
+    "SIGQUIT",
+    "SIGUSR1",
+    "SIGUSR2",
+    "SIGXCPU",
+    "SIGALRM",
+    "SIGVTALRM",
+    "SIGPROF",
+)
+"""What others send to ask for something, and the program's own timers."""
 _SO_TIMESTAMPNS = 35  # of asm-generic/socket.h, as is the kind of its messages
 _TIME = "@ll"  # a timespec
 _MOST = 1 << 10  # signals that are noted at once
@@ -87,11 +99,11 @@ def _socket() -> Any:
 
 
 def told() -> list[list[Any]]:
-    """Return [number, time, handler] of each of _REQUESTS that has come; a handler is [name, file, line]."""
+    """Return [number, time, handler] of each of _TOLD that has come; a handler is [name, file, line]."""
     import signal
 
     found = []
-    for name in _REQUESTS:
+    for name in _TOLD:
         number = getattr(signal, name)
         if number in _State.at:
             handler: Any = signal.getsignal(number)

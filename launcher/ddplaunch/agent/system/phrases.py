@@ -29,6 +29,8 @@ _SIGNALS = {
     15: "SIGTERM",
     24: "SIGXCPU",
     25: "SIGXFSZ",
+    26: "SIGVTALRM",
+    27: "SIGPROF",
     31: "SIGSYS",
 }
 """By their numbers on Linux (signal(7)): a bundle may be read on another system than the one that wrote

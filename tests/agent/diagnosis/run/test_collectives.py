@@ -407,9 +407,9 @@ def test_a_rank_out_of_step_whose_child_has_crashed(code: dict[str, Any], told: 
     assert (told, told) == (verdict.sentence.endswith(f"; {text}"), text in verdict.facts)
 
 
-def in_handler(came: float = 9.0, name: str = "save_now") -> JobEvidence:
-    """Rank 0 is in a barrier that save_now() calls; SIGUSR1 came `came` seconds after NOW - 10."""
-    signalled = Signalled(10, NOW - 10 + came, Frame("save_now", "/job/train.py", 5))
+def in_handler(came: float = 9.0, name: str = "save_now", number: int = 10) -> JobEvidence:
+    """Rank 0 is in a barrier that save_now() calls; a signal came `came` seconds after NOW - 10."""
+    signalled = Signalled(number, NOW - 10 + came, Frame("save_now", "/job/train.py", 5))
     frames = [*in_collective("barrier", 6)[0].frames[:2], Frame(name, "/job/train.py", 6)]
     barrier = replace(Collective("0", 40, "barrier"), frames=frames[2:], at=NOW - 0.9)
     before = replace(Collective("0", 39, "all_reduce", done=True), took=0.1, at=NOW - 1.5, state="returned")
@@ -425,13 +425,15 @@ def in_handler(came: float = 9.0, name: str = "save_now") -> JobEvidence:
     return job(mine, *others, per_node=3)
 
 
-def test_a_collective_that_a_signals_handler_calls_is_told_with_the_signal() -> None:
-    verdict = only(in_handler())
+@pytest.mark.parametrize(("number", "name"), [(10, "SIGUSR1"), (14, "SIGALRM")])
+def test_a_collective_that_a_signals_handler_calls_is_told_with_the_signal(number: int, name: str) -> None:
+    """Also if the program's own timer has sent it."""
+    verdict = only(in_handler(number=number))
 
     assert ("collective-mismatch", [0]) == (verdict.code, verdict.ranks)
     assert verdict.sentence.endswith(
-        "; rank 0 is there in the handler of SIGUSR1 and has interrupted train "
-        f"(train.py:31); SIGUSR1 came to rank 0 at {phrases.clock(NOW - 1)} (save_now, train.py:5)"
+        f"; rank 0 is there in the handler of {name} and has interrupted train "
+        f"(train.py:31); {name} came to rank 0 at {phrases.clock(NOW - 1)} (save_now, train.py:5)"
     )
     assert "set a flag alone" in verdict.hint
 
@@ -444,14 +446,19 @@ def test_a_function_that_the_program_calls_itself_is_in_no_handler(evidence: Job
     assert "handler" not in only(evidence).sentence
 
 
-@pytest.mark.parametrize(("after", "told"), [(0.1, True), (-60.0, False)], ids=["shortly before", "long ago"])
+@pytest.mark.parametrize(
+    ("after", "number", "told"),
+    [(0.1, 15, True), (-60.0, 15, False), (0.1, 14, False)],
+    ids=["shortly before", "long ago", "of a timer"],
+)
 def test_a_signal_that_came_shortly_before_progress_stopped_is_a_fact_of_any_verdict(
-    after: float, told: bool
+    after: float, number: int, told: bool
 ) -> None:
-    came = Signalled(15, NOW - 10 + after, Frame("stop", "/job/train.py", 5))
+    came = Signalled(number, NOW - 10 + after, Frame("stop", "/job/train.py", 5))
     verdict = only(job(rank(0, signals=[came]), rank(1, in_evaluate(), 16, signals=[came])))
 
     assert "rank-in-user-code" == verdict.code
+    assert told == any("ranks 0 and 1 got SIG" in fact for fact in verdict.facts)
     assert told == ("ranks 0 and 1 got SIGTERM (stop, train.py:5) 9.9 s ago" in verdict.facts)
 
 

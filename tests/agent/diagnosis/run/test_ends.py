@@ -410,6 +410,16 @@ def test_the_signal_of_a_loader_worker_may_stand_in_the_cause(worker: int, code:
     assert code == only(job(ended, victim(1), why="death")).code
 
 
+def test_a_worker_whose_own_alarm_went_off_is_told_so() -> None:
+    text = TEXT.replace("Bus error", "Alarm clock")
+    verdict = only(
+        job(dead(0, 1, code=1, raised=[raised("RuntimeError", text, 0.5)]), victim(1), why="death")
+    )
+
+    assert "rank 0's DataLoader worker 812 was killed by SIGALRM" == verdict.sentence
+    assert verdict.hint.startswith("A timer of the program went off")
+
+
 @pytest.mark.parametrize("signal", [9, 11])
 def test_another_signal_is_no_bus_error(signal: int) -> None:
     """A full /dev/shm beside it changes nothing."""

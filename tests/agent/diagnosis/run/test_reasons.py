@@ -443,6 +443,27 @@ def _of_one_line(text: str, line: int, *calls: Collective) -> Verdict:
 
 
 @pytest.mark.parametrize(
+    ("names", "ranks"),
+    [("{n for n in grads if n}", [0, 1, 2, 3]), ("{n: 1 for n in grads}", [3])],
+    ids=["a set", "a dictionary"],
+)
+def test_what_a_loop_goes_through_may_be_a_set(names: str, ranks: list[int]) -> None:
+    text = f"names = {names}\nfor name in names:\n    dist.broadcast(p[name], owner[name])\n"
+    calls = [Collective("0", 9, "broadcast", [[4]], peer=peer) for peer in (0, 0, 0, 1)]
+    verdict = _of_one_line(text, 3, *calls)
+
+    assert ranks == verdict.ranks
+    assert "If train.py:2 (`for name in names`) goes through a set" in verdict.hint
+
+
+def test_without_a_camp_of_more_than_half_no_rank_is_accused_alone() -> None:
+    calls = [Collective("0", 9, "broadcast", [[4]], peer=peer) for peer in (0, 0, 1, 2)]
+    verdict = _of_one_line("dist.broadcast(p, owner)\n", 1, *calls)
+
+    assert ([0, 1, 2, 3], 0.7) == (verdict.ranks, verdict.confidence)
+
+
+@pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("step = 1\nx = torch.cat(parts)\n", "`x` comes from train.py:2 (`x = torch.cat(parts)`)"),

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.agent.diagnosis.build import dead, in_collective, in_evaluate, only, raised, rank, stack
+from tests.agent.diagnosis.build import C10D, dead, in_collective, in_evaluate, only, raised, rank, stack
 from tests.agent.diagnosis.build_calls import blamed, caller, localhost, nodes, sets
 
 from ddplaunch.agent.contract import Frame, JobEvidence, RankEvidence, Torchrun, Verdict
@@ -363,6 +363,60 @@ def test_backends_that_differ() -> None:
     assert open_.confidence <= 0.5
 
 
+def passed(process: RankEvidence) -> RankEvidence:
+    """The same rank, once its call has returned."""
+    assert process.rendezvous is not None
+    return replace(process, rendezvous=replace(process.rendezvous, passed=True))
+
+
+def compares(number: int, **made: Any) -> RankEvidence:
+    """A rank in init_process_group, where it makes the group by which DETAIL compares calls."""
+    frames = [Frame("_create_process_group_wrapper", C10D, 6721), Frame("init_process_group", C10D, 2721)]
+    return replace(caller(number, **made), stacks=stack(*frames, Frame("main", "/job/train.py", 12)))
+
+
+def through(number: int, **made: Any) -> RankEvidence:
+    """A rank in its first collective."""
+    meets = passed(caller(number, **made))
+    return replace(meets, stacks=in_collective(), phase="first collective", initialized=True)
+
+
+DETAIL = sets(TORCH_DISTRIBUTED_DEBUG="DETAIL")
+OFF = sets(TORCH_DISTRIBUTED_DEBUG="OFF")
+
+
+def test_a_rank_that_alone_asks_for_detail_waits_for_the_others_for_ever() -> None:
+    one = only(nodes([compares(0, settings=DETAIL), through(1)], [through(2), through(3)], why="still"))
+
+    assert ("environment-differs", [0]) == (one.code, one.ranks)
+    assert one.sentence.startswith(
+        "rank 0 has TORCH_DISTRIBUTED_DEBUG=DETAIL, ranks 1-3 do not: train.py:9 sets it."
+    )
+    all_but_one = [compares(n) for n in (0, 1, 2)]
+    other = only(nodes(all_but_one[:2], [all_but_one[2], through(3, settings=OFF)], why="still"))
+    assert ("environment-differs", [3]) == (other.code, other.ranks)
+    half = [compares(n, settings=DETAIL) for n in (0, 1)]
+    tie = only(nodes(half, [through(2), through(3)], why="still"))
+    assert ([0, 1, 2, 3], 0.5) == (tie.ranks, tie.confidence)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (compares(0), through(1)),  # from outside, maybe to both
+        (compares(0, settings=DETAIL), through(1, settings=DETAIL)),
+        (caller(0, settings=DETAIL), through(1)),  # elsewhere in the call
+        (compares(0, settings=DETAIL), compares(1, settings=DETAIL)),
+    ],
+)
+def test_detail_accuses_nobody_unless_it_is_known_that_the_others_do_without(
+    first: RankEvidence, second: RankEvidence
+) -> None:
+    found = decide.judge(nodes([first], [second], why="still"))
+
+    assert "environment-differs" not in {verdict.code for verdict in found}
+
+
 @pytest.mark.parametrize(
     "message",
     [
@@ -439,12 +493,6 @@ def silent(evidence: JobEvidence) -> None:
     assert [] == decide.never_meet(evidence)
     codes = {verdict.code for verdict in decide.judge(replace(evidence, why="still"))}
     assert codes <= {"unknown", "rank-late-to-init", "rank-in-user-code"}
-
-
-def passed(process: RankEvidence) -> RankEvidence:
-    """The same rank, once its call has returned."""
-    assert process.rendezvous is not None
-    return replace(process, rendezvous=replace(process.rendezvous, passed=True))
 
 
 RIGHT = {

@@ -161,8 +161,7 @@ def _loader_killed(view: JobView, number: int, raised: Raised, worker: int, by: 
         return Cause(number, "memory", raised.at, "memory", raised, worker)
     if not by:  # it may have ended by itself: torch does not say
         return Cause(number, "exception", raised.at, same_failure(raised), raised)
-    name = {"Killed": "SIGKILL", "Bus error": "SIGBUS", "Segmentation fault": "SIGSEGV", "Aborted": "SIGABRT"}
-    return Cause(number, "signal", raised.at, name.get(by.strip(), by), raised, worker)
+    return Cause(number, "signal", raised.at, _SPOKEN.get(by.strip(), by), raised, worker)
 
 
 def _killed_for_memory(view: JobView, number: int, pid: int) -> bool:
@@ -294,6 +293,23 @@ MISMATCH = re.compile(
 
 Gloo ends the process that gets more than it expects; before torch 2.8 it gives only the sizes.
 """
+_SPOKEN = {
+    "Aborted": "SIGABRT",
+    "Alarm clock": "SIGALRM",
+    "Broken pipe": "SIGPIPE",
+    "Bus error": "SIGBUS",
+    "CPU time limit exceeded": "SIGXCPU",
+    "File size limit exceeded": "SIGXFSZ",
+    "Floating point exception": "SIGFPE",
+    "Hangup": "SIGHUP",
+    "Illegal instruction": "SIGILL",
+    "Killed": "SIGKILL",
+    "Segmentation fault": "SIGSEGV",
+    "Terminated": "SIGTERM",
+    "User defined signal 1": "SIGUSR1",
+    "User defined signal 2": "SIGUSR2",
+}
+"""Signals as torch speaks of them, by glibc's strsignal(3)."""
 LOADER_KILLED = re.compile(
     r"DataLoader worker \(pid\(?s?\)? *(\d+)[\d, ]*\) (?:is killed by signal: (\w+[ \w]*)|exited)"
 )

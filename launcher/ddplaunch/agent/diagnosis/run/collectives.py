@@ -43,8 +43,9 @@ _OTHER_ORDER = (
     " If {loop} goes through a set, or through the files of a folder, each process has an order of its own: "
     "sort them."
 )
-_UNORDERED = re.compile(r"\b(set|frozenset|listdir|scandir|i?glob|iterdir)\(")
-"""In a loop: what has another order in each process, or on each node."""
+_UNORDERED = re.compile(r"\b(set|frozenset|listdir|scandir|i?glob|iterdir)\(|\{[^{}:]+ for [^{}:]+\}")
+"""In a loop, or in what it goes through: what has another order in each process, or on each node. Braces
+without a colon are a set."""
 _FINGERPRINT = re.compile(
     r"Rank (\d+) is running collective: CollectiveFingerPrint\(SequenceNumber=(\d+), ?OpType=(\w+)"
     r"(?:, ?TensorShape=\[([\d, ]*)\])?(?:, ?TensorDtypes=(\w+))?"
@@ -73,8 +74,8 @@ Source = dict[int, list[Collective]]
 class Mismatch:
     """The `camps` that disagree at collective `number` of `group`.
 
-    `number` 0: it is not known. `culprits` is the minority: all ranks if the camps are equally large, none if
-    a member whose call is not known would decide.
+    `number` 0: it is not known. `culprits` is the minority: all ranks if no camp has more than half of them,
+    none if a member whose call is not known would decide.
     """
 
     group: str
@@ -124,10 +125,9 @@ def _mismatch_verdict(view: JobView, mismatch: Mismatch) -> Verdict:
     few, many = mismatch.in_two()
     choice = _parted_at(view, mismatch)
     loop = _loop_of_one_line(view, mismatch) if choice is None else ""
-    made: Sequence[Sayable] = (
-        [*_assigned(view, mismatch)] if choice is None and (not loop or _differ_in_root(mismatch)) else []
-    )
-    if _UNORDERED.search(loop):  # which ranks agree is chance
+    origin = _assigned(view, mismatch) if choice is None else []
+    made: Sequence[Sayable] = origin if not loop or _differ_in_root(mismatch) else []
+    if loop and _UNORDERED.search(" ".join([loop, *origin])):  # which ranks agree is chance
         mismatch = replace(
             mismatch, culprits=sorted(rank for ranks in mismatch.camps.values() for rank in ranks)
         )
@@ -223,11 +223,10 @@ def _exits(view: JobView, choice: branches.Choice) -> list[str]:
 
 
 def _hint(view: JobView, mismatch: Mismatch, choice: Optional[branches.Choice], exits: Sequence[str]) -> str:
-    if _differ_in_root(mismatch):
-        return _OTHER_ROOT
-    if _is_of_one_line(mismatch) and choice is None:
+    if _differ_in_root(mismatch) or (_is_of_one_line(mismatch) and choice is None):
         loop = _loop_of_one_line(view, mismatch)
-        return _OTHER_DATA + (_OTHER_ORDER.format(loop=loop) if loop else "")
+        what = _OTHER_ROOT if _differ_in_root(mismatch) else _OTHER_DATA
+        return what + (_OTHER_ORDER.format(loop=loop) if loop else "")
     if choice is not None and not choice.skips and choice.branch.kind in branches.LOOPS:
         hint = branches.UNEVEN if choice.is_loop else _HINT
         return f"{hint} {branches.ALSO_ENDS.format(', '.join(exits))}" if exits else hint
@@ -682,8 +681,8 @@ def _root(call: Collective) -> Optional[int]:
 
 
 def _minority(camps: list[list[int]], unseen: int = 0) -> list[int]:
-    """Return the ranks outside the largest group of equal calls; none if unseen ranks could change that."""
-    if len(camps[0]) <= len(camps[1]) + unseen:
+    """Return the ranks outside the camp of more than half; none if there is none, or unseen ranks decide."""
+    if 2 * len(camps[0]) <= sum(map(len, camps)) + unseen:
         return []
     return sorted(rank for ranks in camps[1:] for rank in ranks)
 

@@ -242,6 +242,8 @@ TABLE: tuple[Union[FirstOf, AllOf], ...] = (
             # A wait that was left out tells more than that its rank is done.
             messages.async_not_waited,
             exits.rank_exited_early,
+            # Who waits for it within init_process_group waits for no group of the program's.
+            rendezvous.detail_alone,
             # All ranks must call new_group: the groups below may not even exist yet.
             blocked.new_group_partial,
             blocked.groups_wait,

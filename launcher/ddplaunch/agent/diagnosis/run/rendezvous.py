@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import Optional, TypeVar
 
-from ddplaunch.agent.contract import Verdict
+from ddplaunch.agent.contract import Setting, Verdict
 from ddplaunch.agent.diagnosis import confidence as sure
 from ddplaunch.agent.diagnosis.run import stacks
 from ddplaunch.agent.diagnosis.run.call_records import ADDRESS, PORT, WORLD, Call, line
@@ -42,6 +42,8 @@ _ASK_AGAIN = (
 _IN_USE = re.compile(r"EADDRINUSE|address already in use", re.IGNORECASE)
 _NO_GPU = re.compile(r"ProcessGroupNCCL is only supported with GPUs|nccl2 requires at least one CUDA device")
 """What torch says about NCCL without a GPU, up to version 2.14 and since."""
+_DEBUG = "TORCH_DISTRIBUTED_DEBUG"
+_WRAPPER = "_create_process_group_wrapper"
 _PRIVATE = ("/tmp/", "/var/tmp/", "/dev/shm/")  # noqa: S108 - compared only
 
 
@@ -451,6 +453,46 @@ def backends_differ(view: JobView) -> Optional[Verdict]:
             sure.PROVEN if right is not None else sure.SIDES_EQUAL,
         )
     return None
+
+
+def detail_alone(view: JobView) -> Optional[Verdict]:
+    """Return the verdict on ranks that alone have TORCH_DISTRIBUTED_DEBUG=DETAIL, as the program sets it.
+
+    init_process_group makes a second group then, to compare calls, and waits until all ranks have made it:
+    `_create_process_group_wrapper` in torch's distributed_c10d.py. The others do not, and go on.
+    """
+    waiting = {call.rank: call for call in view.open_init_calls}
+    passed = {call.rank: call for call in view.init_calls if call.rank not in waiting}
+    if not waiting or not passed or {*waiting, *passed} != {*view.alive} or view.unseen:
+        return None
+    if not all(stacks.calls(stacks.main(call.process.stacks), _WRAPPER) for call in waiting.values()):
+        return None
+    ask, refuse = ([_level(call) for call in camp.values()] for camp in (waiting, passed))
+    asks = all(each is not None and each.value.upper() == "DETAIL" for each in ask)
+    refuses = all(each is not None and each.value.upper() != "DETAIL" for each in refuse)
+    if not refuses and (not asks or any(refuse)):
+        return None  # what the ranks had from outside is not known
+    set_there = [each for each in (ask if asks else refuse) if each is not None]
+    few = min(waiting, passed, key=len)
+    return verdict(
+        view,
+        "environment-differs",
+        [*few.values()] if len(waiting) != len(passed) else [*waiting.values(), *passed.values()],
+        say(
+            subjects.ranks([*waiting]),
+            f" {phrases.one_or([*waiting], 'has', 'have')} {_DEBUG}=DETAIL, ",
+            subjects.ranks([*passed]),
+            f" {phrases.one_or([*passed], 'does', 'do')} not: {line(set_there[0].frame)} sets it. With "
+            "DETAIL, init_process_group waits until all ranks have made a second group",
+        ),
+        f"Set {_DEBUG} for all ranks: with `env` in the job file, or before torchrun starts.",
+        sure.PROVEN if len(waiting) != len(passed) else sure.SIDES_EQUAL,
+    )
+
+
+def _level(call: Call) -> Optional[Setting]:
+    """Return the program's own setting of TORCH_DISTRIBUTED_DEBUG."""
+    return next((each for each in call.made.settings if each.name == _DEBUG), None)
 
 
 def _kinds(backend: str) -> set[str]:

@@ -20,7 +20,9 @@ from ddplaunch.agent.text.saying import Sayable, Text, say
 _SOON = 30.0
 """Seconds after a signal within which a rank may have acted on it."""
 _ASK_TO_END = ("SIGTERM", "SIGINT", "SIGUSR1", "SIGUSR2", "SIGHUP", "SIGXCPU")
-"""What schedulers, `timeout` and people send; a program's own timers and children send others."""
+"""What schedulers, `timeout` and people send."""
+_TIMERS = ("SIGALRM", "SIGVTALRM", "SIGPROF")
+"""What a program sends itself, maybe a thousand times a second: only its handler can be to blame."""
 LEAVE_TOGETHER = (
     "Each rank acts on the signal in a step of its own. Let all agree before one leaves: an all_reduce of "
     "the flag in each step, and all leave when one has got it."
@@ -134,7 +136,7 @@ def facts(view: JobView) -> list[str]:
     for rank in view.alive:
         at = view.nodes[view.node_of[rank]].at
         for each in view.ranks[rank].signals:
-            if each.at < at - view.stuck_for - _SOON:
+            if each.at < at - view.stuck_for - _SOON or _is_of_timer(each):
                 continue
             what = phrases.signal_name(each.number) + by(each)
             came.setdefault(what, []).append(rank)
@@ -155,5 +157,9 @@ def _entered(rank: RankEvidence) -> float:
 
 def before(rank: RankEvidence, at: float) -> Optional[Signalled]:
     """Return the signal that the rank has got shortly before this moment; None: none."""
-    soon = [each for each in rank.signals if at - _SOON <= each.at <= at]
+    soon = [each for each in rank.signals if at - _SOON <= each.at <= at and not _is_of_timer(each)]
     return soon[-1] if soon else None
+
+
+def _is_of_timer(signalled: Signalled) -> bool:
+    return phrases.signal_name(signalled.number) in _TIMERS
