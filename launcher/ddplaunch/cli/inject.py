@@ -30,11 +30,12 @@ command. The nodes recognize one another by a Secret, which you create once per 
 
   kubectl create secret generic ddplaunch --from-literal key="$(head -c 32 /dev/urandom | base64)"
 
-A batch script gets `python3 -I -S agent.pyz run --join --` in front of torchrun. It needs no key: Slurm
-provides one.
+A batch script gets `python3 -I -S agent.pyz run --join --` in front of torchrun. --write-agent writes that
+file, which all nodes must see. The script needs no key: Slurm provides one.
 
 examples:
   ddplaunch inject train.yaml --agent-image registry.example/ddplaunch-agent:1 | kubectl apply -f -
+  ddplaunch inject train.sbatch --agent /shared/agent.pyz --write-agent | sbatch
   ddplaunch inject train.sbatch --agent /shared/agent.pyz --diff
   ddplaunch inject train.yaml --remove
 """
@@ -64,6 +65,9 @@ def _add_inject_arguments(parser: argparse.ArgumentParser) -> None:
         "folder)",
     )
     parser.add_argument(
+        "--write-agent", action="store_true", help="batch scripts: write the agent to the --agent file first"
+    )
+    parser.add_argument(
         "--python",
         default="python3",
         metavar="PYTHON",
@@ -84,10 +88,31 @@ def _inject(args: argparse.Namespace) -> int:
         python=args.python,
     )
     changed = change.remove(text, name) if args.remove else change.inject(text, name, settings)
+    if args.write_agent and not args.remove:
+        if changed.namespaces:
+            raise UsageError("--write-agent is for batch scripts: pods get the agent from --agent-image")
+        _write_agent(Path(args.agent))
     sys.stdout.write("".join(_diff(text, changed.text, name)) if args.diff else changed.text)
     if not args.remove:
         sys.stderr.writelines(_notes(changed, settings))
+        if not changed.namespaces and not Path(args.agent).exists():
+            sys.stderr.write(f"note: there is no {args.agent} here; --write-agent writes it\n")
     return ExitCode.SUCCEEDED
+
+
+def _write_agent(path: Path) -> None:
+    """Replace the file as a whole: a job that starts now may read it. Raises UsageError."""
+    from ddplaunch.render.archive import agent_archive
+
+    new = path.with_name(f"{path.name}.new")
+    try:
+        new.write_bytes(agent_archive())
+        new.replace(path)
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be written: {error.strerror}",
+            "--agent names a file in a folder that all nodes see",
+        ) from error
 
 
 def _read(path: str, name: str) -> str:

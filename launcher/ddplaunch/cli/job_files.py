@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -69,7 +70,7 @@ def _init(args: argparse.Namespace) -> int:
     needs = imports.find(script, file.parent)
     template.create(file, _job_file_text(file, needs))
     runs = printable(shell_line(needs.command))
-    submit = ["submit", str(file), "--wait"]
+    submit = ["submit", str(file), *(["--to", "slurm"] if shutil.which("sbatch") else []), "--wait"]
     sys.stderr.write(
         f"wrote {printable(str(file))}, which runs {runs}; next: {_command('validate', str(file))}, "
         f"then {_command(*submit)}\n"
@@ -226,7 +227,7 @@ def _checked_text(checked: _Checked) -> str:
     places = ["this machine" if target == "local" else target for target in found.targets]
     good += f" for {' and '.join(places)}"
     if checked.refused:
-        good += ", as far as ddplaunch can tell from here"
+        good = f"the file is {good}, but:"
     elif checked.answer:
         good += f"; {checked.answer}"
     lines = [f"{checked.file}: {good}", *(f"note: {note}" for note in found.notes)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
@@ -79,7 +80,10 @@ def _add_submit_arguments(parser: Parser) -> None:
 
 
 def _submit(args: argparse.Namespace) -> int:
+    asked = args.to
     plans = _plans(args)
+    if asked is None and args.to == "local" and shutil.which("sbatch"):
+        sys.stderr.write("note: the job runs on this machine; `--to slurm` sends it to Slurm\n")
     if args.dry_run:
         from ddplaunch.cli.job_files import shown
 

@@ -28,6 +28,7 @@ MAX_BYTES = 2**20
 STDIN = "<stdin>"
 """The name, in problems, of a job file from standard input."""
 
+_SCRIPTS = (".py", ".sh", ".sbatch", ".slurm")
 COMMAND_LINE = "<command line>"
 """The name, in problems, of the job file that a command line stands for."""
 
@@ -202,6 +203,10 @@ def _text(data: bytes, file: str) -> str:
     if len(data) > MAX_BYTES:
         hint = "put code and data into `source` or `volumes`, not into the job file"
         raise _error(file, found="more than 1 MiB", wanted=A_JOB_FILE, hint=hint)
+    if file.lower().endswith(_SCRIPTS):
+        raise _error(
+            file, found="a script", wanted=A_JOB_FILE, hint=f"to run it: `ddplaunch submit -- {file}`"
+        )
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise _error(file, found="UTF-16", wanted="UTF-8", hint="save it as UTF-8")
     if b"\0" in data:

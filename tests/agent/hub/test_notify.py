@@ -78,6 +78,12 @@ def test_a_sentence_says_which_job_did_what(
     assert f"digits {expected} (local://digits/3)" == made(occasion, *verdicts, exit_code=exit_code)["text"]
 
 
+def test_ranks_that_crashed_over_their_calls_did_not_hang() -> None:
+    said = notify.compose(Occasion.END, PLAN, 1, "local://digits/3", [], Exit.HANG, 5.0, "death")["text"]
+
+    assert "digits has failed (local://digits/3)" == said
+
+
 def test_an_attempt_of_several_is_named() -> None:
     """Attempts count from 0, and people from 1."""
     text = made(Occasion.END, exit_code=Exit.NODE_AT_FAULT, retries=2)["text"]

@@ -40,6 +40,38 @@ def test_git_applies_the_diff(call: Call, tmp_path: Path, name: str, monkeypatch
     assert text == call("inject", name, "--remove").out
 
 
+def test_a_batch_scripts_agent_is_written_where_all_nodes_see_it(call: Call, tmp_path: Path) -> None:
+    agent, script = tmp_path / "agent.pyz", str(GOLDEN / "train.sbatch")
+    without = call("inject", script, "--agent", str(agent))
+    assert f"note: there is no {agent} here; --write-agent writes it\n" in without.err
+
+    answer = call("inject", script, "--agent", str(agent), "--write-agent")
+    assert (ExitCode.SUCCEEDED, without.out) == (answer.code, answer.out)
+    assert "--write-agent" not in answer.err
+    said = subprocess.run([sys.executable, "-I", "-S", agent, "--help"], capture_output=True, check=True)
+    assert said.stdout
+
+
+@pytest.mark.parametrize(
+    ("file", "agent", "message"),
+    [
+        ("job.yaml", "agent.pyz", "--write-agent is for batch scripts"),
+        (
+            "train.sbatch",
+            "no/such/agent.pyz",
+            "no/such/agent.pyz cannot be written: No such file or directory",
+        ),
+    ],
+)
+def test_an_agent_that_cannot_be_written_changes_nothing(
+    call: Call, file: str, agent: str, message: str
+) -> None:
+    answer = call("inject", str(GOLDEN / file), "--agent", agent, "--write-agent", *IMAGE)
+
+    assert (ExitCode.USAGE, "") == (answer.code, answer.out)
+    assert message in answer.err
+
+
 def test_a_dash_is_standard_input(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO((GOLDEN / "job.yaml").read_bytes())))
     assert (GOLDEN / "job.injected.yaml").read_text() == call("inject", "-", *IMAGE).out

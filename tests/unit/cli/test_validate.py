@@ -195,9 +195,7 @@ def test_a_scheduler_that_cannot_be_asked_is_no_fault_of_the_file(
     answer = call("validate", "job.yaml", "--to", "slurm")
 
     assert 106 == answer.code
-    assert answer.err.startswith(
-        "job.yaml: good for slurm, as far as ddplaunch can tell from here\nerror: there is no `"
-    )
+    assert answer.err.startswith("job.yaml: the file is good for slurm, but:\nerror: there is no `")
     assert 0 == call("validate", "job.yaml", "--to", "local").code
 
 

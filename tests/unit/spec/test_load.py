@@ -79,6 +79,13 @@ def test_what_is_no_job_file_gets_one_answer(tmp_path: Path, data: bytes, found:
     assert (found, hint) == _refused(path)
 
 
+def test_a_script_in_place_of_a_job_file_is_answered_with_the_command_that_runs_it(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text("def main() -> None: print('a: b')\n")
+
+    assert ("a script", f"to run it: `ddplaunch submit -- {path}`") == _refused(path)
+
+
 def test_a_byte_that_is_no_text_has_its_place() -> None:
     with pytest.raises(SpecError) as caught:
         load.parse(b"a: 1\nb: \xff", "job.yaml")

@@ -347,7 +347,7 @@ def _print_result(record: JobRecord, notifier: Notifier) -> int:
         names = places.names_with_machines(record.plan.names, places.known_machines(record.nodes.values()))
         record.log("\n".join(verdict_text.block(record.verdicts, True, names)))
     what = "attempt" if record.exit_code == REGROUP else "job"
-    record.add_event("end", f"the {what} {phrases.ended(record.exit_code)}")
+    record.add_event("end", f"the {what} {phrases.ended(record.exit_code, record.why)}")
     text = bundle_file.as_text(record.save(), _PRINTED_DUMPS)
     lines = [text[start : start + _COLUMNS] for start in range(0, len(text), _COLUMNS)]
     record.log("\n".join([Marks.BUNDLE, *lines, Marks.BUNDLE_END]))

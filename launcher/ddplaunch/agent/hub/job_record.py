@@ -231,6 +231,11 @@ class JobRecord:
 
     # ---------------------------------------------------------------- what others read
 
+    @property
+    def why(self) -> str:
+        """Why the evidence of its verdicts was taken; "" without any."""
+        return self.evidence.why if self.evidence is not None else ""
+
     def status(self) -> JobStatus:
         return JobStatus(
             job=self.plan.job,
@@ -244,7 +249,7 @@ class JobRecord:
             verdicts=self.verdicts,
             exit_code=self.exit_code,
             decided=self.decided,
-            why=self.evidence.why if self.evidence and self.decided is not None else "",
+            why=self.why if self.decided is not None else "",
             gate_passed=self.gate_passed,
             pace=self._pace(),
             launch_attempt=self.launch_attempt,

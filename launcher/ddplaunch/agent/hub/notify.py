@@ -44,12 +44,14 @@ def compose(
     verdicts: Sequence[Verdict],
     exit_code: Optional[int],
     at: float,
+    why: str = "",
 ) -> dict[str, Any]:
-    """Return the message for an occasion as plain data, ready for JSON."""
+    """Return the message for an occasion as plain data, ready for JSON. `why`: of the job's evidence."""
     shown = [_short(each) for each in verdicts[:_VERDICTS]]
     return {
         "occasion": occasion,
-        "text": _sentence(occasion, plan, attempt, shown, exit_code) + (f" ({handle})" if handle else ""),
+        "text": _sentence(occasion, plan, attempt, shown, exit_code, why)
+        + (f" ({handle})" if handle else ""),
         "job": plan.job,
         "handle": handle,
         "attempt": attempt,
@@ -70,13 +72,18 @@ def compose(
 
 
 def _sentence(
-    occasion: str, plan: JobPlan, attempt: int, verdicts: Sequence[Verdict], exit_code: Optional[int]
+    occasion: str,
+    plan: JobPlan,
+    attempt: int,
+    verdicts: Sequence[Verdict],
+    exit_code: Optional[int],
+    why: str,
 ) -> str:
     which = f", attempt {attempt}," if plan.retries else ""
     if occasion == Occasion.WITHDRAWN:
         return f"{plan.job}{which} goes on: the notice is withdrawn"
     goes_on = occasion == Occasion.NOTICE
-    what = "goes on, with a notice" if goes_on else phrases.ended(exit_code or Exit.OK)
+    what = "goes on, with a notice" if goes_on else phrases.ended(exit_code or Exit.OK, why)
     more = f", and {len(verdicts) - 1} more" if len(verdicts) > 1 else ""
     why = f": {verdicts[0].code}: {verdicts[0].sentence}{more}" if verdicts else ""
     return f"{plan.job}{which} {what}{why}"
@@ -190,6 +197,7 @@ class Notifier:
             record.verdicts,
             record.exit_code,
             time.time(),
+            record.why,
         )
         for each in self._recipients:
             each.put(occasion, made)

@@ -97,11 +97,13 @@ def signal_name(number: int) -> str:
     return _SIGNALS.get(number, f"signal {number}")
 
 
-def ended(code: int) -> str:
+def ended(code: int, why: str = "") -> str:
     """'has failed' for an Exit: how a job or a node has ended. The numbers themselves are only for
     schedulers.
+
+    `why`: of a job's evidence. Ranks whose calls differ may crash before anybody sees them hang.
     """
-    return _ENDS.get(code, "has failed")
+    return "has failed" if (code, why) == (Exit.HANG, "death") else _ENDS.get(code, "has failed")
 
 
 def exited(end: Exited) -> str:

@@ -377,7 +377,7 @@ def _refuse_what_never_starts(wanted: pending.Requested, queries: Queries) -> No
     problems = pending.problems(wanted, queries.partitions())
     if problems:
         raise ClusterError(
-            "the job could never start:" + "".join(f"\n    {text}" for text in problems),
+            "Slurm cannot run this job:" + "".join(f"\n    {text}" for text in problems),
             hint="nothing was submitted; `sinfo --format '%P %l %s %D'` shows partitions and limits",
         )
 

@@ -333,7 +333,7 @@ while IFS= read -r node; do # that has removed its files by itself
     unset "left[$node]"
 done < <(cat "$folder"/run/{gate,srun}.log 2>/dev/null | sed -n 's/^\([0-9]*: \)*ddplaunch-node \([0-9]*\): end$/\2/p')
 { # beside the hub's end
-    [ -n "$refused" ] || [ ! -e "$folder/source.tar" ] || { unfold; fetch_all; }
+    [ ! -e "$folder/run/srun.log" ] || [ ! -e "$folder/source.tar" ] || { unfold; fetch_all; }
     [ "${#left[@]}" -eq 0 ] || remove "${left[@]}"
 } &
 

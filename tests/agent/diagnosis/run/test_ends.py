@@ -410,6 +410,64 @@ def test_the_signal_of_a_loader_worker_may_stand_in_the_cause(worker: int, code:
     assert code == only(job(ended, victim(1), why="death")).code
 
 
+IN_WORKER = """\
+Caught KeyError in DataLoader worker process 0.
+Original Traceback (most recent call last):
+  File "/opt/env/lib/python3.11/site-packages/torch/utils/data/_utils/worker.py", line 375, in _worker_loop
+    data = fetcher.fetch(index)
+  File "/job/data.py", line 30, in __getitem__
+    return self.labels[index]
+           ~~~~~~~~~~~^^^^^^^
+KeyError: 7
+"""
+
+
+def test_an_exception_of_a_loader_worker_is_told_with_its_own_line() -> None:
+    """The rank's own traceback ends in the loop over the loader."""
+    verdict = only(
+        job(dead(0, 1, code=1, raised=[raised("KeyError", IN_WORKER, 0.5)]), victim(1), why="death")
+    )
+
+    assert ("rank-failed", [0], [1]) == (verdict.code, verdict.ranks, verdict.victims)
+    assert (
+        "rank 0 raised KeyError: Caught KeyError in DataLoader worker process 0: KeyError: 7 (data.py:30)"
+        == verdict.sentence
+    )
+    assert verdict.hint.startswith("Fix __getitem__ (data.py:30)")
+
+
+OF_RANK = """\
+CheckpointException ranks:dict_keys([{}])
+Traceback (most recent call last): (RANK 1)
+  File "/opt/env/lib/python3.11/site-packages/torch/distributed/checkpoint/utils.py", line 194, in reduce
+    local_data = map_fun()
+RuntimeError: Missing key in checkpoint state_dict: reader.
+"""
+
+
+@pytest.mark.parametrize(("named", "culprits"), [("1", [1]), ("0, 1, 2", [0, 1, 2]), ("7", [0, 1, 2])])
+def test_of_a_checkpoint_that_all_ranks_give_up_the_rank_that_has_failed_is_named(
+    named: str, culprits: list[int]
+) -> None:
+    text = OF_RANK.format(named)
+    both = [dead(n, 1, code=1, raised=[raised("CheckpointException", text, 0.5)]) for n in range(3)]
+    verdict = only(replace(job(*both, why="death", per_node=3), world_size=3))
+
+    assert ("rank-failed", culprits) == (verdict.code, verdict.ranks)
+    whose = " for rank 1" if named == "1" else ""
+    assert (
+        f"all ranks raised CheckpointException{whose}: RuntimeError: Missing key in checkpoint state_dict: "
+        "reader. (train.py:61)"
+    ) == verdict.sentence
+
+
+def test_of_a_checkpoint_of_some_ranks_the_numbers_may_be_those_of_their_group() -> None:
+    text = OF_RANK.format("1")
+    some = [dead(n, 1, code=1, raised=[raised("CheckpointException", text, 0.5)]) for n in (1, 2)]
+
+    assert [1, 2] == only(job(victim(0), *some, why="death")).ranks
+
+
 def test_a_worker_whose_own_alarm_went_off_is_told_so() -> None:
     text = TEXT.replace("Bus error", "Alarm clock")
     verdict = only(

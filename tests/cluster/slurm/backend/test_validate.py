@@ -44,7 +44,7 @@ def test_what_the_controller_would_refuse_is_refused(
         assert 106 == main(["validate", "job.yaml", "--to", "slurm"])
 
         answer = capfd.readouterr().err
-        assert answer.startswith("job.yaml: good for slurm, as far as ddplaunch can tell from here\nerror: ")
+        assert answer.startswith("job.yaml: the file is good for slurm, but:\nerror: ")
         assert words in answer
         assert (106, "") == (main(["submit", "job.yaml", "--to", "slurm"]), capfd.readouterr().out)
 

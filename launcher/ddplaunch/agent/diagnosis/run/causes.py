@@ -246,8 +246,40 @@ def _revived(rank: RankEvidence) -> RankEvidence:
 
 
 def words_of(raised: Raised) -> str:
-    """Return an exception's message without what torch puts around every message."""
-    return _ADVICE.sub("", _SOURCE_LINE.sub("", raised.message))
+    """Return an exception's message without what torch puts around every message.
+
+    Of a traceback in it only the end is left: 'Caught KeyError in DataLoader worker process 0: KeyError: 7'.
+    """
+    plain = _ADVICE.sub("", _SOURCE_LINE.sub("", raised.message))
+    head, found, carried = plain.partition(_CARRIED)
+    ends = _CARRIED_END.findall(carried)
+    if not found or not ends:
+        return plain
+    told = _FAILED_RANKS.sub("", " ".join(head.split()[:-1] if head.endswith("Original ") else head.split()))
+    return ": ".join(part for part in (told.rstrip(".:"), ends[-1]) if part)
+
+
+def site_of(raised: Raised) -> Optional[Frame]:
+    """Return the user's line that has failed: the innermost of a traceback in the message, as that of a
+    DataLoader's worker; else of the exception itself.
+    """
+    carried = raised.message.rpartition(_CARRIED)[2] if _CARRIED in raised.message else ""
+    frames = [Frame(name, file, int(number)) for file, number, name in _CARRIED_LINE.findall(carried)]
+    its = stacks.users(frames[::-1])
+    return stacks.user_frame(its) if stacks.is_own(its) else stacks.user_frame(raised.frames)
+
+
+def failed_ranks(raised: Raised) -> list[int]:
+    """Return the ranks, in the group that saved or loaded, for which all of torch's checkpoint has failed."""
+    found = _FAILED_RANKS.search(raised.message)
+    return sorted(map(int, re.findall(r"\d+", found[0]))) if found else []
+
+
+_CARRIED = "Traceback (most recent call last):"
+_CARRIED_LINE = re.compile(r'^ *File "([^"]+)", line (\d+), in (.+)$', re.MULTILINE)
+_CARRIED_END = re.compile(r"^[A-Za-z_][\w.]*(?:: .*)?$", re.MULTILINE)
+_FAILED_RANKS = re.compile(r"CheckpointException ranks:dict_keys\(\[[\d, ]+\]\)")
+"""torch/distributed/checkpoint/api.py; each rank raises it with the tracebacks of those that have failed."""
 
 
 def complaint(rank: RankEvidence) -> str:

@@ -29,8 +29,10 @@ from ddplaunch.agent.diagnosis.run.causes import (
     Held,
     causes_of,
     complaint,
+    failed_ranks,
     first_ends,
     same_failure,
+    site_of,
     words_of,
 )
 from ddplaunch.agent.diagnosis.run.held import held_back, raised_by
@@ -314,8 +316,13 @@ def _failure(view: JobView, causes: list[Cause]) -> Verdict:
         )
     raised = first.raised
     kind = raised.type.rpartition(".")[2]
-    site = stacks.user_frame(raised.frames)
+    site = site_of(raised)
     message = f": {phrases.clipped(words_of(raised))}" if raised.message else ""
+    failed = failed_ranks(raised)
+    if view.is_everyone(numbers) and failed and set(failed) < set(numbers):
+        causes = [cause for cause in causes if cause.rank in failed]
+        first = causes[0]
+        message = f" for {phrases.ranks(failed)}{message}"
     facts: list[AnyFact] = []
     if raised.frames:
         facts.append(f"rank {first.rank} raised it in {stacks.chain(raised.frames)}")

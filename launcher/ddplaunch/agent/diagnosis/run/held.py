@@ -12,7 +12,14 @@ from typing import Optional
 from ddplaunch.agent.contract import Raised, Verdict
 from ddplaunch.agent.diagnosis import confidence as sure
 from ddplaunch.agent.diagnosis.run import stacks
-from ddplaunch.agent.diagnosis.run.causes import Held, first_held, is_consequence, same_failure, words_of
+from ddplaunch.agent.diagnosis.run.causes import (
+    Held,
+    first_held,
+    is_consequence,
+    same_failure,
+    site_of,
+    words_of,
+)
 from ddplaunch.agent.diagnosis.run.stragglers import holder_facts
 from ddplaunch.agent.diagnosis.run.view import JobView
 from ddplaunch.agent.system import phrases, subjects
@@ -59,7 +66,7 @@ def raised_by(view: JobView, ranks: list[int], raised: Raised) -> Text:
     who = "all ranks" if view.is_everyone(ranks) else subjects.ranks(ranks)
     message = f": {phrases.clipped(words_of(raised))}" if raised.message else ""
     kind = raised.type.rpartition(".")[2]
-    return say(who, f" raised {kind}{message}{phrases.at(stacks.user_frame(raised.frames))}")
+    return say(who, f" raised {kind}{message}{phrases.at(site_of(raised))}")
 
 
 def held_back(view: JobView, number: int) -> Optional[Held]:
