@@ -186,6 +186,10 @@ def _without_plan(arguments: argparse.Namespace, folder: str) -> int:
     if arguments.verb == "ask":
         from ddplaunch.agent.hub import query
 
+        if arguments.of:
+            from ddplaunch.agent.outside import find_ranks
+
+            folder = find_ranks.folder_of_hub(arguments.of, find_ranks.processes())
         return query.main(folder, arguments.what, arguments.why)
     if arguments.verb == "look":
         from ddplaunch.agent.outside import look
@@ -253,6 +257,7 @@ def _parser() -> argparse.ArgumentParser:
     local.add_argument("--blocked", default="", metavar="N,…", help="signals that the command blocks")
     ask = verbs.add_parser("ask", parents=[common], help="send one request to the hub of a job")
     ask.add_argument("what", choices=["status", "diagnose", "stop", "ending"], help="`ending`: by WHY, soon")
+    ask.add_argument("--of", metavar="NAME=VALUE", help="a variable of the hub, in place of --folder")
     ask.add_argument("why", nargs="?", default="", metavar="WHY", help="for the verdict, and for the log")
     here = verbs.add_parser(
         "interfaces", parents=[common], help="which interfaces NCCL and Gloo take on this host, and why"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from tests.busy import BUSY
 from tests.disks import fill, small_disk
 from tests.unit.backends.conftest import Make, status_json
 
-from ddplaunch.agent.contract import StopRequest, codec
+from ddplaunch.agent.contract import Files, JobStatus, StopRequest, codec
 from ddplaunch.backends.job import EVERYTHING, Handle, State
 from ddplaunch.backends.local import host
 from ddplaunch.backends.local.backend import CANCELLED, HOST, LocalBackend
@@ -186,6 +188,28 @@ def test_a_host_of_an_earlier_boot_is_gone(backend: LocalBackend, job: Make) -> 
 
     assert State.LOST is lost.state
     assert "the machine was rebooted" in lost.detail
+
+
+def test_a_job_of_another_machine_that_shares_the_home_runs_as_long_as_its_hub_writes(
+    backend: LocalBackend, job: Make
+) -> None:
+    """Its pid means nothing here: what has that number must not be signalled, and no reboot is claimed."""
+    handle = backend.submit(job(FOREVER))
+    folder = backend.store.find(handle.path)
+    found = carrier(backend, handle)
+    eventually(lambda: (folder / Files.STATUS).exists())
+    afar = dataclasses.replace(found, boot="another", machine="n7")
+    codec.write(str(folder / HOST), afar)
+    running = backend.job(handle)
+    with pytest.raises(ClusterError, match="runs on n7, not here"):
+        backend.cancel(handle)
+    status = codec.read(JobStatus, str(folder / Files.STATUS))
+    codec.write(str(folder / Files.STATUS), dataclasses.replace(status, updated=time.time() - 600))
+    lost = backend.job(handle)
+    codec.write(str(folder / HOST), found)
+
+    assert (State.RUNNING, "on n7") == (running.state, running.detail)
+    assert (State.LOST, True) == (lost.state, "it ran on n7, and has written nothing since" in lost.detail)
 
 
 def test_a_host_that_fails_at_once_is_an_error(backend: LocalBackend, job: Make) -> None:

@@ -104,6 +104,20 @@ def ranks_of_variable(name: str, value: str, tree: Tree) -> JobRanks:
     return _of_one_job(list(own), Tree(own, tree.loaded), f"{name}={value}")
 
 
+def folder_of_hub(variable: str, tree: Tree) -> str:
+    """Return the folder of the hub with this variable, NAME=VALUE, in its environment; "" if none is here.
+
+    A user's own batch script may start its nodes with `run --join`: then the job has a hub that no record of
+    ours names.
+    """
+    name, _, value = variable.partition("=")
+    for each in tree.table.values():
+        words = each.command.split()
+        if "hub" in words and "--folder" in words[:-1] and each.environment.get(name) == value:
+            return words[words.index("--folder") + 1]
+    return ""
+
+
 def ranks_of_machine(tree: Tree) -> JobRanks:
     """Return the ranks of the only job in a container. Raises NoRanksError for several jobs."""
     own, what = list(tree.table), "this container"

@@ -19,13 +19,14 @@ from signal import SIGQUIT, SIGTERM
 from typing import TYPE_CHECKING
 
 from ddplaunch.agent.archive import COMPILED
-from ddplaunch.agent.contract import Bundle, Exit, Files, StopRequest, codec
+from ddplaunch.agent.contract import Bundle, Exit, Files, JobStatus, StopRequest, codec
 from ddplaunch.agent.system.processes import STOPPING
 from ddplaunch.agent.system.signals import is_ignored
 from ddplaunch.backends import files, outputs
 from ddplaunch.backends import lines as log_lines
 from ddplaunch.backends.folder import attempts, earlier, new_folder, newest_bundle, old, state_folder, status
 from ddplaunch.backends.job import (
+    SILENT_AFTER_AFAR,
     SILENT_AFTER_HERE,
     STOPPED_OUTSIDE,
     Handle,
@@ -302,6 +303,11 @@ class LocalBackend:
         """Stop the job, with SIGKILL if necessary. Raises ClusterError if it does not end."""
         folder = self.store.find(handle.path)
         process = host.read(folder / HOST)
+        if process is not None and process.elsewhere() and not _read_job(folder).state.ended:
+            raise ClusterError(
+                f"{handle} runs on {process.elsewhere()}, not here",
+                hint="cancel it there, or cancel the scheduler's job in which it runs",
+            )
         if process is not None and process.alive():
             self.pass_on(handle, StopRequest(SIGTERM, "`ddplaunch cancel`", final=True))
             if not process.wait(STOP):
@@ -388,6 +394,8 @@ def _read_job(folder: Path) -> Job:
         asked = files.read_if_valid(StopRequest, folder / Files.STOP_REQUEST)
         detail = f"by {asked.who}" if asked else ""
         detail = detail if code else "it did not end in time and was killed, so it left no verdict"
+    elif hub_status and code is None and process and process.elsewhere() and _is_fresh(hub_status):
+        state, detail = State.RUNNING, f"on {process.elsewhere()}"
     else:
         state, detail = State.LOST, _why_lost(folder, process, stopped=code is not None)
     job = Job(
@@ -395,7 +403,7 @@ def _read_job(folder: Path) -> Job:
         state=state,
         submitted=_submitted(folder, process),
         name=folder.parent.name,
-        ended=None if alive else _last_written(folder),
+        ended=_last_written(folder) if state.ended else None,
         exit_code=code,
         detail=detail,
         status=hub_status,
@@ -405,10 +413,17 @@ def _read_job(folder: Path) -> Job:
     return with_silence(job, SILENT_AFTER_HERE, time.time())
 
 
+def _is_fresh(hub_status: JobStatus) -> bool:
+    return time.time() - hub_status.updated <= SILENT_AFTER_AFAR
+
+
 def _why_lost(folder: Path, process: Host | None, *, stopped: bool) -> str:
     if stopped:  # the hub leaves the same exit code whether its host was killed or stopped
         asked = files.read_if_valid(StopRequest, folder / Files.STOP_REQUEST)
         return f"ended by {asked.who}" if asked and asked.final else STOPPED_OUTSIDE
+    if process and process.elsewhere():
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(_last_written(folder)))
+        return f"it ran on {process.elsewhere()}, and has written nothing since {since}: look there"
     name = f"its process {process.pid}" if process else "its process"
     what = "the machine was rebooted" if process and process.of_earlier_boot() else f"{name} is gone"
     last = "".join(f"; its last line: {line}" for line in last_lines(folder / HOST_LOG, 1))

@@ -34,6 +34,8 @@ class Host:
     started: int  # clock ticks since boot, as in /proc/<pid>/stat
     boot: str
     at: float  # seconds since the epoch
+    machine: str = ""  # its name; "": not known
+    namespace: str = ""  # of process ids
 
     def alive(self) -> bool:
         """Whether it is running. A zombie is not, although its parent may take hours to notice."""
@@ -86,6 +88,15 @@ class Host:
 
     def of_earlier_boot(self) -> bool:
         return _boot() != self.boot
+
+    def elsewhere(self) -> str:
+        """Return the machine on which it runs or ran, if that is another one, or another container; else "".
+
+        A home folder may be shared: `srun ddplaunch run --join` leaves its records there.
+        """
+        if self.of_earlier_boot():
+            return self.machine if self.machine != os.uname().nodename else ""
+        return self.machine if self.namespace not in ("", _namespace()) else ""
 
     def _is_ours(self, fields: list[str]) -> bool:
         return int(fields[19]) == self.started and not self.of_earlier_boot()
@@ -140,7 +151,7 @@ class Child:
                 os.close(each)
         fields = _stat(self.pid)
         assert fields is not None  # it cannot be gone, because only its parent can wait for it
-        self.host = Host(self.pid, int(fields[19]), _boot(), time.time())
+        self.host = Host(self.pid, int(fields[19]), _boot(), time.time(), os.uname().nodename, _namespace())
         self._status: int | None = None
 
     def run_job(self, folder: Path) -> None:
@@ -193,6 +204,10 @@ def _stat(pid: int) -> list[str] | None:
     except OSError:
         return None
     return text.rpartition(")")[2].split()
+
+
+def _namespace() -> str:
+    return str(Path("/proc/self/ns/pid").readlink())
 
 
 def _boot() -> str:

@@ -317,7 +317,8 @@ class SlurmBackend:
         queries = self.queries(snapshot.cluster)
         bundle = collect(snapshot, queries)
         if bundle is None and snapshot.is_foreign and snapshot.slurm_job is not None:
-            return evidence.collect_from_outside(snapshot.slurm_job, queries.commands)
+            inside = evidence.ask_hub_inside(snapshot.slurm_job, queries.commands)
+            return inside or evidence.collect_from_outside(snapshot.slurm_job, queries.commands)
         return bundle
 
     def outputs(self, handle: Handle) -> list[Outputs]:

@@ -85,6 +85,22 @@ _LINE: Final = re.compile(r"\s*(\d+): (\S*)")
 """A line of output that srun has labelled with its task's number, which is the node's number."""
 
 
+def ask_hub_inside(job: SlurmJob, commands: Commands) -> Bundle | None:
+    """Return the bundle of the hub in a running job that is not ours; None if there is no hub.
+
+    The job's own script has started its nodes with `run --join`, and the hub is on its first node.
+    """
+    step = [f"--jobid={job.job_id}", "--overlap", "--relative=0", "--nodes=1", "--ntasks=1"]
+    agent = archive.agent_archive()
+    words = ["python3", "-I", "-S", "-c", foreign_jobs.AGENT, str(len(agent))]
+    words += ["ask", "--of", f"SLURM_JOB_ID={job.job_id}", "diagnose"]
+    answer = commands.run("srun", *step, "--mpi=none", "--quiet", *words, limit=_STEP, stdin=agent)
+    try:
+        return files.bundle(answer.out) if answer.code == 0 else None
+    except codec.ContractError:
+        return None
+
+
 def collect_from_outside(job: SlurmJob, commands: Commands) -> Bundle:
     """Return the evidence of all nodes of a running job. Raises ClusterError if no step can run in it."""
     step = [f"--jobid={job.job_id}", "--overlap", f"--nodes={job.nodes}", f"--ntasks={job.nodes}"]
