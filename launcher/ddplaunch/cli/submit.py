@@ -82,8 +82,6 @@ def _add_submit_arguments(parser: Parser) -> None:
 def _submit(args: argparse.Namespace) -> int:
     asked = args.to
     plans = _plans(args)
-    if asked is None and args.to == "local" and shutil.which("sbatch"):
-        sys.stderr.write("note: the job runs on this machine; `--to slurm` sends it to Slurm\n")
     if args.dry_run:
         from ddplaunch.cli.job_files import shown
 
@@ -92,6 +90,10 @@ def _submit(args: argparse.Namespace) -> int:
         startable(plan)
         output.write_abridged(shown(rendered))
         return ExitCode.SUCCEEDED
+    if (
+        asked is None and args.to == "local" and shutil.which("sbatch")
+    ):  # a login node is seldom what is meant
+        sys.stderr.write("note: the job runs on this machine; `--to slurm` sends it to Slurm\n")
     return _sweep(plans, args) if plans[0].sweep else _one(plans[0], args)
 
 

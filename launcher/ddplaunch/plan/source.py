@@ -119,9 +119,7 @@ def _find(
     for given in paths:
         root = base / given
         if not _exists(root, given):
-            raise UsageError(
-                f"source: {given} does not exist in {base}", hint="paths are relative to the job file"
-            )
+            raise UsageError(f"source: {given} does not exist in {base.absolute()}", hint=_near(root))
         arrives = _arrives(root, base)
         for path in _walk(root, left_out, links_outside=links_outside) if root.is_dir() else [root]:
             name = (arrives / path.relative_to(root)).as_posix()
@@ -163,6 +161,17 @@ def _leads(link: Path, target: str, root: Path) -> str:
     if not meant.is_relative_to(inside):
         return str(meant)
     return os.path.relpath(meant, inside / link.parent.relative_to(root))
+
+
+def _near(path: Path) -> str:
+    """Return a hint with a file of a similar name."""
+    import difflib  # only a missing file needs it
+
+    try:
+        near = difflib.get_close_matches(path.name, sorted(each.name for each in path.parent.iterdir()), n=1)
+    except OSError:
+        near = []
+    return f"did you mean {near[0]}?" if near else "paths are relative to the job file"
 
 
 def _exists(root: Path, given: str) -> bool:

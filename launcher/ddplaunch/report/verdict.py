@@ -22,6 +22,9 @@ _NARROWEST = 60
 _LABEL = 12
 _MOVED = 5.0
 """A job moves if a rank has moved within this many seconds."""
+_OF_CAMPS = ("collective-mismatch", "collective-skipped", "group-partial")
+_TIE = 0.7
+"""As in diagnosis/confidence.py: what a verdict is worth that names both camps."""
 _MOST = 8
 """Places, or ranks with their pace, to list at the most."""
 
@@ -50,8 +53,13 @@ def verdict_text(
 
 
 def culprits(verdict: Verdict, names: Sequence[str] = ()) -> str:
-    """`rank 3 on node 1 (n2)`, `nodes 1 and 4`, or that nobody in particular is at fault."""
+    """`rank 3 on node 1 (n2)`, `nodes 1 and 4`, or that nobody in particular is at fault.
+
+    In a tie both camps are named, and none of their ranks is accused.
+    """
     ranks = some("rank", verdict.ranks) if verdict.ranks else ""
+    if verdict.code in _OF_CAMPS and verdict.confidence <= _TIE and not verdict.victims and ranks:
+        return f"not decided: {ranks} disagree, and either side may be wrong"
     nodes = phrases.nodes(verdict.nodes, names) if verdict.nodes else ""
     return f"{ranks} on {nodes}" if ranks and nodes else ranks or nodes or "not known"
 

@@ -9,6 +9,7 @@ import pytest
 from tests.unit.cli.conftest import Call
 
 from ddplaunch import api
+from ddplaunch.errors import ExitCode, UsageError
 
 
 @pytest.fixture(name="folder", autouse=True)
@@ -116,3 +117,31 @@ def test_what_cannot_be_meant_is_refused(call: Call, folder: Path, words: str, e
     assert error in answer.err
     assert "hint: " in answer.err or ", wanted " in answer.err
     assert not (folder / "x.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("programs", "options", "noted"),
+    [(["sbatch"], [], True), ([], [], False), (["sbatch"], ["--to", "local"], False)],
+    ids=["a login node", "no Slurm", "asked for"],
+)
+def test_on_a_login_node_a_job_that_runs_there_says_so(
+    call: Call,
+    job_file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    programs: list[str],
+    options: list[str],
+    noted: bool,
+) -> None:
+    def refuse(_: object) -> None:
+        raise UsageError("not in a test")
+
+    monkeypatch.setattr(api, "submit", refuse)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    (tmp_path / "bin").mkdir()
+    for name in programs:
+        (tmp_path / "bin" / name).touch(mode=0o755)
+
+    answer = call("submit", str(job_file), *options)
+    note = "note: the job runs on this machine; `--to slurm` sends it to Slurm\n"
+    assert (ExitCode.USAGE, noted) == (answer.code, note in answer.err)

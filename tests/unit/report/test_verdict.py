@@ -54,6 +54,23 @@ def test_a_culprit_that_never_came_has_a_name(diagnosis: Diagnosis) -> None:
     assert "  culprit     node 2 (host2)" in text.splitlines()
 
 
+@pytest.mark.parametrize(
+    ("confidence", "victims", "text"),
+    [
+        (0.7, [], "not decided: ranks 0-1 disagree, and either side may be wrong"),
+        (0.95, [], "ranks 0-1"),
+        (0.7, [2], "ranks 0-1"),
+    ],
+    ids=["a tie", "certain", "others are victims"],
+)
+def test_of_two_camps_none_is_accused(confidence: float, victims: list[int], text: str) -> None:
+    tied = Verdict.of(
+        "collective-mismatch", "they differ", "run", ranks=[0, 1], victims=victims, confidence=confidence
+    )
+
+    assert text == verdict.culprits(tied)
+
+
 def test_nodes_without_a_gate_have_the_names_of_their_evidence(diagnosis: Diagnosis) -> None:
     """As those of a job that ddplaunch did not start: nobody has checked in."""
     assert diagnosis.bundle is not None

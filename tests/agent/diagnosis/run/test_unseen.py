@@ -308,11 +308,11 @@ def test_who_waits_in_a_reduce_may_wait_for_any_other() -> None:
     assert [] == accused(calls(0, "all_reduce"), calls(1, "all_reduce"), rooted(2, "reduce", root=0))
 
 
-def test_of_two_neither_is_named() -> None:
+def test_of_two_both_are_named() -> None:
     """Either may be wrong; both lines are told."""
     verdict = only(asked(calls(0, "barrier", 31), calls(1, "all_reduce")))
 
-    assert ("collective-mismatch", []) == (verdict.code, verdict.ranks)
+    assert ("collective-mismatch", [0, 1], 0.7) == (verdict.code, verdict.ranks, verdict.confidence)
     assert (
         "rank 0 called barrier (train.py:31) and rank 1 called all_reduce (train.py:92)" == verdict.sentence
     )

@@ -576,7 +576,7 @@ def _by_stacks(view: JobView) -> Optional[Mismatch]:
     camps = sorted(places.values(), key=lambda ranks: (len(ranks), ranks))
     if len(camps) < 2:
         return None
-    culprits = camps[0] if len(camps) == 2 and len(camps[0]) < len(camps[1]) else []
+    culprits = _minority(camps[::-1]) or view.world
     labelled = {str(view.locations[ranks[0]]): sorted(ranks) for ranks in camps}
     return Mismatch("0", 0, labelled, sorted(culprits))
 
