@@ -38,23 +38,28 @@ UNSEEN = """\
 ## Programs that nobody had seen
 
 The programs above have shaped the rules. So, before version 1.0, people who knew neither the rules nor the
-tests wrote others, each with another mistake, and noted what is true of it without running it. This is the
-last round, on one machine with 2 CPUs under a load of 5 to 12, with torch 2.15 and Gloo: 26 programs with a
-fault, and 8 healthy ones that look ill. What it showed has been mended since, and is in the corpus; the
-numbers are those of the first look.
+tests wrote others, each with another mistake, and noted what is true of it without running it. These are the
+last two rounds, on one machine with 2 CPUs under a load of 5 to 12, with torch 2.15 and Gloo: 26 programs
+with a fault each, and 8 and 6 healthy ones that look ill. What a round showed has been mended since, and is
+in the corpus; the numbers are those of the first look.
 
-| | of 26 |
-|---|---|
-| right ranks | 22 |
-| part of the ranks, or one beside them (all waited for the same; a circle of two) | 3 |
-| wrong, said with 0.5 | 1 |
-| abstained | 0 |
-| right ranks, and a cause that is not true, said with 0.9 | 1 |
-| the sentence has the line that decides, and why | 18; since then 25 |
+| | of 26 | of 26, the later round |
+|---|---|---|
+| right ranks | 22 | 21 |
+| part of the ranks, or others beside them (all waited for the same; a circle; all raised it) | 3 | 3 |
+| wrong | 1, said with 0.5 | 1, said with 0.97 |
+| abstained | 0 | 1 |
+| right ranks, and a cause that is not true, said with 0.9 | 1 | 0 |
+| the sentence has the line that decides, and why | 18; since then 25 | 20; since then 23 |
 
-Of 21 verdicts said with 0.95 or more, 19 named exactly the right ranks, one left out one of four, and one
-named an innocent rank beside the right one. Of the healthy programs, 5 got a notice of what their ranks were
-doing, after half of the default patience. One was ended: it evaluates for 15 s, and was given 12.
+Of 21 and 16 verdicts said with 0.95 or more, 19 and 12 named exactly the right ranks. Of the others, one left
+out one of four, four named innocent ranks beside the right ones, and one named two of four ranks that all
+went through a set in an order of their own: where no camp has more than half of the ranks, all are named
+since, with 0.7. Of the healthy programs, 5 and 4 got a notice of what their ranks were doing, after half of
+the default patience. One was ended: it evaluates for 15 s, and was given 12.
+
+After that, the 25 programs of the later round that can run there ran with torch 2.7.1 and 2.4.1, for the
+first time: none was wrong. In one each, both camps were told, and no rank was named; both are named since.
 """
 
 MISSES = """\

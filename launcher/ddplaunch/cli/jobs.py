@@ -12,7 +12,7 @@ from ddplaunch.agent.text.printable import printable
 from ddplaunch.cli import output
 from ddplaunch.cli import parser as arguments
 from ddplaunch.cli.parser import Command
-from ddplaunch.errors import ExitCode, NeverStartsError, NotFoundError, UsageError
+from ddplaunch.errors import ExitCode, NeverStartsError, UsageError
 
 if TYPE_CHECKING:
     from ddplaunch.backends.job import Handle, Job
@@ -106,15 +106,12 @@ def target_meant(profile: str | None) -> str:
         return "local"
     if chosen is not None and chosen.target:
         return chosen.target
-    try:
-        target = api.last().target
-    except NotFoundError:
-        return "local"
-    if target != "local":
-        sys.stderr.write(
-            f"jobs on {target}, where your last job went; use `--to local` for those on this machine\n"
-        )
-    return target
+    targets = list(dict.fromkeys(each.handle.target for each in api.known()))  # the newest job's first
+    if len(targets) > 1 or targets not in ([], ["local"]):
+        others = " or ".join(f"`--to {each}`" for each in targets[1:] or ["local"])
+        where = "this machine" if targets[0] == "local" else targets[0]
+        sys.stderr.write(f"jobs on {where}, where your last job went; use {others} for the others\n")
+    return targets[0] if targets else "local"
 
 
 def table(jobs: list[Job], now: float) -> str:

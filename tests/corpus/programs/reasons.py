@@ -426,7 +426,56 @@ def unread():
         scene.stops()
 
 
+def detailed():
+    """Rank 1 alone has asked torch to compare all calls, see below."""
+    dist.all_reduce(torch.rand(8))
+
+
+def unordered():
+    """A set has another order in each process."""
+    layers = {f"layer{number}": torch.rand(8) for number in range(12)}
+    for step in range(20):
+        dist.all_reduce(torch.rand(8))
+    scene.stops()
+    touched = {name for name in layers if len(layers[name])}
+    for name in touched:
+        dist.broadcast(layers[name], int(name[5:]) % dist.get_world_size())
+
+
+def timed():
+    """Rank 1 reports after a second, wherever it is then."""
+
+    def report(*_):
+        scene.stops()
+        dist.all_gather([torch.empty(3) for _ in range(dist.get_world_size())], torch.rand(3))
+
+    if dist.get_rank() == 1:
+        signal.signal(signal.SIGALRM, report)
+        signal.setitimer(signal.ITIMER_REAL, 1.0)
+    for step in range(400):
+        dist.all_reduce(torch.rand(8))
+        time.sleep(0.01)
+
+
+def restores():
+    """Rank 1 wants what nobody has saved."""
+    from torch.distributed import checkpoint
+
+    folder = os.path.join(scene.FOLDER, "saved")
+    checkpoint.save({"step": torch.ones(1)}, checkpoint_id=folder)
+    dist.barrier()
+    wanted = {"step": torch.zeros(1)}
+    if dist.get_rank() == 1:
+        wanted["reader"] = torch.zeros(1)
+    scene.stops()
+    checkpoint.load(wanted, checkpoint_id=folder)
+
+
 if __name__ == "__main__":
+    if sys.argv[1] == "detailed" and os.environ["RANK"] == "1":
+        scene.stops()
+        os.environ["TORCH_DISTRIBUTED_DEBUG"] = "DETAIL"
+        dist.set_debug_level_from_env()
     if sys.argv[1] == "variable" and os.environ["RANK"] == "2" and "SKIP_REPORT" not in os.environ:
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "SKIP_REPORT": "1"})
     dist.init_process_group("gloo")

@@ -153,9 +153,10 @@ def test_list_shows_the_target_of_the_last_job(call: Call) -> None:
 
     there = call("list")
 
-    assert ("", True) == (here.err, "local://digits/2" in here.out)
-    assert there.err.startswith("jobs on slurm, where your last job went; use `--to local` for ")
-    assert here == call("list", "--to", "local")
+    assert "local://digits/2" in here.out
+    assert here.err == "jobs on this machine, where your last job went; use `--to slurm` for the others\n"
+    assert there.err.startswith("jobs on slurm, where your last job went; use `--to local` for the others\n")
+    assert here.out == call("list", "--to", "local").out
 
 
 @pytest.mark.parametrize("words", [["status", "digits"], ["status"]])
