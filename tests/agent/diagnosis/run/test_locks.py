@@ -205,6 +205,17 @@ def test_other_waits_for_each_other(main: Stack, other: Stack) -> None:
     assert "lock-deadlock" == code(hung(main, other))
 
 
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [(thread("pool_0", *RESULT, WRITE, IDLE), True), (thread("writer", *RESULT, WRITE), False)],
+    ids=["in a pool", "in a thread of its own"],
+)
+def test_tasks_that_wait_for_tasks_of_their_own_pool_are_told_apart(other: Stack, told: bool) -> None:
+    verdict = only(hung(main_at(*RESULT, UPDATE), other))
+
+    assert told == ("of its own pool" in verdict.hint)
+
+
 def worker(*stacks: Stack, role: str = "loader") -> RankEvidence:
     """A rank that waits for its DataLoader, whose worker stands so."""
     return rank(1, in_loader(), 16, children=[Process(812, "S", role=role, stacks=[*stacks])])

@@ -42,6 +42,11 @@ _ORDER = (
     "Take locks in the same order in all threads, and hold none while you wait for another thread; "
     "acquire(timeout=…), join(timeout=…) and get(timeout=…) turn this into an error."
 )
+_POOL = (
+    "A task that waits for another task of its own pool keeps one of the pool's threads. Once all threads "
+    "wait so, nobody runs the tasks behind them: call the function directly, or give the inner tasks a pool "
+    "of their own."
+)
 _FORKED = (
     "Most likely a thread of the rank held the lock when the worker was forked. Start such threads after the "
     "DataLoader's workers, make a new lock in worker_init_fn, or have the workers spawned: "
@@ -151,7 +156,7 @@ def lock_deadlock(view: JobView) -> Optional[Found]:
         ranks.append(number)
         busy = [wait for wait in waits if wait.kind != _IDLE]
         parts.append(_sentence(whom, busy))
-        hints.append(hint if len(busy) == 1 else _ORDER)
+        hints.append(hint if len(busy) == 1 else _POOL if all(map(_waits_in_pool, busy[1:])) else _ORDER)
         for wait in busy[:4]:
             facts.append(f"{whom}, {_thread(wait.stack)}: {stacks.chain(wait.stack.frames)}")
             facts += view.line_shown(number, _site(wait.stack))
@@ -248,6 +253,13 @@ def _kind(view: JobView, rank: RankEvidence, stack: Stack) -> Optional[str]:
     if _FUTURES.search(inner.file):
         return _IDLE
     return _ON_LOCK if _LOCK.match(view.line_of(rank.rank, inner)) else None
+
+
+def _waits_in_pool(wait: _Wait) -> bool:
+    """Whether it is a thread of a pool, whose task waits for the result of another task."""
+    return wait.kind == _ON_RESULT and any(
+        frame.name == "_worker" and _FUTURES.search(frame.file) for frame in wait.stack.frames
+    )
 
 
 def _is_helper(stack: Stack) -> bool:
