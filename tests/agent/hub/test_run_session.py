@@ -33,6 +33,16 @@ def test_a_hang_is_a_notice_to_all_nodes_and_ends_none(hub: Hub) -> None:
     assert ["rank-in-user-code"] == [verdict.code for verdict in hub.record.verdicts]
 
 
+def test_when_a_job_is_ended_for_a_hang_is_said_while_it_runs_and_not_afterwards(hub: Hub) -> None:
+    hub.beats(*HUNG)
+    hub.both_answer(rank(0, in_evaluate(), called=16))
+    before = hub.record.verdicts[0].facts
+    hub.record.end(Exit.STOPPED)
+
+    assert [True] == ["the job is ended at" in fact for fact in before[-1:]]
+    assert before[:-1] == hub.record.verdicts[0].facts
+
+
 def test_evidence_that_shows_movement_is_no_alarm(hub: Hub) -> None:
     hub.beats(*HUNG)
     hub.answers(0, rank(0, in_evaluate(), called=16, still_for=0.2, stuck_for=0.2), rank(1))

@@ -97,6 +97,7 @@ class JobRecord:
         )
         self.evidence: Optional[JobEvidence] = None
         self.verdicts: list[Verdict] = []
+        self._at_end: Optional[list[Verdict]] = None  # the same, without what is true until the end alone
         self.launch_attempt = 0  # how often the launch command has replaced ranks by new ones
         self.failed_attempts: list[LaunchAttempt] = []  # earlier launch attempts, those with failures
         self.paces: dict[int, tuple[float, list[RankPace]]] = {}  # by node, with the time when they came
@@ -195,9 +196,16 @@ class JobRecord:
         self._events.clear()
         self._events.extend(events)
 
-    def set_verdicts(self, verdicts: list[Verdict], evidence: Optional[JobEvidence] = None) -> None:
-        """Replace the verdicts and their evidence; write the bundle at once."""
-        self.verdicts = list(verdicts)
+    def set_verdicts(
+        self, verdicts: list[Verdict], evidence: Optional[JobEvidence] = None, until_end: str = ""
+    ) -> None:
+        """Replace the verdicts and their evidence; write the bundle at once.
+
+        `until_end`: a fact of the first one that is true as long as the job runs.
+        """
+        self.verdicts, self._at_end = list(verdicts), None
+        if until_end and verdicts:
+            self.verdicts, self._at_end = [verdicts[0].with_facts([until_end]), *verdicts[1:]], self.verdicts
         self.evidence = evidence or self.evidence
         self.save()
 
@@ -224,6 +232,7 @@ class JobRecord:
         """End the job with this exit code of `contract.Exit`. Only the first call counts."""
         if self.exit_code is None:
             self.exit_code = exit_code
+            self.verdicts = self.verdicts if self._at_end is None else self._at_end
             self._take_room()
             self._blame()
             self.enter(Phase.ENDED)

@@ -144,15 +144,13 @@ class Notices:
             return
         self._given.append(notice)
         verdicts = self._record.with_machines(verdicts)
-        if deadline_text:
-            verdicts = [verdicts[0].with_facts([deadline_text]), *verdicts[1:]]
         for verdict in verdicts:
             self._record.add_event("notice", f"{verdict.code}: {verdict.sentence}")
         if all(verdict.code.startswith("slow") for verdict in verdicts):
             return  # slowness is no alarm
-        self._record.set_verdicts(verdicts, evidence)
+        self._record.set_verdicts(verdicts, evidence, until_end=deadline_text)
         self._record.send_message(Occasion.NOTICE)
-        self._sessions.send_to_all(Notice(verdicts, evidence.why))
+        self._sessions.send_to_all(Notice(self._record.verdicts, evidence.why))
 
     def forget(self) -> None:
         """Let the next notice be sent, even if it equals the last."""
