@@ -260,6 +260,19 @@ def rooted(number: int, op: str, root: int) -> RankEvidence:
     return rank(number, in_collective(op, 31), **{**UNCOUNTED, "stands_in": call})
 
 
+def test_ranks_that_wait_for_different_roots_are_named_with_them() -> None:
+    """None of them can be the first: a rank that waits for itself may have been left by the others."""
+    others = [rooted(0, "broadcast", 1), *(rooted(n, "broadcast", 0) for n in (1, 2, 3))]
+    verdict = only(asked(*others))
+
+    assert ("collective-mismatch", [0], [1, 2, 3]) == (verdict.code, verdict.ranks, verdict.victims)
+    assert (
+        "rank 0 called broadcast (train.py:31) from rank 1, the others broadcast (train.py:31) from rank 0"
+        == verdict.sentence
+    )
+    assert [] == accused(rooted(0, "broadcast", 1), *(rooted(n, "broadcast", 1) for n in (1, 2, 3)))
+
+
 def backward(number: int, **more: Any) -> RankEvidence:
     """A rank in DDP's backward."""
     engine = Frame("_engine_run_backward", f"{TORCH}/autograd/graph.py", 800)

@@ -568,7 +568,7 @@ def _by_stacks(view: JobView) -> Optional[Mismatch]:
         meets = _MEETING.fullmatch(location.what) or _waits_for_root(rank) or location.what == FORWARD
         if not known or not asleep or held or not meets:
             return None
-        places.setdefault(location.what, []).append(number)
+        places.setdefault(location.what + _of_root(rank), []).append(number)
     if BACKWARD in places:  # the root is through forward sooner than others, and they are in one step
         places[BACKWARD] += places.pop(FORWARD, [])
     elif FORWARD in places and _DDP_ROOT not in places[FORWARD]:
@@ -577,8 +577,19 @@ def _by_stacks(view: JobView) -> Optional[Mismatch]:
     if len(camps) < 2:
         return None
     culprits = _minority(camps[::-1]) or view.world
-    labelled = {str(view.locations[ranks[0]]): sorted(ranks) for ranks in camps}
-    return Mismatch("0", 0, labelled, sorted(culprits))
+    labelled = {
+        f"{view.locations[ranks[0]]}{_of_root(view.ranks[ranks[0]])}": sorted(ranks) for ranks in camps
+    }
+    calls = {number: call for number in view.world if (call := view.ranks[number].stands_in) is not None}
+    # Only the root can differ then: from outside, calls have no shapes by which they are compared.
+    alike = len(calls) == len(view.world) and len({call.op for call in calls.values()}) == 1
+    return Mismatch("0", 0, labelled, sorted(culprits), calls if alike else {})
+
+
+def _of_root(rank: RankEvidence) -> str:
+    """' from rank 3', of a rank that waits for the root of its call."""
+    call = rank.stands_in
+    return f" from rank {call.peer}" if call is not None and _waits_for_root(rank) else ""
 
 
 def _waits_for_root(rank: RankEvidence) -> bool:
