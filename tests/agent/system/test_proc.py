@@ -176,6 +176,13 @@ def test_the_clock_of_each_cpu_is_read_and_our_own_cpus_are_left_as_they_were(cp
     assert before == os.sched_getaffinity(0)
 
 
+@pytest.mark.parametrize(("ran", "slept"), [(90.0, 10.0), (0.0, 0.0), (100.5, 0.0), (None, None)], ids=str)
+def test_a_thread_that_was_just_moved_to_another_cpu_has_not_slept_since_the_machine_started(
+    ran: float | None, slept: float | None
+) -> None:
+    assert slept == proc.between(ran, 100.0)
+
+
 def test_without_a_process_nothing_is_known_of_sleep() -> None:
     assert (None, "") == (proc.off_cpu_for(2**22 + 1), proc.program(2**22 + 1))
 

@@ -191,8 +191,18 @@ def off_cpu_for(pid: int, tid: int = 0) -> Optional[float]:
         return None
     finally:
         os.sched_setaffinity(0, allowed)
-    ran = _ran_at(task)
-    return None if ran is None or now is None else max(0.0, now - ran)
+    return between(_ran_at(task), now)
+
+
+def between(ran: Optional[float], now: Optional[float]) -> Optional[float]:
+    """Return the seconds since a thread `ran`, by the clock of its CPU; None if either is not known.
+
+    0 is no time: Linux forgets it of a thread that it has just moved to another CPU, where it is about to run
+    (migrate_task_rq_fair in kernel/sched/fair.c).
+    """
+    if ran is None or now is None:
+        return None
+    return max(0.0, now - ran) if ran else 0.0
 
 
 def _ran_at(task: str) -> Optional[float]:
