@@ -94,7 +94,9 @@ def result(file: Path) -> dict[str, Any]:
         failed = count["failures"] + count["errors"]
         raise ValueError(f"{file}: {failed} of {count['tests']} tests have failed")
     found = {each.get("name", ""): each.get("value", "") for each in suite.iter("property")}
-    versions = {name: found[name] for name in ("python", "torch", "slurm", "kubernetes") if name in found}
+    versions: dict[str, str] = {
+        name: found[name] for name in ("python", "torch", "slurm", "kubernetes") if name in found
+    }
     if "python" not in versions:
         raise ValueError(f"{file}: it was not written with `-p tests.versions`")
     day = datetime.fromisoformat(suite.get("timestamp", "")).date().isoformat()
