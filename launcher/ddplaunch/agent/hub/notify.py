@@ -85,8 +85,8 @@ def _sentence(
     goes_on = occasion == Occasion.NOTICE
     what = "goes on, with a notice" if goes_on else phrases.ended(exit_code or Exit.OK, why)
     more = f", and {len(verdicts) - 1} more" if len(verdicts) > 1 else ""
-    why = f": {verdicts[0].code}: {verdicts[0].sentence}{more}" if verdicts else ""
-    return f"{plan.job}{which} {what}{why}"
+    cause = f": {verdicts[0].code}: {verdicts[0].sentence}{more}" if verdicts else ""
+    return f"{plan.job}{which} {what}{cause}"
 
 
 def _short(verdict: Verdict) -> Verdict:

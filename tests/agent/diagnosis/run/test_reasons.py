@@ -456,6 +456,13 @@ def test_what_a_loop_goes_through_may_be_a_set(names: str, ranks: list[int]) -> 
     assert "If train.py:2 (`for name in names`) goes through a set" in verdict.hint
 
 
+def test_a_set_that_only_sizes_a_tensor_makes_no_order_chance() -> None:
+    text = "for batch in loader:\n    x = torch.zeros(len(set(batch)))\n    dist.all_reduce(x)\n"
+    verdict = _of_one_line(text, 3, *(Collective("0", 9, "all_reduce", [[size]]) for size in (4, 4, 4, 2)))
+
+    assert [3] == verdict.ranks
+
+
 def test_without_a_camp_of_more_than_half_no_rank_is_accused_alone() -> None:
     calls = [Collective("0", 9, "broadcast", [[4]], peer=peer) for peer in (0, 0, 1, 2)]
     verdict = _of_one_line("dist.broadcast(p, owner)\n", 1, *calls)

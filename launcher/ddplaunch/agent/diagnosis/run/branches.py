@@ -38,6 +38,7 @@ _OF_A_RANK = re.compile("RANK|PROCID|LOCALID|NODEID|NODENAME|HOSTNAME|TASK|WORKE
 """Variables of the environment that differ between ranks or nodes by right."""
 _PAST = ("returned", "issued", "waited", "completed")
 _IN_ORDER = re.compile(r"\b(range|parameters|enumerate|sorted)\(")
+_GOES_THROUGH = re.compile(r"`for .+ in (\w+)`")
 _COMPREHENSIONS = ("<dictcomp>", "<listcomp>", "<setcomp>", "<genexpr>")
 """Their frames. From Python 3.12 on, only the last one has its own."""
 OTHER_ORDER = (
@@ -463,6 +464,18 @@ def loop_around(view: JobView, rank: int, line: Frame) -> str:
     function = _function(view, rank, line)
     loops = [] if function is None else [each for each in _around_line(line, function) if each.kind == "for"]
     return _shown(line.file, loops[0]) if loops else ""
+
+
+def gone_through(view: JobView, rank: int, line: Frame, root: bool = False) -> str:
+    """Return the text of the loop around a line, and of the assignments to the variable that it goes through.
+
+    `root`: as in `assigned`, which knows only the variables behind what the line sends, or its root.
+    """
+    loop, function = loop_around(view, rank, line), _function(view, rank, line)
+    goes = _GOES_THROUGH.search(loop)
+    wanted = (line.line, root, goes[1] if goes else "")
+    known = [] if function is None else function.assignments
+    return " ".join([loop, *(each.text for each in known if (each.used, each.root, each.name) == wanted)])
 
 
 def assigned(view: JobView, rank: int, line: Frame, root: bool = False) -> list[str]:

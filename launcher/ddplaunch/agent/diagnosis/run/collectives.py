@@ -127,7 +127,7 @@ def _mismatch_verdict(view: JobView, mismatch: Mismatch) -> Verdict:
     loop = _loop_of_one_line(view, mismatch) if choice is None else ""
     origin = _assigned(view, mismatch) if choice is None else []
     made: Sequence[Sayable] = origin if not loop or _differ_in_root(mismatch) else []
-    if loop and _UNORDERED.search(" ".join([loop, *origin])):  # which ranks agree is chance
+    if loop and _UNORDERED.search(_gone_through(view, mismatch)):  # which ranks agree is chance
         mismatch = replace(
             mismatch, culprits=sorted(rank for ranks in mismatch.camps.values() for rank in ranks)
         )
@@ -262,6 +262,12 @@ def _loop_of_one_line(view: JobView, mismatch: Mismatch) -> str:
     if call is None or not call.frames or not _is_of_one_line(mismatch):
         return ""
     return branches.order_of(view, rank, call.frames[0])
+
+
+def _gone_through(view: JobView, mismatch: Mismatch) -> str:
+    """Return the text of that loop, and of what has made the variable that it goes through."""
+    rank, call = next(iter(mismatch.calls.items()))
+    return branches.gone_through(view, rank, call.frames[0], root=_differ_in_root(mismatch))
 
 
 def _ddp_hint(view: JobView, few: Iterable[int]) -> str:
