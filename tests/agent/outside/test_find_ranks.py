@@ -38,14 +38,14 @@ def test_any_process_of_a_job_leads_to_its_ranks(pid: int) -> None:
 
 
 def test_a_jobs_own_hub_is_found_by_a_variable_of_its_job() -> None:
-    command = "/usr/bin/python3 -I -S /home/a/run/2/agent.pyz hub --name n1 --folder /home/a/run/2 --port=0"
+    command = "/usr/bin/python3 -I -S /shared/run/2/agent.pyz hub --name n1 --folder /shared/run/2 --port=0"
     hub = Seen(50, 1, "python3.9", {"SLURM_JOB_ID": "7"}, command)
     other = Seen(51, 1, "python3.9", {"SLURM_JOB_ID": "8"}, command.replace("run/2", "run/3"))
     supervisor = Seen(52, 1, "python3.9", {"SLURM_JOB_ID": "9"}, command.replace(" hub ", " run "))
 
     asked = [f"SLURM_JOB_ID={job}" for job in (7, 8, 9)]
     found = [find_ranks.folder_of_hub(each, tree(hub, other, supervisor)) for each in asked]
-    assert ["/home/a/run/2", "/home/a/run/3", ""] == found
+    assert ["/shared/run/2", "/shared/run/3", ""] == found
 
 
 def test_two_torchruns_with_one_meeting_point_are_one_job() -> None:
