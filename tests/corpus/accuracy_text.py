@@ -38,28 +38,30 @@ UNSEEN = """\
 ## Programs that nobody had seen
 
 The programs above have shaped the rules. So, before version 1.0, people who knew neither the rules nor the
-tests wrote others, each with another mistake, and noted what is true of it without running it. These are the
-last two rounds, on one machine with 2 CPUs under a load of 5 to 12, with torch 2.15 and Gloo: 26 programs
-with a fault each, and 8 and 6 healthy ones that look ill. What a round showed has been mended since, and is
-in the corpus; the numbers are those of the first look.
+tests wrote other programs, each with a different mistake, and noted what is true of it without running it.
+These are the last two rounds, on one machine with 2 CPUs under a load of 5 to 12, with torch 2.15 and Gloo.
+Each had 26 programs with a fault, and the two had 8 and 6 healthy ones that look ill. What a round showed has
+been mended since and is in the corpus. The numbers are from the first look.
 
-| | of 26 | of 26, the later round |
+| | earlier round, of 26 | later round, of 26 |
 |---|---|---|
 | right ranks | 22 | 21 |
-| part of the ranks, or others beside them (all waited for the same; a circle; all raised it) | 3 | 3 |
+| only some of the right ranks, or others besides them | 3 | 3 |
 | wrong | 1, said with 0.5 | 1, said with 0.97 |
 | abstained | 0 | 1 |
-| right ranks, and a cause that is not true, said with 0.9 | 1 | 0 |
-| the sentence has the line that decides, and why | 18; since then 25 | 20; since then 23 |
+| right ranks, but a cause that is not true, said with 0.9 | 1 | 0 |
+| the sentence says why, and names the line that decides | 18, now 25 | 20, now 23 |
 
-Of 21 and 16 verdicts said with 0.95 or more, 19 and 12 named exactly the right ranks. Of the others, one left
-out one of four, four named innocent ranks beside the right ones, and one named two of four ranks that all
-went through a set in an order of their own: where no camp has more than half of the ranks, all are named
-since, with 0.7. Of the healthy programs, 5 and 4 got a notice of what their ranks were doing, after half of
-the default patience. One was ended: it evaluates for 15 s, and was given 12.
+In the two rounds, 21 and 16 verdicts were said with 0.95 or more. 19 and 12 of them named exactly the right
+ranks. Of the other six, one left out one of four ranks, and four named innocent ranks besides the right ones.
+The sixth accused two of four ranks, although all four went through a set, each in its own order. Now, if no
+camp has more than half of the ranks, all of them are named, with 0.7. Of the healthy programs, 5 and 4 got a
+notice about what their ranks were doing, after half of the default patience. One was ended: it evaluates for
+15 s, and was given 12.
 
-After that, the 25 programs of the later round that can run there ran with torch 2.7.1 and 2.4.1, for the
-first time: none was wrong. In one each, both camps were told, and no rank was named; both are named since.
+After that, 25 programs of the later round ran with torch 2.7.1 and 2.4.1 for the first time; one needs a
+newer torch. None was judged wrongly. One of them got a verdict with both camps that named no rank; it names
+all of them now.
 """
 
 MISSES = """\
@@ -119,9 +121,8 @@ OTHER_TORCH_HEAD = """\
 The same programs with Gloo and older versions of torch, on the same machine. Before 2.8, torch keeps no
 record of Gloo's collectives: [what each version shows](reference/torch-versions.md). A program that destroys
 its group may block there, with plain torchrun too. A run that stood still there does not count, so only few
-healthy programs do. With 2.10 and 2.12, only a part of the programs with a fault was run, and no healthy
-one.
-Measured by `python -m tests.corpus` in an environment with that torch.
+healthy programs do. With 2.10 and 2.12, we ran only some of the programs with a fault, and none of the
+healthy ones. Measured by `python -m tests.corpus` in an environment with that torch.
 """
 
 NCCL_HEAD = """\

@@ -133,8 +133,8 @@ def _no_such_job(text: str) -> NotFoundError:
         if near
         else f"if it is a Slurm job, use slurm://{text}"
         if text.isdecimal()
-        else "`ddplaunch list` shows the jobs here, and `ddplaunch list --to slurm` those on a cluster; one "
-        "that ddplaunch did not submit goes by its handle alone",
+        else "`ddplaunch list` shows the jobs here, and `ddplaunch list --to slurm` those on a cluster; "
+        "for a job that ddplaunch did not submit, use its handle",
     )
 
 

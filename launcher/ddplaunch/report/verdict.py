@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ddplaunch.agent.contract import JobEvidence, RankEvidence, Verdict
+from ddplaunch.agent.diagnosis import confidence as sure
 from ddplaunch.agent.diagnosis.run import pace
 from ddplaunch.agent.diagnosis.run.unseen import unexplained
 from ddplaunch.agent.diagnosis.run.view import ELSEWHERE, JobView
@@ -23,8 +24,6 @@ _LABEL = 12
 _MOVED = 5.0
 """A job moves if a rank has moved within this many seconds."""
 _OF_CAMPS = ("collective-mismatch", "collective-skipped", "group-partial")
-_TIE = 0.7
-"""As in diagnosis/confidence.py: what a verdict is worth that names both camps."""
 _MOST = 8
 """Places, or ranks with their pace, to list at the most."""
 
@@ -58,7 +57,12 @@ def culprits(verdict: Verdict, names: Sequence[str] = ()) -> str:
     In a tie both camps are named, and none of their ranks is accused.
     """
     ranks = some("rank", verdict.ranks) if verdict.ranks else ""
-    if verdict.code in _OF_CAMPS and verdict.confidence <= _TIE and not verdict.victims and ranks:
+    if (
+        verdict.code in _OF_CAMPS
+        and verdict.confidence <= sure.CALLS_IN_A_TIE
+        and not verdict.victims
+        and ranks
+    ):
         return f"not decided: {ranks} disagree, and either side may be wrong"
     nodes = phrases.nodes(verdict.nodes, names) if verdict.nodes else ""
     return f"{ranks} on {nodes}" if ranks and nodes else ranks or nodes or "not known"

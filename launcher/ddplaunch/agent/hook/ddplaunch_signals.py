@@ -33,7 +33,7 @@ _TOLD = (
     "SIGVTALRM",
     "SIGPROF",
 )
-"""What others send to ask for something, and the program's own timers."""
+"""Signals by which others ask for something, and those of the program's own timers."""
 _SO_TIMESTAMPNS = 35  # of asm-generic/socket.h, as is the kind of its messages
 _TIME = "@ll"  # a timespec
 _MOST = 1 << 10  # signals that are noted at once

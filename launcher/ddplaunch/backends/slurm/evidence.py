@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -49,7 +49,11 @@ def _by_step(job_id: int, home: Path, commands: Commands) -> Bundle | None:
     here.
     """
     ask = ["python3", "-I", "-S", str(home / Files.AGENT), "ask", "diagnose", "--folder", str(home)]
-    # This is the job's node 0, on which the batch script and the hub run.
+    return _answer(job_id, ask, commands)
+
+
+def _answer(job_id: int, ask: Sequence[str], commands: Commands, stdin: bytes | None = None) -> Bundle | None:
+    """Return the bundle that a command prints on the job's node 0, where the hub runs; None without one."""
     step = [
         f"--jobid={job_id}",
         "--overlap",
@@ -59,7 +63,7 @@ def _by_step(job_id: int, home: Path, commands: Commands) -> Bundle | None:
         "--mpi=none",
         "--quiet",
     ]
-    answer = commands.run("srun", *step, *ask, limit=_STEP)
+    answer = commands.run("srun", *step, *ask, limit=_STEP, stdin=stdin)
     try:
         return files.bundle(answer.out) if answer.code == 0 else None
     except codec.ContractError:
@@ -90,15 +94,10 @@ def ask_hub_inside(job: SlurmJob, commands: Commands) -> Bundle | None:
 
     The job's own script has started its nodes with `run --join`, and the hub is on its first node.
     """
-    step = [f"--jobid={job.job_id}", "--overlap", "--relative=0", "--nodes=1", "--ntasks=1"]
     agent = archive.agent_archive()
     words = ["python3", "-I", "-S", "-c", foreign_jobs.AGENT, str(len(agent))]
     words += ["ask", "--of", f"SLURM_JOB_ID={job.job_id}", "diagnose"]
-    answer = commands.run("srun", *step, "--mpi=none", "--quiet", *words, limit=_STEP, stdin=agent)
-    try:
-        return files.bundle(answer.out) if answer.code == 0 else None
-    except codec.ContractError:
-        return None
+    return _answer(job.job_id, words, commands, stdin=agent)
 
 
 def collect_from_outside(job: SlurmJob, commands: Commands) -> Bundle:

@@ -90,7 +90,7 @@ def _cause(view: JobView, number: int) -> Optional[Cause]:
         if not is_consequence(raised):
             return Cause(number, "exception", raised.at, same_failure(raised), raised)
         hidden = first_held(view, number, raised.frames)
-        if hidden is not None and not any(map(is_consequence, rank.in_flight)):
+        if hidden is not None:
             first = replace(hidden.raised, at=raised.at)
             return Cause(number, "exception", first.at, same_failure(first), first)
     end = rank.exit
@@ -128,8 +128,11 @@ class Held(NamedTuple):
 def first_held(view: JobView, number: int, lines: Sequence[Frame]) -> Optional[Held]:
     """Return the first of the exceptions in flight that a handler holds back in which one of these lines is.
 
-    `lines`: where the rank is, or where it raised what hides the exception.
+    `lines`: where the rank is, or where it raised what hides the exception. None if it came from a peer that
+    is gone.
     """
+    if any(map(is_consequence, view.ranks[number].in_flight)):
+        return None
     handlers = view.nodes[view.node_of[number]].handlers
     for raised in reversed(view.ranks[number].in_flight):
         for line in lines:

@@ -50,15 +50,15 @@ _CRASH = (
     "or another CPU is the usual reason."
 )
 _HINTS = {
+    **dict.fromkeys(("SIGSEGV", "SIGILL", "SIGFPE", "SIGABRT", "SIGBUS"), _CRASH),
     "SIGALRM": "A timer of the program went off (signal.alarm, signal.setitimer), and the process had no "
     "handler for it: set one with signal.signal before the timer, or stop the timer once the work is done.",
     "SIGPIPE": "It wrote to a pipe or a socket whose reader had ended. Python ignores this signal unless the "
-    "program asks for SIG_DFL: see which process was to read.",
+    "program asks for SIG_DFL: find out which process should have read.",
     "SIGXCPU": "It used up its limit of CPU time: `ulimit -t` shows it, and batch systems set it.",
     "SIGXFSZ": "It wrote past the limit for the size of a file: `ulimit -f` shows it.",
 }
 """What to do about a signal that nobody but the kernel or the process itself is likely to have sent."""
-_CRASHES = ("SIGSEGV", "SIGILL", "SIGFPE", "SIGABRT", "SIGBUS")
 _TERMINATE = "terminate called without an active exception"
 _GOODBYE = (
     "A thread was still running when the process ended, most often one of torch's: call "
@@ -123,10 +123,8 @@ def rank_killed(view: JobView) -> Optional[Verdict]:
     facts += last_lines(view, first)
     sentence = say(killed_whom(causes), f" killed by {first.what}{_crashed_at(view, first)}")
     unfinished = first.what == "SIGABRT" and _TERMINATE in view.ranks[first.rank].last_output
-    hint = _CRASH if first.what in _CRASHES else _HINTS.get(first.what, _SOMEBODY)
-    return verdict_on(
-        view, "rank-killed", causes, sentence, facts, _GOODBYE if unfinished else hint, sure.OWN_END
-    )
+    hint = _GOODBYE if unfinished else _HINTS.get(first.what, _SOMEBODY)
+    return verdict_on(view, "rank-killed", causes, sentence, facts, hint, sure.OWN_END)
 
 
 def rank_failed(view: JobView) -> Optional[Verdict]:

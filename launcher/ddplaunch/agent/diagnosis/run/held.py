@@ -15,7 +15,6 @@ from ddplaunch.agent.diagnosis.run import stacks
 from ddplaunch.agent.diagnosis.run.causes import (
     Held,
     first_held,
-    is_consequence,
     same_failure,
     site_of,
     words_of,
@@ -71,7 +70,4 @@ def raised_by(view: JobView, ranks: list[int], raised: Raised) -> Text:
 
 def held_back(view: JobView, number: int) -> Optional[Held]:
     """Return the first exception that is held back; None if it came from a peer that is gone."""
-    rank = view.ranks[number]
-    if any(map(is_consequence, rank.in_flight)):
-        return None
-    return first_held(view, number, stacks.main(rank.stacks))
+    return first_held(view, number, stacks.main(view.ranks[number].stacks))

@@ -43,9 +43,9 @@ _ORDER = (
     "acquire(timeout=…), join(timeout=…) and get(timeout=…) turn this into an error."
 )
 _POOL = (
-    "A task that waits for another task of its own pool keeps one of the pool's threads. Once all threads "
-    "wait so, nobody runs the tasks behind them: call the function directly, or give the inner tasks a pool "
-    "of their own."
+    "A task that waits for another task of its own pool holds one of the pool's threads. Once all threads "
+    "wait like this, no thread is left for the tasks behind them: call the function directly, or give the "
+    "inner tasks another pool."
 )
 _FORKED = (
     "Most likely a thread of the rank held the lock when the worker was forked. Start such threads after the "
