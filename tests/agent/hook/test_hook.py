@@ -190,9 +190,38 @@ def test_a_rank_that_calls_exit_says_where_and_in_which_handler(supervisor: Supe
 
     assert (1, "", "no data\n") == (code, out, err)
     ((call, handled),) = (message["left"] for message in supervisor.messages("ending"))
-    assert ("SystemExit", "'no data'") == (call["type"], call["message"])
+    assert ("sys.exit", "'no data'") == (call["type"], call["message"])
     assert ["check", "<module>"] == [name for name, _, _ in call["frames"]]
     assert ("ValueError", "no data") == (handled["type"], handled["message"])
+
+
+@pytest.mark.parametrize(
+    ("how", "call"),
+    [
+        ("quit(3)", {"type": "quit", "message": "3"}),
+        ("exit()", {"type": "exit", "message": ""}),
+        ("import os; os._exit(3)", {"type": "os._exit", "message": "3"}),
+    ],
+)
+def test_other_ways_to_exit_are_told_alike(supervisor: Supervisor, how: str, call: dict[str, str]) -> None:
+    code, out, err = supervisor.run(EXITS.format(how, "check()"))
+
+    assert (3 if call["message"] else 0, "", "") == (code, out, err)
+    ((told, handled),) = (message["left"] for message in supervisor.messages("left"))
+    assert call == {key: told[key] for key in call}
+    assert ("check", "ValueError") == (told["frames"][0][0], handled["type"])
+
+
+def test_a_thread_may_end_the_process_and_a_forked_child_its_own(supervisor: Supervisor) -> None:
+    program = (
+        "import os, pickle, threading\nassert pickle.loads(pickle.dumps(os._exit)) is os._exit\n"
+        "if os.fork() == 0:\n    os._exit(status=5)\nassert os.wait()[1] == 5 << 8\n"
+        "def watch():\n    os._exit(4)\n"
+        "threading.Thread(target=watch).start()\nimport time\ntime.sleep(60)\n"
+    )
+    assert (4, "", "") == supervisor.run(program)
+    (told,) = (message["left"][0] for message in supervisor.messages("left"))
+    assert ("os._exit", "4", "watch") == (told["type"], told["message"], told["frames"][0][0])
 
 
 @pytest.mark.parametrize("last", ["sys.exit(int('3'))", "raise SystemExit(3)", "pass"])

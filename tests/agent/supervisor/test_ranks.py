@@ -226,7 +226,7 @@ def test_of_children_that_are_gone_the_last_are_kept(rank: Rank) -> None:
     assert ([*range(67, 99)], [99]) == ([*rank.gone], rank.children)
 
 
-CALLED = {"type": "SystemExit", "message": "3", "at": 90.0, "frames": [["main", "/job/train.py", 57]]}
+CALLED = {"type": "sys.exit", "message": "3", "at": 90.0, "frames": [["main", "/job/train.py", 57]]}
 """A call of sys.exit, as the hook tells it."""
 
 

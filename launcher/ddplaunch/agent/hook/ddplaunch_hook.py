@@ -41,7 +41,7 @@ if TYPE_CHECKING:  # typing takes longer to import than all of this
     import socket
     from collections.abc import Callable
     from types import FrameType, TracebackType
-    from typing import Any, Optional
+    from typing import Any, NoReturn, Optional
 
 HOLD = 3.0
 SEND_TIMEOUT = 2
@@ -68,7 +68,7 @@ class _State:
     faults: Optional[tuple[int, int]] = None  # descriptor and inode of the file that faulthandler writes to
     output: list[str] = []  # the files that keep its output, if no other process's is in them
     caught: list[dict[str, Any]] = []
-    left: list[dict[str, Any]] = []  # the last call of sys.exit in the main thread, and what it was handling
+    left: list[dict[str, Any]] = []  # the last call that ends the process, and what it was handling there
     signals: Any = None  # the module that notes them, once the program has a process group
     go = _thread.allocate_lock()  # held until the supervisor lets a dying rank go
     sending = _thread.allocate_lock()
@@ -494,41 +494,72 @@ def _watch_end() -> None:
 
 
 def _note_exits() -> None:
-    """Note where the program calls sys.exit, and in which exception's handler: afterwards nothing shows it.
+    """Note where the program calls sys.exit, exit, quit or os._exit, and in which exception's handler.
 
-    A program may catch the SystemExit; the supervisor looks whether the process has ended by it.
+    Afterwards nothing shows it. A program may catch the SystemExit; the supervisor looks whether the process
+    has ended by it.
     """
-    call = sys.exit
+    call, at_once = sys.exit, os._exit
 
     def exit(*status: Any) -> None:  # noqa: A001 - it takes the other's place, also for pickle
-        frame = sys._getframe(1)
-        try:
-            _State.left = []
-            if _thread.get_ident() == _State.main and not _is_result(frame):
-                _State.left = [_exit_call(frame, status), *_chain(sys.exc_info()[1])]
-        except Exception:  # then it is not known where; the program ends all the same
-            pass
+        _note_exit("sys.exit", sys._getframe(1), status)
         try:
             call(*status)
         except BaseException as error:
             ddplaunch_torch.step_out(error)
             raise
 
+    def _exit(status: int) -> NoReturn:
+        # No file is read here, as for the others: a watchdog may end the process because a disk hangs.
+        try:
+            if _State.line is not None and (_State.member or not _State.below):
+                left = [_exit_call("os._exit", sys._getframe(1), (status,)), *_chain(sys.exc_info()[1])]
+                _send(_State.line, _json({"left": left}))
+        except Exception:  # then it is not known where; the program ends all the same
+            pass
+        at_once(status)
+
     exit.__module__, exit.__qualname__, exit.__doc__ = "sys", "exit", call.__doc__
+    _exit.__module__, _exit.__qualname__, _exit.__doc__ = "os", "_exit", at_once.__doc__
     sys.exit = exit  # type: ignore[assignment]
+    os._exit = _exit
+    builtin: Any = sys.modules.get("_sitebuiltins")
+    if builtin is not None:
+        _note_quits(builtin.Quitter)
+
+
+def _note_quits(kind: Any) -> None:
+    """`exit()` and `quit()`, of which a script has no need of an import, raise SystemExit by themselves."""
+    call = kind.__call__
+
+    def __call__(self: Any, code: Any = None) -> None:  # noqa: N807 - it takes the other's place
+        _note_exit(self.name, sys._getframe(1), () if code is None else (code,))
+        call(self, code)
+
+    __call__.__qualname__ = call.__qualname__
+    kind.__call__ = __call__
+
+
+def _note_exit(how: str, frame: FrameType, status: tuple[Any, ...]) -> None:
+    try:
+        _State.left = []
+        if _thread.get_ident() == _State.main and not _is_result(frame):
+            _State.left = [_exit_call(how, frame, status), *_chain(sys.exc_info()[1])]
+    except Exception:  # then it is not known where; the program ends all the same
+        pass
 
 
 def _is_result(frame: FrameType) -> bool:
     """Whether the argument may be what a function returned, as in `sys.exit(main())`: that is every end."""
     with open(frame.f_code.co_filename, "rb") as file:
         lines = [text for _, text in zip(range(frame.f_lineno or 0), file)]
-    argument = lines[-1].partition(b"exit(")[2].strip()
+    argument = lines[-1].replace(b"quit(", b"exit(").partition(b"exit(")[2].strip()
     is_text = b'"' in argument[:2] or b"'" in argument[:2]  # also f"…"
     return not argument or (b"(" in argument and not is_text)
 
 
-def _exit_call(frame: FrameType, status: tuple[Any, ...]) -> dict[str, Any]:
-    """Describe a call of sys.exit like the exception that it raises, with its argument as the message.
+def _exit_call(how: str, frame: FrameType, status: tuple[Any, ...]) -> dict[str, Any]:
+    """Describe a call that ends the process like an exception, with its argument as the message.
 
     repr() of an object of the program's own could run anything.
     """
@@ -537,7 +568,7 @@ def _exit_call(frame: FrameType, status: tuple[Any, ...]) -> dict[str, Any]:
     if status:
         plain = type(status[0]) in (int, bool, str, type(None))
         shown = repr(status[0])[:200] if plain else "..."
-    return {"type": "SystemExit", "message": shown, "at": time.time(), "frames": frames}
+    return {"type": how, "message": shown, "at": time.time(), "frames": frames}
 
 
 def _raised(kind: type[BaseException], value: BaseException, trace: Optional[TracebackType]) -> None:

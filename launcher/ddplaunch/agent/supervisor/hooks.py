@@ -45,7 +45,7 @@ class Line:
         self.thread = 0  # the kernel's number of the thread that answers; 0: it has not answered yet
         self.ending = 0.0  # wall clock: when its interpreter began to shut down by itself; 0: it has not
         self.signals: list[Any] = []  # what `told` of ddplaunch_signals returned when it ended
-        self.left: list[dict[str, Any]] = []  # its last call of sys.exit, and what it was handling there
+        self.left: list[dict[str, Any]] = []  # the call by which it ends, and what it was handling there
         self.is_open = True
         self.closed_at = 0.0  # wall clock; 0: it is open, or we could not write to it
         self.request: Optional[bytes] = None  # sent, and not answered yet
@@ -189,7 +189,8 @@ class Hooks:
         if "ending" in message:
             line.ending = line.ending or float(message["ending"])
             line.signals = message.get("signals", [])
-            line.left = message.get("left", [])
+        if "left" in message:
+            line.left = message["left"]
         self._on_message(line, message)
 
     def drop(self, line: Line) -> None:

@@ -260,7 +260,7 @@ def _end(rank: Rank) -> Optional[Exited]:
 
 
 def _left(rank: Rank) -> list[Raised]:
-    """Return the call of sys.exit by which it ended, and what it handled there; empty if it was another end.
+    """Return the call, as of sys.exit, that ended it, and what it handled there; empty if it ended otherwise.
 
     A program may catch the SystemExit, go on, and end otherwise.
     """
@@ -276,7 +276,7 @@ def _left(rank: Rank) -> list[Raised]:
 
 
 def _status(argument: str) -> int:
-    """Return the exit code of `sys.exit(argument)`, by the argument's repr."""
+    """Return the exit code of `sys.exit(argument)` or `os._exit(argument)`, by the argument's repr."""
     if argument in ("", "None"):
         return 0
     if argument in ("True", "False"):

@@ -43,7 +43,7 @@ CHECK = Function("check", [50, 60], [BRANCH])
 
 def left(number: int, status: str, *handled: Raised, site: Frame = SITE, above: Frame = MAIN) -> RankEvidence:
     """A rank that ended by sys.exit(status), within the handlers of these exceptions."""
-    call = Raised("SystemExit", status, 0.0, [site, above], True, "hook")
+    call = Raised("sys.exit", status, 0.0, [site, above], True, "hook")
     return dead(number, 0, code=int(status), left=[call, *handled])
 
 
@@ -177,6 +177,18 @@ def test_a_rank_that_ends_at_once_is_not_said_to_have_finished_normally() -> Non
         "needed it" == verdict.sentence
     )
     assert "a thread that watches the others" in verdict.hint
+
+
+def test_where_a_rank_called_os_exit_is_told_in_place_of_how_it_ended() -> None:
+    gone = left(1, "0")
+    assert gone.exit is not None
+    gone = replace(gone, exit=replace(gone.exit, at_once=True), left=[replace(gone.left[0], type="os._exit")])
+    verdict = only(read(job(victim(0), gone, why="death"), CHECK))
+
+    assert verdict.sentence.startswith(
+        "rank 1 called os._exit(0) (train.py:57), in the branch of train.py:55"
+    )
+    assert "without the end of Python" not in verdict.sentence
 
 
 @pytest.mark.parametrize(

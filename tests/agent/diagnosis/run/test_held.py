@@ -134,7 +134,7 @@ def test_a_rank_in_the_handler_that_others_left_with_an_exit_code_is_no_victim(s
 
 
 def test_what_those_who_left_the_handler_were_handling_is_the_proof() -> None:
-    call = Raised("SystemExit", "1", NOW - 9, [Frame("train", "/job/train.py", 71)], True, "hook")
+    call = Raised("sys.exit", "1", NOW - 9, [Frame("train", "/job/train.py", 71)], True, "hook")
     left = [call, replace(flushing(0).in_flight[0], handled=True)]
     exited = [dead(number, 0.0, code=1, groups=[], left=left) for number in (1, 2)]
     handler = Handler("except", [60, 66], [68, 72])

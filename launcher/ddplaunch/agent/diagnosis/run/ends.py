@@ -308,7 +308,7 @@ def _failure(view: JobView, causes: list[Cause]) -> Verdict:
             "rank-failed",
             causes,
             say(who, ended, *(("; before that, ", came) if came else (said,))),
-            last_lines(view, first),
+            [*view.last_call(first.rank), *last_lines(view, first)],
             _ENDED_BY_HANDLER if came else hint,
             sure.EXIT_CODE_ALONE,
         )
@@ -326,7 +326,7 @@ def _failure(view: JobView, causes: list[Cause]) -> Verdict:
         facts.append(f"rank {first.rank} raised it in {stacks.chain(raised.frames)}")
     for call in view.ranks[first.rank].left[:1]:
         at = phrases.at(stacks.user_frame(call.frames))
-        facts.append(f"rank {first.rank} handled it, and called sys.exit({call.message}){at}")
+        facts.append(f"rank {first.rank} handled it, and called {call.type}({call.message}){at}")
     still = [cause.rank for cause in causes if view.ranks[cause.rank].alive]
     facts += [f"not ended yet: {spelled(place)}" for place in view.places(still)]
     facts += last_lines(view, first)

@@ -77,7 +77,7 @@ def rank_exited_early(view: JobView) -> Optional[Verdict]:
     how = f" called {where}, while " if where else " finished normally (exit code 0) while "
     if leaving:
         how = f" {phrases.one_or(gone, 'is', 'are')} ending while "
-    elif at_once:
+    elif at_once and not where:
         how = " ended with exit code 0, and without the end of Python, as os._exit(0) ends it, while "
     left = view.ranks[gone[0]].left[0].frames if where else []
     loop, ways_out = branches.loop_left_by_others(view, victims, left)
@@ -107,7 +107,7 @@ def rank_exited_early(view: JobView) -> Optional[Verdict]:
 def _hint(gone: Sequence[int], where: str, at_once: bool) -> str:
     """`where`: as `where_left` says; `at_once`: without the end of Python."""
     first = f"Find out why {subjects.ranks(gone)} ended first: "
-    if at_once:
+    if at_once and not where:
         return (
             first + "os._exit, of which no traceback tells, is often called by a thread that watches the "
             "others, or in a handler. Let it print why it does that."
@@ -186,7 +186,7 @@ def _leaving(view: JobView, lost: Collection[int]) -> list[int]:
     ]
 
 
-# --- where a rank called sys.exit
+# --- where a rank called sys.exit or os._exit
 
 
 def where_left(view: JobView, numbers: Sequence[int], within: bool = True) -> str:
@@ -205,7 +205,7 @@ def _call_of_exit(view: JobView, number: int, within: bool) -> str:
     if site is None or site != left[0].frames[0]:
         return ""
     around = _within(view, number) if within else ""
-    return f"sys.exit({left[0].message}){phrases.at(site)}{around}"
+    return f"{left[0].type}({left[0].message}){phrases.at(site)}{around}"
 
 
 def _within(view: JobView, number: int) -> str:
