@@ -384,6 +384,7 @@ class RankEvidence:
     unrecorded: str = ""  # torch's version, if it keeps no record of calls with Gloo: then `groups` have only
     # its count of calls, and the last one may be open
     keys: list[str] = field(default_factory=list)  # of the store, for which its main thread waits; bounded
+    awaited_file: str = ""  # for which its main thread looks again and again; "" if that is not known
     in_flight: list[Raised] = field(
         default_factory=list
     )  # what its main thread handles now, or did when it raised what has ended it, and then what that was

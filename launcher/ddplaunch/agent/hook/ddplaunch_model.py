@@ -1,7 +1,8 @@
-"""Reads a rank's model, GPU, file lock and store keys from the program's objects, without calling CUDA.
+"""Reads a rank's model, GPU, and the lock, file or keys that it waits for, from the program's objects.
 
-A CUDA call may wait for a GPU that hangs, and would hold the GIL meanwhile. It would not tell us more either:
-each thread has its own current device, and that of the hook's thread is always the first.
+Nothing here calls CUDA: such a call may wait for a GPU that hangs, and would hold the GIL meanwhile. It would
+not tell us more either: each thread has its own current device, and that of the hook's thread is always the
+first.
 """
 
 # ruff: noqa: SLF001 - runs on Python 3.8 in the user's program
@@ -29,6 +30,9 @@ _C10D = os.path.join("torch", "distributed", "distributed_c10d.py")
 _BATON = os.path.join("torch", "utils", "file_baton.py")
 _STORE_CALLS = frozenset(["wait", "get", "multi_get"])
 _KEYS, _KEY = 4, 100  # keys of one call that are told, and characters of each
+_FILE_TESTS = frozenset(["exists", "isfile", "is_file", "isdir", "is_dir", "lexists"])
+_PATH = 300  # characters of a path that are told
+_LOOKS_WITHIN = 3  # pathlib's own frames may be inside the program's
 _UTILS = os.path.join("torch", "distributed", "utils.py")
 
 
@@ -119,6 +123,56 @@ def _keys() -> Optional[list[str]]:
     return [each[:_KEY] for each in keys[:_KEYS] if type(each) is str]
 
 
+def _awaited_file() -> Optional[str]:
+    """Return the path for which the main thread looks again and again; None if it does not, or not for one.
+
+    The source is read only if the function sleeps, and calls something like `exists`. What only the program
+    itself could make, as the result of its own function, is left out.
+    """
+    frame = _main_frame()
+    for _ in range(_LOOKS_WITHIN):
+        names = frozenset() if frame is None else frozenset(frame.f_code.co_names)
+        if "sleep" in names and not _FILE_TESTS.isdisjoint(names):
+            break
+        frame = frame and frame.f_back
+    else:
+        return None
+    if any(each in frame.f_code.co_filename for each in _LIBRARIES):
+        return None
+    paths = {_path_of(call, frame) for call in ddplaunch_mpi.tests_around(frame, _FILE_TESTS)}
+    path = paths.pop() if len(paths) == 1 else None
+    return path and path[:_PATH]
+
+
+def _path_of(call: Any, frame: Any) -> Optional[str]:
+    """Return the path of `os.path.exists(path)`, or of `path.exists()`; None if it is not known."""
+    try:
+        if not call.args:
+            return _path(call.func.value, frame)
+        function = ddplaunch_mpi.value_of(call.func, frame)
+        pythons = any(function is getattr(os.path, each, None) for each in _FILE_TESTS)
+        return _path(call.args[0], frame) if pythons else None
+    except (ddplaunch_mpi.UnknownError, LookupError, AttributeError):
+        return None
+
+
+def _path(node: Any, frame: Any) -> str:
+    """Return the value of an expression for a path. Raises UnknownError."""
+    kind = type(node).__name__
+    if kind == "BinOp" and type(node.op).__name__ in ("Div", "Add"):
+        parts = _path(node.left, frame), _path(node.right, frame)
+        return os.path.join(*parts) if type(node.op).__name__ == "Div" else "".join(parts)
+    if kind == "Call" and node.args and not node.keywords:
+        function = ddplaunch_mpi.value_of(node.func, frame)
+        if function is not os.path.join and function is not getattr(sys.modules.get("pathlib"), "Path", None):
+            raise ddplaunch_mpi.UnknownError
+        return os.path.join(*[_path(each, frame) for each in node.args])
+    value = ddplaunch_mpi.value_of(node, frame)
+    if type(value) is str or type(value).__module__.partition(".")[0] == "pathlib":
+        return str(os.fspath(value))
+    raise ddplaunch_mpi.UnknownError
+
+
 def _device() -> Optional[str]:
     """Return the GPU to which the process groups are bound, by number or UUID; None where it is not known."""
     torch: Any = sys.modules.get("torch")
@@ -138,4 +192,4 @@ def _device() -> Optional[str]:
 
 
 COUNT = (_place,)
-DUMP = (_broadcasting, _device, _polls, _keys)
+DUMP = (_broadcasting, _device, _polls, _keys, _awaited_file)

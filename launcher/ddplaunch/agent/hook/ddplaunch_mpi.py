@@ -57,7 +57,7 @@ class _State:
     returned = 0  # how often the main thread was seen to return from an MPI function
     is_pending = False
     pending: Any = None  # the C callback; must outlive its call
-    nodes: dict[tuple[CodeType, int], Any] = {}  # position in the code -> the call there, or None
+    nodes: dict[tuple[CodeType, Any], Any] = {}  # a position, or names -> the call there, or calls; or None
 
 
 class UnknownError(Exception):
@@ -202,6 +202,31 @@ def _find(frame: FrameType) -> Any:
             ends = [node for node in calls if (node.end_lineno, node.end_col_offset) == (place[1], place[3])]
             return ends[0] if ends else None
     return _only_one(calls, frame.f_lineno or 0)
+
+
+def tests_around(frame: FrameType, names: frozenset[str]) -> list[Any]:
+    """Return the calls of functions of these names in the innermost loop around the frame's line."""
+    key = (frame.f_code, names)
+    if key not in _State.nodes:
+        try:
+            _State.nodes[key] = _tests(frame.f_code.co_filename, frame.f_lineno or 0, names)
+        except (OSError, SyntaxError, ValueError, RecursionError):
+            _State.nodes[key] = []
+    return list(_State.nodes[key])
+
+
+def _tests(path: str, line: int, names: frozenset[str]) -> list[Any]:
+    import ast
+
+    with open(path, "rb") as file:
+        tree = ast.parse(file.read(_SOURCE_LIMIT))
+    loops = [
+        each
+        for each in ast.walk(tree)
+        if isinstance(each, (ast.While, ast.For)) and each.lineno <= line <= (each.end_lineno or 0)
+    ]
+    loop = max(loops, key=lambda each: each.lineno, default=ast.Module([], []))
+    return [each for each in ast.walk(loop) if isinstance(each, ast.Call) and _name(each) in names]
 
 
 def named_at(path: str, line: int) -> Optional[str]:

@@ -95,6 +95,7 @@ def living_evidence(
         broadcasting=int(answer.get("broadcasting", 0)),
         signals=_signals(answer.get("signals", [])),
         keys=[str(key) for key in answer.get("keys", [])],
+        awaited_file=str(answer.get("awaited_file", "")),
         in_flight=in_flight_from(answer),
     )
 

@@ -754,6 +754,9 @@ def test_who_looks_for_a_file_again_and_again_waits_for_it(line: int) -> None:
     assert ("rank-in-user-code", [1], [0, 2]) == (verdict.code, verdict.ranks, verdict.victims)
     assert f"rank 0 is in fetch (keys.py:{line}), waiting for a file" in verdict.sentence
 
+    named = only(with_lines(at_store(0, line, awaited_file="/data/index"), at_work(1), rank(2)))
+    assert f"rank 0 is in fetch (keys.py:{line}), waiting for the file /data/index" in named.sentence
+
 
 @pytest.mark.parametrize("line", [11, 19])
 def test_who_sets_a_key_or_sleeps_for_no_file_waits_for_nobody(line: int) -> None:

@@ -536,9 +536,10 @@ SLEEP = re.compile(
 )
 """Where the kernel keeps a process that wants to sleep, reads a pipe, or waits for a child or a signal."""
 _LOCKS = re.compile(r"^\s*with\b|\.acquire\(")
+_A_FILE = "a file"
 _AWAITED = {
     "a key in the store": re.compile(r"(?i)store\.(wait|(multi_)?get)\("),
-    "a file": re.compile(r"^(while|for)\b.*(exists|is_?file)\(.*sleep\("),
+    _A_FILE: re.compile(r"^(while|for)\b.*(exists|is_?file)\(.*sleep\("),
 }
 """What a rank may wait for until another rank provides it, and the source lines at which it does so."""
 _LAST_LINES = 2
@@ -612,7 +613,9 @@ def locate(rank: RankEvidence, line: str = "") -> Location:
         return Location(IN_COLLECTIVE, BACKWARD, site=site)
     if stacks.in_loader(frames):
         return Location(IN_LOADER, site=stacks.loader_caller(frames))
-    return Location(ELSEWHERE, site=site, awaits=file_lock(rank) or _key(rank) or _awaited(line))
+    return Location(
+        ELSEWHERE, site=site, awaits=file_lock(rank) or _key(rank) or _file(rank, line) or _awaited(line)
+    )
 
 
 def has_no_hook(rank: RankEvidence) -> bool:
@@ -627,6 +630,12 @@ def _key(rank: RankEvidence) -> str:
     return (
         f"the {phrases.one_or(rank.keys, 'key', 'keys')} {phrases.clipped(', '.join(rank.keys))} in the store"
     )
+
+
+def _file(rank: RankEvidence, line: str) -> str:
+    """'the file /data/index.bin'; "" if it waits for none, or its hook has not read which."""
+    named = bool(rank.awaited_file) and _awaited(line) == _A_FILE
+    return f"the file {phrases.clipped(rank.awaited_file)}" if named else ""
 
 
 def _awaited(line: str) -> str:
