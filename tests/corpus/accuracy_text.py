@@ -121,8 +121,8 @@ OTHER_TORCH_HEAD = """\
 The same programs with Gloo and older versions of torch, on the same machine. Before 2.8, torch keeps no
 record of Gloo's collectives: [what each version shows](reference/torch-versions.md). A program that destroys
 its group may block there, with plain torchrun too. A run that stood still there does not count, so only few
-healthy programs do. With 2.10 and 2.12, we ran only some of the programs with a fault, and none of the
-healthy ones. Measured by `python -m tests.corpus` in an environment with that torch.
+healthy programs do. With 2.6, 2.8, 2.10 and 2.12, we ran only some of the programs with a fault, and none of
+the healthy ones. Measured by `python -m tests.corpus` in an environment with that torch.
 """
 
 NCCL_HEAD = """\
