@@ -31,7 +31,7 @@ FAULTS = [
     _one("checkpoint", "retries", "collective-skipped", (2,), 4, "in the handler of checkpoint_styles.py:"),
     _one("checkpoint", "exists", "collective-mismatch", (0,), 3, "called barrier (checkpoint_styles.py:"),
     _one("checkpoint", "node_folder", "rank-failed", (2, 3), 4, "raised FileNotFoundError"),
-    _one("checkpoint", "marker_missing", "rank-in-user-code", (1, 2), 3, "waiting for a file"),
+    _one("checkpoint", "marker_missing", "rank-in-user-code", (0,), 3, "it is for rank 0 to write it"),
     _one("module", "text_only", "collective-mismatch", (2,), 4, "(`if pixels is not None`)"),
     _one("module", "full_state", "collective-mismatch", (0,), 3, "(`if dist.get_rank() == 0`)"),
     _one("module", "no_tokens", "collective-skipped", (1,), 3, "in the module Experts"),

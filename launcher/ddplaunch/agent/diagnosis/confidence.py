@@ -27,6 +27,7 @@ SIGNAL_OF_UNKNOWN_SENDER = 0.5  # it reached one rank, which may have sent it to
 TOLD_TO_STOP = 0.9  # the scheduler said so
 NODE_SILENT = 0.9  # not even its kernel answers, or its connection was closed
 NODE_FROZEN = 0.8  # its kernel answers, so it may just be very busy
+MISSED_BY_TORCH = 0.9  # monitored_barrier names them; whether they were slow or stuck is not known
 NO_CAUSE_SEEN = 0.4  # each rank ended because of another, and nobody saw the first
 
 # --- calls that do not fit one another
@@ -81,6 +82,8 @@ THREADS_WAIT_ALONE = 0.8  # the same, but nobody is seen waiting for it
 STOPPED = 0.95  # the kernel says so
 WITHOUT_STACK = 0.6  # threads and sockets show where it is not, and rarely where it is
 NCCL_CONTRADICTS = 0.5  # the most we claim when NCCL has seen this rank get as far as any other
+LOCK_FILE_LEFT = 0.5  # it waits for a file to be removed; who has left it there is not known
+TO_PROVIDE = 0.7  # who alone does not wait for a key or file; the others may be wrong to wait for it
 
 # --- GPUs
 

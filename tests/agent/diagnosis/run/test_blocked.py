@@ -179,6 +179,24 @@ def test_a_mesh_that_some_ranks_alone_make_is_a_group_that_lacks_the_others() ->
     assert ("group-partial", [2, 3]) == (only(job(*makes, *others)).code, only(job(*makes, *others)).ranks)
 
 
+def test_a_rank_outside_the_group_that_has_called_new_group_does_not_lack() -> None:
+    """It returned at once, and waits for the members now, beside the rank that has not called it."""
+    inside = [replace(makes_group(n), sequences=made_groups(76)) for n in (0, 1)]
+    outside = rank(2, in_collective("all_reduce", 83), called=3, sequences=made_groups(76))
+    missing = rank(3, in_collective("all_reduce", 83), called=3)
+    verdict = only(job(*inside, outside, missing))
+
+    assert ("group-partial", [3], [0, 1, 2], 0.9) == (
+        verdict.code,
+        verdict.ranks,
+        verdict.victims,
+        verdict.confidence,
+    )
+    assert "has ranks 0 and 1 and lacks rank 3: rank 3 is in all_reduce" in verdict.sentence
+    unknown = replace(outside, sequences=[])
+    assert ([2, 3], 0.5) == (only(job(*inside, unknown, missing)).ranks, 0.5)
+
+
 def made_groups(*lines: int) -> list[CallSequence]:
     """The calls of new_group of a rank, by their lines."""
     known = sorted(set(lines))

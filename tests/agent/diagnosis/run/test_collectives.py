@@ -83,6 +83,29 @@ def test_a_collective_that_is_left_out_in_a_round() -> None:
     assert "all_reduce (train.py:14)" in verdict.hint
 
 
+def test_a_call_that_comes_again_at_once_is_not_said_to_be_the_next_rounds() -> None:
+    """Its rounds took ten seconds. By order alone, it may as well have left out the other call."""
+
+    def at(evidence: JobEvidence, last: float) -> JobEvidence:
+        (node,) = evidence.evidence
+        times = [10.0 * (number // 2) + 4 * (number % 2) for number in range(7)] + [last]
+        ranks = [
+            replace(each, calls=[replace(call, at=time) for call, time in zip(each.calls, times)])
+            for each in node.ranks
+        ]
+        return replace(evidence, evidence=[replace(node, ranks=ranks)])
+
+    evidence = hung("acacacac", "acacacac", "acacacaa")
+    again, later = only(at(evidence, 32.0)), only(at(evidence, 39.0))
+
+    assert ("collective-skipped", [2], [0, 1]) == (again.code, again.ranks, again.victims)
+    assert (
+        "rank 2 called all_reduce (train.py:12) twice in a row, and the others called broadcast "
+        "(train.py:16) after the first" == again.sentence
+    )
+    assert "rank 2 has left out broadcast (train.py:16)" in later.sentence
+
+
 def test_a_call_from_a_line_that_the_others_do_not_come_to() -> None:
     """All go on for many rounds; the rank that made the call is behind, and the others wait at the end."""
     verdict = only(hung("aaaadaaaaaa", "aaaaaaaaaaz", "aaaaaaaaaaz"))

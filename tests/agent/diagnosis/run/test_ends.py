@@ -73,6 +73,53 @@ def test_the_same_failure_of_all_ranks_has_no_victim() -> None:
     assert "another rank makes the file" not in verdict.hint
 
 
+MISSED = "[Rank 0]: Rank 1 failed to pass monitoredBarrier in 6000 ms\\n Original exception: Timed out"
+ERRORS = "Rank {} successfully reached monitoredBarrier, but received errors while waiting for send/recv"
+
+
+def test_a_rank_that_monitored_barrier_has_missed_is_the_cause_though_it_came_later_and_ended_last() -> None:
+    """Who ended first only heard of it from rank 0; and that is all that the others know."""
+
+    def ended(number: int, at: float, message: str, came: float) -> RankEvidence:
+        barrier = replace(call("monitored_barrier", 1, 41, "raised"), at=NOW + came)
+        failed = [raised("RuntimeError", message.format(number), at)]
+        return dead(number, at, code=1, raised=failed, calls=[barrier])
+
+    late = ended(1, 2.0, PEER_GONE, -1)
+    others = [ended(2, 0.0, ERRORS, -14), ended(3, 0.1, ERRORS, -14)]
+    verdict = only(job(ended(0, 0.2, MISSED, -14), late, *others, why="death"))
+
+    assert ("rank-in-user-code", [1], [0, 2, 3]) == (verdict.code, verdict.ranks, verdict.victims)
+    assert (
+        "rank 1 came too late to monitored_barrier (train.py:61), 13 s after rank 0: rank 0 waited 6.0 s, as "
+        "the call's timeout says" == verdict.sentence
+    )
+    unseen = only(job(ended(0, 0.2, ERRORS, -14), late, *others, why="death"))
+    assert [] == unseen.ranks
+
+
+@pytest.mark.parametrize(
+    ("message", "is_model"),
+    [
+        (
+            "[1]: params[2] in this process with sizes [9, 32] appears not to match sizes of the same param",
+            True,
+        ),
+        ("DDP expects same model across all ranks, but Rank 1 has 4 params", True),
+        ("shape mismatch", False),
+    ],
+)
+def test_parameters_that_are_not_those_of_the_others_come_from_another_model(
+    message: str, is_model: bool
+) -> None:
+    verdict = only(
+        job(victim(0), dead(1, 0, code=1, raised=[raised("RuntimeError", message, 0)]), why="death")
+    )
+
+    assert [1] == verdict.ranks
+    assert is_model == ("must be the same on all ranks" in verdict.hint)
+
+
 @pytest.mark.parametrize("machines", [("one", "one"), ("one", "two")], ids=["one machine", "two"])
 def test_a_file_that_only_some_ranks_miss_may_be_made_by_another(machines: tuple[str, str]) -> None:
     """The folder may differ where no machine has ranks of both kinds."""

@@ -395,6 +395,36 @@ def test_what_a_rank_handles_that_others_have_handled_as_well_is_a_fact() -> Non
     assert "rank 1 handles ValueError: vocabulary of 32001 (train.py:61)" == verdict.facts[0]
 
 
+RETRY = "for pause in pauses: try: return read() except OSError: time.sleep(pause)"
+
+
+def retrying(failure: str, message: str, line: str) -> Verdict:
+    """The verdict on a rank that is in the handler of this exception, at a line with this text."""
+    here = Frame("read", "/job/data.py", 38)
+    tried = Raised(failure, message, NOW - 11, [replace(here, line=36)], True, "hook")
+    waits = rank(1, stack(here), called=16, raised=[tried], in_flight=[tried])
+    return only(job(rank(0), waits, rank(2), per_node=3, lines={"/job/data.py:38": line}))
+
+
+def test_a_rank_that_sleeps_before_it_tries_again_has_not_gone_on_without_the_others() -> None:
+    verdict = retrying("OSError", "[Errno 116] Stale file handle: 'nfs-2'", RETRY)
+
+    assert ("rank-in-user-code", [1]) == (verdict.code, verdict.ranks)
+    assert "rank 1 is in read (data.py:38), trying again after OSError: [Errno 116]" in verdict.sentence
+    assert "exception-swallowed" == retrying("OSError", "no more", "log(error)").code
+
+
+def test_who_left_a_lock_file_behind_is_not_known() -> None:
+    """The rank tries to make it, again and again. It is the one that the others wait for, and no more."""
+    verdict = retrying("FileExistsError", "[Errno 17] File exists: '/data/tags.lock'", RETRY)
+
+    assert ("rank-in-user-code", [1], 0.5) == (verdict.code, verdict.ranks, verdict.confidence)
+    assert (
+        "rank 1 waits for the lock on /data/tags.lock in read (data.py:38); whoever has made this file has "
+        "not removed it" in verdict.sentence
+    )
+
+
 def test_exception_swallowed_by_a_rank_out_of_step() -> None:
     """A mismatch of a rank that has caught an exception of its own is that exception's doing."""
     verdict = only(
@@ -720,17 +750,35 @@ def test_a_key_that_the_hook_has_read_is_named(keys: list[str], said: str) -> No
     assert f"rank 1 is in fetch (keys.py:99), waiting for {said} for 11 s" in verdict.sentence
 
 
-def test_of_a_key_that_most_ranks_wait_for_it_is_open_whether_they_or_the_others_are_wrong() -> None:
+def test_a_key_that_all_others_wait_for_is_most_likely_for_the_remaining_rank_to_set() -> None:
     """Ranks that wait for other keys may wait for one another."""
     one = only(job(*(at_store(n, 99, keys=["ready/1"]) for n in (1, 2)), rank(0), per_node=3))
     two = only(job(*(at_store(n, 99, keys=[f"ready/{n}"]) for n in (1, 2)), rank(0), per_node=3))
 
-    assert ([0, 1, 2], [], 0.5) == (one.ranks, one.victims, one.confidence)
+    assert ([0], [1, 2], 0.7) == (one.ranks, one.victims, one.confidence)
     assert one.sentence.endswith(
         "waiting for the key ready/1 in the store for 11 s, the other waits in all_reduce 17 (train.py:92); "
         "rank 0 has not set it"
     )
     assert ([1, 2], [0]) == (two.ranks, two.victims)
+
+
+def test_of_a_file_alike_if_no_other_node_may_have_it_in_a_folder_of_its_own() -> None:
+    def polling(*files: str, per_node: int = 3) -> Verdict:
+        waiting = [at_store(number, 13, awaited_file=file) for number, file in enumerate(files, 1)]
+        return only(job(*waiting, rank(0), per_node=per_node, lines=LINES))
+
+    one = polling("/data/done", "/data/done")
+
+    assert ([0], [1, 2], 0.7) == (one.ranks, one.victims, one.confidence)
+    assert one.sentence.endswith("; it is for rank 0 to write it, most likely")
+    for other in (
+        polling("/data/done", "/data/done", per_node=2),
+        polling("/data/1", "/data/2"),
+        polling("/data/done", ""),
+        polling("", ""),
+    ):
+        assert [1, 2] == other.ranks
 
 
 def test_what_its_gpu_has_not_done_does_not_hide_that_it_waits_for_a_key() -> None:

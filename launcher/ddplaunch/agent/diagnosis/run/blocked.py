@@ -284,7 +284,7 @@ def groups_wait(view: JobView) -> Optional[Verdict]:
     ]
     parts += ["and so on"] if len(ordered) > _SHOWN else []
     round_trip = " → ".join(str(block.rank) for block in [*circle, circle[0]])
-    tie = len(culprits) == sum(map(len, ordered))
+    tie = len(culprits) >= sum(map(len, ordered))
     choice = _between_lines(view, sorted(block.rank for block in circle))
     begin = "and the branches around them." if choice is None else f"and begin with {choice.all_places}."
     compared = f"compare {phrases.clipped(' and '.join(camp[0].what for camp in ordered[:2]))}, {begin}"
@@ -329,13 +329,26 @@ def _between_lines(view: JobView, ranks: list[int]) -> Optional[branches.Choice]
 
 
 def _culprits(view: JobView, camps: list[list[Block]]) -> list[int]:
-    """Return the smaller of two camps with equal members; otherwise all that one holds and another lacks."""
-    if len(camps) == 2 and len(camps[0]) != len(camps[1]):
+    """Return the smaller of two camps with equal members; otherwise all that one holds and another lacks.
+
+    A group may have sisters, as those of each column of a mesh: ranks that stand at a camp's line in a sister
+    group are on its side. Two sides with equally many ranks are named both.
+    """
+    if len(camps) == 2 and not view.unseen:
         first, second = (view.members.get(camp[0].group) for camp in camps)
-        if first == second and not view.unseen:
+        if first == second and len(camps[0]) != len(camps[1]):
             return _ranks(min(camps, key=len))
+        sides = [_at_its_line(view, camp) for camp in camps]
+        if first != second and set(sides[0]).isdisjoint(sides[1]) and len(sides[0]) == len(sides[1]):
+            return sorted([*sides[0], *sides[1]])
     lacking = {rank for camp in camps for rank in camp[0].awaits}
     return sorted(lacking & {rank for camp in camps for rank in _ranks(camp)})
+
+
+def _at_its_line(view: JobView, camp: list[Block]) -> list[int]:
+    """Return the waiting ranks at the line of this camp, in its group or in another."""
+    site = view.locations[camp[0].rank].site
+    return [rank for rank in view.waiting if site is not None and view.locations[rank].site == site]
 
 
 def _ranks(camp: list[Block]) -> list[int]:
@@ -351,6 +364,9 @@ def new_group_partial(view: JobView) -> Optional[Verdict]:
     skipped = _skipped_new_group(view, inside)
     if skipped is not None or not lacking:
         return skipped
+    passed = _passed_new_group(view, inside, lacking)
+    lacking = [rank for rank in lacking if rank not in passed]
+    few = bool(passed) and len(lacking) < len(inside) + len(passed)
     where = view.places(lacking)[:3]
     choice = branches.find(view, dict.fromkeys(inside), dict.fromkeys(lacking))
     return view.verdict(
@@ -364,11 +380,27 @@ def new_group_partial(view: JobView) -> Optional[Verdict]:
             joined("; ", [*where, *branches.stands(view, choice)]),
         ),
         ranks=lacking,
-        victims=inside,
-        confidence=sure.NEW_GROUP_LACKS,
+        victims=sorted([*inside, *passed]),
+        confidence=sure.NEW_GROUP_SKIPPED if few else sure.NEW_GROUP_LACKS,
         facts=view.counts(),
         hint=_call_it_everywhere(choice),
     )
+
+
+def _passed_new_group(view: JobView, inside: Sequence[int], others: Sequence[int]) -> list[int]:
+    """Return those of the others that have called it as often: it returns at once to ranks outside the group.
+
+    Empty if that leaves none, or if it is not known how often those in it have called it.
+    """
+    made = {
+        rank: len(each.calls)
+        for rank in [*inside, *others]
+        for each in view.ranks[rank].sequences
+        if each.group == ""
+    }
+    times = {made.get(rank) for rank in inside}
+    passed = [rank for rank in others if {made.get(rank)} == times] if None not in times else []
+    return passed if len(passed) < len(others) else []
 
 
 def _call_it_everywhere(choice: Optional[branches.Choice]) -> str:

@@ -411,27 +411,40 @@ def loop_left_by_others(
     view: JobView, ranks: Sequence[int], left: Sequence[Frame] = ()
 ) -> tuple[str, list[str]]:
     """Return 'the loop of train.py:45 (`for batch in loader`)', in which all these ranks are or have failed,
-    and what ends it for a rank that has come to the end of the program. "": there is none, or not one alone.
+    and what ends it, or the nearest loop around it that can be ended, for a rank that has come to the end of
+    the program. "": there is none, or not one alone.
 
     `left`: the frames in which that rank called sys.exit. If it did so in the loop, nothing else ended it.
     """
-    found = [_innermost_loop(view, rank) for rank in ranks]
-    if not found or found[0] is None or any(each != found[0] for each in found):
+    found = [_loops_of(view, rank) for rank in ranks]
+    if not found or not found[0] or any(each[:1] != found[0][:1] for each in found):
         return "", []
-    file, function, its = found[0]
-    ends = _ends_of(function, file, [its.line, its.lines[1]], ("break", "return"))
-    if any(stacks.shared(frame.file) == file and its.has(frame.line) for frame in left):
-        ends = []
-    return _PLACES[its.kind].format(_shown(file, its)), ends
+    file, _, innermost = found[0][0]
+    place = _PLACES[innermost.kind].format(_shown(file, innermost))
+    if any(
+        stacks.shared(frame.file) == file and its.has(frame.line)
+        for frame in left
+        for file, _, its in found[0]
+    ):
+        return place, []
+    common = [loop for loop in found[0] if all(loop in each for each in found)]
+    ends = (
+        _ends_of(function, file, [its.line, its.lines[1]], ("break", "return"))
+        for file, function, its in common
+    )
+    return place, next(filter(None, ends), [])
 
 
-def _innermost_loop(view: JobView, rank: int) -> Optional[tuple[str, Function, Branch]]:
+def _loops_of(view: JobView, rank: int) -> list[tuple[str, Function, Branch]]:
+    """Return the loops in which a rank is, the innermost first, through all of its program's functions."""
+    found = []
     for frame in stacks.users(frames_of(view, rank)):
         function = _function(view, rank, frame)
         loops = [] if function is None else _loops_around(function, frame)
-        if function is not None and loops:
-            return stacks.shared(frame.file), function, max(loops, key=lambda each: each.line)
-    return None
+        for each in sorted(loops, key=lambda each: -each.line):
+            assert function is not None
+            found.append((stacks.shared(frame.file), function, each))
+    return found
 
 
 def perhaps(exits: Sequence[str]) -> list[str]:

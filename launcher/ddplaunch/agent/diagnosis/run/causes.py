@@ -306,7 +306,7 @@ _PEER = re.compile(
     r"|Timed out waiting \d+ms for (recv|send) operation"
     r"|Timed out after \d+ seconds waiting for clients|client socket has timed out"
     r"|wait timeout after \d+ms|Socket Timeout|[Ff]ailed to recv, got 0 bytes|Connection was likely closed"
-    r"|failed to pass monitoredBarrier|TCPStore server has shut down|recvValue failed|sendBytes failed"
+    r"|failed to pass monitoredBarrier|successfully reached monitoredBarrier, but received errors|TCPStore server has shut down|recvValue failed|sendBytes failed"
     r"|NCCL communicator (was|is) aborted|ncclRemoteError|remote process exited|ncclSystemError"
     r"|Watchdog caught collective operation timeout|collective operation timeout"
     r"|observed an exception|to avoid data inconsistency, we are taking the entire process down"

@@ -277,7 +277,8 @@ TABLE: tuple[Union[FirstOf, AllOf], ...] = (
     ),
     # they gave up waiting for one that never came.
     AllOf(died_of_timeouts, (*STRAGGLERS, unseen.never_came)),
-    FirstOf(died, (ends.victims_alone, unseen.unknown)),
+    # The last two know no more than what ranks say of one another.
+    FirstOf(died, (ends.late_for_monitored_barrier, ends.victims_alone, unseen.unknown)),
     # Parameters that are being sent are no rank's slowness; little is sure about ranks without stacks.
     FirstOf(asked_while_it_moves, (slow.slow_broadcast, slow.slow, unseen.runs_on)),
 )

@@ -10,6 +10,7 @@ from typing import NamedTuple, Optional
 from ddplaunch.agent import platforms
 from ddplaunch.agent.contract import (
     AnyFact,
+    Collective,
     Fact,
     Files,
     Frame,
@@ -67,6 +68,12 @@ _GOODBYE = (
 _LATE = (
     "A GPU's error is raised late, at any line that needs a result. CUDA_LAUNCH_BLOCKING=1 in the next run "
     "raises it at the line that causes it; look there"
+)
+_OTHER_MODEL = re.compile(r"appears not to match|DDP expects same model")
+"""What DistributedDataParallel says of parameters that differ, while it is made (torch's reducer.cpp)."""
+_ONE_MODEL = (
+    "The model must be the same on all ranks: do not let its sizes, or its layers, come from what only this "
+    "rank has read. "
 )
 _TRACEBACK = "Traceback (most recent call last):"
 _QUOTED = 10
@@ -254,6 +261,47 @@ def _port_taken(view: JobView, node: NodeEvidence) -> Verdict:
     )
 
 
+def late_for_monitored_barrier(view: JobView) -> Optional[Verdict]:
+    """Return the verdict on ranks that torch's monitored_barrier has missed, wherever they are by now."""
+    for number, rank in view.ranks.items():
+        for raised in rank.raised:
+            found = _MISSED.search(raised.message)
+            late = sorted({*map(int, re.findall(r"\d+", found[1]))} & {*view.world}) if found else []
+            if found is None or raised.handled or not late or number in late:
+                continue
+            waited = int(found[2]) / 1000
+            site = stacks.user_frame(raised.frames)
+            came = [call.at for each in late for call in _barriers(view, each)]
+            begun = [call.at for call in _barriers(view, number)]
+            after = f", {phrases.span(min(came) - begun[0])} after rank {number}" if came and begun else ""
+            return verdict_on(
+                view,
+                "rank-in-user-code",
+                [Cause(each, "exception", raised.at, "") for each in late],
+                say(
+                    subjects.ranks(late),
+                    f" came too late to monitored_barrier{phrases.at(site)}{after}"
+                    if after
+                    else f" did not come to monitored_barrier{phrases.at(site)}",
+                    f": rank {number} waited {phrases.span(waited)}, as the call's timeout says",
+                ),
+                view.last_call(late[0]),
+                f"Give monitored_barrier a timeout that is longer than what {subjects.ranks(late)} may take "
+                "before it, or share that work out more evenly.",
+                sure.MISSED_BY_TORCH,
+            )
+    return None
+
+
+_MISSED = re.compile(r"Ranks? ([\d, ]+) failed to pass monitoredBarrier in (\d+) ms")
+"""torch/csrc/distributed/c10d/ProcessGroupGloo.cpp; rank 0 alone knows it."""
+
+
+def _barriers(view: JobView, number: int) -> list[Collective]:
+    """Return the rank's last call, if it is of monitored_barrier."""
+    return [call for call in view.ranks[number].calls[-1:] if call.op == "monitored_barrier"]
+
+
 def victims_alone(view: JobView) -> Optional[Verdict]:
     """Return a verdict that blames no rank: each failed by another's fault, and the first was not seen."""
     failed = [
@@ -340,6 +388,7 @@ def _failure(view: JobView, causes: list[Cause]) -> Verdict:
         causes,
         say(who, f" raised {kind}{message}{phrases.at(site)}"),
         facts,
+        f"{_ONE_MODEL if _OTHER_MODEL.search(raised.message) else ''}"
         f"{_of_a_file(view, kind, numbers)}{hint}; errors on other ranks are a consequence.",
         sure.OWN_END,
     )

@@ -15,7 +15,7 @@ from ddplaunch.agent.contract import AnyFact, Fact, Frame, RankEvidence, Stack, 
 from ddplaunch.agent.diagnosis import confidence as sure
 from ddplaunch.agent.diagnosis.run import stacks, stragglers
 from ddplaunch.agent.diagnosis.run.stragglers import confidence_in, holder_facts, others, verdict_on
-from ddplaunch.agent.diagnosis.run.view import IN_LOADER, Found, JobView, file_lock_wait
+from ddplaunch.agent.diagnosis.run.view import IN_LOADER, Found, JobView, file_lock_wait, lock_file
 from ddplaunch.agent.system import phrases, subjects
 from ddplaunch.agent.text.saying import Sayable, Text, joined, say
 
@@ -325,6 +325,10 @@ _WORKS = (
 )
 _FOREIGN = "See what {whom} is doing on {node} (`lslocks -p {pid}`); it may be left over from an earlier job."
 _LEFT = "A build that was killed leaves its lock behind. If no build runs on any node, {do}."
+_MADE = (
+    "A rank may have raised, or have been killed, after it made the file: let it remove the file in a "
+    "`finally`. If no process has this lock any more, remove the file."
+)
 _SOMEBODY = "`lslocks` on {node} shows who holds the lock; it may be a process of another node or container."
 
 
@@ -396,7 +400,7 @@ def _found_lock(view: JobView, ranks: list[int], code: str) -> Optional[Found]:
             *holder_facts(view, [rank for rank in cause.ranks if rank not in view.waiting]),
         ],
         cause.hint,
-        confidence_in(view, lock.ranks),
+        sure.LOCK_FILE_LEFT if lock_file(view.ranks[lock.ranks[0]]) else confidence_in(view, lock.ranks),
     )
     victims = {*found.victims, *lock.ranks, *lock.others} - {*cause.ranks}
     queue = [*lock.ranks, *lock.others] if lock.others else []  # for whose wait the holder alone is to blame
@@ -430,6 +434,8 @@ def _held_by_no_rank(view: JobView, lock: _Lock) -> _Cause:
         whom = f"pid {holder}{command}"
         hint = _FOREIGN.format(whom=whom, node=node, pid=holder)
         return _Cause(lock.ranks, say(lock.queue, f", which {whom} holds"), hint)
+    if lock_file(view.ranks[first]):
+        return _Cause(lock.ranks, say(lock.queue, "; whoever has made this file has not removed it"), _MADE)
     frame = stacks.polls(stacks.main(view.ranks[first].stacks))
     hint = _SOMEBODY.format(node=node)
     if frame is not None and "baton" in frame.file:

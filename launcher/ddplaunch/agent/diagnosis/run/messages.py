@@ -196,6 +196,8 @@ class _LeftOut(NamedTuple):
         what = call_records.described(self.call)
         if self.before == 1:
             return f"has left out its {what}"
+        if not self.now:
+            return f"has not called {what} in this round, and called it {self.before} times in each before"
         times = phrases.count(self.now, "time")
         return f"called {what} {times} in this round, and {self.before} times in each before"
 

@@ -12,7 +12,7 @@ from typing import NamedTuple, Optional
 
 from ddplaunch.agent.contract import AnyFact, Collective, Frame, Verdict
 from ddplaunch.agent.diagnosis import confidence as sure
-from ddplaunch.agent.diagnosis.run import blocked, branches, call_order, causes, signals, stacks
+from ddplaunch.agent.diagnosis.run import blocked, branches, call_order, call_records, causes, signals, stacks
 from ddplaunch.agent.diagnosis.run.collectives import Mismatch, find_mismatch
 from ddplaunch.agent.diagnosis.run.view import JobView, plain
 from ddplaunch.agent.system import phrases, subjects
@@ -45,7 +45,17 @@ def _skip_verdict(
     step = found[ranks[0]]
     has, they = phrases.one_or(ranks, "has", "have"), phrases.one_or(ranks, "it", "they")
     count = phrases.count(abs(step.ahead), "call")
-    if step.left_out is not None and step.now is not None:
+    if step.left_out is not None and step.now is not None and _at_once_again(view, group, ranks, step):
+        sentence = say(
+            subjects.ranks(ranks),
+            f" called {_described(step.now)} twice in a row, and the others called "
+            f"{_described(step.left_out)} after the first",
+        )
+        hint = (
+            f"Look for a retry around {_described(step.now)}, or for a branch around "
+            f"{_described(step.left_out)}, that depends on the rank or on its data."
+        )
+    elif step.left_out is not None and step.now is not None:
         more = f" and {step.ahead - 1} more" if step.ahead > 1 else ""
         sentence = say(
             subjects.ranks(ranks),
@@ -121,6 +131,28 @@ def _skip_verdict(
         facts=[*facts, *view.counts()],
         hint=hint,
     )
+
+
+def _at_once_again(view: JobView, group: str, ranks: Sequence[int], step: call_order.Step) -> bool:
+    """Whether the call that parts these ranks from the others follows the same one much sooner than before.
+
+    By their order alone, a rank that leaves out the other call of a loop with two of them does the same as
+    one that tries the first again.
+    """
+    return all(_is_again(view, group, rank, step.number) for rank in ranks)
+
+
+def _is_again(view: JobView, group: str, rank: int, number: int) -> bool:
+    its = view.ranks[rank].calls
+    calls = {call.seq: call for call in its if call.group == group and call.frames and not call.p2p}
+    if number not in calls:
+        return False
+    line = call_records.call_line(calls[number])
+    same = sorted(each for each, call in calls.items() if call_records.call_line(call) == line)
+    before = [calls[each].at for each in same if each <= number][-3:]
+    if len(before) < 3 or number - 1 not in same:
+        return False
+    return 2 * (before[2] - before[1]) < before[1] - before[0]
 
 
 def _described(call: Collective) -> str:

@@ -260,13 +260,12 @@ def rank_in_user_code(view: JobView) -> Optional[Found]:
         hint = f"The job goes on when {place} returns."
     known = ties_of[ranks[0]].hint if ranks[0] in ties_of else ""
     hint = known or hint
-    unset = victims if awaiting and len(victims) < len(ranks) and _awaits_one_key(view, ranks) else []
-    has = phrases.one_or(unset, "has", "have")
-    left = say("; ", subjects.ranks(unset), f" {has} not set it") if unset else ""
+    unset = victims if awaiting and len(victims) < len(ranks) and _awaits_same(view, ranks) else []
+    left = _unset(view, ranks, unset) if unset else ""
     verdict = verdict_on(
         view,
         "rank-in-user-code",
-        sorted([*ranks, *unset]),
+        unset or ranks,
         say(*ends, joined("; ", parts[:3]), f" for {phrases.span(longest)}{others(view, ranks)}", left),
         [
             *branches.facts(view, choice),
@@ -279,15 +278,28 @@ def rank_in_user_code(view: JobView) -> Optional[Found]:
         f"{'' if what else _find_out(view, *lost[0])}{_UNNOTICED}"
         if lost
         else (_PROVIDE if awaiting else f"{branches.file_hint(view, choice)}{hint}"),
-        sure.SIDES_EQUAL if unset else confidence_in(view, ranks),
+        sure.TO_PROVIDE if unset else confidence_in(view, ranks),
     )
+    if unset:
+        verdict = replace(verdict, victims=sorted({*verdict.victims, *ranks}))
     return Found(verdict, ranks)
 
 
-def _awaits_one_key(view: JobView, ranks: list[int]) -> bool:
-    """Whether all ranks but the waiting ones wait for the same key, which none of them can set then."""
-    keys = {tuple(view.ranks[rank].keys) for rank in ranks}
-    return len(keys) == 1 and () not in keys and sorted([*ranks, *view.waiting]) == view.world
+def _awaits_same(view: JobView, ranks: list[int]) -> bool:
+    """Whether all ranks but the waiting ones wait for the same key or file, which none of them can give then.
+
+    Another node may not see a file that is there.
+    """
+    what = {(*view.ranks[rank].keys, view.ranks[rank].awaited_file) for rank in ranks}
+    alike = len(what) == 1 and ("",) not in what and sorted([*ranks, *view.waiting]) == view.world
+    return alike and (bool(view.ranks[ranks[0]].keys) or len(view.nodes) == 1)
+
+
+def _unset(view: JobView, ranks: list[int], others: list[int]) -> Text:
+    """'; rank 0 has not set it': of what all others wait for."""
+    if view.ranks[ranks[0]].keys:
+        return say("; ", subjects.ranks(others), f" {phrases.one_or(others, 'has', 'have')} not set it")
+    return say("; it is for ", subjects.ranks(others), " to write it, most likely")
 
 
 def _standing(view: JobView, ranks: list[int], inside: str) -> list[Text]:
@@ -296,6 +308,9 @@ def _standing(view: JobView, ranks: list[int], inside: str) -> list[Text]:
     for location, group in view.groups_of_ranks(ranks).items():
         tie = ties.awaited(view, group[0]) if len(group) == 1 else None
         awaits = f", {tie.text}" if tie is not None else ""
+        again = _tries_again(view, group[0]) if len(group) == 1 else None
+        if again is not None:
+            awaits = f", trying again after {_whole(again)}"
         if not awaits and all(_waits_for_nobody(view, view.ranks[rank]) for rank in group):
             awaits = ", waiting for another thread (its program has none)"
         parts.append(say(subjects.ranks(group), f" {_is(group)} in {location}{inside}{awaits}"))
@@ -425,11 +440,29 @@ def swallowed(view: JobView) -> dict[int, Raised]:
         return found
     for rank in view.stragglers:
         raised = _of_thread(view.ranks[rank]) or (view.own_exception(rank) if view.waiting else None)
-        if file_lock_wait(view.ranks[rank]) is not None:
-            continue  # an attempt to get the lock may raise
+        if file_lock_wait(view.ranks[rank]) is not None or _tries_again(view, rank) is not None:
+            continue  # an attempt may raise, and it has not gone on
         if raised is not None and rank not in view.late and _is_recent(view, rank, raised):
             found[rank] = raised
     return found
+
+
+def _tries_again(view: JobView, rank: int) -> Optional[Raised]:
+    """Return the exception in whose handler it sleeps, in the loop that tries again what has raised it."""
+    here = stacks.user_frame(stacks.main(view.ranks[rank].stacks))
+    for raised in view.ranks[rank].in_flight[:1]:
+        functions = {(each.name, each.file) for each in raised.frames}
+        if (
+            here is not None
+            and (here.name, here.file) in functions
+            and _RETRIES.search(view.line_of(rank, here))
+        ):
+            return raised
+    return None
+
+
+_RETRIES = re.compile(r"^(while|for)\b.*\bexcept\b.*sleep\(")
+"""The text of a loop, up to the line in which it sleeps."""
 
 
 def _of_thread(rank: RankEvidence) -> Optional[Raised]:

@@ -687,9 +687,31 @@ def file_lock_wait(rank: RankEvidence) -> Optional[Wait]:
     wait = rank.process.waits_for if rank.process is not None else None
     if wait is not None and wait.holder and wait.file:
         return wait
+    made = lock_file(rank)
+    if made:
+        return Wait(file=made)
     if stacks.polls(stacks.main(rank.stacks)) is None or (wait is not None and wait.functions):
         return None  # or it waits for storage, when it looks at the file
     return wait or Wait()
+
+
+def lock_file(rank: RankEvidence) -> str:
+    """Return the file that it tries to make, as a lock, while another process has made it; "" if it does not.
+
+    It is in the handler of the FileExistsError that open() with O_EXCL, or mkdir, has raised.
+    """
+    frames = stacks.main(rank.stacks)
+    here = stacks.user_frame(frames)
+    for raised in rank.in_flight[:1]:
+        path = _EXISTS.search(raised.message)
+        functions = {(each.name, each.file) for each in raised.frames}
+        is_here = here is not None and (here.name, here.file) in functions
+        if raised.type == "FileExistsError" and path is not None and is_here:
+            return path[1]
+    return ""
+
+
+_EXISTS = re.compile(r"File exists: '([^']+)'$")
 
 
 def file_lock(rank: RankEvidence) -> str:
