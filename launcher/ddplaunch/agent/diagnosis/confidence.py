@@ -82,6 +82,7 @@ THREADS_WAIT_ALONE = 0.8  # the same, but nobody is seen waiting for it
 STOPPED = 0.95  # the kernel says so
 WITHOUT_STACK = 0.6  # threads and sockets show where it is not, and rarely where it is
 NCCL_CONTRADICTS = 0.5  # the most we claim when NCCL has seen this rank get as far as any other
+LOCK_AROUND_COLLECTIVE = 0.85  # each thread is at a lock or in a collective; who holds a lock is not seen
 LOCK_FILE_LEFT = 0.5  # it waits for a file to be removed; who has left it there is not known
 TO_PROVIDE = 0.7  # who alone does not wait for a key or file; the others may be wrong to wait for it
 

@@ -81,7 +81,7 @@ def test_a_rank_that_monitored_barrier_has_missed_is_the_cause_though_it_came_la
     """Who ended first only heard of it from rank 0; and that is all that the others know."""
 
     def ended(number: int, at: float, message: str, came: float) -> RankEvidence:
-        barrier = replace(call("monitored_barrier", 1, 41, "raised"), at=NOW + came)
+        barrier = replace(call(1, "monitored_barrier"), at=NOW + came, state="raised")
         failed = [raised("RuntimeError", message.format(number), at)]
         return dead(number, at, code=1, raised=failed, calls=[barrier])
 

@@ -216,6 +216,43 @@ def test_tasks_that_wait_for_tasks_of_their_own_pool_are_told_apart(other: Stack
     assert told == ("of its own pool" in verdict.hint)
 
 
+def around(number: int, in_main: bool, lock: Frame = UPDATE) -> RankEvidence:
+    """A rank of which one thread is in a collective, and the other at this line."""
+    op, line, called = ("all_reduce", 92, 3) if in_main else ("barrier", 60, 2)
+    (inside,) = in_collective(op, line)
+    if in_main:
+        return rank(number, [inside, thread("saver", lock)], called)
+    return rank(number, [main_at(lock), thread("saver", *inside.frames)], called)
+
+
+def test_a_lock_that_some_ranks_hold_in_one_collective_and_others_in_another() -> None:
+    """Which thread was first is chance, so nobody is more to blame than the others."""
+    verdict = only(job(around(0, in_main=True), around(1, False), around(2, False), lines=LINES))
+
+    assert ("lock-deadlock", [0, 1, 2], []) == (verdict.code, verdict.ranks, verdict.victims)
+    assert (
+        'rank 0 is in all_reduce (train.py:92) in MainThread, and thread "saver" waits for a lock in update '
+        '(train.py:24); ranks 1 and 2 are in barrier (train.py:60) in thread "saver", and MainThread waits '
+        "for a lock in update (train.py:24): each collective waits for the others" == verdict.sentence
+    )
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        [around(1, in_main=True)],
+        [around(1, in_main=False, lock=READ)],
+        [rank(1, in_collective("barrier", 60), 2)],
+        [around(1, in_main=False), rank(2, in_evaluate(), 2)],
+    ],
+    ids=["the same way round", "no lock", "no second thread", "a rank elsewhere"],
+)
+def test_threads_at_locks_that_do_not_keep_each_other_out(others: list[RankEvidence]) -> None:
+    found = judge(job(around(0, in_main=True), *others, lines=LINES))
+
+    assert "lock-deadlock" not in [verdict.code for verdict in found]
+
+
 def worker(*stacks: Stack, role: str = "loader") -> RankEvidence:
     """A rank that waits for its DataLoader, whose worker stands so."""
     return rank(1, in_loader(), 16, children=[Process(812, "S", role=role, stacks=[*stacks])])

@@ -146,6 +146,33 @@ def test_a_stage_that_leaves_out_its_send_is_named_alone() -> None:
     assert verdict.sentence.endswith("rank 0 has left out its send to rank 1 (train.py:15)")
 
 
+def test_a_worker_that_has_left_the_loop_in_which_others_still_send_is_named_alone() -> None:
+    """All send to rank 0, from one line; rank 0 serves them in turn, and waits for one more."""
+
+    def worker(number: int, last: str) -> RankEvidence:
+        sends = [call("send", seq, 15, "entered" if seq == 3 else "returned", peer=0) for seq in (1, 2, 3)]
+        if last == "barrier":
+            sends = [replace(each, state="returned") for each in sends[:2]]
+            return replace(in_barrier(number), calls=sends)
+        return messaging(number, *sends)
+
+    received = [call("recv", seq, 10, peer=1 + seq % 3) for seq in range(1, 7)]
+    server = messaging(0, *received, call("recv", 7, 10, "entered", peer=2))
+    verdict = only(job(server, worker(1, "send"), worker(2, "barrier"), worker(3, "send"), per_node=4))
+
+    assert ("p2p-deadlock", [2], [0, 1, 3], 0.8) == (
+        verdict.code,
+        verdict.ranks,
+        verdict.victims,
+        verdict.confidence,
+    )
+    assert verdict.sentence.endswith(
+        ": rank 2 no longer calls send to rank 0 (train.py:15), as ranks 1 and 3 still do"
+    )
+    alone = only(job(server, in_barrier(1), worker(2, "barrier"), in_barrier(3), per_node=4))
+    assert [2] != alone.ranks
+
+
 def piped(*sends: int) -> list[Collective]:
     """Rounds of a stage that sends so many times in each, then receives four times; it is in a receive."""
     kinds = [kind for many in sends for kind in ["send"] * many + ["recv"] * 4][:-3]

@@ -246,6 +246,8 @@ TABLE: tuple[Union[FirstOf, AllOf], ...] = (
             rendezvous.detail_alone,
             # All ranks must call new_group: the groups below may not even exist yet.
             blocked.new_group_partial,
+            # Before groups that wait: by their counters alone, a rank is where only a thread of it is.
+            locks.lock_around_collective,
             blocked.groups_wait,
             # A receive that can never be filled is why ranks wait in a circle.
             messages.message_differs_in_nccl,

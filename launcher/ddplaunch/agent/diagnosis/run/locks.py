@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Optional
 
-from ddplaunch.agent.contract import AnyFact, Fact, Frame, RankEvidence, Stack, Wait
+from ddplaunch.agent.contract import AnyFact, Fact, Frame, RankEvidence, Stack, Verdict, Wait
 from ddplaunch.agent.diagnosis import confidence as sure
 from ddplaunch.agent.diagnosis.run import stacks, stragglers
 from ddplaunch.agent.diagnosis.run.stragglers import confidence_in, holder_facts, others, verdict_on
@@ -307,6 +307,71 @@ def _found_threads(
         view, code, ranks, sentence, [*facts[:16], *view.counts()], hint, confidence
     )
     return Found(verdict, ranks)
+
+
+# --- a lock around a collective: ranks whose threads took it in another order wait for one another
+
+
+class _Around(NamedTuple):
+    """The thread that is in a collective, and the one that waits for a lock."""
+
+    inside: Stack
+    outside: Stack
+
+
+def lock_around_collective(view: JobView) -> Optional[Verdict]:
+    """Return the verdict if one thread of each rank is in a collective and another one waits for a lock.
+
+    In some ranks the main thread is in the collective, in others it waits: each collective lacks the ranks
+    of the other kind, and none of these can come, because the lock is held until the collective is over. Who
+    holds a lock is not seen; that both threads are at a lock or in a collective is.
+    """
+    kinds: dict[bool, dict[int, _Around]] = {True: {}, False: {}}
+    for rank in view.alive:
+        around = _around(view, rank)
+        if around is None:
+            return None
+        kinds[around.inside.main][rank] = around
+    if not all(kinds.values()):
+        return None
+    parts, facts = [], []
+    for its in kinds.values():
+        first, (inside, outside) = next(iter(its.items()))
+        what = f"{stacks.collective(inside.frames)}{phrases.at(_site(inside))}"
+        parts.append(
+            say(
+                subjects.ranks(its),
+                f" {phrases.one_or([*its], 'is', 'are')} in {what} in {_thread(inside)}, and "
+                f"{_thread(outside)} waits for a lock in {phrases.place(_site(outside))}",
+            )
+        )
+        facts += view.line_shown(first, _site(outside))
+    ranks = sorted(view.alive)
+    return view.verdict(
+        code="lock-deadlock",
+        sentence=say(joined("; ", parts), ": each collective waits for the others"),
+        ranks=ranks,
+        victims=[],
+        confidence=sure.LOCK_AROUND_COLLECTIVE,
+        facts=[*facts, *view.counts()],
+        hint=_NOT_AROUND,
+    )
+
+
+_NOT_AROUND = (
+    "Hold no lock during a collective: which thread takes it first is chance, and differs between ranks. "
+    "Copy what the thread needs under the lock, and call the collective after it; or call all collectives in "
+    "one thread."
+)
+
+
+def _around(view: JobView, rank: int) -> Optional[_Around]:
+    threads = [stack for stack in view.ranks[rank].stacks if stacks.is_own(stack.frames)]
+    inside = [stack for stack in threads if stacks.collective(stack.frames)]
+    outside = [stack for stack in threads if _kind(view, view.ranks[rank], stack) == _ON_LOCK]
+    if len(inside) != 1 or len(outside) != 1 or inside[0].main == outside[0].main:
+        return None
+    return _Around(inside[0], outside[0])
 
 
 # --- locks on files: the holder of a lock is the first cause

@@ -37,7 +37,7 @@ def message_deadlock(view: JobView) -> Optional[Verdict]:
     circle, further = _from_the_earliest(circles[0]), circles[1:]
     differs = _tags(view, circle)
     begun = any(_begun_sends(view, block.rank, other.rank) for block in circle for other in circle)
-    left_out = _left_out(view, circle)
+    left_out = _left_out(view, circle) or _ended_before_its_like(view, circle)
     wrong = _wrong_peer(view, circle)
     uneven = "" if left_out or wrong is not None or differs or begun else _uneven(view, circle)
     if left_out or wrong is not None:
@@ -184,16 +184,23 @@ def _begun_sends(view: JobView, rank: int, peer: int) -> list[Collective]:
 
 
 class _LeftOut(NamedTuple):
-    """A call of the rounds before; how often it came in each of them, and in the last."""
+    """A call of the rounds before; how often it came in each of them, and in the last.
+
+    `like`: the ranks that still call it, if the rank has no rounds any more.
+    """
 
     call: Collective
     before: int
     now: int
+    like: Sequence[int] = ()
 
     @property
     def text(self) -> str:
         """'has left out its send to rank 1 (train.py:15)'."""
         what = call_records.described(self.call)
+        if self.like:
+            still = phrases.one_or(self.like, "does", "do")
+            return f"no longer calls {what}, as {phrases.ranks(self.like)} still {still}"
         if self.before == 1:
             return f"has left out its {what}"
         if not self.now:
@@ -221,6 +228,28 @@ def _left_out(view: JobView, circle: list[Block]) -> dict[int, _LeftOut]:
             counts = {len(each) for each in before}
             if len(before) >= 2 and len(counts) == 1 and len(last) < max(counts):
                 found.setdefault(block.rank, _LeftOut(before[-1][-1], max(counts), len(last)))
+    return found
+
+
+def _ended_before_its_like(view: JobView, circle: list[Block]) -> dict[int, _LeftOut]:
+    """Return a rank in a collective that sent, from the line where others still send, to who waits for more.
+
+    So a worker has left its loop while the others, and the server, go on.
+    """
+    found = {}
+    for waits, block in zip(circle, [*circle[1:], circle[0]]):
+        if waits.call is None or block.call is not None or len(circle) != 2:
+            continue
+        served = [
+            each for each in view.ranks[block.rank].calls if blocked.serves(each, waits.call, waits.rank)
+        ]
+        if len(served) < 2 or any(each.group != waits.group for each in served):
+            continue
+        of_line = {_call_line(each): each for each in served}
+        now = {rank: view.ranks[rank].calls[-1:] for rank in view.waiting if rank != block.rank}
+        like = [rank for rank, its in now.items() if its and _call_line(its[0]) in of_line]
+        if like:
+            found[block.rank] = _LeftOut(of_line[_call_line(now[like[0]][0])], len(served), 0, like)
     return found
 
 
