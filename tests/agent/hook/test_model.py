@@ -143,10 +143,10 @@ Data().ready()
     ("waits", "keys"),
     [
         ('self.kv.wait([f"ready/{self.shard}", "index"])', ["ready/3", "index"]),
-        ('self.kv.get("ready/" + str(self.shard))', None),
+        ('self.kv.get("ready/" + str(self.shard))', ["ready/3"]),
         ('{"wait": wait}.get("wait")()', None),
     ],
-    ids=["keys", "a name that only the program can make", "no store"],
+    ids=["keys", "a name that the program makes", "no store"],
 )
 def test_the_keys_for_which_a_rank_waits_in_the_store_are_known(
     supervisor: Supervisor, waits: str, keys: list[str] | None

@@ -9,10 +9,12 @@ first.
 
 from __future__ import annotations
 
+import _thread
 import os
 import sys
 
 import ddplaunch_mpi  # type: ignore[import-not-found]
+import ddplaunch_torch  # type: ignore[import-not-found]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,12 +30,17 @@ _LOADER = os.path.join("torch", "utils", "data", "")
 _ENGINE = (os.path.join("torch", "autograd", ""), os.path.join("nn", "parallel", "distributed.py"))
 _C10D = os.path.join("torch", "distributed", "distributed_c10d.py")
 _BATON = os.path.join("torch", "utils", "file_baton.py")
-_STORE_CALLS = frozenset(["wait", "get", "multi_get"])
+_STORE_CALLS = ("wait", "get", "multi_get")
 _KEYS, _KEY = 4, 100  # keys of one call that are told, and characters of each
 _FILE_TESTS = frozenset(["exists", "isfile", "is_file", "isdir", "is_dir", "lexists"])
 _PATH = 300  # characters of a path that are told
 _LOOKS_WITHIN = 3  # pathlib's own frames may be inside the program's
 _UTILS = os.path.join("torch", "distributed", "utils.py")
+
+
+class _State:
+    main = 0  # the main thread's identity
+    keys: list[Any] = []  # noqa: RUF012 - what its call of a store has got, while it waits there
 
 
 def _main_frame() -> Any:
@@ -100,27 +107,54 @@ def _polls() -> Optional[list[Any]]:
     return None
 
 
+def watch_stores(module: Any) -> None:
+    """Note the keys of calls of torch's stores that wait: the call itself is native code, without a frame.
+
+    Store, from which a program may derive a store of its own, stays as it is: torch asks such a class which
+    methods it has overridden.
+    """
+    _State.main = sys.modules["threading"].main_thread().ident or 0
+    for kind in ("TCPStore", "PrefixStore", "FileStore", "HashStore"):
+        for name in _STORE_CALLS:
+            holder = getattr(module, kind, None)
+            if hasattr(holder, name):
+                setattr(holder, name, _noting(getattr(holder, name)))
+
+
+def _noting(call: Any) -> Any:
+    from functools import wraps
+
+    @wraps(call)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        is_main = _thread.get_ident() == _State.main
+        if is_main:
+            _State.keys = [*args[1:2], *kwargs.values()][:1]
+        try:
+            return call(*args, **kwargs)
+        except BaseException as error:
+            ddplaunch_torch.step_out(error)
+            raise
+        finally:
+            if is_main:
+                _State.keys = []
+
+    return wrapper
+
+
 def _keys() -> Optional[list[str]]:
     """Return the keys for which the main thread waits in a call of torch's store; None if it is in none.
 
-    The source is read only if the function calls a method of such a name.
+    A library's own calls do not count.
     """
-    distributed: Any = sys.modules.get("torch.distributed")
     frame = _main_frame()
-    if frame is None or not hasattr(distributed, "Store") or _STORE_CALLS.isdisjoint(frame.f_code.co_names):
+    while frame is not None and frame.f_code.co_filename.startswith(_OWN):
+        frame = frame.f_back
+    if frame is None or any(each in frame.f_code.co_filename for each in _LIBRARIES):
         return None
-    if any(each in frame.f_code.co_filename for each in _LIBRARIES):
-        return None
-    node = ddplaunch_mpi.call_at(frame)
-    try:
-        name, store = ddplaunch_mpi.function_of(node.func, frame) if node is not None else ("", None)
-        if name not in _STORE_CALLS or not isinstance(store, distributed.Store):
-            return None
-        given = ddplaunch_mpi.value_of(node.args[0], frame)
-    except (ddplaunch_mpi.UnknownError, LookupError):
-        return None
-    keys = given if isinstance(given, (list, tuple)) else [given]
-    return [each[:_KEY] for each in keys[:_KEYS] if type(each) is str]
+    for given in [*_State.keys]:
+        keys = given if isinstance(given, (list, tuple)) else [given]
+        return [each[:_KEY] for each in keys[:_KEYS] if type(each) is str]
+    return None
 
 
 def _awaited_file() -> Optional[str]:

@@ -153,6 +153,7 @@ def record_calls() -> None:
 
     def action(module: ModuleType) -> None:
         load("ddplaunch_ring").watch(module)
+        load("ddplaunch_model").watch_stores(module)
 
     when_imported(
         {"torch.distributed.distributed_c10d": action, "torch._dynamo.trace_rules": _leave_uncompiled}

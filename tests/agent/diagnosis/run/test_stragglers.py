@@ -763,6 +763,24 @@ def test_a_key_that_all_others_wait_for_is_most_likely_for_the_remaining_rank_to
     assert ([1, 2], [0]) == (two.ranks, two.victims)
 
 
+def test_of_ranks_that_all_wait_for_keys_at_one_line_those_who_have_other_names_are_named() -> None:
+    def waiting(*keys: str, lines: tuple[int, ...] = (99, 99, 99)) -> Verdict:
+        waits = [at_store(n, line, keys=[key]) for n, (key, line) in enumerate(zip(keys, lines))]
+        return only(job(*waits, per_node=3))
+
+    verdict = waiting("epoch/4/2", "epoch/4/2", "epoch/5/0")
+
+    assert ([2], [0, 1], 0.7) == (verdict.ranks, verdict.victims, verdict.confidence)
+    assert "rank 2 is in fetch (keys.py:99), waiting for the key epoch/5/0 in the store" in verdict.sentence
+    assert "the same names" in verdict.hint
+    for other in (
+        waiting("a", "a", "a"),
+        waiting("a", "b", "c"),
+        waiting("a", "a", "b", lines=(99, 99, 98)),
+    ):
+        assert [0, 1, 2] == other.ranks
+
+
 def test_of_a_file_alike_if_no_other_node_may_have_it_in_a_folder_of_its_own() -> None:
     def polling(*files: str, per_node: int = 3) -> Verdict:
         waiting = [at_store(number, 13, awaited_file=file) for number, file in enumerate(files, 1)]

@@ -58,6 +58,10 @@ _PROVIDE = (
     "Another rank is meant to provide what is waited for here. See what that rank did instead: it may have "
     "left it out after an exception, or have put it in a folder that the nodes do not share."
 )
+_SAME_KEYS = (
+    "Ranks that wait for one another need the same names: see what the names are made of here, such as a "
+    "count or an index that not all ranks have alike."
+)
 KEEP_SHORT = (
     "If only some ranks are meant to do this, keep it shorter than `watchdog.kill_after`, or let the others "
     "wait without a collective."
@@ -262,10 +266,11 @@ def rank_in_user_code(view: JobView) -> Optional[Found]:
     hint = known or hint
     unset = victims if awaiting and len(victims) < len(ranks) and _awaits_same(view, ranks) else []
     left = _unset(view, ranks, unset) if unset else ""
+    odd = [] if unset or lost else _of_other_keys(view, ranks)
     verdict = verdict_on(
         view,
         "rank-in-user-code",
-        unset or ranks,
+        unset or odd or ranks,
         say(*ends, joined("; ", parts[:3]), f" for {phrases.span(longest)}{others(view, ranks)}", left),
         [
             *branches.facts(view, choice),
@@ -277,11 +282,13 @@ def rank_in_user_code(view: JobView) -> Optional[Found]:
         ],
         f"{'' if what else _find_out(view, *lost[0])}{_UNNOTICED}"
         if lost
+        else _SAME_KEYS
+        if odd
         else (_PROVIDE if awaiting else f"{branches.file_hint(view, choice)}{hint}"),
-        sure.TO_PROVIDE if unset else confidence_in(view, ranks),
+        sure.TO_PROVIDE if unset or odd else confidence_in(view, ranks),
     )
-    if unset:
-        verdict = replace(verdict, victims=sorted({*verdict.victims, *ranks}))
+    if unset or odd:
+        verdict = replace(verdict, victims=sorted({*verdict.victims, *ranks} - {*verdict.ranks}))
     return Found(verdict, ranks)
 
 
@@ -293,6 +300,18 @@ def _awaits_same(view: JobView, ranks: list[int]) -> bool:
     what = {(*view.ranks[rank].keys, view.ranks[rank].awaited_file) for rank in ranks}
     alike = len(what) == 1 and ("",) not in what and sorted([*ranks, *view.waiting]) == view.world
     return alike and (bool(view.ranks[ranks[0]].keys) or len(view.nodes) == 1)
+
+
+def _of_other_keys(view: JobView, ranks: list[int]) -> list[int]:
+    """Return the ranks that wait for other keys than most, if all ranks of the job wait at one line."""
+    keys: dict[tuple[str, ...], list[int]] = {}
+    for rank in ranks:
+        keys.setdefault(tuple(view.ranks[rank].keys), []).append(rank)
+    most = max(keys.values(), key=len)
+    sites = {view.locations[rank].site for rank in ranks}
+    if () in keys or len(sites) != 1 or sorted(ranks) != view.world or 2 * len(most) <= len(ranks):
+        return []
+    return sorted(rank for rank in ranks if rank not in most)
 
 
 def _unset(view: JobView, ranks: list[int], others: list[int]) -> Text:
