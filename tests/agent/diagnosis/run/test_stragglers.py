@@ -415,10 +415,10 @@ def test_a_rank_that_sleeps_before_it_tries_again_has_not_gone_on_without_the_ot
 
 
 def test_who_left_a_lock_file_behind_is_not_known() -> None:
-    """The rank tries to make it, again and again. It is the one that the others wait for, and no more."""
+    """The rank tries to make it, again and again. The others wait for it, but it is not to blame."""
     verdict = retrying("FileExistsError", "[Errno 17] File exists: '/data/tags.lock'", RETRY)
 
-    assert ("rank-in-user-code", [1], 0.5) == (verdict.code, verdict.ranks, verdict.confidence)
+    assert ("rank-in-user-code", [], [0, 1, 2]) == (verdict.code, verdict.ranks, verdict.victims)
     assert (
         "rank 1 waits for the lock on /data/tags.lock in read (data.py:38); whoever has made this file has "
         "not removed it" in verdict.sentence

@@ -203,9 +203,14 @@ def _is_held_before(evidence: RankEvidence, group: str, number: int) -> bool:
 
 
 def who(view: JobView, group: str) -> Text:
-    """'the default group', 'the group of ranks 0 and 1'."""
+    """'the default group', 'the group of ranks 0 and 1', or 'group 2 (ranks 0 and 1)' if two have these."""
     members = view.members.get(group, [])
-    return say("the default group") if group == "0" else say("the group of ", subjects.ranks(members))
+    if group == "0":
+        return say("the default group")
+    same = [name for name, its in view.members.items() if its == members and name != "0"]
+    if len(same) > 1:
+        return say(f"group {group} (", subjects.ranks(members), ")")
+    return say("the group of ", subjects.ranks(members))
 
 
 # --- circles in which each rank waits for the next
@@ -311,10 +316,17 @@ def groups_wait(view: JobView) -> Optional[Verdict]:
 
 
 def _common_loop(view: JobView, ranks: Sequence[int]) -> str:
-    """Return the loop around the one line of the program where all these ranks are; else ""."""
-    sites = {view.locations[rank].site for rank in ranks}
-    site = sites.pop() if len(sites) == 1 else None
-    return branches.loop_around(view, ranks[0], site) if site is not None else ""
+    """Return the loop that all these ranks are in, at one line of the program; else "".
+
+    Of several, in this function and its callers, that one is meant whose order comes from data.
+    """
+    ways = {tuple(stacks.users(stacks.main(view.ranks[rank].stacks))) for rank in ranks}
+    way = ways.pop() if len(ways) == 1 else ()
+    loops = [loop for loop in (branches.loop_around(view, ranks[0], line) for line in way) if loop]
+    return next((loop for loop in loops if _BY_DATA.search(loop)), "".join(loops[:1]))
+
+
+_BY_DATA = re.compile(r"\b(sorted|set)\(")
 
 
 def _between_lines(view: JobView, ranks: list[int]) -> Optional[branches.Choice]:

@@ -468,6 +468,8 @@ def _found_lock(view: JobView, ranks: list[int], code: str) -> Optional[Found]:
         sure.LOCK_FILE_LEFT if lock_file(view.ranks[lock.ranks[0]]) else confidence_in(view, lock.ranks),
     )
     victims = {*found.victims, *lock.ranks, *lock.others} - {*cause.ranks}
+    if lock_file(view.ranks[lock.ranks[0]]):
+        return Found(replace(found, ranks=[], nodes=[], victims=sorted({*victims, *lock.ranks})), lock.ranks)
     queue = [*lock.ranks, *lock.others] if lock.others else []  # for whose wait the holder alone is to blame
     return Found(replace(found, victims=sorted(victims)), [*cause.ranks, *queue])
 
