@@ -212,6 +212,23 @@ def test_other_ways_to_exit_are_told_alike(supervisor: Supervisor, how: str, cal
     assert ("check", "ValueError") == (told["frames"][0][0], handled["type"])
 
 
+def test_a_thread_that_sys_exit_has_ended_is_told_unless_it_has_caught_that(supervisor: Supervisor) -> None:
+    program = (
+        "import sys, threading, time\ndef ends():\n    sys.exit('no data')\n"
+        "def catches():\n    try:\n        sys.exit(3)\n    except SystemExit:\n        time.sleep(60)\n"
+        "threading.Thread(target=catches, daemon=True).start()\n"
+        "thread = threading.Thread(target=ends)\nthread.start()\nthread.join()\n"
+        "print('up', flush=True)\ntime.sleep(60)\n"
+    )
+    process = supervisor.start(program)
+    assert process.stdout is not None
+    process.stdout.readline()
+    (told,) = supervisor.ask(supervisor.line("rank"), "dump")["handled"]
+
+    assert ("SystemExit", "'no data'") == (told["type"], told["message"])
+    assert ["ends", "run"] == [name for name, _, _ in told["frames"]][:2]
+
+
 def test_a_thread_may_end_the_process_and_a_forked_child_its_own(supervisor: Supervisor) -> None:
     program = (
         "import os, pickle, threading\nassert pickle.loads(pickle.dumps(os._exit)) is os._exit\n"

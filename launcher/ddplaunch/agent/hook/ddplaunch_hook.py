@@ -69,6 +69,7 @@ class _State:
     output: list[str] = []  # the files that keep its output, if no other process's is in them
     caught: list[dict[str, Any]] = []
     left: list[dict[str, Any]] = []  # the last call that ends the process, and what it was handling there
+    exits: dict[int, dict[str, Any]] = {}  # the call of sys.exit by other threads, by their identity
     signals: Any = None  # the module that notes them, once the program has a process group
     go = _thread.allocate_lock()  # held until the supervisor lets a dying rank go
     sending = _thread.allocate_lock()
@@ -420,8 +421,12 @@ def _thread_of(ident: int, frame: Optional[FrameType], thread: Any) -> dict[str,
 
 
 def _handled() -> list[dict[str, Any]]:
-    """Return the exceptions that user code has caught, and the one that the main thread is handling."""
-    handled = list(_State.caught)
+    """Return the exceptions that user code has caught, and the one that the main thread is handling.
+
+    And the calls of sys.exit by threads that are gone: those that are still there have caught it.
+    """
+    threads = sys._current_frames()
+    handled = [*_State.caught, *(call for ident, call in list(_State.exits.items()) if ident not in threads)]
     for now in _in_flight()[:1]:
         if not any((each["type"], each["frames"]) == (now["type"], now["frames"]) for each in handled):
             handled.append(now)
@@ -542,11 +547,20 @@ def _note_quits(kind: Any) -> None:
 
 def _note_exit(how: str, frame: FrameType, status: tuple[Any, ...]) -> None:
     try:
+        if _thread.get_ident() != _State.main:
+            _note_thread(_exit_call("SystemExit", frame, status))
+            return
         _State.left = []
-        if _thread.get_ident() == _State.main and not _is_result(frame):
+        if not _is_result(frame):
             _State.left = [_exit_call(how, frame, status), *_chain(sys.exc_info()[1])]
     except Exception:  # then it is not known where; the program ends all the same
         pass
+
+
+def _note_thread(call: dict[str, Any]) -> None:
+    """In another thread than the main one, sys.exit ends that thread alone, and Python says nothing of it."""
+    if len(_State.exits) < _IN_FLIGHT:
+        _State.exits[_thread.get_ident()] = call
 
 
 def _is_result(frame: FrameType) -> bool:
