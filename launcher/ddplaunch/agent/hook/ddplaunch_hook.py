@@ -511,6 +511,8 @@ def _note_exits() -> None:
         try:
             call(*status)
         except BaseException as error:
+            if not isinstance(error, SystemExit):
+                _State.left = []
             ddplaunch_torch.step_out(error)
             raise
 
