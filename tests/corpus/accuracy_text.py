@@ -39,29 +39,33 @@ UNSEEN = """\
 
 The programs above have shaped the rules. So, before version 1.0, people who knew neither the rules nor the
 tests wrote other programs, each with a different mistake, and noted what is true of it without running it.
-These are the last two rounds, on one machine with 2 CPUs under a load of 5 to 12, with torch 2.15 and Gloo.
-Each had 26 programs with a fault, and the two had 8 and 6 healthy ones that look ill. What a round showed has
-been mended since and is in the corpus. The numbers are from the first look.
+These are the last three rounds, on one machine with 2 CPUs under a load of 5 to 12, with torch 2.15 and Gloo.
+They also had 8, 6 and 6 healthy programs that look ill. What a round showed has been mended since and is in
+the corpus. The numbers are from the first look. The programs of the third round have subtler faults: most
+stop in a call that is right, far from the line that is wrong.
 
-| | earlier round, of 26 | later round, of 26 |
-|---|---|---|
-| right ranks | 22 | 21 |
-| only some of the right ranks, or others besides them | 3 | 3 |
-| wrong | 1, said with 0.5 | 1, said with 0.97 |
-| abstained | 0 | 1 |
-| right ranks, but a cause that is not true, said with 0.9 | 1 | 0 |
-| the sentence says why, and names the line that decides | 18, now 25 | 20, now 23 |
+| | first round, of 26 | second, of 26 | third, of 28 |
+|---|---|---|---|
+| right ranks | 22 | 21 | 19 |
+| only some of the right ranks, or others besides them | 3 | 3 | 4 |
+| wrong | 1, said with 0.5 | 1, said with 0.97 | 3, said with 0.9 to 0.95 |
+| abstained | 0 | 1 | 2 |
+| right ranks, but a cause that is not true, said with 0.9 | 1 | 0 | 0 |
+| the sentence says why, and names the line that decides | 18, now 25 | 20, now 23 | 12, now 20 |
 
-In the two rounds, 21 and 16 verdicts were said with 0.95 or more. 19 and 12 of them named exactly the right
-ranks. Of the other six, one left out one of four ranks, and four named innocent ranks besides the right ones.
-The sixth accused two of four ranks, although all four went through a set, each in its own order. Now, if no
-camp has more than half of the ranks, all of them are named, with 0.7. Of the healthy programs, 5 and 4 got a
-notice about what their ranks were doing, after half of the default patience. One was ended: it evaluates for
-15 s, and was given 12.
+In these rounds, 21, 16 and 18 verdicts were said with 0.95 or more. 19, 12 and 16 of them named exactly the
+right ranks. Of the other eight, two left out ranks, and four named innocent ranks besides the right ones. One
+accused two of four ranks, although all four went through a set, each in its own order. One accused those who
+waited for a file, and not the rank that was to write it. Of the healthy programs, 5, 4 and 4 got a notice
+about what their ranks were doing, after half of the default patience; the last was told to have swallowed an
+exception, while it only tried again. One was ended: it evaluates for 15 s, and was given 12.
 
-After that, 25 programs of the later round ran with torch 2.7.1 and 2.4.1 for the first time; one needs a
-newer torch. None was judged wrongly. One of them got a verdict with both camps that named no rank; it names
-all of them now.
+After mending, all but one of the third round name the right ranks, or none: there, each rank draws by chance
+which layers it skips, and the one that first draws otherwise is named.
+
+25 programs of the second round ran with torch 2.7.1 and 2.4.1 for the first time; one needs a newer torch.
+None was judged wrongly. One of them got a verdict with both camps that named no rank; it names all of them
+now.
 """
 
 MISSES = """\

@@ -5,6 +5,8 @@ from __future__ import annotations
 WHY: dict[str, str] = {
     "ends_terminated": "rank 1 sends SIGTERM to itself. The sentence names it, and says that the sender is "
     "not known: the scheduler, a person or a memory killer may have sent it, so no rank is accused.",
+    "by_hand_lock_file": "which rank has left its lock file behind is not known. The sentence names the file, "
+    "and who waits for it.",
 }
 """A sentence by the name of the program's case."""
 _RUNS_AHEAD = "the others have called all of theirs and are exiting Python, where their records are gone."
@@ -34,5 +36,5 @@ WHY_WITH_OLDER: dict[str, str] = {
     "told_apart": "the calls that meet differ: that is true, and seen first.",
 }
 """With torch before 2.8, and Gloo."""
-UNTESTED = frozenset(["ends_terminated"])
+UNTESTED = frozenset(["ends_terminated", "by_hand_lock_file"])
 """Programs whose verdict is not right on a quiet machine either: no test asks for it."""

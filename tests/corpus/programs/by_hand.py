@@ -136,10 +136,10 @@ def server():
 
 
 def outside():
-    """Rank 2 does not come to the group of ranks 0 and 1. Rank 3 does, and needs nobody for that."""
+    """Rank 2 does not come to its group. Rank 3 does, which is not in it, and needs nobody for that."""
     train(20)
     if dist.get_rank() != 2:
-        dist.new_group([0, 1])
+        dist.new_group([0, 1, 2])
     scene.stops()
     train(5)
 
