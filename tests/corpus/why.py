@@ -5,8 +5,8 @@ from __future__ import annotations
 WHY: dict[str, str] = {
     "ends_terminated": "rank 1 sends SIGTERM to itself. The sentence names it, and says that the sender is "
     "not known: the scheduler, a person or a memory killer may have sent it, so no rank is accused.",
-    "by_hand_lock_file": "which rank has left its lock file behind is not known. The sentence names the file, "
-    "and who waits for it.",
+    "by_hand_lock_file": "which rank has left its lock file behind is not known. The sentence names the "
+    "file, and who waits for it.",
 }
 """A sentence by the name of the program's case."""
 _RUNS_AHEAD = "the others have called all of theirs and are exiting Python, where their records are gone."
