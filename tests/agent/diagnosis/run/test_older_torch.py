@@ -13,7 +13,7 @@ import pytest
 from tests.corpus.cases import cases
 from tests.corpus.faults import Fault
 
-from ddplaunch.agent.contract import JobEvidence, RankEvidence, Verdict, codec
+from ddplaunch.agent.contract import Frame, JobEvidence, RankEvidence, Stack, Verdict, codec
 from ddplaunch.agent.diagnosis.run.decide import judge
 
 RECORDED = Path(__file__).with_name("recorded")
@@ -83,6 +83,44 @@ def test_a_rank_in_backward_is_not_accused_of_what_may_be_its_wait(version: str)
     verdict = told("skipped_uneven", version, uncertain)
 
     assert ("unknown", []) == (verdict.code, verdict.ranks), verdict
+
+
+def with_a_thread(rank: RankEvidence) -> RankEvidence:
+    """The same, with a thread of the program's own that sleeps and may call more."""
+    frames = [Frame("beat", "/job/train.py", 9)]
+    return replace(rank, stacks=[*rank.stacks, Stack("Thread-1", main=False, frames=frames)])
+
+
+def test_ranks_at_one_number_are_out_of_step_whatever_their_threads_do() -> None:
+    verdict = told("skipped_uneven", "torch-2.7.1", with_a_thread)
+
+    assert ("collective-mismatch", [2]) == (verdict.code, verdict.ranks), verdict
+
+
+def test_a_thread_may_call_what_is_missing_where_the_numbers_differ() -> None:
+    def is_behind(rank: RankEvidence) -> RankEvidence:
+        less = rank.rank == 2
+        groups = [
+            replace(each, enqueued=each.enqueued - less, completed=each.completed - less)
+            for each in rank.groups
+        ]
+        return with_a_thread(replace(rank, groups=groups))
+
+    verdict = told("skipped_uneven", "torch-2.7.1", is_behind)
+
+    assert verdict.code not in ("collective-skipped", "collective-mismatch"), verdict
+
+
+def test_ranks_with_two_open_calls_are_not_compared_by_their_number() -> None:
+    """The call in which a rank waits may be its second open one, and the first may be slow everywhere."""
+
+    def two(rank: RankEvidence) -> RankEvidence:
+        groups = [replace(each, enqueued=each.completed + 2) for each in rank.groups]
+        return with_a_thread(replace(rank, groups=groups))
+
+    verdict = told("skipped_uneven", "torch-2.7.1", two)
+
+    assert verdict.code not in ("collective-skipped", "collective-mismatch"), verdict
 
 
 @pytest.mark.parametrize("version", VERSIONS)

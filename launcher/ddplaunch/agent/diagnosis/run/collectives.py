@@ -558,10 +558,14 @@ def _by_stacks(view: JobView) -> Optional[Mismatch]:
     All ranks must be in calls of the default group that no rank leaves before all have come: then they are
     all at the same call, or out of step. Ranks that wait for a root are out of step as well: the root is in
     another call, and no rank can leave without it. If the root waits, other ranks may have left already.
+
+    Where torch counts its calls and records none, all may be in the call with one number, as their counters
+    show. Then it is the same call for all, whichever it is, and other threads of theirs have no part in it.
     """
     if view.waiting != view.world or view.stuck_for < view.evidence.notice_after:
         return None
     places: dict[str, list[int]] = {}
+    counted = _at_one_number(view)
     for number in view.world:
         rank, location = view.ranks[number], view.locations[number]
         known = location.what == BACKWARD or (rank.stands_in is not None and not rank.groups)
@@ -569,10 +573,11 @@ def _by_stacks(view: JobView) -> Optional[Mismatch]:
             known = location.group == "0" and (
                 location.what in (BACKWARD, FORWARD) or call_records.is_within(rank)
             )
-        asleep = rank.process is not None and rank.process.state == "S" and blocked.is_held(view, number)
+        asleep = rank.process is not None and rank.process.state == "S"
+        asleep = asleep and (counted or blocked.is_held(view, number))
         held = any(stack.owns_gil and not stack.main for stack in rank.stacks)
         meets = _MEETING.fullmatch(location.what) or _waits_for_root(rank) or location.what == FORWARD
-        if not known or not asleep or held or not meets:
+        if not known or not asleep or held or not (meets or counted) or location.what == _UNCOUNTED:
             return None
         places.setdefault(location.what + _of_root(rank), []).append(number)
     if BACKWARD in places:  # the root is through forward sooner than others, and they are in one step
@@ -590,6 +595,19 @@ def _by_stacks(view: JobView) -> Optional[Mismatch]:
     # Only the root can differ then: from outside, calls have no shapes by which they are compared.
     alike = len(calls) == len(view.world) and len({call.op for call in calls.values()}) == 1
     return Mismatch("0", 0, labelled, sorted(culprits), calls if alike else {})
+
+
+def _at_one_number(view: JobView) -> bool:
+    """Whether all ranks have done as many calls of the default group, and are in the next one."""
+    known = [each for rank in view.world for each in view.ranks[rank].groups if each.name == "0"]
+    return (
+        all(view.ranks[rank].unrecorded for rank in view.world)
+        and len(known) == len(view.world)
+        and len({each.completed for each in known}) == 1
+        and all(
+            each.enqueued == each.completed + 1 for each in known
+        )  # else an earlier one may be the open one
+    )
 
 
 def _of_root(rank: RankEvidence) -> str:
