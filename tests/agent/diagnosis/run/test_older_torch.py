@@ -123,6 +123,30 @@ def test_ranks_with_two_open_calls_are_not_compared_by_their_number() -> None:
     assert verdict.code not in ("collective-skipped", "collective-mismatch"), verdict
 
 
+def all_alike(rank: RankEvidence) -> RankEvidence:
+    """Every member of each group has called as many: what they wait for may only be slow."""
+    return replace(rank, groups=[replace(each, enqueued=30, completed=30) for each in rank.groups])
+
+
+def first_group_alone(rank: RankEvidence) -> RankEvidence:
+    """The hook of rank 3 does not count the groups of the mesh, as after a monitored_barrier."""
+    return replace(rank, groups=rank.groups[:1]) if rank.rank == 3 else rank
+
+
+def ahead_in_two(rank: RankEvidence) -> RankEvidence:
+    """A rank that is ahead in two groups may wait in either."""
+    ahead = 10 if rank.rank in (0, 3) else 0
+    groups = [replace(each, enqueued=30 + ahead, completed=30 + ahead) for each in rank.groups]
+    return replace(rank, groups=groups)
+
+
+@pytest.mark.parametrize("change", [all_alike, first_group_alone, ahead_in_two])
+def test_the_group_of_a_wait_is_not_guessed(change: Callable[[RankEvidence], RankEvidence]) -> None:
+    verdict = told("functional_drops", "torch-2.7.1", change)
+
+    assert ("unknown", []) == (verdict.code, verdict.ranks), verdict
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_groups_whose_calls_are_not_counted_accuse_nobody(version: str) -> None:
     """As after a monitored_barrier."""

@@ -179,7 +179,7 @@ def _meeting(view: JobView, rank: int, known: dict[tuple[str, int], list[int]]) 
     ]
     return Block(
         rank,
-        f"{location.what or 'a collective'} {number}{phrases.at(location.site)}",
+        f"{location.what or 'collective'} {number}{phrases.at(location.site)}",
         tuple(awaits[:_FOLLOWED]),
         group,
         number,

@@ -570,8 +570,9 @@ def _by_stacks(view: JobView) -> Optional[Mismatch]:
         rank, location = view.ranks[number], view.locations[number]
         known = location.what == BACKWARD or (rank.stands_in is not None and not rank.groups)
         if rank.unrecorded:
+            own = counted and stacks.torchs_own(stacks.main(rank.stacks)) is not None
             known = location.group == "0" and (
-                location.what in (BACKWARD, FORWARD) or call_records.is_within(rank)
+                location.what in (BACKWARD, FORWARD) or call_records.is_within(rank) or own
             )
         asleep = rank.process is not None and rank.process.state == "S"
         asleep = asleep and (counted or blocked.is_held(view, number))

@@ -62,7 +62,7 @@ class JobView:
                 groups = [_counted(seen, group) for group in rank.groups]
                 self.ranks[rank.rank] = replace(seen, groups=groups)
                 self.node_of[rank.rank] = node.node
-        self.ranks = {number: self.ranks[number] for number in sorted(self.ranks)}
+        self.ranks = {number: _opened(self.ranks, number) for number in sorted(self.ranks)}
         self.explained: frozenset[int] = frozenset()
 
     def without(self, explained: Collection[int]) -> JobView:
@@ -490,6 +490,35 @@ def _counted(rank: RankEvidence, group: Group) -> Group:
     return replace(group, enqueued=completed + 1 if makes else group.enqueued, completed=completed)
 
 
+def _opened(ranks: Mapping[int, RankEvidence], number: int) -> RankEvidence:
+    """Return the rank with the collective open for which it waits, where only torch's counts can show it.
+
+    Before torch 2.8 nothing tells in which of several groups a rank waits that is in a collective of torch's
+    own. If another member has called less in one of its groups, and only in one, it is there: all of them are
+    done where all members have called as many.
+    """
+    rank = ranks[number]
+    frames = stacks.main(rank.stacks)
+    asleep = rank.alive and rank.process is not None and rank.process.state == "S"
+    if not rank.unrecorded or not asleep or stacks.torchs_own(frames) is None or _pending(rank, frames):
+        return rank
+    ahead = {}
+    for group in rank.groups:
+        counts = [
+            each.enqueued
+            for member in group.ranks
+            if member != number and member in ranks
+            for each in ranks[member].groups
+            if each.name == group.name
+        ]
+        if counts and len(counts) == len(group.ranks) - 1 and min(counts) < group.enqueued:
+            ahead[group.name] = min(counts)
+    if len(ahead) != 1:
+        return rank
+    groups = [replace(each, completed=ahead.get(each.name, each.completed)) for each in rank.groups]
+    return replace(rank, groups=groups)
+
+
 def _is_entering(rank: RankEvidence, group: str) -> bool:
     """Whether its main thread is in a collective of this group that has not returned."""
     last = rank.calls[-1] if rank.calls else None
@@ -565,8 +594,9 @@ class Location:
 
     def __str__(self) -> str:
         if self.kind == IN_COLLECTIVE:
-            number = "" if self.number is None else f" {self.number}"
-            return f"{self.what or 'a collective'}{number}{phrases.at(self.site)}"
+            if self.number is None:
+                return f"{self.what or 'a collective'}{phrases.at(self.site)}"
+            return f"{self.what or 'collective'} {self.number}{phrases.at(self.site)}"
         if self.kind == IN_INIT:
             return f"init_process_group{phrases.at(self.site)}"
         if self.kind == IN_MPI:
