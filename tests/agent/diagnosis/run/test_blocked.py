@@ -3,17 +3,77 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.agent.diagnosis.build import C10D, TORCH, in_collective, in_evaluate, job, only, rank, stack
 from tests.agent.diagnosis.run.build_blocked import call, meeting
-from tests.agent.diagnosis.run.build_branches import FILE
+from tests.agent.diagnosis.run.build_branches import FILE, source
 
 from ddplaunch.agent.contract import CallSequence, CallSite, Frame, Group, RankEvidence, Stack
 from ddplaunch.agent.diagnosis.run import blocked
 from ddplaunch.agent.diagnosis.run.decide import judge
 
 FOUR = [0, 1, 2, 3]
+
+
+CALLBACKS = """\
+def fit():
+    for step in range(9):
+        loss.backward()
+        fire()
+
+def fire():
+    try:
+        on_step_end()
+    except {}:
+        log("switched off")
+
+def on_step_end():
+    dist.all_reduce(x, group=own)
+"""
+
+
+@pytest.mark.parametrize("caught", ["Exception", "KeyError"])
+@pytest.mark.parametrize("alone", [True, False])
+def test_an_exception_that_was_caught_may_have_led_one_side_past_the_others_call(
+    caught: str, alone: bool
+) -> None:
+    """Of two sides with as many ranks, neither is said to have been led astray."""
+    few = (2,) if alone else (2, 3)
+    ahead = [
+        stands_in(n, "all_reduce", "0", (("fit", 3),), _0=(FOUR, 6), _1=(FOUR, 6), last_output="off: 'x'")
+        for n in few
+    ]
+    rest = [
+        stands_in(
+            n, "all_reduce", "1", (("fit", 4), ("fire", 8), ("on_step_end", 13)), _0=(FOUR, 5), _1=(FOUR, 7)
+        )
+        for n in FOUR
+        if n not in few
+    ]
+    functions = source(CALLBACKS.format(caught), 3, 4, 8, 13)
+    verdict = only(job(*ahead, *rest, per_node=4, functions=functions))
+
+    assert "group-partial" == verdict.code
+    told = f"; train.py:9 (`except {caught}`) may be why"
+    assert alone == verdict.sentence.endswith(told), verdict.sentence
+    assert alone == ("the last line of rank 2: off: 'x'" in verdict.facts)
+
+
+def stands_in(
+    number: int,
+    op: str,
+    blocked: str,
+    frames: tuple[tuple[str, int], ...],
+    last_output: str = "",
+    **groups: Any,
+) -> RankEvidence:
+    """A rank in a collective of group `blocked`, called by these functions and lines."""
+    its = meeting(number, op, frames[-1][1], blocked, **groups)
+    way = [Frame(name, FILE, line) for name, line in frames]
+    stacks = [replace(each, frames=[each.frames[0], *reversed(way)]) for each in its.stacks if each.main]
+    return replace(its, stacks=stacks, last_output=last_output)
 
 
 def test_half_of_a_group_and_the_other_half_in_a_barrier() -> None:

@@ -9,7 +9,7 @@ import pytest
 from tests.agent.diagnosis.build import PEER_GONE, dead, job, only, raised
 from tests.agent.diagnosis.run.build_branches import FILE, RESUME, all_of, source, stands
 
-from ddplaunch.agent.contract import Collective, Frame, RankEvidence
+from ddplaunch.agent.contract import Collective, Frame, RankEvidence, Verdict
 
 IN_INIT = (("main", 3), ("init_weights", 10))
 IN_LOAD = (("main", 5), ("load", 13))
@@ -23,7 +23,7 @@ def test_the_branch_in_which_camps_have_parted_is_shown() -> None:
     assert ("collective-mismatch", [2]) == (verdict.code, verdict.ranks)
     assert (
         "at collective 9 rank 2 called broadcast [8] (train.py:10), the others barrier [8] (train.py:13); "
-        "rank 2 is in the loop of train.py:9 (`for weight in weights`), within train.py:2 "
+        "rank 2 is in the branch of train.py:2 "
         "(`if not os.path.exists(last)`), ranks 0, 1 and 3 are not"
     ) == verdict.sentence
 
@@ -158,15 +158,62 @@ def test_what_ends_the_loop_or_a_round_of_it_may_be_why_one_camp_has_left_it(las
     assert bool(why) == (f"What also ends the loop, or a round of it: {why}." in verdict.hint)
 
 
-def test_of_several_branches_that_end_a_loop_none_is_said_to_be_why() -> None:
+def left_a_loop_that(*ends: str) -> Verdict:
+    """The verdict on rank 3, which has left the loop; in it are branches that end it."""
+    text = ENDS_A_LOOP.format("\n        ".join(ends)).replace(
+        'if name == "loss":\n                break', "pass"
+    )
+    report = next(number for number, line in enumerate(text.splitlines(), 1) if line == "    report()")
+    step = [(name, line + report - 8) for name, line in (("step", 11), ("report", 14))]
+    ranks = [stands(n, "all_reduce", ("fit", 3), step[0]) for n in (0, 1, 2)]
+    return only(all_of(*ranks, stands(3, "barrier", ("fit", report), step[1]), text=text))
+
+
+def test_either_of_two_branches_that_end_a_loop_may_be_why() -> None:
+    verdict = left_a_loop_that("if not x: continue", "if bad > 3: break")
+
+    assert verdict.sentence.endswith(
+        "train.py:6 (`if not x`: continue) or train.py:7 (`if bad > 3`: break) may be why"
+    )
+
+
+def test_of_three_branches_that_end_a_loop_none_is_said_to_be_why() -> None:
     """They are in the hint."""
-    text = ENDS_A_LOOP.format("if bad > 3: break")
-    text = text.replace('if name == "loss":\n                break', "pass\n        if not x: continue")
-    ranks = [stands(n, "all_reduce", ("fit", 3), ("step", 11)) for n in (0, 1, 2)]
-    verdict = only(all_of(*ranks, stands(3, "barrier", ("fit", 8), ("report", 14)), text=text))
+    verdict = left_a_loop_that("if not x: continue", "if bad > 3: break", "if late: break")
 
     assert "may be why" not in verdict.sentence
     assert "a round of it: train.py:6 (`if not x`: continue), train.py:7 (" in verdict.hint
+
+
+CLIPS = """\
+def fit():
+    for step in range(9):
+        forward()
+        clip()
+
+def forward():
+    dist.all_gather(x)
+
+def clip():
+    for weight in weights:
+        if weight.grad is None: {}
+        dist.all_reduce(norm)
+        if weight.done: continue
+        log(weight)
+"""
+
+
+@pytest.mark.parametrize(("end", "why"), [("continue", "continue"), ("break", "break"), ("pass", "")])
+def test_a_round_that_was_left_before_the_others_call_may_be_why(end: str, why: str) -> None:
+    """A `continue` behind that call is not: it comes too late."""
+    ranks = [stands(n, "all_reduce", ("fit", 4), ("clip", 12)) for n in (0, 1, 2)]
+    verdict = only(
+        all_of(*ranks, stands(3, "all_gather", ("fit", 3), ("forward", 7)), text=CLIPS.format(end))
+    )
+
+    told = f"; train.py:11 (`if weight.grad is None`: {why}) may be why"
+    assert (told in verdict.sentence) == bool(why), verdict.sentence
+    assert "train.py:13" not in f"{verdict.sentence} {verdict.hint}"
 
 
 def test_a_rank_that_has_left_the_function_of_the_loop_may_have_returned_from_it() -> None:

@@ -57,7 +57,11 @@ def is_held(view: JobView, rank: int) -> bool:
     evidence = view.ranks[rank]
     if view.locations[rank].kind != IN_COLLECTIVE:
         return False
-    own = [each for each in evidence.stacks if not each.main and stacks.is_own(each.frames)]
+    own = [
+        each
+        for each in evidence.stacks
+        if not each.main and stacks.is_own(each.frames) and not stacks.idles_in_loop(each.frames)
+    ]
     if not all(each.on_lock and stacks.waits_for_thread(each.frames) for each in own):
         return False
     waits = stacks.collective(stacks.main(evidence.stacks)) or call_records.waited_for(evidence)
@@ -290,7 +294,9 @@ def groups_wait(view: JobView) -> Optional[Verdict]:
     parts += ["and so on"] if len(ordered) > _SHOWN else []
     round_trip = " → ".join(str(block.rank) for block in [*circle, circle[0]])
     tie = len(culprits) >= sum(map(len, ordered))
-    choice = _between_lines(view, sorted(block.rank for block in circle))
+    sides = _two_lines(view, sorted(block.rank for block in circle))
+    choice = branches.find(view, *sides) if sides else None
+    exits = [] if tie or not sides else _exits(view, *sides, guards=choice is None)
     begin = "and the branches around them." if choice is None else f"and begin with {choice.all_places}."
     compared = f"compare {phrases.clipped(' and '.join(camp[0].what for camp in ordered[:2]))}, {begin}"
     loop = _common_loop(view, [block.rank for block in circle])
@@ -299,7 +305,10 @@ def groups_wait(view: JobView) -> Optional[Verdict]:
         compared = f"let all ranks go through {loop} in the same order."
     return view.verdict(
         code="group-partial",
-        sentence=say("groups wait for one another: ", joined("; ", [*parts, *branches.stands(view, choice)])),
+        sentence=say(
+            "groups wait for one another: ",
+            joined("; ", [*parts, *branches.stands(view, choice), *branches.perhaps(exits)]),
+        ),
         ranks=culprits,
         victims=[rank for rank in view.waiting if rank not in culprits],
         confidence=sure.GROUPS_IN_A_TIE if tie else sure.GROUPS_IN_A_CIRCLE,
@@ -309,6 +318,7 @@ def groups_wait(view: JobView) -> Optional[Verdict]:
                 f"rank {block.rank} is in {block.what} of {spelled(who(view, block.group))}"
                 for block in circle[:8]
             ),
+            *([] if tie else view.own_last_lines(culprits)),
         ],
         hint="All ranks of a group must call its collectives, and ranks that share two groups must call them "
         f"in the same order: {compared}",
@@ -329,15 +339,23 @@ def _common_loop(view: JobView, ranks: Sequence[int]) -> str:
 _BY_DATA = re.compile(r"\b(sorted|set)\(")
 
 
-def _between_lines(view: JobView, ranks: list[int]) -> Optional[branches.Choice]:
-    """Return the branch that some of these ranks are in, if they are at two lines of the program."""
+def _two_lines(view: JobView, ranks: list[int]) -> Optional[tuple[branches.Camp, branches.Camp]]:
+    """Return the ranks at each of two lines of the program, the fewer first; None: they are at more, or one."""
     lines: dict[Optional[Frame], dict[int, Optional[Collective]]] = {}
     for rank in ranks:
         lines.setdefault(view.locations[rank].site, {})[rank] = None
     if len(lines) != 2 or None in lines:
         return None
     few, many = sorted(lines.values(), key=len)
-    return branches.find(view, few, many)
+    return few, many
+
+
+def _exits(view: JobView, few: branches.Camp, many: branches.Camp, guards: bool) -> list[str]:
+    """Return what may have led one side past the call of the other."""
+    return [
+        *branches.ways_past(view, few, many, guards),
+        *branches.ways_past(view, many, few, guards),
+    ]
 
 
 def _culprits(view: JobView, camps: list[list[Block]]) -> list[int]:

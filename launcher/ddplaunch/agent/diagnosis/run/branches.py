@@ -139,7 +139,8 @@ def ways_past(view: JobView, own: Camp, others: Camp, guards: bool) -> list[str]
     """Return ['train.py:78 (`except RuntimeError`)'], what may have led one camp past the calls of the other.
 
     An `except` that goes on, and whose `try` is around the calls of the others alone; with `guards`, also an
-    `if` that returns before them, in a function below the one in which the camps part. What a program catches
+    `if` that returns before them, or leaves a round of the loop around them, in a function below the one in
+    which the camps part. What a program catches
     is not known before Python 3.12, so nothing says whether an exception was caught there.
     """
     return _common_exits([_past(view, mine, theirs, guards) for mine, theirs in _pairs(view, own, others)])
@@ -156,10 +157,21 @@ def _past(view: JobView, mine: Pair, theirs: Pair, guards: bool) -> list[At]:
         for each in function.branches if function is not None else ():
             both = frame is other and (each.protects(own.line) or each.has(own.line))
             handles = _goes_on(each, frame.line) and not both
-            returns = guards and frame is not other and each.ends == "return" and each.lines[1] < frame.line
-            if handles or returns:
+            passes = (
+                guards
+                and frame is not other
+                and each.lines[1] < frame.line
+                and _passes(each, frame, function)
+            )
+            if handles or passes:
                 found.append((stacks.shared(frame.file), each))
     return found
+
+
+def _passes(branch: Branch, line: Frame, function: Function) -> bool:
+    """Whether this leads past a later line: out of the function, or out of a round of a loop around both."""
+    loops = [each for each in _loops_around(function, line) if each.has(branch.line)]
+    return branch.ends == "return" or (branch.ends in ("continue", "break") and bool(loops))
 
 
 def returned_before(view: JobView, own: Camp, others: Camp) -> list[str]:
@@ -448,8 +460,8 @@ def _loops_of(view: JobView, rank: int) -> list[tuple[str, Function, Branch]]:
 
 
 def perhaps(exits: Sequence[str]) -> list[str]:
-    """'train.py:21 (`if bad > 3`: break) may be why'; of several, it would be a guess."""
-    return [f"{exits[0]} may be why"] if len(exits) == 1 else []
+    """'train.py:21 (`if bad > 3`: break) may be why', or one of two; of more, it would be a guess."""
+    return [f"{' or '.join(exits)} may be why"] if 0 < len(exits) < 3 else []
 
 
 def around(view: JobView, rank: int, line: Frame) -> str:
@@ -586,11 +598,15 @@ def _around(view: JobView, mine: Pair, theirs: Pair, function: Function) -> list
     """Return the nearest branches around one line, and not around the other.
 
     If that line has called functions, the branches there are nearer: the others may have come as far as that.
+    Loops there say nothing: the others have left what is around the line, or not come to it.
     """
     own, other = mine[1][0], theirs[1][0]
     around = [each for each in _around_line(own, function) if not each.has(other.line)]
+    if not around:
+        return []
     file = stacks.shared(own.file)
-    return _telling([*_innermost(view, mine), *((file, each) for each in around)]) if around else []
+    below = [each for each in _innermost(view, mine) if each[1].kind not in LOOPS]
+    return _telling([*below, *((file, each) for each in around)])
 
 
 def _below(

@@ -133,6 +133,14 @@ def waits_for_thread(frames: Sequence[Frame]) -> bool:
     return inner != [] and all(_THREADS.search(frame.file) for frame in inner)
 
 
+def idles_in_loop(frames: Sequence[Frame]) -> bool:
+    """Whether asyncio's loop has nothing to run, and waits for a thread, a socket or a timer."""
+    inner = list(takewhile(lambda frame: _STANDARD.search(frame.file), frames))
+    return any(
+        frame.file.endswith("asyncio/base_events.py") and _name(frame) == "_run_once" for frame in inner
+    )
+
+
 def at_end(frames: Sequence[Frame]) -> bool:
     """Whether the program is over, and Python waits for its threads or its children before it ends."""
     outermost = "".join(f"{frame.file}:{_name(frame)}" for frame in frames[-1:])

@@ -446,12 +446,12 @@ class JobView:
 
 
 def _trainer_first(rank: RankEvidence) -> list[Stack]:
-    """Return its stacks, with the thread that trains as the main one if that only waits for a thread.
+    """Return its stacks, with the thread that trains as the main one if that only waits, as for a thread.
 
     It trains if it is in a collective or in backward, or in a function that made one of the last calls.
     """
     main = stacks.main(rank.stacks)
-    if not stacks.waits_for_thread(main):
+    if not stacks.waits_for_thread(main) and not stacks.idles_in_loop(main):
         return rank.stacks
     callers = {(call.frames[0].name, call.frames[0].file) for call in rank.calls if call.frames}
     trainers = [
