@@ -54,6 +54,7 @@ THREADS_CROSS_UNSEEN = 0.8  # all ranks are in both calls, and no record has the
 MESSAGES_IN_A_CIRCLE = 0.95  # a circle of messages alone, or with one that is known to be missing
 MESSAGES_OUT_OF_COUNT = 0.7  # the same lines have met before, and either side may have called too often
 FEWER_MESSAGES_THAN_BEFORE = 0.8  # it may be right in its last round, and its peer expect too many
+UNANSWERED = 0.8  # it answered this line before; the one that asks may have asked once too often
 MIXED_CIRCLE = 0.8  # a collective is part of it, and its counters may lag
 MESSAGE_SIZES = 0.95  # both sizes are recorded
 NOT_WAITED_FOR = 0.9  # the ring shows no wait; a wait by another thread is not in it

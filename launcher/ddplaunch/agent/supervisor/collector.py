@@ -447,7 +447,7 @@ def named_frames(ranks: Iterable[RankEvidence]) -> set[tuple[Frame, int]]:
     """Return the frames whose source lines are shown, each with the pid of its rank.
 
     These are the innermost frame of each thread of a living rank and of its children, and the innermost frame
-    in the user's code.
+    in the user's code; of the main thread, all frames there.
     """
     return {
         (frame, rank.pid)
@@ -459,6 +459,7 @@ def named_frames(ranks: Iterable[RankEvidence]) -> set[tuple[Frame, int]]:
             reading.user_frame(stack.frames),
             reading.worker_task(stack.frames),
             reading.loader_caller(stack.frames),
+            *(reading.users(stack.frames) if stack.main else []),
         ]
         if frame is not None
     }

@@ -23,6 +23,7 @@ from tests.agent.diagnosis.build import (
     rank,
     stack,
 )
+from tests.agent.diagnosis.run.build_branches import FILE, source
 
 from ddplaunch.agent.contract import (
     Collective,
@@ -412,6 +413,46 @@ def test_a_rank_that_sleeps_before_it_tries_again_has_not_gone_on_without_the_ot
     assert ("rank-in-user-code", [1]) == (verdict.code, verdict.ranks)
     assert "rank 1 is in read (data.py:38), trying again after OSError: [Errno 116]" in verdict.sentence
     assert "exception-swallowed" == retrying("OSError", "no more", "log(error)").code
+
+
+FETCH = """\
+def fetch():
+    for wait in waits:
+        try:
+            return read()
+        except OSError:
+            if wait > 9: raise
+            print("again", wait)
+            time.sleep(wait)
+            {}
+
+def late():
+    try:
+        return read()
+    except OSError:
+        time.sleep(wait)
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "last", "again"),
+    [(8, "wait += 1", True), (8, "continue", True), (8, "break", False), (15, "pass", False)],
+)
+def test_a_handler_tries_again_if_a_loop_goes_on_around_it_and_its_try(
+    line: int, last: str, again: bool
+) -> None:
+    text = FETCH.format(last)
+    here = Frame("fetch" if line == 8 else "late", FILE, line)
+    tried = Raised(
+        "OSError", "stale", NOW - 11, [replace(here, line=line - 4 if line == 8 else 13)], True, "hook"
+    )
+    waits = rank(1, stack(here), called=16, raised=[tried], in_flight=[tried])
+    slept = {f"{FILE}:{line}": "time.sleep(wait)"}
+    functions = source(text, line)
+    verdict = only(job(rank(0), waits, rank(2), per_node=3, lines=slept, functions=functions))
+
+    assert again == (", trying again after OSError: stale" in verdict.sentence), verdict.sentence
+    assert again == (verdict.code != "exception-swallowed")
 
 
 def test_who_left_a_lock_file_behind_is_not_known() -> None:

@@ -297,7 +297,7 @@ def one_order(view: JobView, few: Camp, many: Camp) -> str:
     """
     found = {_parts_at(view, mine, theirs) for mine, theirs in _pairs(view, few, many)}
     line = found.pop() if len(found) == 1 else None
-    if line is None:
+    if line is None or any(_calls_both(view, *each) for each in _pairs(view, few, many)):
         return ""
     return (
         _at(line.file, line.line) if line.name in _COMPREHENSIONS else order_of(view, next(iter(few)), line)
@@ -314,6 +314,16 @@ def _parts_at(view: JobView, mine: Pair, theirs: Pair) -> Optional[Frame]:
             return common if differ else None
         common = own
     return None
+
+
+def _calls_both(view: JobView, mine: Pair, theirs: Pair) -> bool:
+    """Whether the last line that two ways have in common calls both functions: one is through with the first."""
+    common = _parts_at(view, mine, theirs)
+    if common is None:
+        return False
+    text = view.line_of(mine[0], common)
+    called = [way[way.index(common) + 1].name.rpartition(".")[2] for way in (mine[1], theirs[1])]
+    return all(re.search(rf"\b{re.escape(name)}\(", text) for name in called)
 
 
 def past_in_round(view: JobView, rank: int, line: Frame) -> bool:
@@ -385,6 +395,28 @@ def exits(view: JobView, rank: int, line: Frame) -> list[str]:
         if (each.ends and first <= each.line and each.lines[1] < line.line) or _goes_on(each, line.line)
     ]
     return found if len(found) <= _EXITS else []
+
+
+def handles_in_a_loop(view: JobView, rank: int, line: Frame, raised: Sequence[int]) -> bool:
+    """Whether a line is in an `except` of one that raised, both in one loop, and the `except` does not end it."""
+    function = _function(view, rank, line)
+    handlers = [each for each in function.branches if each.guards] if function is not None else []
+    return function is not None and any(
+        each.has(line.line)
+        and each.ends in ("", "continue")
+        and any(each.protects(other) and _loops_of_lines(function, line.line, other) for other in raised)
+        for each in handlers
+    )
+
+
+def rounds_left(view: JobView, rank: int, line: Frame) -> list[str]:
+    """Return ['serve.py:38 (`if bad`: continue)'], what ends a round of the innermost loop around a line."""
+    function = _function(view, rank, line)
+    loops = _loops_around(function, line) if function is not None else []
+    if function is None or not loops:
+        return []
+    loop = max(loops, key=lambda each: each.line)
+    return _ends_of(function, stacks.shared(line.file), [loop.line, loop.lines[1]], ("continue",))
 
 
 def ends_of(view: JobView, rank: int, file: str, loop: Sequence[int]) -> list[str]:
@@ -567,7 +599,7 @@ def _branch(view: JobView, look: Look, mine: Pair, theirs: Pair) -> tuple[list[A
     """Return what `look` finds where one way parts from the other, and what leads to a next round there."""
     places = _parting(mine[1], theirs[1])
     if places is None:
-        return [], []
+        return _in_one_line(view, mine, theirs), []
     at, its = places
     own, other = mine[1][at], theirs[1][its]
     function, same = _function(view, mine[0], own), _function(view, theirs[0], other)
@@ -577,6 +609,21 @@ def _branch(view: JobView, look: Look, mine: Pair, theirs: Pair) -> tuple[list[A
     around = [(frame, _function(view, mine[0], frame)) for frame in mine[1][:at]]
     skips = [skip for frame, its in around if its is not None for skip in _skips(frame, its, frame)]
     return found, [*skips, *_skips(own, function, other)]
+
+
+def _in_one_line(view: JobView, mine: Pair, theirs: Pair) -> list[At]:
+    """Return the branches in a function whose caller calls that of the others in the same line.
+
+    Of loops the outermost: the others are through with all of it, or have not come to it.
+    """
+    common = _parts_at(view, mine, theirs)
+    if common is None or not _calls_both(view, mine, theirs):
+        return []
+    frame = mine[1][mine[1].index(common) + 1]
+    function, file = _function(view, mine[0], frame), stacks.shared(frame.file)
+    around = _around_line(frame, function) if function is not None else []
+    loops = [each for each in around if each.kind in LOOPS]
+    return _telling([(file, each) for each in [*(its for its in around if its not in loops), *loops[-1:]]])
 
 
 def _skips(line: Frame, function: Function, other: Frame) -> list[str]:
@@ -686,8 +733,12 @@ def _has_come_round(view: JobView, own: Frame, theirs: Pair, function: Function,
 
 def _loops_around(function: Function, *lines: Frame) -> list[Branch]:
     """Return the loops around all of these lines of a function."""
+    return _loops_of_lines(function, *(line.line for line in lines))
+
+
+def _loops_of_lines(function: Function, *lines: int) -> list[Branch]:
     loops = [each for each in function.branches if each.kind in LOOPS]
-    return [each for each in loops if all(each.has(line.line) for line in lines)]
+    return [each for each in loops if all(each.has(line) for line in lines)]
 
 
 def _innermost(view: JobView, way: Pair) -> list[At]:

@@ -20,7 +20,7 @@ from ddplaunch.agent.contract import (
     Stack,
 )
 from ddplaunch.agent.diagnosis.run import stacks
-from ddplaunch.agent.diagnosis.run.view import JobView
+from ddplaunch.agent.diagnosis.run.view import JobView, without_numbers
 from ddplaunch.agent.system import phrases
 
 TOGETHER = 2.0
@@ -202,8 +202,7 @@ def _gave_up(rank: RankEvidence) -> bool:
 
 def same_failure(raised: Raised) -> str:
     """Return a text that is the same for the same failure on several ranks, although numbers may differ."""
-    text = "".join(character for character in raised.message if not character.isdigit())
-    return f"{raised.type}: {text[:120]}"
+    return f"{raised.type}: {without_numbers(raised.message)[:120]}"
 
 
 def left_behind(view: JobView) -> dict[int, float]:

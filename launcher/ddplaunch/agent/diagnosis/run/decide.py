@@ -252,6 +252,8 @@ TABLE: tuple[Union[FirstOf, AllOf], ...] = (
             # A receive that can never be filled is why ranks wait in a circle.
             messages.message_differs_in_nccl,
             messages.message_deadlock,
+            # No circle: a rank that receives from any rank waits for nobody in particular.
+            messages.unanswered,
             # Last: it assumes that all ranks agree, and so that no rule above has found anything.
             devices.gpu_stuck,
         ),

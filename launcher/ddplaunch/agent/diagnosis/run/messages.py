@@ -14,11 +14,12 @@ from typing import NamedTuple, Optional
 
 from ddplaunch.agent.contract import Collective, RankEvidence, Verdict
 from ddplaunch.agent.diagnosis import confidence as sure
-from ddplaunch.agent.diagnosis.run import blocked, call_records, causes, stacks
+from ddplaunch.agent.diagnosis.run import blocked, branches, call_records, causes, stacks
 from ddplaunch.agent.diagnosis.run.blocked import Block
 from ddplaunch.agent.diagnosis.run.causes import left_behind
 from ddplaunch.agent.diagnosis.run.view import JobView
-from ddplaunch.agent.system import phrases
+from ddplaunch.agent.system import phrases, subjects
+from ddplaunch.agent.text.saying import joined, say
 
 _WRONG_PEER = (
     "Compare how this rank computes its peer with how the others do: most often an index that wraps around."
@@ -68,6 +69,78 @@ def message_deadlock(view: JobView) -> Optional[Verdict]:
             *view.whereabouts([rank for rank in view.waiting if rank not in culprits])[:4],
         ],
         hint=_WRONG_PEER if wrong is not None else uneven or _hint(circle, bool(differs), begun, left_out),
+    )
+
+
+def unanswered(view: JobView) -> Optional[Verdict]:
+    """Return the verdict on a rank that receives from any rank, while all others wait for it: none will send.
+
+    It has left out an answer, if one of them waits for it in a receive that was answered before. Otherwise
+    that rank may have asked for one answer too many, and both are named.
+    """
+    blocks = blocked.find_blocks(view)
+    servers = [rank for rank, block in blocks.items() if block.call is not None and block.call.peer == -1]
+    if len(servers) != 1 or sorted(blocks) != view.alive or view.unseen or view.absent:
+        return None
+    server = servers[0]
+    known, more = {server}, True
+    while more:  # until nobody else waits for one that cannot go on
+        found = {rank for rank, block in blocks.items() if known.intersection(block.awaits)} - known
+        known, more = known | found, bool(found)
+    asking = [
+        rank
+        for rank, block in sorted(blocks.items())
+        if block.call is not None and block.call.peer == server and blocked.way(block.call) == "recv"
+    ]
+    if not asking or len(known) < len(blocks):
+        return None
+    answered = [rank for rank in asking if _was_answered(view, blocks[rank])]
+    culprits = [server] if answered == asking else sorted([server, *asking])
+    site = view.locations[server].site
+    exits = branches.rounds_left(view, server, site) if site is not None and answered == asking else []
+    places: dict[str, list[int]] = {}
+    for rank in sorted(known - {server}, key=lambda rank: (rank not in asking, rank)):
+        places.setdefault(blocks[rank].what, []).append(rank)
+    waits = [
+        say(subjects.ranks(ranks), f" {phrases.one_or(ranks, 'is', 'are')} in {what}")
+        for what, ranks in places.items()
+    ]
+    return view.verdict(
+        code="p2p-deadlock",
+        sentence=joined(
+            "; ",
+            [
+                say(
+                    subjects.ranks([server]),
+                    f" is in {blocks[server].what}, and nobody will send: ",
+                    joined(", ", waits[:_SHOWN]),
+                ),
+                *([say(subjects.ranks(asking), " got an answer there before")] if answered == asking else []),
+                *branches.perhaps(exits),
+            ],
+        ),
+        ranks=culprits,
+        victims=[rank for rank in view.waiting if rank not in culprits],
+        confidence=sure.UNANSWERED if answered == asking else sure.MESSAGES_OUT_OF_COUNT,
+        facts=[*view.last_call(server), *view.own_last_lines([server])],
+        hint=_ANSWER,
+    )
+
+
+_ANSWER = (
+    "Whoever waits for an answer must get one, also when its request is refused or dropped: follow what the "
+    "receiving rank does between a receive and its send, and let it answer on each of these ways."
+)
+
+
+def _was_answered(view: JobView, block: Block) -> bool:
+    """Whether it has received from this rank at this line before."""
+    return block.call is not None and any(
+        call_records.call_line(each) == call_records.call_line(block.call)
+        and each.peer == block.call.peer
+        and each.state == "returned"
+        for each in view.ranks[block.rank].calls
+        if each.frames
     )
 
 

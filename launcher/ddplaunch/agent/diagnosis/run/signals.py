@@ -121,9 +121,14 @@ def _within(view: JobView, number: int) -> Optional[_Within]:
 
 
 def _last_began(rank: RankEvidence) -> float:
-    """Return when the last call that has returned began: what comes during a call is handled after it."""
+    """Return when the last call that has returned began: what comes during a call is handled after it.
+
+    Of a rank whose calls only torch makes, as in backward, torch's own record says it.
+    """
     over = [call.at for call in rank.calls if call.took is not None]
-    return max(over, default=0.0) if rank.calls else float("inf")
+    if not rank.calls:
+        over = [call.at for call in rank.collectives if call.done]
+    return max(over, default=0.0 if rank.calls else float("inf"))
 
 
 def facts(view: JobView) -> list[str]:

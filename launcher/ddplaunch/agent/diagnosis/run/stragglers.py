@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import takewhile
 from typing import Optional
 
-from ddplaunch.agent.contract import AnyFact, Fact, Process, Raised, RankEvidence, Verdict
+from ddplaunch.agent.contract import AnyFact, Fact, Frame, Process, Raised, RankEvidence, Verdict
 from ddplaunch.agent.diagnosis import confidence as sure
 from ddplaunch.agent.diagnosis.run import branches, causes, collectives, stacks, ties
 from ddplaunch.agent.diagnosis.run.view import IN_LOADER, Found, JobView, file_lock_wait
@@ -470,14 +470,18 @@ def _tries_again(view: JobView, rank: int) -> Optional[Raised]:
     """Return the exception in whose handler it sleeps, in the loop that tries again what has raised it."""
     here = stacks.user_frame(stacks.main(view.ranks[rank].stacks))
     for raised in view.ranks[rank].in_flight[:1]:
-        functions = {(each.name, each.file) for each in raised.frames}
-        if (
-            here is not None
-            and (here.name, here.file) in functions
-            and _RETRIES.search(view.line_of(rank, here))
-        ):
+        lines = [each.line for each in raised.frames if here is not None and _same_function(each, here)]
+        if here is None or not lines:
+            continue
+        text = view.line_of(rank, here)
+        round_after = "sleep(" in text and branches.handles_in_a_loop(view, rank, here, lines)
+        if round_after or _RETRIES.search(text):
             return raised
     return None
+
+
+def _same_function(one: Frame, other: Frame) -> bool:
+    return (one.name, one.file) == (other.name, other.file)
 
 
 _RETRIES = re.compile(r"^(while|for)\b.*\bexcept\b.*sleep\(")

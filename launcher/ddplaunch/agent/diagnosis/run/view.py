@@ -292,7 +292,7 @@ class JobView:
         if not any(other.stack_source == "hook" for other in peers):
             return None
         theirs = {
-            (raised.type, _without_numbers(raised.message))
+            (raised.type, without_numbers(raised.message))
             for other in peers
             for raised in other.raised
             if raised.handled
@@ -300,7 +300,7 @@ class JobView:
         for raised in reversed(self.ranks[rank].raised):
             if stacks.of_libraries(raised.frames) or self.is_of_child(rank, raised):
                 continue  # one that a child process has printed is not even the rank's
-            if raised.handled and (raised.type, _without_numbers(raised.message)) not in theirs:
+            if raised.handled and (raised.type, without_numbers(raised.message)) not in theirs:
                 return raised
         return None
 
@@ -375,10 +375,10 @@ class JobView:
     def own_last_lines(self, ranks: Collection[int]) -> list[Fact]:
         """Return `last_lines` of those of these ranks that printed last what no other rank did."""
         lines = [
-            _without_numbers(its.last_output) for number, its in self.ranks.items() if number not in ranks
+            without_numbers(its.last_output) for number, its in self.ranks.items() if number not in ranks
         ]
         return self.last_lines(
-            rank for rank in ranks if _without_numbers(self.ranks[rank].last_output) not in lines
+            rank for rank in ranks if without_numbers(self.ranks[rank].last_output) not in lines
         )
 
     def last_call(self, rank: int) -> list[Fact]:
@@ -543,8 +543,12 @@ def _missed(group: Optional[Group], first: int) -> Optional[bool]:
     return None if group is None else group.enqueued < first
 
 
-def _without_numbers(message: str) -> str:
-    return "".join(character for character in message if not character.isdigit())
+def without_numbers(message: str) -> str:
+    """Return a text that is the same for the same event on several ranks: without numbers and addresses."""
+    return _NUMBERS.sub("", message)
+
+
+_NUMBERS = re.compile(r"\b0x[0-9a-f]+|\d")
 
 
 # --- where a rank is: in a collective, in its loader, at its exit, or in its own code
