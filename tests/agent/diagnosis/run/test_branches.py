@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from tests.agent.diagnosis.build import PEER_GONE, dead, job, only, raised
+from tests.agent.diagnosis.run.build_blocked import call
 from tests.agent.diagnosis.run.build_branches import FILE, RESUME, all_of, source, stands
 
 from ddplaunch.agent.contract import Collective, Frame, RankEvidence, Verdict
@@ -225,6 +226,42 @@ def test_a_rank_that_has_left_the_function_of_the_loop_may_have_returned_from_it
     assert only(all_of(*ranks, left, text=text)).sentence.endswith(
         "; train.py:7 (`if bad > 3`: return) may be why"
     )
+
+
+RETRIES = """\
+def export():
+    dist.all_gather(counts, count)
+    write()
+    dist.all_reduce(written)
+
+def patient():
+    for attempt in range(4):
+        try:
+            export()
+        except OSError:
+            {}
+"""
+
+
+@pytest.mark.parametrize(("last", "told"), [("log()", True), ("raise", False)])
+@pytest.mark.parametrize("twice", [True, False])
+def test_a_rank_that_called_again_may_have_tried_again(last: str, told: bool, twice: bool) -> None:
+    def at(number: int, op: str, line: int, before: tuple[str, int]) -> RankEvidence:
+        its = stands(number, op, ("patient", 9), ("export", line))
+        calls = [call(before[0], 8, before[1], "returned"), call(op, 9, line, "entered")]
+        calls = [
+            replace(each, frames=[replace(frame, name="export") for frame in each.frames]) for each in calls
+        ]
+        return replace(its, calls=calls, collectives=[replace(each, sizes=[[8]]) for each in calls])
+
+    ranks = [at(n, "all_reduce", 4, ("all_gather", 2)) for n in (0, 1, 3)]
+    ranks.append(at(2, "all_gather", 2, ("all_gather", 2 if twice else 4)))
+    verdict = only(all_of(*ranks, text=RETRIES.format(last)))
+
+    assert ("collective-mismatch", [2]) == (verdict.code, verdict.ranks)
+    said = "; rank 2 called it twice in a row; train.py:10 (`except OSError`) may be why"
+    assert (told and twice) == verdict.sentence.endswith(said), verdict.sentence
+    assert (told and twice) == ("agree whether to try again" in verdict.hint)
 
 
 GUARDED = """\

@@ -181,6 +181,17 @@ def test_two_threads_take_two_locks_in_opposite_order() -> None:
     assert "the same order" in verdict.hint
 
 
+def test_threads_that_wait_at_one_line_while_main_joins_them_do_not_wait_for_each_other() -> None:
+    """The main thread holds the lock, or one that has ended does: no order of locks is wrong."""
+    verdict = only(hung(main_at(*JOIN, UPDATE), thread("push-1", WRITE), thread("push-3", WRITE)))
+
+    assert verdict.sentence.startswith(
+        'thread "push-1" and thread "push-3" of rank 1 wait in write (train.py:16) for a lock that no thread '
+        "there will release; MainThread joins a thread in update (train.py:24)"
+    )
+    assert "on every path" in verdict.hint
+
+
 def test_a_lock_that_no_thread_is_left_to_release() -> None:
     """Taken twice by the same thread, or left behind by one that has ended."""
     verdict = only(hung(main_at(UPDATE)))

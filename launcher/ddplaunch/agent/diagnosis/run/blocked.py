@@ -297,6 +297,7 @@ def groups_wait(view: JobView) -> Optional[Verdict]:
     sides = _two_lines(view, sorted(block.rank for block in circle))
     choice = branches.find(view, *sides) if sides else None
     exits = [] if tie or not sides else _exits(view, *sides, guards=choice is None)
+    exits += choice.skips if choice is not None and not tie else []
     begin = "and the branches around them." if choice is None else f"and begin with {choice.all_places}."
     compared = f"compare {phrases.clipped(' and '.join(camp[0].what for camp in ordered[:2]))}, {begin}"
     loop = _common_loop(view, [block.rank for block in circle])

@@ -409,6 +409,28 @@ def handles_in_a_loop(view: JobView, rank: int, line: Frame, raised: Sequence[in
     )
 
 
+def tries_again(view: JobView, own: Camp, others: Camp) -> list[str]:
+    """Return ['io.py:26 (`except OSError`)'], a handler in a loop that may have brought one camp back to the
+    line of its call, around all lines where both camps are.
+    """
+    found = []
+    for mine, theirs in _pairs(view, own, others):
+        places = _parting(mine[1], theirs[1])
+        outer = mine[1][: places[0]] if places is not None else ()
+        found.append(
+            [
+                (stacks.shared(frame.file), each)
+                for frame in reversed(outer)
+                if (function := _function(view, mine[0], frame)) is not None
+                for each in function.branches
+                if _goes_on(each, frame.line)
+                and each.ends in ("", "continue")
+                and _loops_of_lines(function, each.lines[0], frame.line)
+            ][:1]
+        )
+    return _common_exits(found)
+
+
 def rounds_left(view: JobView, rank: int, line: Frame) -> list[str]:
     """Return ['serve.py:38 (`if bad`: continue)'], what ends a round of the innermost loop around a line."""
     function = _function(view, rank, line)

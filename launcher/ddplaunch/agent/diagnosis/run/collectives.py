@@ -148,6 +148,9 @@ def _mismatch_verdict(view: JobView, mismatch: Mismatch) -> Verdict:
             made, hint = [f"both calls come from {order}"], branches.OTHER_ORDER.format(order)
         elif not exits and (unused := _without_gradient(view, few, many)):
             made, hint = unused, _UNUSED
+        elif again_for := _tried_again(view, few, many):
+            again = [say(subjects.ranks([*few]), " called it twice in a row")]
+            made, exits, hint = again, again_for, _NO_RETRY_AROUND
     if aside := _in_a_thread(view, few, many):
         made, ddp, hint = aside, "", f"{_NO_THREAD_ALONE} {call_records.OWN_GROUP}"
     sentence = say(f"at {mismatch.which} " if mismatch.number else "", _contrast(view, mismatch))
@@ -186,6 +189,31 @@ def _parted_at(view: JobView, mismatch: Mismatch) -> Optional[branches.Choice]:
         return choice
     ahead, behind = (few, many) if choice.ranks == sorted(few) else (many, few)
     return None if branches.returned_before(view, ahead, behind) else choice
+
+
+_NO_RETRY_AROUND = (
+    "A rank that tries again repeats its collectives, and the others do not. Retry the read or the write alone, "
+    "without a collective in it; or let all ranks agree whether to try again (all_reduce a flag)."
+)
+
+
+def _tried_again(view: JobView, few: branches.Camp, many: branches.Camp) -> list[str]:
+    """Return ['io.py:26 (`except OSError`)'], the handler for which one camp may have made its call again.
+
+    Empty unless all ranks there made the same call just before, from the same line, and none of the others.
+    """
+
+    def again(rank: int, call: Optional[Collective]) -> bool:
+        if call is None or not call.frames:
+            return False
+        before = (call.group, call.seq - 1, call.op, False)
+        return any(
+            (each.group, each.seq, each.op, each.p2p) == before and each.frames[:1] == call.frames[:1]
+            for each in view.ranks[rank].calls
+        )
+
+    alone = all(again(*each) for each in few.items()) and not any(again(*each) for each in many.items())
+    return branches.tries_again(view, few, many)[:1] if alone else []
 
 
 def _in_a_thread(view: JobView, few: branches.Camp, many: branches.Camp) -> list[Text]:

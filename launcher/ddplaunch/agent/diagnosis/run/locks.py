@@ -156,7 +156,9 @@ def lock_deadlock(view: JobView) -> Optional[Found]:
         ranks.append(number)
         busy = [wait for wait in waits if wait.kind != _IDLE]
         parts.append(_sentence(whom, busy))
-        hints.append(hint if len(busy) == 1 else _POOL if all(map(_waits_in_pool, busy[1:])) else _ORDER)
+        alone = len(busy) == 1 or _left_locked(busy)
+        hints.append(hint if alone else _POOL if all(map(_waits_in_pool, busy[1:])) else _ORDER)
+        facts += view.own_last_lines([number]) if alone else []
         for wait in busy[:4]:
             facts.append(f"{whom}, {_thread(wait.stack)}: {stacks.chain(wait.stack.frames)}")
             facts += view.line_shown(number, _site(wait.stack))
@@ -272,8 +274,28 @@ def _sentence(whom: str, waits: Sequence[_Wait]) -> str:
     if not others:
         place = phrases.place(_site(main.stack))
         return f"{whom} waits in {place} for a lock that none of its threads will release"
+    if _left_locked(waits):
+        names = " and ".join(_thread(each.stack) for each in others[:2]) + " and others" * (len(others) > 2)
+        return (
+            f"{names} of {whom} {'wait' if others[1:] else 'waits'} in {phrases.place(_site(others[0].stack))} for "
+            f"a lock that no thread there will release; MainThread joins a thread in "
+            f"{phrases.place(_site(main.stack))}"
+        )
     each = [f"{_thread(stack)} {kind} in {phrases.place(_site(stack))}" for stack, kind in waits[:3]]
     return f"{whom}'s threads wait for each other: {', '.join(each)}"
+
+
+def _left_locked(waits: Sequence[_Wait]) -> bool:
+    """Whether the main thread joins a thread, and all others wait at one line for a lock.
+
+    Then the main thread holds it, or one that has ended.
+    """
+    main, *others = waits
+    return (
+        main.kind == _ON_THREAD
+        and all(each.kind == _ON_LOCK for each in others)
+        and len({_site(each.stack) for each in others}) == 1
+    )
 
 
 def _thread(stack: Stack) -> str:
