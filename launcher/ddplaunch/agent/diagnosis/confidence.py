@@ -55,6 +55,7 @@ MESSAGES_IN_A_CIRCLE = 0.95  # a circle of messages alone, or with one that is k
 MESSAGES_OUT_OF_COUNT = 0.7  # the same lines have met before, and either side may have called too often
 FEWER_MESSAGES_THAN_BEFORE = 0.8  # it may be right in its last round, and its peer expect too many
 UNANSWERED = 0.8  # it answered this line before; the one that asks may have asked once too often
+ASKS_A_BLOCKED_RANK = 0.7  # either may have to change: who asks during a collective, or who answers there
 MIXED_CIRCLE = 0.8  # a collective is part of it, and its counters may lag
 MESSAGE_SIZES = 0.95  # both sizes are recorded
 NOT_WAITED_FOR = 0.9  # the ring shows no wait; a wait by another thread is not in it

@@ -17,6 +17,29 @@ from ddplaunch.agent.diagnosis.run.decide import judge
 FOUR = [0, 1, 2, 3]
 
 
+STDLIB = "/usr/lib/python3.11"
+IN_SELECT = Frame("select", f"{STDLIB}/selectors.py", 468)
+LOOP = [Frame("_run_once", f"{STDLIB}/asyncio/base_events.py", 1884), Frame("main", FILE, 96)]
+
+
+@pytest.mark.parametrize("idle", [True, False])
+def test_a_loop_of_asyncio_that_has_nothing_to_run_calls_nothing(idle: bool) -> None:
+    """Its executor's thread is in the collective. A task that runs may call the one that is missing."""
+    inner = (
+        [IN_SELECT] if idle else [Frame("step", FILE, 70), Frame("_run", f"{STDLIB}/asyncio/events.py", 80)]
+    )
+
+    def waits(number: int, blocked: str, **groups: Any) -> RankEvidence:
+        its = meeting(number, "all_reduce", 48, blocked, **groups)
+        thread = Stack("comm_0", False, its.stacks[0].frames, on_lock=True)
+        return replace(its, stacks=[Stack("MainThread", True, [*inner, *LOOP]), thread])
+
+    first = [waits(n, "1", _0=(FOUR, 0), _1=(FOUR, 8), _2=(FOUR, 7)) for n in (0, 2, 3)]
+    verdict = only(job(*first, waits(1, "2", _0=(FOUR, 0), _1=(FOUR, 7), _2=(FOUR, 8)), per_node=4))
+
+    assert idle == (("group-partial", [1]) == (verdict.code, verdict.ranks)), verdict.sentence
+
+
 CALLBACKS = """\
 def fit():
     for step in range(9):

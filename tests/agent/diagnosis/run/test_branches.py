@@ -228,6 +228,38 @@ def test_a_rank_that_has_left_the_function_of_the_loop_may_have_returned_from_it
     )
 
 
+SEGMENTS = """\
+def main():
+    for until in segments:
+        {}
+
+def run():
+    for step in range(until):
+        for p in parameters:
+            dist.all_reduce(p)
+
+def summary(loss):
+    dist.all_gather(losses, loss)
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "both"), [("summary(run())", True), ("board[until]()", False), ("summary(loss)", False)]
+)
+def test_ranks_in_two_functions_that_one_line_calls_are_in_no_wrong_order(line: str, both: bool) -> None:
+    """One is through with the first; else the line calls another function on some ranks."""
+    ranks = [stands(n, "all_gather", ("main", 3), ("summary", 11)) for n in (0, 1, 3)]
+    late = stands(2, "all_reduce", ("main", 3), ("run", 8))
+    evidence = all_of(*ranks, late, text=SEGMENTS.format(line))
+    nodes = [replace(node, lines={f"{FILE}:3": line}) for node in evidence.evidence]
+    verdict = only(replace(evidence, evidence=nodes))
+
+    said = "; rank 2 is in the loop of train.py:6 (`for step in range(until)`), ranks 0, 1 and 3 are not"
+    assert ("collective-mismatch", [2]) == (verdict.code, verdict.ranks)
+    assert both == verdict.sentence.endswith(said), verdict.sentence
+    assert both != ("both calls come from train.py:2" in verdict.sentence)
+
+
 RETRIES = """\
 def export():
     dist.all_gather(counts, count)

@@ -461,6 +461,20 @@ def test_a_collective_that_a_signals_handler_calls_is_told_with_the_signal(numbe
     assert "set a flag alone" in verdict.hint
 
 
+def torchs_own_calls(evidence: JobEvidence) -> JobEvidence:
+    """The same, where the ring has no calls, as when only DDP makes any."""
+    (node,) = evidence.evidence
+    mine = replace(node.ranks[0], calls=[])
+    done = replace(Collective("0", 39, "all_reduce", done=True), at=NOW - 1.5)
+    mine = replace(mine, collectives=[done, *mine.collectives])
+    return replace(evidence, evidence=[replace(node, ranks=[mine, *node.ranks[1:]])])
+
+
+def test_torchs_own_record_tells_too_which_call_a_signal_came_after() -> None:
+    assert "in the handler of SIGUSR1" in only(torchs_own_calls(in_handler())).sentence
+    assert "handler" not in only(torchs_own_calls(in_handler(came=-30.0))).sentence
+
+
 @pytest.mark.parametrize(
     "evidence", [in_handler(came=-30.0), in_handler(name="save")], ids=["it was over", "another function"]
 )

@@ -35,6 +35,20 @@ from ddplaunch.agent.diagnosis.run.causes import is_consequence
 GONE = Lost(1, NOW - 10, closed=True, completed=34)
 
 
+@pytest.mark.parametrize(
+    ("group", "ranks"), [("<ProcessGroup object at 0x7f4e{}cf0>", [1, 3]), ("<group {}>", [1])]
+)
+def test_ranks_that_raise_alike_differ_in_addresses_alone(group: str, ranks: list[int]) -> None:
+    text = f"Global rank 1 is not part of group {group}"
+    ended = [
+        dead(n, 0.9, code=1, raised=[raised("ValueError", text.format(named), 0.5)])
+        for n, named in ((1, "be"), (3, "a0"))
+    ]
+    verdict = only(job(victim(0, 0.6), victim(2), *ended, why="death"))
+
+    assert ("rank-failed", ranks) == (verdict.code, verdict.ranks), verdict.sentence
+
+
 def test_rank_failed_by_its_own_exception() -> None:
     """The rank whose exception is its own is at fault, though the others' exits were seen earlier."""
     verdict = only(

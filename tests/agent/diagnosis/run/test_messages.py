@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.agent.diagnosis.build import dead, in_collective, in_evaluate, job, only, raised, rank, victim
-from tests.agent.diagnosis.run.build_blocked import call, messaging
+from tests.agent.diagnosis.run.build_blocked import call, meeting, messaging
 
 from ddplaunch.agent.contract import Collective, Frame, Group, JobEvidence, RankEvidence, Stack, Verdict
 from ddplaunch.agent.diagnosis.run.decide import judge
@@ -453,3 +453,49 @@ def test_an_end_that_was_not_seen_is_not_told_as_a_good_one() -> None:
     evidence = job(replace(victim(0, 3.0), calls=[RECV]), dead(1, 0.0, calls=[ISEND]), why="death")
 
     assert "async-not-waited" != only(evidence).code
+
+
+# --- a receive from any rank, for which nobody is left to send
+
+
+def serving(answered: bool = True, last: str = "barrier", **more: Any) -> JobEvidence:
+    """Rank 0 receives from any rank, rank 1 waits for its answer, rank 2 is done and in a barrier."""
+    rounds = [call("send", 1, 20, peer=0), call("recv", 2, 21 if answered else 25, peer=0)]
+    asking = messaging(
+        1, *rounds, call("send", 3, 20, peer=0), call("recv", 4, 21, "entered", peer=0), world=3
+    )
+    server = messaging(0, call("recv", 1, 10, peer=-1), call("recv", 2, 10, "entered", peer=-1))
+    server = replace(server, **more)
+    done = meeting(2, "barrier", 30, "0", _0=([0, 1, 2], 6))
+    sends = messaging(2, call("send", 1, 20, "entered", peer=0))
+    return job(server, asking, done if last == "barrier" else sends, per_node=3)
+
+
+def test_a_server_that_left_out_an_answer_is_named() -> None:
+    verdict = only(serving())
+
+    assert ("p2p-deadlock", [0], 0.8) == (verdict.code, verdict.ranks, verdict.confidence)
+    assert (
+        "rank 0 is in recv from any rank (train.py:10), and nobody will send: rank 1 is in recv from rank 0 "
+        "(train.py:21), rank 2 is in barrier 6 (train.py:30); rank 1 got an answer there before"
+        == verdict.sentence
+    )
+    assert "refused" in verdict.hint
+
+
+def test_one_that_asks_where_it_never_got_an_answer_may_be_wrong_itself() -> None:
+    verdict = only(serving(answered=False))
+
+    assert ("p2p-deadlock", [0, 1], 0.7) == (verdict.code, verdict.ranks, verdict.confidence)
+
+
+THREAD = Stack("refill", False, [Frame("refill", "/job/train.py", 50)])
+
+
+@pytest.mark.parametrize(
+    "evidence",
+    [serving(last="send"), serving(stacks=[*in_collective("recv", 10), THREAD])],
+    ids=["another rank sends to it", "a thread of the server may answer"],
+)
+def test_a_server_that_may_go_on_is_not_named(evidence: JobEvidence) -> None:
+    assert all("nobody will send" not in verdict.sentence for verdict in judge(evidence))

@@ -6,9 +6,20 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.agent.diagnosis.build import TORCH, dead, in_evaluate, in_loader, job, only, rank, stack
+from tests.agent.diagnosis.build import (
+    TORCH,
+    dead,
+    in_collective,
+    in_evaluate,
+    in_loader,
+    job,
+    only,
+    rank,
+    stack,
+)
 
-from ddplaunch.agent.contract import Frame, JobEvidence, Mutex, Process, Rendezvous, Stack, Tie, Wait
+from ddplaunch.agent.contract import Frame, Group, JobEvidence, Mutex, Process, Rendezvous, Stack, Tie, Wait
+from ddplaunch.agent.diagnosis.run.decide import judge
 
 SYNC = Frame("sync", "/job/save.py", 7)
 SHELL = Process(812, "S", wchan="do_wait", tie=Tie("end", "", [813], ["rsync -a out nas:"]))
@@ -49,6 +60,36 @@ def test_another_rank_that_does_not_answer_is_named_as_a_rank() -> None:
     assert "waiting for data from rank 0 by TCP for" in verdict.sentence
 
 
+SERVES = Stack("server", False, [Frame("serve", "/job/lease.py", 31)])
+
+
+def asks(*answering: Stack, called: int = 16) -> JobEvidence:
+    """Rank 1 waits for an answer from rank 0, which is in collective 17 with rank 1."""
+    tie = Tie("data", "TCP", [1000], ["python train.py"], "127.0.0.1:4711")
+    stacks = [Stack("MainThread", True, stack(SYNC)[0].frames, tid=1001)]
+    asking = rank(1, stacks, process=Process(1001, "S", tie=tie), groups=[Group("0", [0, 1], called, called)])
+    open_group = [Group("0", [0, 1], 17, 16)]
+    return job(rank(0, [*in_collective(), *answering], groups=open_group), asking)
+
+
+def test_a_rank_that_asks_one_whose_collective_lacks_it_is_half_of_a_circle() -> None:
+    """Either may have to change: no thread of rank 0 could answer."""
+    verdict = only(asks())
+
+    assert ("p2p-deadlock", [0, 1], 0.7) == (verdict.code, verdict.ranks, verdict.confidence)
+    assert (
+        "ranks wait in a circle: 1 → 0 → 1: rank 1 is in sync (save.py:7), waiting for data from rank 0 by "
+        "TCP, and rank 0 is in all_reduce 17 (train.py:92), for which rank 1 is missing" == verdict.sentence
+    )
+    assert "answer in a thread of its own" in verdict.hint
+
+
+@pytest.mark.parametrize("evidence", [asks(SERVES), asks(called=17)])
+def test_a_rank_that_may_still_be_answered_is_in_no_circle(evidence: JobEvidence) -> None:
+    """By a thread of the other; or the collective has what it needs of this rank."""
+    assert "p2p-deadlock" not in [verdict.code for verdict in judge(evidence)]
+
+
 def test_a_rank_that_asks_a_server_of_its_own_waits_for_itself() -> None:
     verdict = only(waits(Tie("data", "TCP", [1001], ["python train.py"], "127.0.0.1:4711")))
 
@@ -67,6 +108,17 @@ def test_a_child_that_waits_for_the_rank_to_read_its_output_never_ends() -> None
 
     assert "its child process 812 (validate), which waits for rank 1 to read its output" in verdict.sentence
     assert "communicate()" in verdict.hint
+
+
+@pytest.mark.parametrize(("reader", "full"), [(1001, True), (4711, False)])
+def test_a_child_that_cannot_write_its_errors_gives_no_answer(reader: int, full: bool) -> None:
+    """Its stderr is a pipe that the rank does not read; another process might."""
+    child = Process(812, "S", tie=Tie("room", "a pipe", [reader], ["python train.py"]))
+    verdict = only(waits(Tie("data", "a pipe", [812], ["simulate"]), child))
+
+    told = "waiting for data from its child process 812 (simulate), which waits for rank 1 to read its output"
+    assert full == (told in verdict.sentence), verdict.sentence
+    assert full == ("stderr" in verdict.hint)
 
 
 def test_a_child_whose_output_another_process_may_read_is_only_waited_for() -> None:

@@ -166,6 +166,8 @@ STRAGGLERS: tuple[StragglerRule, ...] = (
     # Before `lock_deadlock`: a rank that cannot get the GIL may be at a lock for which it does not wait.
     locks.gil_held,
     locks.lock_deadlock,
+    # A rank that waits for one whose collective lacks it is half of a circle.
+    messages.asks_a_blocked_rank,
     # Ranks without a stack, by their sockets and sleeps; the rules below would only know that they have none.
     unseen.not_connected,
     unseen.asleep,

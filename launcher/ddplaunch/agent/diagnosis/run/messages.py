@@ -14,10 +14,10 @@ from typing import NamedTuple, Optional
 
 from ddplaunch.agent.contract import Collective, RankEvidence, Verdict
 from ddplaunch.agent.diagnosis import confidence as sure
-from ddplaunch.agent.diagnosis.run import blocked, branches, call_records, causes, stacks
+from ddplaunch.agent.diagnosis.run import blocked, branches, call_records, causes, stacks, ties
 from ddplaunch.agent.diagnosis.run.blocked import Block
 from ddplaunch.agent.diagnosis.run.causes import left_behind
-from ddplaunch.agent.diagnosis.run.view import JobView
+from ddplaunch.agent.diagnosis.run.view import Found, JobView
 from ddplaunch.agent.system import phrases, subjects
 from ddplaunch.agent.text.saying import joined, say
 
@@ -70,6 +70,47 @@ def message_deadlock(view: JobView) -> Optional[Verdict]:
         ],
         hint=_WRONG_PEER if wrong is not None else uneven or _hint(circle, bool(differs), begun, left_out),
     )
+
+
+def asks_a_blocked_rank(view: JobView) -> Optional[Found]:
+    """Return the verdict on a straggler that waits for data from a rank whose collective lacks this one.
+
+    The program has a connection of its own between them. Either may be at fault: the one that asks outside
+    the collective, or the one that answers in the thread that calls it. No thread of the latter could answer.
+    """
+    blocks = blocked.find_blocks(view)
+    for rank in view.stragglers:
+        other = ties.rank_awaited(view, rank)
+        block = blocks.get(other) if other is not None else None
+        wait = ties.awaited(view, rank)
+        if rank in view.explained or block is None or wait is None or rank not in block.awaits:
+            continue
+        site = view.locations[rank].site
+        sentence = (
+            f"ranks wait in a circle: {rank} → {block.rank} → {rank}: rank {rank} is in {phrases.place(site)}, "
+            f"{wait.text}, and rank {block.rank} is in {block.what}, for which rank {rank} is missing"
+        )
+        verdict = view.verdict(
+            code="p2p-deadlock",
+            sentence=sentence,
+            ranks=sorted([rank, block.rank]),
+            victims=[each for each in view.waiting if each != block.rank],
+            confidence=sure.ASKS_A_BLOCKED_RANK,
+            facts=[
+                *view.line_shown(rank, site),
+                f"no other thread of rank {block.rank} could answer",
+                *view.counts(),
+            ],
+            hint=_ANSWER_IN_A_THREAD.format(asks=rank, answers=block.rank),
+        )
+        return Found(verdict, [rank])
+    return None
+
+
+_ANSWER_IN_A_THREAD = (
+    "Rank {answers} cannot answer while it is in a collective: answer in a thread of its own (of asyncio's loop, "
+    "call the collective by run_in_executor), or let rank {asks} ask before the collective, in every round."
+)
 
 
 def unanswered(view: JobView) -> Optional[Verdict]:

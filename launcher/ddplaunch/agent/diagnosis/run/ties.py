@@ -20,6 +20,11 @@ _READ_IT = (
 _LOOK_AT = "Look at what process {pid} does: `cat /proc/{pid}/wchan` and `ls -l /proc/{pid}/fd` on {node}."
 _OPEN_IT = "Start what writes, or reads, at the other end: a pipe is open once both have opened it."
 ANSWER = "It waits for you: type there what it asks for."
+_PIPE = "a pipe"
+_READ_BOTH = (
+    "The child writes to a pipe that rank {rank} does not read, such as its stderr, and the pipe is full. Read "
+    "it in a thread, or do not ask for it (stderr=None)."
+)
 _NO_PARTNER = "wait_for_partner"
 """Where the kernel keeps who opens a named pipe."""
 _LONGEST = 60
@@ -74,12 +79,27 @@ def awaited(view: JobView, number: int) -> Optional[Awaited]:
         return Awaited(f"waiting for the end of {who[0]}", hint)
     if tie.by == TERMINAL:
         return Awaited(f"waiting for input from {tie.by} {tie.address}", ANSWER)
+    if tie.what == "data" and tie.by == _PIPE and len(tie.pids) == 1 and _writes_to(rank, tie.pids[0]):
+        text = f"waiting for data from {who[0]}, which waits for rank {number} to read its output"
+        return Awaited(text, _READ_BOTH.format(rank=number))
     if tie.what == "data":
         whence = " and ".join(who[:2]) or tie.address
         source = f" from {whence}" if whence else ""
         return Awaited(f"waiting for data{source} by {tie.by}", hint)
     whom = ", ".join(who[:2]) if who else tie.address or "somebody"
     return Awaited(f"waiting for {whom} to read what it writes to {tie.by}", hint)
+
+
+def rank_awaited(view: JobView, number: int) -> Optional[int]:
+    """Return the other rank from which this one waits for data, over a connection of the program's own."""
+    process = view.ranks[number].process
+    tie = process.tie if process is not None else None
+    if tie is None or tie.what != "data" or len(tie.pids) != 1 or awaited(view, number) is None:
+        return None
+    same_node = [
+        other for other in view.ranks if view.node_of[other] == view.node_of[number] and other != number
+    ]
+    return next((other for other in same_node if view.ranks[other].pid == tie.pids[0]), None)
 
 
 def asks(view: JobView, number: int) -> str:
@@ -164,7 +184,7 @@ def _writes_to(rank: RankEvidence, pid: int) -> bool:
     """Whether this child is stuck in writing to a pipe that only the rank reads."""
     tie = next((child.tie for child in rank.children if child.pid == pid), None)
     mine = rank.process.pid if rank.process is not None else 0
-    return tie is not None and (tie.what, tie.by, tie.pids) == ("room", "a pipe", [mine])
+    return tie is not None and (tie.what, tie.by, tie.pids) == ("room", _PIPE, [mine])
 
 
 def _name(
