@@ -23,7 +23,9 @@ def evidence(*frames: Frame) -> RankEvidence:
     return RankEvidence(0, 0, os.getpid(), True, stacks=[Stack("MainThread", True, list(frames))])
 
 
-def test_innermost_line_and_the_users_own_are_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_innermost_line_and_all_of_the_users_own_are_shown(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """A relative file lies where the rank was started; a dead rank stands nowhere."""
     (tmp_path / "train.py").write_text("import x\n\n    with lock:\n")
     (tmp_path / "threading.py").write_text("waiter.acquire()\n")
@@ -34,7 +36,8 @@ def test_innermost_line_and_the_users_own_are_shown(monkeypatch: pytest.MonkeyPa
     rank = evidence(inner, user, Frame("main", "train.py", 1))
 
     found = SourceLines().read(named_frames([rank]))
-    assert {"threading.py:1": "waiter.acquire()", f"{tmp_path}/train.py:3": "with lock:"} == found
+    shown = {"threading.py:1": "waiter.acquire()", f"{tmp_path}/train.py:3": "with lock:"}
+    assert {**shown, "train.py:1": "import x"} == found
     assert {} == SourceLines().read(named_frames([replace(rank, alive=False)]))
 
 

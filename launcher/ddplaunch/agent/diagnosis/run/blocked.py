@@ -341,7 +341,7 @@ _BY_DATA = re.compile(r"\b(sorted|set)\(")
 
 
 def _two_lines(view: JobView, ranks: list[int]) -> Optional[tuple[branches.Camp, branches.Camp]]:
-    """Return the ranks at each of two lines of the program, the fewer first; None: they are at more, or one."""
+    """Return the ranks at each of two lines of the program, the fewer first; None: at more lines, or one."""
     lines: dict[Optional[Frame], dict[int, Optional[Collective]]] = {}
     for rank in ranks:
         lines.setdefault(view.locations[rank].site, {})[rank] = None

@@ -161,6 +161,7 @@ def _past(view: JobView, mine: Pair, theirs: Pair, guards: bool) -> list[At]:
                 guards
                 and frame is not other
                 and each.lines[1] < frame.line
+                and function is not None
                 and _passes(each, frame, function)
             )
             if handles or passes:
@@ -317,7 +318,7 @@ def _parts_at(view: JobView, mine: Pair, theirs: Pair) -> Optional[Frame]:
 
 
 def _calls_both(view: JobView, mine: Pair, theirs: Pair) -> bool:
-    """Whether the last line that two ways have in common calls both functions: one is through with the first."""
+    """Whether the last common line of two ways calls both functions: one is through with the first."""
     common = _parts_at(view, mine, theirs)
     if common is None:
         return False
@@ -398,7 +399,7 @@ def exits(view: JobView, rank: int, line: Frame) -> list[str]:
 
 
 def handles_in_a_loop(view: JobView, rank: int, line: Frame, raised: Sequence[int]) -> bool:
-    """Whether a line is in an `except` of one that raised, both in one loop, and the `except` does not end it."""
+    """Whether a line is in the `except` of one that raised, both in a loop that the `except` does not end."""
     function = _function(view, rank, line)
     handlers = [each for each in function.branches if each.guards] if function is not None else []
     return function is not None and any(

@@ -192,8 +192,8 @@ def _parted_at(view: JobView, mismatch: Mismatch) -> Optional[branches.Choice]:
 
 
 _NO_RETRY_AROUND = (
-    "A rank that tries again repeats its collectives, and the others do not. Retry the read or the write alone, "
-    "without a collective in it; or let all ranks agree whether to try again (all_reduce a flag)."
+    "A rank that tries again repeats its collectives, and the others do not. Retry the read or the write "
+    "alone, without a collective in it; or let all ranks agree whether to try again (all_reduce a flag)."
 )
 
 

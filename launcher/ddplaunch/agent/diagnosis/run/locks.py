@@ -276,10 +276,10 @@ def _sentence(whom: str, waits: Sequence[_Wait]) -> str:
         return f"{whom} waits in {place} for a lock that none of its threads will release"
     if _left_locked(waits):
         names = " and ".join(_thread(each.stack) for each in others[:2]) + " and others" * (len(others) > 2)
+        wait = f"{phrases.one_or(others, 'waits', 'wait')} in {phrases.place(_site(others[0].stack))}"
         return (
-            f"{names} of {whom} {'wait' if others[1:] else 'waits'} in {phrases.place(_site(others[0].stack))} for "
-            f"a lock that no thread there will release; MainThread joins a thread in "
-            f"{phrases.place(_site(main.stack))}"
+            f"{names} of {whom} {wait} for a lock that no thread there will release; MainThread joins a "
+            f"thread in {phrases.place(_site(main.stack))}"
         )
     each = [f"{_thread(stack)} {kind} in {phrases.place(_site(stack))}" for stack, kind in waits[:3]]
     return f"{whom}'s threads wait for each other: {', '.join(each)}"

@@ -78,21 +78,18 @@ def asks_a_blocked_rank(view: JobView) -> Optional[Found]:
     The program has a connection of its own between them. Either may be at fault: the one that asks outside
     the collective, or the one that answers in the thread that calls it. No thread of the latter could answer.
     """
-    blocks = blocked.find_blocks(view)
-    for rank in view.stragglers:
-        other = ties.rank_awaited(view, rank)
+    asked = {rank: ties.rank_awaited(view, rank) for rank in view.stragglers if rank not in view.explained}
+    blocks = blocked.find_blocks(view) if any(other is not None for other in asked.values()) else {}
+    for rank, other in asked.items():
         block = blocks.get(other) if other is not None else None
-        wait = ties.awaited(view, rank)
-        if rank in view.explained or block is None or wait is None or rank not in block.awaits:
+        wait, site = ties.awaited(view, rank), view.locations[rank].site
+        if block is None or wait is None or site is None or rank not in block.awaits:
             continue
-        site = view.locations[rank].site
-        sentence = (
-            f"ranks wait in a circle: {rank} → {block.rank} → {rank}: rank {rank} is in {phrases.place(site)}, "
-            f"{wait.text}, and rank {block.rank} is in {block.what}, for which rank {rank} is missing"
-        )
         verdict = view.verdict(
             code="p2p-deadlock",
-            sentence=sentence,
+            sentence=f"ranks wait in a circle: {rank} → {block.rank} → {rank}: rank {rank} is in "
+            f"{phrases.place(site)}, {wait.text}, and rank {block.rank} is in {block.what}, for which rank "
+            f"{rank} is missing",
             ranks=sorted([rank, block.rank]),
             victims=[each for each in view.waiting if each != block.rank],
             confidence=sure.ASKS_A_BLOCKED_RANK,
@@ -108,7 +105,7 @@ def asks_a_blocked_rank(view: JobView) -> Optional[Found]:
 
 
 _ANSWER_IN_A_THREAD = (
-    "Rank {answers} cannot answer while it is in a collective: answer in a thread of its own (of asyncio's loop, "
+    "Rank {answers} cannot answer while it is in a collective: answer in a thread of its own (with asyncio, "
     "call the collective by run_in_executor), or let rank {asks} ask before the collective, in every round."
 )
 

@@ -22,8 +22,8 @@ _OPEN_IT = "Start what writes, or reads, at the other end: a pipe is open once b
 ANSWER = "It waits for you: type there what it asks for."
 _PIPE = "a pipe"
 _READ_BOTH = (
-    "The child writes to a pipe that rank {rank} does not read, such as its stderr, and the pipe is full. Read "
-    "it in a thread, or do not ask for it (stderr=None)."
+    "The child writes to a pipe that rank {rank} does not read, such as its stderr, and the pipe is full. "
+    "Read it in a thread, or do not ask for it (stderr=None)."
 )
 _NO_PARTNER = "wait_for_partner"
 """Where the kernel keeps who opens a named pipe."""
