@@ -46,6 +46,7 @@ LOOP_LEFT = 0.9  # from the lines where ranks stand; a loop inside a library is 
 LOOP_LEFT_PERHAPS = 0.75  # one call more or less, before the record begins, would look the same
 GROUPS_IN_A_CIRCLE = 0.9  # a circle of blocked ranks cannot open
 GROUPS_IN_A_TIE = 0.7  # the same, but neither order is the usual one
+GROUPS_APART = 0.8  # it left the order of all others first; which order the program wants is not known
 NEW_GROUP_LACKS = 0.5  # ranks that are elsewhere may still come to new_group
 NEW_GROUP_SKIPPED = 0.9  # all calls of new_group are known, and torch names groups by their number
 NEW_GROUP_TIE = 0.7  # the same, and either half may be right

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.agent.diagnosis.build import C10D, TORCH, in_collective, in_evaluate, job, only, rank, stack
+from tests.agent.diagnosis.build import C10D, NOW, TORCH, in_collective, in_evaluate, job, only, rank, stack
 from tests.agent.diagnosis.run.build_blocked import call, meeting
 from tests.agent.diagnosis.run.build_branches import FILE, source
 
@@ -347,3 +347,51 @@ def test_a_group_that_all_make_lacks_nobody() -> None:
     assert "unknown" == only(job(makes_group(0), makes_group(1))).code
     unseen = replace(rank(1, in_collective("barrier", 60)), world_size=4)
     assert "unknown" == only(replace(job(makes_group(0), unseen), world_size=None)).code
+
+
+# --- a circle of groups in a mesh: who left the common order first
+
+ROWS = {0: ("1", [0, 1]), 1: ("1", [0, 1]), 2: ("2", [2, 3]), 3: ("2", [2, 3])}
+COLUMNS = {0: ("3", [0, 2]), 1: ("4", [1, 3]), 2: ("3", [0, 2]), 3: ("4", [1, 3])}
+
+
+def in_a_mesh(number: int, order: str) -> RankEvidence:
+    """A rank that has called in its row (r) and its column (c) in this order, and stands in the last call."""
+    counts: dict[str, int] = {}
+    calls = []
+    for way in order:
+        group, _ = (ROWS if way == "r" else COLUMNS)[number]
+        counts[group] = counts.get(group, 0) + 1
+        line, op = (16, "all_to_all_single") if way == "r" else (17, "all_reduce")
+        calls.append(call(op, counts[group], line, group=group, at=NOW - 60 + len(calls)))
+    calls[-1] = replace(calls[-1], state="entered")
+    named = {f"_{group}": (ranks, counts.get(group, 0)) for group, ranks in (ROWS[number], COLUMNS[number])}
+    last = calls[-1]
+    site = CallSite(last.op, Frame("train", FILE, 16))
+    sequences = [CallSequence(group, 1, [site], [0] * made) for group, made in counts.items()]
+    its = meeting(number, last.op, 16 if order[-1] == "r" else 17, last.group, **named)
+    return replace(its, calls=calls[-8:], sequences=sequences)
+
+
+def test_a_rank_that_left_the_order_of_all_groups_first_is_at_fault() -> None:
+    """Rank 3 leaves out the call in its row; all wait in a circle, and nobody is in the minority."""
+    orders = {0: "rc" * 5 + "r" + "c", 1: "rc" * 5 + "rcr", 2: "rc" * 5 + "r", 3: "rc" * 5 + "cc"}
+    verdict = only(job(*(in_a_mesh(n, order) for n, order in orders.items()), per_node=4))
+
+    assert ("group-partial", [3], 0.8) == (verdict.code, verdict.ranks, verdict.confidence), verdict.sentence
+    assert (
+        "; rank 3 was the first out of order, and called all_reduce (train.py:17) where the others called "
+        "all_to_all_single (train.py:16)" in verdict.sentence
+    )
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [["rc" * 1] * 4, ["rc" * 5, "rc" * 5, "cr" * 5, "rc" * 5]],
+    ids=["too few calls in one order", "programs of their own"],
+)
+def test_without_a_common_order_nobody_left_it(prefix: list[str]) -> None:
+    ends = ["rc", "rcr", "r", "cc"]
+    verdicts = judge(job(*(in_a_mesh(n, prefix[n] + ends[n]) for n in FOUR), per_node=4))
+
+    assert all("out of order" not in verdict.sentence for verdict in verdicts)

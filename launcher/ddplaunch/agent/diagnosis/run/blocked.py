@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from ddplaunch.agent.contract import Collective, Frame, RankEvidence, Verdict
 from ddplaunch.agent.diagnosis import confidence as sure
@@ -294,12 +294,20 @@ def groups_wait(view: JobView) -> Optional[Verdict]:
     parts += ["and so on"] if len(ordered) > _SHOWN else []
     round_trip = " → ".join(str(block.rank) for block in [*circle, circle[0]])
     tie = len(culprits) >= sum(map(len, ordered))
+    apart = _first_apart(view) if tie else None
+    if apart is not None:
+        tie, culprits = False, sorted(apart.few)
+        parts.append(apart.text)
     sides = _two_lines(view, sorted(block.rank for block in circle))
     choice = branches.find(view, *sides) if sides else None
+    made = branches.find_of(view, apart.most, apart.few) if apart is not None else None
+    if made is not None:
+        choice, sides = made, None
     exits = [] if tie or not sides else _exits(view, *sides, guards=choice is None)
     exits += choice.skips if choice is not None and not tie else []
     begin = "and the branches around them." if choice is None else f"and begin with {choice.all_places}."
     compared = f"compare {phrases.clipped(' and '.join(camp[0].what for camp in ordered[:2]))}, {begin}"
+    way = branches.stands(view, choice) if made is None else branches.called(view, made)
     loop = _common_loop(view, [block.rank for block in circle])
     if loop:
         parts.append(f"the calls come from one line in {loop}")
@@ -308,11 +316,11 @@ def groups_wait(view: JobView) -> Optional[Verdict]:
         code="group-partial",
         sentence=say(
             "groups wait for one another: ",
-            joined("; ", [*parts, *branches.stands(view, choice), *branches.perhaps(exits)]),
+            joined("; ", [*parts, *way, *branches.perhaps(exits)]),
         ),
         ranks=culprits,
         victims=[rank for rank in view.waiting if rank not in culprits],
-        confidence=sure.GROUPS_IN_A_TIE if tie else sure.GROUPS_IN_A_CIRCLE,
+        confidence=sure.GROUPS_IN_A_TIE if tie else _sure_of(apart),
         facts=[
             f"ranks wait in a circle: {round_trip}",
             *(
@@ -324,6 +332,67 @@ def groups_wait(view: JobView) -> Optional[Verdict]:
         hint="All ranks of a group must call its collectives, and ranks that share two groups must call them "
         f"in the same order: {compared}",
     )
+
+
+class _Apart(NamedTuple):
+    """Ranks whose calls, in the order of all their groups together, part from those of most others."""
+
+    few: dict[int, Optional[Collective]]  # each with its call
+    most: dict[int, Optional[Collective]]
+    text: Text
+
+
+def _sure_of(apart: Optional[_Apart]) -> float:
+    return sure.GROUPS_IN_A_CIRCLE if apart is None else sure.GROUPS_APART
+
+
+def _first_apart(view: JobView) -> Optional[_Apart]:
+    """Return who first called something else than most, counted over all groups.
+
+    Ranks of one program call from the same lines in the same order, each in its own groups of a mesh. In a
+    circle of such groups nobody is in the minority, but one has left the common order first. The numbers of
+    calls are those of the whole program, so calls that are no longer kept are only left out.
+    """
+    orders = {rank: _in_order(view.ranks[rank]) for rank in view.world if rank in view.ranks}
+    if len(orders) < max(len(view.world), 3) or not all(orders.values()):
+        return None
+    agreed = 0
+    first, last = max(min(its) for its in orders.values()), min(max(its) for its in orders.values())
+    for number in range(first, last + 1):
+        camps: dict[tuple[str, str, int], dict[int, Optional[Collective]]] = {}
+        for rank, its in orders.items():
+            camps.setdefault(call_records.call_line(its[number]), {})[rank] = its[number]
+        most = max(camps.values(), key=len)
+        if len(camps) == 1:
+            agreed += 1
+        elif len(camps) > 2 or agreed < _AGREED or 2 * len(most) <= len(orders):
+            return None
+        else:
+            (few,) = [camp for camp in camps.values() if camp is not most]
+            own, others = (_site(orders[next(iter(camp))][number]) for camp in (few, most))
+            first_out = phrases.one_or([*few], "was the first", "were the first")
+            said = say(
+                subjects.ranks([*few]),
+                f" {first_out} out of order, and called {own} where the others called {others}",
+            )
+            return _Apart(few, most, said)
+    return None
+
+
+_AGREED = 4
+"""Calls that all ranks must have made in one order before they part."""
+
+
+def _site(call: Collective) -> str:
+    return f"{call.op}{phrases.at(stacks.user_frame(call.frames))}"
+
+
+def _in_order(rank: RankEvidence) -> dict[int, Collective]:
+    """Return its last calls by their number among all of the program; empty if that is not known."""
+    made = sum(each.first - 1 + len(each.calls) for each in rank.sequences if each.group)
+    if not made or any(call.p2p or not call.frames for call in rank.calls):
+        return {}
+    return {made - back: call for back, call in enumerate(reversed(rank.calls))}
 
 
 def _common_loop(view: JobView, ranks: Sequence[int]) -> str:
