@@ -177,6 +177,24 @@ def test_a_signal_ends_the_command_as_it_would_without_us(desk: Desk, number: si
 
 
 @pytest.mark.whole
+def test_a_signal_that_our_shell_ignores_cancels_a_command_that_handles_it(desk: Desk) -> None:
+    """A shell without job control ignores SIGINT for what it starts with `&`; torchrun handles it."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        process = desk.start("run", "--", *TORCHRUN, "--steps", "10000")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    with process:
+        wait_for_training(desk)
+        os.kill(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=BUSY * 60)
+    stated = desk.call("status", "local://run")
+
+    assert (1, 103) == (process.returncode, stated.returncode), out + err + stated.stdout
+    assert "by SIGINT from process" in stated.stdout
+
+
+@pytest.mark.whole
 def test_a_signal_to_a_rank_alone_accuses_no_rank(desk: Desk) -> None:
     with desk.start("run", "--", *TORCHRUN, "--steps", "10000") as process:
         wait_for_training(desk)

@@ -43,7 +43,8 @@ def open_bundle(path: Path, again: bool = False) -> tuple[Job, Bundle]:
     except codec.ContractError as error:
         raise UsageError(
             f"the bundle cannot be read: {error}",
-            hint="the file is broken, or ddplaunch did not write it: copy it again from where the job ran",
+            hint="a bundle is a zip file, or its JSON, that ddplaunch wrote. If this is one, it is broken: "
+            "copy it again from where the job ran. To ask about a job, give its name, as in `ddplaunch list`",
         ) from error
     wrong = not bundle.verdicts and bundle.exit_code not in (Exit.OK, Exit.STOPPED, REGROUP)
     if bundle.evidence is not None and (again or wrong):

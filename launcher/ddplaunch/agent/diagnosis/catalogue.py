@@ -49,13 +49,15 @@ GATE = (
     Entry("hardware-differs", _NODE, "the nodes' GPUs, or their networks, are not of one kind"),
     Entry("host-unreachable", _NODE, "there is no route to the host"),
     Entry("image-lacks", _CONFIG, "the interpreter, torch or the script is not there"),
-    Entry(
-        "ip-family-mixed", _NODE, "a name leads by IPv4 and not by IPv6, or nodes have no family in common"
-    ),
+    Entry("ip-family-mixed", _NODE, "a name works over IPv4 but not over IPv6, or nodes share no IP version"),
     Entry("job-file-wrong", _CONFIG, "the job file asks for the impossible, or contradicts itself"),
     Entry("key-differs", _CONFIG, "nodes that join one another were given different keys"),
     Entry("launch-failed", _WORKER, "the launch command itself failed, before or beside its workers"),
-    Entry("master-is-loopback", _CONFIG, "the master's name leads a node that is not the master to itself"),
+    Entry(
+        "master-is-loopback",
+        _CONFIG,
+        "on a node that is not the master, the master's name points to that node itself",
+    ),
     Entry("master-is-not-node-zero", _CONFIG, "the master's address belongs to another machine"),
     Entry("memlock-too-small", _CONFIG, "ranks may lock too little memory for RDMA"),
     Entry("memory-too-small", _CONFIG, "a node has less memory than the job asks for"),
@@ -135,7 +137,7 @@ RUN = (
     Entry(
         "rendezvous-overridden",
         _CONFIG,
-        "the script itself sends its ranks elsewhere than to the job's rendezvous",
+        "the script sends its ranks to another rendezvous than the job's",
     ),
     Entry("slow", _HANG, "everything moves, but slowly, because the others wait for a rank"),
     Entry("slow-broadcast", _HANG, "parameters are being broadcast slowly: not hung"),

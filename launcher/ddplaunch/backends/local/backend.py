@@ -383,15 +383,16 @@ def _read_job(folder: Path) -> Job:
     hub_status = status(folder)
     code = None if alive or hub_status is None else hub_status.exit_code
     detail = ""
+    asked = files.read_if_valid(StopRequest, folder / Files.STOP_REQUEST)
     if alive:
         state = State.RUNNING if hub_status else State.PENDING
         detail = "" if hub_status else "its hub is not up yet"
     elif code is not None and code != Exit.STOPPED:
         state = State.SUCCEEDED if code == Exit.OK else State.FAILED
         detail = hub_status.output_lost if hub_status else ""
-    elif (folder / CANCELLED).exists():
+    elif (folder / CANCELLED).exists() or (code == Exit.STOPPED and asked):
+        # What our caller ignores, as a shell's background job does SIGINT, ends a command that handles it.
         state = State.CANCELLED
-        asked = files.read_if_valid(StopRequest, folder / Files.STOP_REQUEST)
         detail = f"by {asked.who}" if asked else ""
         detail = detail if code else "it did not end in time and was killed, so it left no verdict"
     elif hub_status and code is None and process and process.elsewhere() and _is_fresh(hub_status):
@@ -419,8 +420,7 @@ def _is_fresh(hub_status: JobStatus) -> bool:
 
 def _why_lost(folder: Path, process: Host | None, *, stopped: bool) -> str:
     if stopped:  # the hub leaves the same exit code whether its host was killed or stopped
-        asked = files.read_if_valid(StopRequest, folder / Files.STOP_REQUEST)
-        return f"ended by {asked.who}" if asked and asked.final else STOPPED_OUTSIDE
+        return STOPPED_OUTSIDE
     if process and process.elsewhere():
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(_last_written(folder)))
         return f"it ran on {process.elsewhere()}, and has written nothing since {since}: look there"

@@ -10,7 +10,7 @@ from tests.agent.diagnosis.build import C10D, NOW, TORCH, in_collective, in_eval
 from tests.agent.diagnosis.run.build_blocked import call, meeting
 from tests.agent.diagnosis.run.build_branches import FILE, source
 
-from ddplaunch.agent.contract import CallSequence, CallSite, Frame, Group, RankEvidence, Stack
+from ddplaunch.agent.contract import CallSequence, CallSite, Collective, Frame, Group, RankEvidence, Stack
 from ddplaunch.agent.diagnosis.run import blocked
 from ddplaunch.agent.diagnosis.run.decide import judge
 
@@ -22,8 +22,9 @@ IN_SELECT = Frame("select", f"{STDLIB}/selectors.py", 468)
 LOOP = [Frame("_run_once", f"{STDLIB}/asyncio/base_events.py", 1884), Frame("main", FILE, 96)]
 
 
+@pytest.mark.parametrize("unrecorded", ["", "2.7.1"])
 @pytest.mark.parametrize("idle", [True, False])
-def test_a_loop_of_asyncio_that_has_nothing_to_run_calls_nothing(idle: bool) -> None:
+def test_a_loop_of_asyncio_that_has_nothing_to_run_calls_nothing(idle: bool, unrecorded: str) -> None:
     """Its executor's thread is in the collective. A task that runs may call the one that is missing."""
     inner = (
         [IN_SELECT] if idle else [Frame("step", FILE, 70), Frame("_run", f"{STDLIB}/asyncio/events.py", 80)]
@@ -32,7 +33,13 @@ def test_a_loop_of_asyncio_that_has_nothing_to_run_calls_nothing(idle: bool) -> 
     def waits(number: int, blocked: str, **groups: Any) -> RankEvidence:
         its = meeting(number, "all_reduce", 48, blocked, **groups)
         thread = Stack("comm_0", False, its.stacks[0].frames, on_lock=True)
-        return replace(its, stacks=[Stack("MainThread", True, [*inner, *LOOP]), thread])
+        its = replace(its, stacks=[Stack("MainThread", True, [*inner, *LOOP]), thread])
+        if not unrecorded:
+            return its
+        # The supervisor has looked at the main thread, and found no group open.
+        own = [call("all_reduce", 8, 48, "entered", group=blocked)]
+        known = [replace(each, completed=each.enqueued) for each in its.groups]
+        return replace(its, unrecorded=unrecorded, calls=own, collectives=[], groups=known)
 
     first = [waits(n, "1", _0=(FOUR, 0), _1=(FOUR, 8), _2=(FOUR, 7)) for n in (0, 2, 3)]
     verdict = only(job(*first, waits(1, "2", _0=(FOUR, 0), _1=(FOUR, 7), _2=(FOUR, 8)), per_node=4))
@@ -358,7 +365,7 @@ COLUMNS = {0: ("3", [0, 2]), 1: ("4", [1, 3]), 2: ("3", [0, 2]), 3: ("4", [1, 3]
 def in_a_mesh(number: int, order: str) -> RankEvidence:
     """A rank that has called in its row (r) and its column (c) in this order, and stands in the last call."""
     counts: dict[str, int] = {}
-    calls = []
+    calls: list[Collective] = []
     for way in order:
         group, _ = (ROWS if way == "r" else COLUMNS)[number]
         counts[group] = counts.get(group, 0) + 1

@@ -500,7 +500,14 @@ def _opened(ranks: Mapping[int, RankEvidence], number: int) -> RankEvidence:
     rank = ranks[number]
     frames = stacks.main(rank.stacks)
     asleep = rank.alive and rank.process is not None and rank.process.state == "S"
-    if not rank.unrecorded or not asleep or stacks.torchs_own(frames) is None or _pending(rank, frames):
+    if not rank.unrecorded or not asleep or _pending(rank, frames):
+        return rank
+    entered = [each for each in rank.groups if each.enqueued and _is_entering(rank, each.name)]
+    if entered:  # in another thread than the main one, whose wait the supervisor has looked at
+        name = entered[0].name
+        groups = [replace(each, completed=each.enqueued - (each.name == name)) for each in rank.groups]
+        return replace(rank, groups=groups)
+    if stacks.torchs_own(frames) is None:
         return rank
     ahead = {}
     for group in rank.groups:
