@@ -12,6 +12,7 @@ from tests.corpus.seed_table import MPIRUN, PYTHON, SEEDS, Said, Seed
 
 PROGRAMS = Path(__file__).resolve().parent
 PORT_TAKEN = "seed_port_taken"
+FUNCTIONAL_LOGS = "functional_logs"
 """The one that finds its port held."""
 
 
@@ -51,10 +52,13 @@ class Case:
     def since(self) -> tuple[int, int]:
         """The first torch with which it fails as the case says.
 
-        Under torchrun, rank 0 opens a store at a port of its own since 2.15. FSDP2 is at its place since 2.6.
+        Under torchrun, rank 0 opens a store at a port of its own since 2.15. FSDP2 is at its place since 2.6,
+        DTensor since 2.5.
         """
         if self.name == PORT_TAKEN:
             return 2, 15
+        if self.name == FUNCTIONAL_LOGS:
+            return 2, 5
         return (2, 6) if any("fsdp import fully_shard" in text for text in self._texts()) else (2, 4)
 
     def _texts(self) -> Iterator[str]:
