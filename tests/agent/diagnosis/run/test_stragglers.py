@@ -396,6 +396,19 @@ def test_what_a_rank_handles_that_others_have_handled_as_well_is_a_fact() -> Non
     assert "rank 1 handles ValueError: vocabulary of 32001 (train.py:61)" == verdict.facts[0]
 
 
+def test_a_rank_whose_program_came_by_dash_c_is_in_its_script() -> None:
+    """Code that a package has made is `<string>` too, and is no program: it is not the outermost frame."""
+    program = Frame("<module>", "<string>", 1)
+    made = Frame("__init__", "<string>", 3)
+    verdicts = [
+        only(job(rank(0), rank(1, [Stack("MainThread", True, frames)], called=16)))
+        for frames in ([program], [made, Frame("main", FILE, 3)])
+    ]
+
+    assert verdicts[0].sentence.startswith("rank 1 is in the script (<string>:1) for ")
+    assert verdicts[1].sentence.startswith("rank 1 is in main (train.py:3) for ")
+
+
 RETRY = "for pause in pauses: try: return read() except OSError: time.sleep(pause)"
 
 

@@ -71,13 +71,17 @@ def main(stacks: Iterable[Stack]) -> list[Frame]:
 
 
 def user_frame(frames: Sequence[Frame]) -> Optional[Frame]:
-    """Return the innermost frame of the user's own code; of an installed package if there is no other."""
+    """Return the innermost frame of the user's own code; of an installed package if there is no other.
+
+    With neither, that of a program which Python was given by `-c` or on its stdin.
+    """
     foreign = None
     for frame in users(frames):
         if not _THIRD_PARTY.search(frame.file):
             return frame
         foreign = foreign or frame
-    return foreign
+    given = [frame for frame in frames[-1:] if frame.file in ("<string>", "<stdin>")]
+    return foreign or (given[0] if given else None)
 
 
 def users(frames: Sequence[Frame]) -> list[Frame]:
