@@ -134,8 +134,13 @@ _UNCOUNTED: Final = (
 
 
 def process_named(text: str) -> int | None:
-    """Return the process that a command's argument names, as in `pid:1234`; None: it names a job."""
+    """Return the process that a command's argument names, as in `pid:1234`; None: it names a job.
+
+    Raises UsageError for a process without a number: no job is called that.
+    """
     match = _PID.fullmatch(text)
+    if match is None and text.startswith("pid:"):
+        raise UsageError(f"{text}: wanted the number of a process", hint="for example `pid:1234`")
     return int(match[1]) if match else None
 
 

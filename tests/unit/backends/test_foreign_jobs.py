@@ -209,11 +209,17 @@ def _rank() -> Iterator[int]:
 
 @pytest.mark.parametrize(
     ("text", "pid"),
-    [("pid:12", 12), ("pid://12", 12), ("digits", None), ("pid:", None), ("pid:x", None), ("12", None)],
+    [("pid:12", 12), ("pid://12", 12), ("digits", None), ("12", None)],
 )
 def test_a_process_is_named_by_its_number(text: str, pid: int | None) -> None:
     """`pid:1234`, or as a handle."""
     assert pid == foreign_jobs.process_named(text)
+
+
+@pytest.mark.parametrize("text", ["pid:", "pid:x"])
+def test_a_process_without_a_number_is_no_job_either(text: str) -> None:
+    with pytest.raises(UsageError, match=f"{text}: wanted the number of a process"):
+        foreign_jobs.process_named(text)
 
 
 @pytest.mark.parametrize(
