@@ -107,4 +107,4 @@ def test_scancel_gives_it_to_the_ranks(cluster: Cluster, work: Path) -> None:
 
     assert ("COMPLETED", "0:0") == (job.ended(90), job.exit_code), job.output
     assert 4 == job.output.count("] got 1 before step"), job.output
-    assert "retry" not in job.output
+    assert "retry 1 of" not in job.output  # srun may be "retrying" while its nodes are busy
