@@ -56,10 +56,10 @@ that is right, far from the line that is wrong. Two authors wrote the fourth.
 In the fourth round, the four wrong ones named the rank that stands, and not the one that caused it: it waits
 for a key that another rank has deleted, or for a lock file that another has left behind; it polls a counter
 that another has raised once too often; it asks a rank that cannot answer. Of the last, both are named now,
-with 0.7; the first three are as they were. All others name the right ranks now. None of the healthy programs
-was ended. 5 of 10 got a notice, and two of these were told to have swallowed an exception, while they tried
-again (mended). 18 of the 34 ran with torch 2.7.1 after that: 17 were right, and one, which got no name, is
-right since then.
+with 0.7; the key is told with 0.7 too, and the other two are as they were. All others name the right ranks
+now. None of the healthy programs was ended. 5 of 10 got a notice, and two of these were told to have
+swallowed an exception, while they tried again (mended). 18 of the 34 ran with torch 2.7.1 after that: 17 were
+right, and one, which got no name, is right since then.
 
 In the first three rounds, 21, 16 and 18 verdicts were said with 0.95 or more. 19, 12 and 16 named exactly the
 right ranks. Of the other eight, two left out ranks, and four named innocent ranks besides the right ones. One

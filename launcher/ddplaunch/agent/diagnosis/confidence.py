@@ -87,6 +87,7 @@ WITHOUT_STACK = 0.6  # threads and sockets show where it is not, and rarely wher
 NCCL_CONTRADICTS = 0.5  # the most we claim when NCCL has seen this rank get as far as any other
 LOCK_AROUND_COLLECTIVE = 0.85  # each thread is at a lock or in a collective; who holds a lock is not seen
 LOCK_FILE_LEFT = 0.5  # it waits for a file to be removed; who has left it there is not known
+AWAITS_ANOTHER = 0.7  # it stands at a key or file, and who did not provide it, or removed it, is not seen
 TO_PROVIDE = 0.7  # who alone does not wait for a key or file; the others may be wrong to wait for it
 
 # --- GPUs

@@ -785,10 +785,11 @@ def test_before_the_start_alike() -> None:
 
 
 def test_a_key_that_nobody_else_can_set_is_the_cause() -> None:
-    """All others wait in a collective for the rank that waits for the key."""
+    """All others wait in a collective for the rank that waits for the key; one may have removed it."""
     verdict = only(with_lines(rank(0), at_store(1), rank(2)))
 
     assert ("rank-in-user-code", [1], [0, 2]) == (verdict.code, verdict.ranks, verdict.victims)
+    assert 0.7 == verdict.confidence
     assert "rank 1 is in fetch (keys.py:7), waiting for a key in the store" in verdict.sentence
 
 

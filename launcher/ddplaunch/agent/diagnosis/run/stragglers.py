@@ -285,7 +285,9 @@ def rank_in_user_code(view: JobView) -> Optional[Found]:
         else _SAME_KEYS
         if odd
         else (_PROVIDE if awaiting else f"{branches.file_hint(view, choice)}{hint}"),
-        sure.TO_PROVIDE if unset or odd else confidence_in(view, ranks),
+        sure.TO_PROVIDE
+        if unset or odd
+        else min(sure.AWAITS_ANOTHER if awaiting else 1.0, confidence_in(view, ranks)),
     )
     if unset or odd:
         verdict = replace(verdict, victims=sorted({*verdict.victims, *ranks} - {*verdict.ranks}))
