@@ -53,13 +53,14 @@ that is right, far from the line that is wrong. Two authors wrote the fourth.
 | right ranks, but a cause that is not true, said with 0.9 or more | 1 | 0 | 0 | 1 |
 | the sentence says why, and names the line that decides | 18, now 25 | 20, now 23 | 12, now 20 | 16, now 26 |
 
-In the fourth round, the four wrong ones named the rank that stands, and not the one that caused it: it waits
-for a key that another rank has deleted, or for a lock file that another has left behind; it polls a counter
-that another has raised once too often; it asks a rank that cannot answer. Of the last, both are named now,
-with 0.7; the key is told with 0.7 too, and the other two are as they were. All others name the right ranks
-now. None of the healthy programs was ended. 5 of 10 got a notice, and two of these were told to have
-swallowed an exception, while they tried again (mended). 18 of the 34 ran with torch 2.7.1 after that: 17 were
-right, and one, which got no name, is right since then.
+In the fourth round, the four wrong verdicts named the rank that was stuck, and not the one that caused it.
+One waited for a key that another rank had deleted, one for a lock file that another had left behind; one
+polled a counter that another had raised once too often, and one asked a rank that could not answer. In the
+last case both are named now, with 0.7. The one with the key is said with 0.7 now, and the other two are
+unchanged. All others name the right ranks now. None of the healthy programs was ended. 5 of 10 got a
+notice, and two of these were told to have swallowed an exception, although they were trying again (mended).
+18 of the 34 ran with torch 2.7.1 after that: 17 were right, and one, which had got no name, is right since
+then.
 
 In the first three rounds, 21, 16 and 18 verdicts were said with 0.95 or more. 19, 12 and 16 named exactly the
 right ranks. Of the other eight, two left out ranks, and four named innocent ranks besides the right ones. One
@@ -69,7 +70,7 @@ about what their ranks were doing, after half of the default patience; the last 
 exception, while it only tried again. One was ended: it evaluates for 15 s, and was given 12.
 
 After mending, all but one of the third round name the right ranks, or none: there, each rank draws by chance
-which layers it skips, and the one that first draws otherwise is named.
+which layers it skips, and the first rank that draws differently is named.
 
 25 programs of the second round ran with torch 2.7.1 and 2.4.1 for the first time; one needs a newer torch.
 None was judged wrongly. One of them got a verdict with both camps that named no rank; it names all of them

@@ -40,7 +40,7 @@ _UTILS = os.path.join("torch", "distributed", "utils.py")
 
 class _State:
     main = 0  # the main thread's identity
-    keys: list[Any] = []  # noqa: RUF012 - what its call of a store has got, while it waits there
+    keys: list[Any] = []  # noqa: RUF012 - nobody copies _State; what its call of a store waits for
 
 
 def _main_frame() -> Any:

@@ -383,7 +383,8 @@ def _read_job(folder: Path) -> Job:
     hub_status = status(folder)
     code = None if alive or hub_status is None else hub_status.exit_code
     detail = ""
-    asked = files.read_if_valid(StopRequest, folder / Files.STOP_REQUEST)
+    may_be_stopped = not alive and code in (None, Exit.STOPPED)
+    asked = files.read_if_valid(StopRequest, folder / Files.STOP_REQUEST) if may_be_stopped else None
     if alive:
         state = State.RUNNING if hub_status else State.PENDING
         detail = "" if hub_status else "its hub is not up yet"

@@ -298,12 +298,10 @@ def groups_wait(view: JobView) -> Optional[Verdict]:
     if apart is not None:
         tie, culprits = False, sorted(apart.few)
         parts.append(apart.text)
-    sides = _two_lines(view, sorted(block.rank for block in circle))
-    choice = branches.find(view, *sides) if sides else None
     made = branches.find_of(view, apart.most, apart.few) if apart is not None else None
-    if made is not None:
-        choice, sides = made, None
-    exits = [] if tie or not sides else _exits(view, *sides, guards=choice is None)
+    sides = _two_lines(view, sorted(block.rank for block in circle)) if made is None else None
+    choice = branches.find(view, *sides) if sides else made
+    exits = [] if tie or not sides else branches.either_past(view, *sides, guards=choice is None)
     exits += choice.skips if choice is not None and not tie else []
     begin = "and the branches around them." if choice is None else f"and begin with {choice.all_places}."
     compared = f"compare {phrases.clipped(' and '.join(camp[0].what for camp in ordered[:2]))}, {begin}"
@@ -418,14 +416,6 @@ def _two_lines(view: JobView, ranks: list[int]) -> Optional[tuple[branches.Camp,
         return None
     few, many = sorted(lines.values(), key=len)
     return few, many
-
-
-def _exits(view: JobView, few: branches.Camp, many: branches.Camp, guards: bool) -> list[str]:
-    """Return what may have led one side past the call of the other."""
-    return [
-        *branches.ways_past(view, few, many, guards),
-        *branches.ways_past(view, many, few, guards),
-    ]
 
 
 def _culprits(view: JobView, camps: list[list[Block]]) -> list[int]:

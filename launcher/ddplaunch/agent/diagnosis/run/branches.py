@@ -140,10 +140,15 @@ def ways_past(view: JobView, own: Camp, others: Camp, guards: bool) -> list[str]
 
     An `except` that goes on, and whose `try` is around the calls of the others alone; with `guards`, also an
     `if` that returns before them, or leaves a round of the loop around them, in a function below the one in
-    which the camps part. What a program catches
-    is not known before Python 3.12, so nothing says whether an exception was caught there.
+    which the camps part. What a program catches is not known before Python 3.12, so nothing says whether an
+    exception was caught there.
     """
     return _common_exits([_past(view, mine, theirs, guards) for mine, theirs in _pairs(view, own, others)])
+
+
+def either_past(view: JobView, few: Camp, many: Camp, guards: bool) -> list[str]:
+    """Return `ways_past` of either camp."""
+    return [*ways_past(view, few, many, guards), *ways_past(view, many, few, guards)]
 
 
 def _past(view: JobView, mine: Pair, theirs: Pair, guards: bool) -> list[At]:
@@ -154,25 +159,22 @@ def _past(view: JobView, mine: Pair, theirs: Pair, guards: bool) -> list[At]:
     found = []
     for frame in reversed(theirs[1][places[1] :]):
         function = _function(view, theirs[0], frame)
-        for each in function.branches if function is not None else ():
+        if function is None:
+            continue
+        for each in function.branches:
             both = frame is other and (each.protects(own.line) or each.has(own.line))
             handles = _goes_on(each, frame.line) and not both
-            passes = (
-                guards
-                and frame is not other
-                and each.lines[1] < frame.line
-                and function is not None
-                and _passes(each, frame, function)
-            )
-            if handles or passes:
+            if handles or (guards and frame is not other and _passes(each, frame, function)):
                 found.append((stacks.shared(frame.file), each))
     return found
 
 
 def _passes(branch: Branch, line: Frame, function: Function) -> bool:
     """Whether this leads past a later line: out of the function, or out of a round of a loop around both."""
-    loops = [each for each in _loops_around(function, line) if each.has(branch.line)]
-    return branch.ends == "return" or (branch.ends in ("continue", "break") and bool(loops))
+    if branch.lines[1] >= line.line:
+        return False
+    in_loop = bool(_loops_of_lines(function, line.line, branch.line))
+    return branch.ends == "return" or (branch.ends in ("continue", "break") and in_loop)
 
 
 def returned_before(view: JobView, own: Camp, others: Camp) -> list[str]:
@@ -298,7 +300,7 @@ def one_order(view: JobView, few: Camp, many: Camp) -> str:
     """
     found = {_parts_at(view, mine, theirs) for mine, theirs in _pairs(view, few, many)}
     line = found.pop() if len(found) == 1 else None
-    if line is None or any(_calls_both(view, *each) for each in _pairs(view, few, many)):
+    if line is None or any(_line_of_both(view, *each) for each in _pairs(view, few, many)):
         return ""
     return (
         _at(line.file, line.line) if line.name in _COMPREHENSIONS else order_of(view, next(iter(few)), line)
@@ -317,14 +319,14 @@ def _parts_at(view: JobView, mine: Pair, theirs: Pair) -> Optional[Frame]:
     return None
 
 
-def _calls_both(view: JobView, mine: Pair, theirs: Pair) -> bool:
-    """Whether the last common line of two ways calls both functions: one is through with the first."""
+def _line_of_both(view: JobView, mine: Pair, theirs: Pair) -> Optional[Frame]:
+    """Return the last common line of two ways if it calls both functions: one is through with the first."""
     common = _parts_at(view, mine, theirs)
     if common is None:
-        return False
+        return None
     text = view.line_of(mine[0], common)
     called = [way[way.index(common) + 1].name.rpartition(".")[2] for way in (mine[1], theirs[1])]
-    return all(re.search(rf"\b{re.escape(name)}\(", text) for name in called)
+    return common if all(re.search(rf"\b{re.escape(name)}\(", text) for name in called) else None
 
 
 def past_in_round(view: JobView, rank: int, line: Frame) -> bool:
@@ -401,13 +403,16 @@ def exits(view: JobView, rank: int, line: Frame) -> list[str]:
 def handles_in_a_loop(view: JobView, rank: int, line: Frame, raised: Sequence[int]) -> bool:
     """Whether a line is in the `except` of one that raised, both in a loop that the `except` does not end."""
     function = _function(view, rank, line)
-    handlers = [each for each in function.branches if each.guards] if function is not None else []
     return function is not None and any(
-        each.has(line.line)
-        and each.ends in ("", "continue")
-        and any(each.protects(other) and _loops_of_lines(function, line.line, other) for other in raised)
-        for each in handlers
+        each.has(line.line) and any(_brings_back(each, other, function) for other in raised)
+        for each in function.branches
     )
+
+
+def _brings_back(handler: Branch, line: int, function: Function) -> bool:
+    """Whether this is an `except` of a `try` around the line that goes on with the next round of a loop."""
+    ends_no_loop = handler.ends in ("", "continue")
+    return handler.protects(line) and ends_no_loop and bool(_loops_of_lines(function, handler.lines[0], line))
 
 
 def tries_again(view: JobView, own: Camp, others: Camp) -> list[str]:
@@ -424,9 +429,7 @@ def tries_again(view: JobView, own: Camp, others: Camp) -> list[str]:
                 for frame in reversed(outer)
                 if (function := _function(view, mine[0], frame)) is not None
                 for each in function.branches
-                if _goes_on(each, frame.line)
-                and each.ends in ("", "continue")
-                and _loops_of_lines(function, each.lines[0], frame.line)
+                if _brings_back(each, frame.line, function)
             ][:1]
         )
     return _common_exits(found)
@@ -436,9 +439,9 @@ def rounds_left(view: JobView, rank: int, line: Frame) -> list[str]:
     """Return ['serve.py:38 (`if bad`: continue)'], what ends a round of the innermost loop around a line."""
     function = _function(view, rank, line)
     loops = _loops_around(function, line) if function is not None else []
-    if function is None or not loops:
+    loop = max(loops, key=lambda each: each.line, default=None)
+    if function is None or loop is None:
         return []
-    loop = max(loops, key=lambda each: each.line)
     return _ends_of(function, stacks.shared(line.file), [loop.line, loop.lines[1]], ("continue",))
 
 
@@ -639,14 +642,15 @@ def _in_one_line(view: JobView, mine: Pair, theirs: Pair) -> list[At]:
 
     Of loops the outermost: the others are through with all of it, or have not come to it.
     """
-    common = _parts_at(view, mine, theirs)
-    if common is None or not _calls_both(view, mine, theirs):
+    common = _line_of_both(view, mine, theirs)
+    if common is None:
         return []
     frame = mine[1][mine[1].index(common) + 1]
     function, file = _function(view, mine[0], frame), stacks.shared(frame.file)
     around = _around_line(frame, function) if function is not None else []
     loops = [each for each in around if each.kind in LOOPS]
-    return _telling([(file, each) for each in [*(its for its in around if its not in loops), *loops[-1:]]])
+    others = [each for each in around if each.kind not in LOOPS]
+    return _telling([(file, each) for each in (*others, *loops[-1:])])
 
 
 def _skips(line: Frame, function: Function, other: Frame) -> list[str]:

@@ -137,8 +137,7 @@ def _mismatch_verdict(view: JobView, mismatch: Mismatch) -> Verdict:
     started = branches.started_with(view, [*few], [*many]) if choice is None else []
     exits = [] if choice is None else [*_exits(view, choice)]
     if not mismatch.more:
-        exits += branches.ways_past(view, few, many, guards=choice is None)
-        exits += branches.ways_past(view, many, few, guards=choice is None)
+        exits += branches.either_past(view, few, many, guards=choice is None)
     ddp, hint = _ddp_hint(view, few) or _accumulation_hint(mismatch), _hint(view, mismatch, choice, exits)
     within = branches.finalizer(view, few, many)
     if within:
@@ -148,9 +147,9 @@ def _mismatch_verdict(view: JobView, mismatch: Mismatch) -> Verdict:
             made, hint = [f"both calls come from {order}"], branches.OTHER_ORDER.format(order)
         elif not exits and (unused := _without_gradient(view, few, many)):
             made, hint = unused, _UNUSED
-        elif again_for := _tried_again(view, few, many):
-            again = [say(subjects.ranks([*few]), " called it twice in a row")]
-            made, exits, hint = again, again_for, _NO_RETRY_AROUND
+        elif retries := _tried_again(view, few, many):
+            made, exits = [say(subjects.ranks([*few]), " called it twice in a row")], retries
+            hint = _NO_RETRY_AROUND
     if aside := _in_a_thread(view, few, many):
         made, ddp, hint = aside, "", f"{_NO_THREAD_ALONE} {call_records.OWN_GROUP}"
     sentence = say(f"at {mismatch.which} " if mismatch.number else "", _contrast(view, mismatch))
@@ -633,9 +632,8 @@ def _at_one_number(view: JobView) -> bool:
         all(view.ranks[rank].unrecorded for rank in view.world)
         and len(known) == len(view.world)
         and len({each.completed for each in known}) == 1
-        and all(
-            each.enqueued == each.completed + 1 for each in known
-        )  # else an earlier one may be the open one
+        # Else an earlier one may be the open one.
+        and all(each.enqueued == each.completed + 1 for each in known)
     )
 
 

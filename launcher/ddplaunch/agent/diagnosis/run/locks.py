@@ -473,6 +473,7 @@ def _found_lock(view: JobView, ranks: list[int], code: str) -> Optional[Found]:
     late = cause.ranks if lock.others else lock.ranks
     missed = [rank for rank in late if rank in view.late]
     never = say(subjects.ranks(missed), " never reached init_process_group; ") if missed else ""
+    left_behind = bool(lock_file(view.ranks[lock.ranks[0]]))
     found = verdict_on(
         view,
         code,
@@ -487,10 +488,10 @@ def _found_lock(view: JobView, ranks: list[int], code: str) -> Optional[Found]:
             *holder_facts(view, [rank for rank in cause.ranks if rank not in view.waiting]),
         ],
         cause.hint,
-        sure.LOCK_FILE_LEFT if lock_file(view.ranks[lock.ranks[0]]) else confidence_in(view, lock.ranks),
+        sure.LOCK_FILE_LEFT if left_behind else confidence_in(view, lock.ranks),
     )
     victims = {*found.victims, *lock.ranks, *lock.others} - {*cause.ranks}
-    if lock_file(view.ranks[lock.ranks[0]]):
+    if left_behind:
         return Found(replace(found, ranks=[], nodes=[], victims=sorted({*victims, *lock.ranks})), lock.ranks)
     queue = [*lock.ranks, *lock.others] if lock.others else []  # for whose wait the holder alone is to blame
     return Found(replace(found, victims=sorted(victims)), [*cause.ranks, *queue])

@@ -132,10 +132,10 @@ def unanswered(view: JobView) -> Optional[Verdict]:
     ]
     if not asking or len(known) < len(blocks):
         return None
-    answered = [rank for rank in asking if _was_answered(view, blocks[rank])]
-    culprits = [server] if answered == asking else sorted([server, *asking])
+    owes = all(_was_answered(view, blocks[rank]) for rank in asking)
+    culprits = [server] if owes else sorted([server, *asking])
     site = view.locations[server].site
-    exits = branches.rounds_left(view, server, site) if site is not None and answered == asking else []
+    exits = branches.rounds_left(view, server, site) if site is not None and owes else []
     places: dict[str, list[int]] = {}
     for rank in sorted(known - {server}, key=lambda rank: (rank not in asking, rank)):
         places.setdefault(blocks[rank].what, []).append(rank)
@@ -153,13 +153,13 @@ def unanswered(view: JobView) -> Optional[Verdict]:
                     f" is in {blocks[server].what}, and nobody will send: ",
                     joined(", ", waits[:_SHOWN]),
                 ),
-                *([say(subjects.ranks(asking), " got an answer there before")] if answered == asking else []),
+                *([say(subjects.ranks(asking), " got an answer there before")] if owes else []),
                 *branches.perhaps(exits),
             ],
         ),
         ranks=culprits,
         victims=[rank for rank in view.waiting if rank not in culprits],
-        confidence=sure.UNANSWERED if answered == asking else sure.MESSAGES_OUT_OF_COUNT,
+        confidence=sure.UNANSWERED if owes else sure.MESSAGES_OUT_OF_COUNT,
         facts=[*view.last_call(server), *view.own_last_lines([server])],
         hint=_ANSWER,
     )
@@ -174,9 +174,7 @@ _ANSWER = (
 def _was_answered(view: JobView, block: Block) -> bool:
     """Whether it has received from this rank at this line before."""
     return block.call is not None and any(
-        call_records.call_line(each) == call_records.call_line(block.call)
-        and each.peer == block.call.peer
-        and each.state == "returned"
+        _call_line(each) == _call_line(block.call) and each.state == "returned"
         for each in view.ranks[block.rank].calls
         if each.frames
     )

@@ -94,12 +94,10 @@ def rank_awaited(view: JobView, number: int) -> Optional[int]:
     """Return the other rank from which this one waits for data, over a connection of the program's own."""
     process = view.ranks[number].process
     tie = process.tie if process is not None else None
-    if tie is None or tie.what != "data" or len(tie.pids) != 1 or awaited(view, number) is None:
+    if tie is None or tie.what != "data" or len(tie.pids) != 1:
         return None
-    same_node = [
-        other for other in view.ranks if view.node_of[other] == view.node_of[number] and other != number
-    ]
-    return next((other for other in same_node if view.ranks[other].pid == tie.pids[0]), None)
+    other = _rank_of(view, view.node_of[number], tie.pids[0])
+    return other if other != number else None
 
 
 def asks(view: JobView, number: int) -> str:
@@ -199,13 +197,21 @@ def _name(
     rank = view.ranks[number]
     if rank.process is not None and pid == rank.process.pid:
         return "its own process"
-    for other, its in view.ranks.items():
-        if its.process is not None and pid == its.process.pid and view.node_of[other] == view.node_of[number]:
-            return f"rank {other}"
+    other = _rank_of(view, view.node_of[number], pid)
+    if other is not None:
+        return f"rank {other}"
     child = next((each for each in rank.children if each.pid == pid), None)
     shown = (child.name if child is not None else "") or phrases.clipped(command, _LONGEST)
     kind = child_word if child is not None or is_child else "process"
     return f"{kind} {pid} ({shown})" if shown else f"{kind} {pid}"
+
+
+def _rank_of(view: JobView, node: int, pid: int) -> Optional[int]:
+    """Return the rank that is this process of a node; None: it is no rank."""
+    for rank, its in view.ranks.items():
+        if its.process is not None and its.process.pid == pid and view.node_of[rank] == node:
+            return rank
+    return None
 
 
 def _does(view: JobView, number: int, process: Process) -> str:

@@ -62,7 +62,8 @@ class JobView:
                 groups = [_counted(seen, group) for group in rank.groups]
                 self.ranks[rank.rank] = replace(seen, groups=groups)
                 self.node_of[rank.rank] = node.node
-        self.ranks = {number: _opened(self.ranks, number) for number in sorted(self.ranks)}
+        fewest = _fewest_calls(self.ranks)
+        self.ranks = {number: _opened(self.ranks[number], fewest) for number in sorted(self.ranks)}
         self.explained: frozenset[int] = frozenset()
 
     def without(self, explained: Collection[int]) -> JobView:
@@ -490,40 +491,43 @@ def _counted(rank: RankEvidence, group: Group) -> Group:
     return replace(group, enqueued=completed + 1 if makes else group.enqueued, completed=completed)
 
 
-def _opened(ranks: Mapping[int, RankEvidence], number: int) -> RankEvidence:
+def _opened(rank: RankEvidence, fewest: Mapping[str, int]) -> RankEvidence:
     """Return the rank with the collective open for which it waits, where only torch's counts can show it.
 
     Before torch 2.8 nothing tells in which of several groups a rank waits that is in a collective of torch's
     own. If another member has called less in one of its groups, and only in one, it is there: all of them are
-    done where all members have called as many.
+    done where all members have called as many. `fewest`: what any member of a group has called.
     """
-    rank = ranks[number]
     frames = stacks.main(rank.stacks)
     asleep = rank.alive and rank.process is not None and rank.process.state == "S"
     if not rank.unrecorded or not asleep or _pending(rank, frames):
         return rank
     entered = [each for each in rank.groups if each.enqueued and _is_entering(rank, each.name)]
     if entered:  # in another thread than the main one, whose wait the supervisor has looked at
-        name = entered[0].name
-        groups = [replace(each, completed=each.enqueued - (each.name == name)) for each in rank.groups]
-        return replace(rank, groups=groups)
-    if stacks.torchs_own(frames) is None:
+        done = {entered[0].name: entered[0].enqueued - 1}
+    elif stacks.torchs_own(frames) is not None:
+        done = {each.name: fewest[each.name] for each in rank.groups if _is_ahead(each, fewest)}
+    else:
+        done = {}
+    if len(done) != 1:
         return rank
-    ahead = {}
-    for group in rank.groups:
-        counts = [
-            each.enqueued
-            for member in group.ranks
-            if member != number and member in ranks
-            for each in ranks[member].groups
-            if each.name == group.name
-        ]
-        if counts and len(counts) == len(group.ranks) - 1 and min(counts) < group.enqueued:
-            ahead[group.name] = min(counts)
-    if len(ahead) != 1:
-        return rank
-    groups = [replace(each, completed=ahead.get(each.name, each.completed)) for each in rank.groups]
+    groups = [replace(each, completed=done.get(each.name, each.completed)) for each in rank.groups]
     return replace(rank, groups=groups)
+
+
+def _is_ahead(group: Group, fewest: Mapping[str, int]) -> bool:
+    return fewest.get(group.name, group.enqueued) < group.enqueued
+
+
+def _fewest_calls(ranks: Mapping[int, RankEvidence]) -> dict[str, int]:
+    """Return by group what the member has called that has called least, if that is known of all members."""
+    counts: dict[str, list[int]] = {}
+    members = {}
+    for rank in ranks.values():
+        for group in rank.groups:
+            counts.setdefault(group.name, []).append(group.enqueued)
+            members[group.name] = len(group.ranks)
+    return {name: min(its) for name, its in counts.items() if len(its) == members[name]}
 
 
 def _is_entering(rank: RankEvidence, group: str) -> bool:
