@@ -141,7 +141,7 @@ SEEDS = [
     Seed(
         "spawned",
         "004, first",
-        (asleep := Said("rank-in-user-code", (2,), "rank 2 is in example (spawned.py:")),
+        (asleep := Said("rank-in-user-code", (2,), "rank 2 has been in example (spawned.py:")),
         asleep,
         PYTHON,
         ranks=4,

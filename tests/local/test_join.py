@@ -59,7 +59,7 @@ def test_a_hang_on_one_node_ends_both_with_one_verdict(desk: Desk, pair: Pair) -
     assert (105, 105) == (first.returncode, second.returncode), first.stdout + second.stdout
     assert ("rank-in-user-code", [1]) == (verdict["code"], verdict["ranks"])
     for text in (first.stderr, second.stderr):
-        assert "rank 1 is in load_slowly" in text
+        assert "rank 1 has been in load_slowly" in text
     assert "`ddplaunch diagnose local://run/1` shows the evidence" in first.stderr
     assert "node 0 has the evidence" in second.stderr
 

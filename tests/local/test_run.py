@@ -153,7 +153,7 @@ def test_half_of_a_job_is_called_half_and_nobody_blames_the_network(desk: Desk) 
 
     seen = "2 of 4 ranks seen; ranks 0 and 1 have not started, or run where ddplaunch does not look"
     assert seen in " ".join(holds.replace("[0/ddplaunch]", "").split())
-    assert "rank 3 is in load_slowly" in holds
+    assert "rank 3 has been in load_slowly" in holds
     assert "rank-in-user-code" not in waits
     assert "look at the network" not in " ".join(waits.replace("[0/ddplaunch]", "").split())
 

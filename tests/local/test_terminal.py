@@ -106,7 +106,7 @@ def test_watch_fills_the_terminal_and_gives_it_back_on_ctrl_c(desk: Desk) -> Non
         rest, _ = watcher.communicate(timeout=BUSY * 60)
     assert 103 == watcher.returncode
     assert lines[0].startswith("ddplaunch: running on 1 node for ")
-    assert lines[1].startswith("ddplaunch: notice: rank-in-user-code: rank 1 is in load_slowly")
+    assert lines[1].startswith("ddplaunch: notice: rank-in-user-code: rank 1 has been in load_slowly")
     assert f"{handle}  cancelled after " in rest
     assert "\x1b" not in "".join(lines) + rest
 

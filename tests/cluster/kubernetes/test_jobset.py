@@ -77,7 +77,7 @@ def test_an_injected_jobset_ends_with_one_verdict_in_all_pods(jobs: Workloads, a
         code, log = jobs.ends(pod)
         assert Exit.HANG == code, log
         said = " ".join(log.rpartition("ddplaunch verdict")[2].replace("ddplaunch]", "").split())
-        assert "rank-in-user-code: rank 1 is in main (t.py:" in said, said
+        assert "rank-in-user-code: rank 1 has been in main (t.py:" in said, said
     jobs.kubectl("wait", "jobset", "llm", "--for=condition=Failed", "--timeout=60s")
 
 

@@ -131,7 +131,7 @@ FAULTS = [
         says=": the tags differ, 10 is sent and 11 is received",
     ),
     _says("by_hand", "marker", "rank-in-user-code", 0, 3, "; it is for rank 0 to write it, most likely"),
-    _says("by_hand", "gate", "rank-in-user-code", 2, 4, "rank 2 is in enter (by_hand.py:"),
+    _says("by_hand", "gate", "rank-in-user-code", 2, 4, "rank 2 has been in enter (by_hand.py:"),
     Fault(
         "by_hand_lock",
         "lock-deadlock",
@@ -236,7 +236,7 @@ FAULTS = [
         "waits_for", "features", "rank-in-user-code", 1, 2, ", waiting for data from its own process by TCP"
     ),
     _says("waits_for", "named_pipe", "rank-in-user-code", 1, 2, " opens the other end of the named pipe "),
-    _says("waits_for", "pool", "rank-in-user-code", 1, 2, " was killed by SIGKILL, and rank 1 is in pool"),
+    _says("waits_for", "pool", "rank-in-user-code", 1, 2, " was killed by SIGKILL, and rank 1 has been in pool"),
     _says(
         "waits_for", "native_lock", "rank-in-user-code", 1, 2, ' for a lock that its thread "decoder" holds'
     ),

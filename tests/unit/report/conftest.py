@@ -32,7 +32,7 @@ from ddplaunch.report import Diagnosis
 AT = 1_700_000_000.0
 VERDICT = Verdict.of(
     code="rank-in-user-code",
-    sentence="rank 0 is in evaluate() (train.py:140) for 96 s, the others wait in barrier",
+    sentence="rank 0 has been in evaluate() (train.py:140) for 96 s, the others wait in barrier",
     where="run",
     nodes=[0],
     ranks=[0],

@@ -81,7 +81,7 @@ local://digits/3  running on 3 nodes for 7.0 s
   node 2     running  7.0 s  waits for rank 2
   nodes 0-1  running  7.0 s
   a step takes 420 ms, 2.4 a second
-  rank-in-user-code: rank 0 is in evaluate() (train.py:140) for 96 s, the others wait in barrier
+  rank-in-user-code: rank 0 has been in evaluate() (train.py:140) for 96 s, the others wait in barrier
   `ddplaunch diagnose local://digits/3` says why"""
 
 

@@ -29,7 +29,7 @@ def test_it_fetches_nothing(diagnosis: Diagnosis) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "rank 0 is in evaluate() (train.py:140) for 96 s, the others wait in barrier",
+        "rank 0 has been in evaluate() (train.py:140) for 96 s, the others wait in barrier",
         "rank 0 on node 0 (host0)",
         "ranks 1-3",
         "ranks 1-3 stand in barrier 17",

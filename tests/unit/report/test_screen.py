@@ -16,7 +16,7 @@ LARGE = """\
 local://digits/3  running on 128 nodes for 1 h 3 min
 submitted 2023-11-14 22:13:20
 
-rank-in-user-code: rank 43 is in evaluate() (train.py:140) for 96 s, the others wait in all_reduce
+rank-in-user-code: rank 43 has been in evaluate() (train.py:140) for 96 s, the others wait in all_reduce
   rank 43 at fault
   ranks 0-42, 44-1023 can only wait
   hint: call evaluate() on all ranks, or none
@@ -48,7 +48,7 @@ def large() -> Job:
     ]
     verdict = Verdict.of(
         "rank-in-user-code",
-        "rank 43 is in evaluate() (train.py:140) for 96 s, the others wait in all_reduce",
+        "rank 43 has been in evaluate() (train.py:140) for 96 s, the others wait in all_reduce",
         "run",
         nodes=[5],
         ranks=[43],

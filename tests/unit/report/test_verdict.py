@@ -23,7 +23,7 @@ from ddplaunch.report import Diagnosis, diagnose, verdict
 from ddplaunch.report.words import Paint
 
 WHOLE = """\
-rank 0 is in evaluate() (train.py:140) for 96 s, the others wait in barrier
+rank 0 has been in evaluate() (train.py:140) for 96 s, the others wait in barrier
 
   culprit     rank 0 on node 0 (host0)
   victims     ranks 1-3
@@ -103,7 +103,7 @@ def test_several_verdicts_keep_their_order(diagnosis: Diagnosis) -> None:
     second = dataclasses.replace(given.VERDICT.saying("rank 3 waits for its data"), code="rank-in-dataloader")
     text = verdict.diagnosis_text(dataclasses.replace(diagnosis, verdicts=[given.VERDICT, second]))
 
-    assert text.index("rank 0 is in evaluate()") < text.index("rank 3 waits for its data")
+    assert text.index("rank 0 has been in evaluate()") < text.index("rank 3 waits for its data")
 
 
 def test_colour_changes_no_word(diagnosis: Diagnosis) -> None:

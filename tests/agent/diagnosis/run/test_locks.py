@@ -511,7 +511,7 @@ def test_who_tries_for_a_lock_is_not_blamed_beside_who_works(frames: tuple[Frame
 
     assert ("rank-in-user-code", [1], [0, 2]) == (verdict.code, verdict.ranks, verdict.victims)
     assert (
-        "rank 1 is in compiles (lock.py:4) for 11 s; "
+        "rank 1 has been in compiles (lock.py:4) for 11 s; "
         "ranks 0 and 2 are in builds (lock.py:6), waiting for the lock on a file" == verdict.sentence
     )
     assert any(fact.startswith("rank 0: ") and "builds (lock.py:6)" in fact for fact in verdict.facts)

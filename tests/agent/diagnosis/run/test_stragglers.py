@@ -144,7 +144,7 @@ def test_rank_in_user_code() -> None:
     assert ("rank-in-user-code", [0], [0], [1, 2, 3]) == blamed(verdict)
     assert "keep it shorter than `watchdog.kill_after`" in verdict.hint
     assert (
-        "rank 0 is in evaluate (eval.py:140) for 96 s, the others wait in all_reduce 17 (train.py:92)"
+        "rank 0 has been in evaluate (eval.py:140) for 96 s, the others wait in all_reduce 17 (train.py:92)"
         == verdict.sentence
     )
     assert 0.95 == verdict.confidence
@@ -327,12 +327,12 @@ def test_a_child_that_is_dead_is_named_before_who_waits_for_it() -> None:
 
     assert ("rank-in-user-code", [1], [0], [0]) == blamed(killed)
     assert killed.sentence == (
-        "rank 1's child process 812 was killed by SIGKILL, and rank 1 is in main (train.py:40) for 11 s, "
+        "rank 1's child process 812 was killed by SIGKILL, and rank 1 has been in main (train.py:40) for 11 s, "
         "the other waits in all_reduce 17 (train.py:92)"
     )
     assert "node 0's kernel: Killed process 812 (python)" in killed.facts
     assert "process 812" in killed.hint
-    assert failed.sentence.startswith("rank 1's child process 812 ended with exit code 1, and rank 1 is in")
+    assert failed.sentence.startswith("rank 1's child process 812 ended with exit code 1, and rank 1 has been in")
     assert gone.sentence.startswith(
         "rank 1's child process 812 (tokenizer) was killed by SIGKILL, and rank 1"
     )
@@ -405,8 +405,8 @@ def test_a_rank_whose_program_came_by_dash_c_is_in_its_script() -> None:
         for frames in ([program], [made, Frame("main", FILE, 3)])
     ]
 
-    assert verdicts[0].sentence.startswith("rank 1 is in the script (<string>:1) for ")
-    assert verdicts[1].sentence.startswith("rank 1 is in main (train.py:3) for ")
+    assert verdicts[0].sentence.startswith("rank 1 has been in the script (<string>:1) for ")
+    assert verdicts[1].sentence.startswith("rank 1 has been in main (train.py:3) for ")
 
 
 RETRY = "for pause in pauses: try: return read() except OSError: time.sleep(pause)"
@@ -424,7 +424,7 @@ def test_a_rank_that_sleeps_before_it_tries_again_has_not_gone_on_without_the_ot
     verdict = retrying("OSError", "[Errno 116] Stale file handle: 'nfs-2'", RETRY)
 
     assert ("rank-in-user-code", [1]) == (verdict.code, verdict.ranks)
-    assert "rank 1 is in read (data.py:38), trying again after OSError: [Errno 116]" in verdict.sentence
+    assert "rank 1 has been in read (data.py:38), trying again after OSError: [Errno 116]" in verdict.sentence
     assert "exception-swallowed" == retrying("OSError", "no more", "log(error)").code
 
 
@@ -790,7 +790,7 @@ def test_a_key_that_nobody_else_can_set_is_the_cause() -> None:
 
     assert ("rank-in-user-code", [1], [0, 2]) == (verdict.code, verdict.ranks, verdict.victims)
     assert 0.7 == verdict.confidence
-    assert "rank 1 is in fetch (keys.py:7), waiting for a key in the store" in verdict.sentence
+    assert "rank 1 has been in fetch (keys.py:7), waiting for a key in the store" in verdict.sentence
 
 
 @pytest.mark.parametrize(
@@ -802,7 +802,7 @@ def test_a_key_that_the_hook_has_read_is_named(keys: list[str], said: str) -> No
     verdict = only(job(rank(0), at_store(1, 99, keys=keys), rank(2)))
 
     assert ("rank-in-user-code", [1], [0, 2]) == (verdict.code, verdict.ranks, verdict.victims)
-    assert f"rank 1 is in fetch (keys.py:99), waiting for {said} for 11 s" in verdict.sentence
+    assert f"rank 1 has been in fetch (keys.py:99), waiting for {said} for 11 s" in verdict.sentence
 
 
 def test_a_key_that_all_others_wait_for_is_most_likely_for_the_remaining_rank_to_set() -> None:
@@ -826,7 +826,7 @@ def test_of_ranks_that_all_wait_for_keys_at_one_line_those_who_have_other_names_
     verdict = waiting("epoch/4/2", "epoch/4/2", "epoch/5/0")
 
     assert ([2], [0, 1], 0.7) == (verdict.ranks, verdict.victims, verdict.confidence)
-    assert "rank 2 is in fetch (keys.py:99), waiting for the key epoch/5/0 in the store" in verdict.sentence
+    assert "rank 2 has been in fetch (keys.py:99), waiting for the key epoch/5/0 in the store" in verdict.sentence
     assert "the same names" in verdict.hint
     for other in (
         waiting("a", "a", "a"),
@@ -864,7 +864,7 @@ def test_what_its_gpu_has_not_done_does_not_hide_that_it_waits_for_a_key() -> No
     verdict = only(with_lines(gone[0], at_store(1, groups=pending, backend="nccl"), gone[1]))
 
     assert ("rank-in-user-code", [1], []) == (verdict.code, verdict.ranks, verdict.victims)
-    assert "rank 1 is in fetch (keys.py:7), waiting for a key in the store" in verdict.sentence
+    assert "rank 1 has been in fetch (keys.py:7), waiting for a key in the store" in verdict.sentence
 
 
 @pytest.mark.parametrize("line", [13, 16])
@@ -908,7 +908,7 @@ def test_a_rank_that_compiles_alone_is_said_to_compile() -> None:
 
     assert ("rank-in-user-code", [1]) == (verdict.code, verdict.ranks)
     assert (
-        "rank 1 is in train (train.py:24), in the compiler of torch.compile, for 11 s, the other waits in "
+        "rank 1 has been in train (train.py:24), in the compiler of torch.compile, for 11 s, the other waits in "
         "all_reduce 17 (train.py:92)" == verdict.sentence
     )
     assert "TORCH_LOGS=recompiles" in verdict.hint

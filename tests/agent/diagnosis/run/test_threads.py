@@ -48,7 +48,7 @@ def test_a_rank_that_trains_in_a_thread_is_where_that_thread_is() -> None:
 
     assert ("rank-in-user-code", [1], [0]) == (verdict.code, verdict.ranks, verdict.victims)
     assert (
-        "rank 1 is in evaluate (eval.py:140) for 11 s, the other waits in all_reduce 17 (train.py:61)"
+        "rank 1 has been in evaluate (eval.py:140) for 11 s, the other waits in all_reduce 17 (train.py:61)"
         == verdict.sentence
     )
 

@@ -40,7 +40,7 @@ def test_a_child_for_whose_end_a_rank_waits_is_named_with_its_command() -> None:
 
     assert ("rank-in-user-code", [1], [0]) == (verdict.code, verdict.ranks, verdict.victims)
     assert verdict.sentence.startswith(
-        "rank 1 is in sync (save.py:7), waiting for the end of its child process 812 "
+        "rank 1 has been in sync (save.py:7), waiting for the end of its child process 812 "
         "(sh -c rsync -a out nas:) for 11 s, the other waits"
     )
     assert "process 812: waits for the end of process 813 (rsync -a out nas:)" in verdict.facts
@@ -127,7 +127,7 @@ def test_a_child_whose_output_another_process_may_read_is_only_waited_for() -> N
 
     assert "communicate()" not in verdict.hint
     assert verdict.sentence.startswith(
-        "rank 1 is in sync (save.py:7), waiting for the end of its child process 812 (validate) for"
+        "rank 1 has been in sync (save.py:7), waiting for the end of its child process 812 (validate) for"
     )
 
 
@@ -150,7 +150,7 @@ def test_who_waits_for_a_key_in_the_store_is_not_said_to_wait_for_the_stores_pro
     assert "waiting for data" in only(asks).sentence
     assert "waiting for data" not in only(of_store).sentence
     assert only(of_key).sentence.startswith(
-        "rank 1 is in sync (save.py:7), waiting for the key ready/1 in the store for 11 s"
+        "rank 1 has been in sync (save.py:7), waiting for the key ready/1 in the store for 11 s"
     )
 
 

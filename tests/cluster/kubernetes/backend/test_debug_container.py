@@ -99,7 +99,7 @@ def test_a_hang_of_ranks_that_may_not_be_traced(cli: Cli, training: Training) ->
     assert "processes may not be looked into (ptrace)" in plain
     assert "`--debug-image IMAGE`" in plain
     assert 0 == code, said
-    assert "rank 1 is in main (train.py:" in text
+    assert "rank 1 has been in main (train.py:" in text
     assert f"culprit     rank 1 on node 1 ({training.pods()[1]})" in text
     # Of the file that the ranks have, with the loop around it.
     assert "`for step in range(10000): if rank == 1 and step == 5: time.sleep(3600)`" in text

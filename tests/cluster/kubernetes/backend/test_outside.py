@@ -42,7 +42,7 @@ def test_a_rank_that_sleeps(as_user: As, cli: Cli, training: Training, tmp_path:
         verdict["victims"],
         verdict["nodes"],
     ), found
-    assert "rank 1 is in main (train.py:" in verdict["sentence"]
+    assert "rank 1 has been in main (train.py:" in verdict["sentence"]
     assert [{"node": 0, "host": pods[0]}, {"node": 1, "host": pods[1]}] == found["nodes"]
     code, out, _ = cli("status", f"kubernetes://{training.namespace}/llm")
     assert (101, True) == (code, "not started by ddplaunch" in out), out

@@ -118,7 +118,7 @@ def test_an_injected_job_that_hangs_ends_with_one_verdict_in_all_pods(jobs: Work
         code, log = jobs.ends(pod)
         assert Exit.HANG == code, log
         said = " ".join(log.rpartition("ddplaunch verdict")[2].replace("ddplaunch]", "").split())
-        assert "rank-in-user-code: rank 3 is in main (t.py:" in said, said
+        assert "rank-in-user-code: rank 3 has been in main (t.py:" in said, said
     jobs.kubectl("wait", "pytorchjob", NAME, "--for=condition=Failed", "--timeout=60s")
 
 

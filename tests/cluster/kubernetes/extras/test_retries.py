@@ -45,7 +45,7 @@ def test_an_attempt_after_a_hang_may_succeed_and_the_hang_is_still_explained(job
 
     assert (0, 1) == (found["exit_code"], found["attempt"])
     assert "attempt 1" in status.splitlines()[0]
-    assert "  attempt 0: rank 1 is in " in status
+    assert "  attempt 0: rank 1 has been in " in status
     assert "culprit     rank 1 on node 1" in hang
     assert "nothing is wrong: the job succeeded" in jobs.call("diagnose", handle).stdout
 

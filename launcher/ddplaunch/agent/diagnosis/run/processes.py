@@ -233,7 +233,7 @@ def waits_for_storage(process: Process) -> bool:
 
 
 def _storage_part(view: JobView, number: int, process: Process) -> str:
-    """'rank 3 waits in the kernel for /nas/x (nfs4 nas:/data on /nas) for 140 s, in load (data.py:20)'."""
+    """'rank 3 has waited in the kernel for /nas/x (nfs4 nas:/data on /nas) for 140 s, in load (data.py:20)'."""
     rank = view.ranks[number]
     wait = process.waits_for or Wait()
     function = f" ({wait.functions[0].partition('.')[0]})" if wait.functions else ""
@@ -247,7 +247,7 @@ def _storage_part(view: JobView, number: int, process: Process) -> str:
         task = stacks.worker_task(stacks.main(process.stacks)) if process.stacks else None
         own = f", in {phrases.place(task)}" if task is not None else ""
         site = f"{own}; rank {number} is in {location}" if location.site is not None else own
-    return f"{who} waits in the kernel for {what} for {phrases.span(rank.stuck_for)}{site}"
+    return f"{who} has waited in the kernel for {what} for {phrases.span(rank.stuck_for)}{site}"
 
 
 def _where(wait: Wait) -> str:

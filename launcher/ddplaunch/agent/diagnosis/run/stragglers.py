@@ -76,7 +76,7 @@ def rank_late_to_init(view: JobView) -> Optional[Found]:
         return None
     choice = branches.find(view, *(dict.fromkeys(its) for its in (late, view.in_init)))
     who = sorted([*late, *absent])
-    parts = _standing(view, late, "")
+    parts = _standing(view, late)
     if absent:
         parts.append(say("of ", subjects.ranks(absent), " no process has been seen"))
     verdict = verdict_on(
@@ -245,7 +245,7 @@ def rank_in_user_code(view: JobView) -> Optional[Found]:
         return None
     ties_of = {rank: its for rank in ranks if (its := ties.awaited(view, rank)) is not None}
     compiling = all(stacks.compiles(stacks.main(view.ranks[rank].stacks)) for rank in ranks)
-    parts = _standing(view, ranks, ", in the compiler of torch.compile," if compiling else "")
+    parts = _standing(view, ranks, ", in the compiler of torch.compile," if compiling else "", lasting=True)
     longest = max(view.ranks[rank].stuck_for for rank in ranks)
     site = view.locations[ranks[0]].site
     victims = [rank for rank in view.waiting if rank not in ranks]
@@ -323,8 +323,11 @@ def _unset(view: JobView, ranks: list[int], others: list[int]) -> Text:
     return say("; it is for ", subjects.ranks(others), " to write it, most likely")
 
 
-def _standing(view: JobView, ranks: list[int], inside: str) -> list[Text]:
-    """'rank 0 is in sync (save.py:7), waiting for the end of its child process 812 (rsync)'."""
+def _standing(view: JobView, ranks: list[int], inside: str = "", lasting: bool = False) -> list[Text]:
+    """'rank 0 is in sync (save.py:7), waiting for the end of its child process 812 (rsync)'.
+
+    `lasting`: how long follows: 'rank 0 has been in sync'.
+    """
     parts = []
     for location, group in view.groups_of_ranks(ranks).items():
         tie = ties.awaited(view, group[0]) if len(group) == 1 else None
@@ -334,7 +337,7 @@ def _standing(view: JobView, ranks: list[int], inside: str) -> list[Text]:
             awaits = f", trying again after {_whole(again)}"
         if not awaits and all(_waits_for_nobody(view, view.ranks[rank]) for rank in group):
             awaits = ", waiting for another thread (its program has none)"
-        parts.append(say(subjects.ranks(group), f" {_is(group)} in {location}{inside}{awaits}"))
+        parts.append(say(subjects.ranks(group), f" {_has_been(group) if lasting else _is(group)} in {location}{inside}{awaits}"))
     return parts
 
 
@@ -546,6 +549,10 @@ def confidence_in(view: JobView, ranks: list[int]) -> float:
 
 def _is(ranks: list[int]) -> str:
     return phrases.one_or(ranks, "is", "are")
+
+
+def _has_been(ranks: list[int]) -> str:
+    return phrases.one_or(ranks, "has been", "have been")
 
 
 def others(view: JobView, ranks: list[int]) -> str:
