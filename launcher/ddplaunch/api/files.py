@@ -309,6 +309,8 @@ def planned(job: JobSpec | Plan, to: str | None, after: Sequence[Handle | str] =
     """Return the plan of a job, or the plan unchanged. Raises UsageError for one with another target."""
     from ddplaunch.plan.plan import Plan
 
+    if isinstance(job, (str, os.PathLike)):
+        raise UsageError(f"{job} is a file's name, not a job", hint=f'read it first: load("{job}")')
     if not isinstance(job, Plan):
         return plan(job, to or "local", after=after)
     if to not in (None, job.target) or after:

@@ -27,9 +27,14 @@ if TYPE_CHECKING:
 
 
 def parsed(handle: Handle | str) -> Handle:
-    """Return the handle. Raises UsageError for text that is not one."""
+    """Return the handle. Raises UsageError for what is not one."""
     from ddplaunch.backends.job import Handle
 
+    if not isinstance(handle, (str, Handle)):
+        raise UsageError(
+            f"{handle!r} is not a job's handle",
+            hint="a handle is what `submit` returned, or text: local://job/1",
+        )
     return Handle.parse(handle) if isinstance(handle, str) else handle
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import os
 import resource
 import shutil
@@ -102,8 +103,9 @@ def new_folder(parent: Path, prefix: str) -> Iterator[Path]:
             shutil.rmtree(folder, ignore_errors=True)  # the disk may be full
         raise ClusterError(
             f"the job's folder cannot be written: {error.filename or parent}: {error.strerror}",
-            hint="ddplaunch keeps its jobs below $XDG_STATE_HOME, by default ~/.local/state: make room "
-            "there, or set XDG_STATE_HOME to a folder that you can write to",
+            hint="ddplaunch keeps its jobs below $XDG_STATE_HOME, by default ~/.local/state: "
+            f"{'make room' if error.errno in (errno.ENOSPC, errno.EDQUOT) else 'make it writable'} there, "
+            "or set XDG_STATE_HOME to a folder that you can write to",
         ) from error
 
 

@@ -135,8 +135,8 @@ def with_silence(job: Job, patience: float, now: float) -> Job:
     since = time.strftime("%H:%M:%S", time.localtime(status.updated))
     silence = f"the hub has not been heard since {since}"
     hint = (
-        "this may pass, for example on a busy machine; until the hub is heard again, each node watches its "
-        "own ranks and ends them if they make no progress for `watchdog.kill_after`"
+        "this may be temporary, for example on a busy machine; until the hub is heard again, each node "
+        "watches its own ranks and ends them if they make no progress for `watchdog.kill_after`"
     )
     if job.detail:  # the scheduler knows why: no node watches a suspended job
         return replace(job, detail=f"{job.detail}; {silence}")

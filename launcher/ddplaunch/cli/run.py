@@ -370,6 +370,7 @@ def _run_plan(
     if code and bundle and code != OUTPUT_LOST:
         place.keeps = bool(place.state)
         state = f"XDG_STATE_HOME={shell_word(place.state)} " if place.state else ""
+        _repeat_verdict(backend, handle, code)
         _say(f"`{state}ddplaunch diagnose {handle}` shows the evidence")
     elif code and plan.job.nodes > 1:
         _say("node 0 has the evidence")
@@ -379,6 +380,13 @@ def _run_plan(
     if own is None and plan.job.nodes == 1:
         return _exit_code(code, bundle, gate_passed=gate_passed)
     return exits.of_agent(code, gate_passed=gate_passed) if own is None else own
+
+
+def _repeat_verdict(backend: LocalBackend, handle: Handle, code: int) -> None:
+    """Print the sentence again if the command was ended after it, and may have printed pages about that."""
+    status = backend.job(handle).status
+    for verdict in status.verdicts[:1] if code == Exit.HANG and status is not None else ():
+        _say(f"{verdict.code}: {verdict.sentence}")
 
 
 def _exec(command: Sequence[str]) -> int:

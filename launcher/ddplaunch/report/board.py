@@ -151,7 +151,7 @@ def aligned(rows: list[tuple[str, str, str, str]]) -> list[str]:
 def _notice(job: Job, verdict: Verdict, hint: str) -> Notice:
     sentence = "" if progress.is_in_headline(job, verdict) else printable(verdict.sentence)
     if sentence and progress.is_preliminary(job, verdict):
-        sentence = f"{sentence}; this may pass"
+        sentence = f"{sentence}; this may be temporary"
     ranks = [
         f"{some('rank', numbers)} {what}"
         for numbers, what in ((verdict.ranks, "at fault"), (verdict.victims, _victims(job)))

@@ -41,7 +41,7 @@ _IN_PHASE = (Exit.NODE_AT_FAULT, Exit.MISCONFIGURED)
 _AT = {
     Phase.GATE: "at the gate",
     Phase.RENDEZVOUS: "in rendezvous",
-    Phase.INIT: "with no process group yet",  # ranks import, or need none; few stand in that call
+    Phase.INIT: "without a process group",  # ranks import, or need none; few stand in that call
     Phase.FIRST: "at the first collective",
 }
 """The phase of a node or a job, as part of a sentence. Other phases read well as they are."""
@@ -191,7 +191,7 @@ def _headline(job: Job, now: float, *, preliminary: bool) -> str:
         waits = f": {printable(job.detail)}" if job.detail else ""
         return f"{job.state} for {duration(now - job.submitted)}{waits}"
     verdict = _preliminary(job.status) if preliminary else None
-    more = job.detail or (f"{verdict.sentence}; this may pass" if verdict else "")
+    more = job.detail or (f"{verdict.sentence}; this may be temporary" if verdict else "")
     besides = f"; {printable(more)}" if more else ""
     return f"{_phase_text(job.status, now)}{_waited_for(job.status)}{besides}{_signal(job.status)}"
 

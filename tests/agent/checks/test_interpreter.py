@@ -184,8 +184,8 @@ def test_a_program_beside_our_python_is_hinted_at(tmp_path: Path, monkeypatch: p
         check(tmp_path, launch=[], command=[name], env={"PATH": "/usr/bin"}) for name in ("torchrun", "lost")
     )
 
-    assert f"name it with its full path, {tmp_path}/torchrun" == beside.hint
-    assert "name it with its full path" == nowhere.hint
+    assert f"check the spelling, or give the full path, {tmp_path}/torchrun" == beside.hint
+    assert "check the spelling, or give the full path" == nowhere.hint
 
 
 def test_a_workdir_that_was_removed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,7 +87,7 @@ def test_the_log_says_what_is_waited_for_and_what_has_passed(trial: Trial) -> No
 
     assert [
         "node 0 checked in: n0",
-        "it may pass: node 0: port 29500 is held",
+        "this may be temporary: node 0: port 29500 is held",
         "waiting for nodes 1 and 2; node 0: port 29500 is held (3 s of at most 120 s)",
         "waiting for nodes 1 and 2; node 0: port 29500 is held (33 s of at most 120 s)",
         "it passed after 40 s: node 0: 29500 is free",

@@ -39,7 +39,7 @@ def test_when_a_job_is_ended_for_a_hang_is_said_while_it_runs_and_not_afterwards
     before = hub.record.verdicts[0].facts
     hub.record.end(Exit.STOPPED)
 
-    assert [True] == ["the job is ended at" in fact for fact in before[-1:]]
+    assert [True] == ["the job will be ended at" in fact for fact in before[-1:]]
     assert before[:-1] == hub.record.verdicts[0].facts
 
 
@@ -109,6 +109,15 @@ def test_moving_again_takes_the_verdict_back(hub: Hub) -> None:
 
     assert [] == hub.record.verdicts
     assert "the job is moving again" == hub.events[-1]
+
+
+def test_a_job_that_ends_well_before_its_next_heartbeat_takes_the_verdict_back(hub: Hub) -> None:
+    hub.beats(*HUNG)
+    hub.both_answer(rank(0, in_evaluate(), called=16))
+    hub.finish(0, 0)
+
+    assert [] == hub.record.verdicts
+    assert ["the job is moving again", "all ranks have finished"] == hub.events[-2:]
 
 
 def test_a_death_is_judged_once_other_nodes_have_reported_theirs(hub: Hub) -> None:

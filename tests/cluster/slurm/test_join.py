@@ -131,7 +131,8 @@ def test_one_verdict_is_read_on_every_node(srun: Srun) -> None:
     assert Exit.HANG == step.code, step
     for output in step.output.values():
         assert (
-            "rank-in-user-code: rank 3 has been in the script (train.py:6)" in output.split("ddplaunch verdict")[1]
+            "rank-in-user-code: rank 3 has been in the script (train.py:6)"
+            in output.split("ddplaunch verdict")[1]
         )
         assert "ranks 0-2 wait in all_reduce 4" in output
 

@@ -236,7 +236,9 @@ FAULTS = [
         "waits_for", "features", "rank-in-user-code", 1, 2, ", waiting for data from its own process by TCP"
     ),
     _says("waits_for", "named_pipe", "rank-in-user-code", 1, 2, " opens the other end of the named pipe "),
-    _says("waits_for", "pool", "rank-in-user-code", 1, 2, " was killed by SIGKILL, and rank 1 has been in pool"),
+    _says(
+        "waits_for", "pool", "rank-in-user-code", 1, 2, " was killed by SIGKILL, and rank 1 has been in pool"
+    ),
     _says(
         "waits_for", "native_lock", "rank-in-user-code", 1, 2, ' for a lock that its thread "decoder" holds'
     ),

@@ -37,6 +37,13 @@ def test_each_job_of_a_sweep_remembers_its_values_and_its_file() -> None:
     assert ["`ddplaunch.api.load_all` returns all of them"] == [each.hint for each in refused.value.problems]
 
 
+def test_a_file_is_no_job_and_a_number_no_handle() -> None:
+    with pytest.raises(api.UsageError, match=r'(?s)job\.yaml is a file.*load\("job\.yaml"\)'):
+        api.submit("job.yaml")  # type: ignore[arg-type]
+    with pytest.raises(api.UsageError, match="5 is not a job's handle"):
+        api.status(5)  # type: ignore[arg-type]
+
+
 def test_the_plans_of_a_sweep_share_the_source_that_was_read_once() -> None:
     """And carry what is a job's own into its files."""
     first, second = api.plan_all(api.load_all("job.yaml"), to="slurm")

@@ -24,7 +24,7 @@ def test_of_a_hub_without_a_heartbeat_there_is_no_word() -> None:
 
     since = time.strftime("%H:%M:%S", time.localtime(STATUS.updated))
     assert f"the hub has not been heard since {since}" == job.detail
-    assert job.hint.startswith("this may pass")
+    assert job.hint.startswith("this may be temporary")
     assert "`watchdog.kill_after`" in job.hint
 
 

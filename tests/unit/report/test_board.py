@@ -108,7 +108,7 @@ def test_a_fault_that_may_pass_is_called_so_once() -> None:
     assert "local://digits/3  at the gate for 7.0 s" == lines[0]
     assert [
         "  hint: `kill 812`",
-        "  port-in-use: node 0: port 29500 is held; this may pass",
+        "  port-in-use: node 0: port 29500 is held; this may be temporary",
         "  `ddplaunch diagnose local://digits/3` says why",
     ] == lines[-3:]
 

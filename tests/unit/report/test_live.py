@@ -157,7 +157,7 @@ def test_what_would_end_the_job_is_told_while_it_waits() -> None:
 
     assert [
         "ddplaunch: at the gate for 0.0 s, waits for node 1",
-        "ddplaunch: at the gate for 2.0 s, waits for node 1; node 0: port 29500 is held; this may pass",
+        "ddplaunch: at the gate for 2.0 s, waits for node 1; node 0: port 29500 is held; this may be temporary",
         "ddplaunch: hint: `kill 812`",
         "ddplaunch: at the gate for 4.0 s, waits for node 1",
     ] == said(*moments, (5.0, waiting()))
@@ -184,7 +184,7 @@ def test_what_other_nodes_do_is_said_beside_the_job() -> None:
     job = given.job(State.RUNNING, status=given.status(phase=Phase.RENDEZVOUS, nodes=nodes))
 
     assert [
-        "ddplaunch: in rendezvous for 5.0 s; node 1 with no process group yet (waits for ranks 2, 5)"
+        "ddplaunch: in rendezvous for 5.0 s; node 1 without a process group (waits for ranks 2, 5)"
     ] == said((10.0, job))
 
 

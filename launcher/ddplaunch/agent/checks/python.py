@@ -145,7 +145,9 @@ def _of_program(name: str, path: str) -> Optional[str]:
         # In an environment that is not active, it is next to our own Python.
         beside = os.path.join(os.path.dirname(sys.executable), name)
         there = f", {beside}" if os.access(beside, os.X_OK) else ""
-        raise Lacks(f"no program {name} on PATH", name, f"name it with its full path{there}", path)
+        raise Lacks(
+            f"no program {name} on PATH", name, f"check the spelling, or give the full path{there}", path
+        )
     if os.path.basename(program).startswith("python"):
         return program
     with open(program, "rb") as file:

@@ -291,6 +291,8 @@ class GateSession:
         who = membership.describe_members(self._record)
         here = "all nodes are here" if who == membership.ALL else f"here: {who}"
         tested = f", testing {count(number, 'connection')} between them" if number else ""
+        if len(check_ins) == 1:
+            here, tested = "the node is here", ", testing a connection to itself" if number else ""
         self._record.add_event("mesh", f"{here}{tested}")
         taken = interfaces.addresses(check_ins)
         for node, session in self._gates.items():

@@ -225,7 +225,7 @@ class Membership:
         before = {result.check for result in self._failing.get(node, [])}
         for result in failed:
             if result.check not in before:
-                self._record.add_event("waiting", f"it may pass: {name}: {result.observed}", node)
+                self._record.add_event("waiting", f"this may be temporary: {name}: {result.observed}", node)
         for result in check_in.checks:
             if result.check in before and result.status != Status.FAIL:
                 passed = f"it passed after {seconds:.0f} s: {name}: {result.observed}"

@@ -287,6 +287,7 @@ class RunSession:
         elif exit_code != Exit.OK:
             self._expect_verdict(now, anew=False)
         elif self.plan.keepers and node == 0:  # the launcher has seen all ranks of all nodes end well
+            self._withdraw_notice()
             self.record.add_event("end", "all ranks have finished")
             self.end(Exit.OK, [], None, now)
 
@@ -374,14 +375,18 @@ class RunSession:
         moves = self.stalls.is_moving_again(now) or (
             self.attempts.has_past_verdicts and self.stalls.completed() > 0
         )
-        if moves and self.notices.withdraw():
-            self.record.add_event("notice", "the job is moving again")
+        if moves:
+            self._withdraw_notice()
         failure = self.attempts.failure
         if failure is not None and now >= failure.due:
             self._notice(failure, "the launch command has not ended yet")
         odd = self.stalls.init_calls.take_due(now) and is_odd_start(self._gather_evidence("call"))
         if (why := "call" if odd else self.stalls.decide(now)) is not None:
             self._request(why, now)
+
+    def _withdraw_notice(self) -> None:
+        if self.notices.withdraw():
+            self.record.add_event("notice", "the job is moving again")
 
     # ---------------------------------------------------------------- evidence and verdicts
 
@@ -549,6 +554,8 @@ class RunSession:
         failure = self.attempts.failure
         if failure is not None:
             self.record.keep_failed_attempt(failure.verdicts, failure.evidence)
+        if codes == {Exit.OK} and not gone:
+            self._withdraw_notice()  # it may have ended well before its next heartbeat
         self.closing.conclude(codes, gone)
 
     def end(self, code: int, verdicts: list[Verdict], evidence: Optional[JobEvidence], now: float) -> None:

@@ -205,10 +205,10 @@ class StallDetector:
                 else "torch would not end it either, and kill_after is not set"
             )
         at = time.strftime("%H:%M:%S", time.localtime(wall + max(0.0, kill_after - self.stuck_for(now))))
-        why = f"kill_after, {phrases.span(kill_after)}"
+        why = f"kill_after is {phrases.span(kill_after)}"
         if self._patient and self._kill_after is not None and kill_after > self._kill_after:
-            why = f"the longest timeout of its process groups, {phrases.span(kill_after - TORCH_FIRST)}"
-        return f"the job is ended at {at} if no rank does anything until then: after {why}"
+            why = f"the longest timeout of its process groups is {phrases.span(kill_after - TORCH_FIRST)}"
+        return f"the job will be ended at {at} unless a rank moves before then: {why}"
 
     def stuck_for(self, now: float) -> float:
         """Return the seconds of `kill_after` used up. Defined only if `quiet_for` is not None."""

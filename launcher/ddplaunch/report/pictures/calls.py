@@ -19,7 +19,7 @@ from ddplaunch.report.pictures.svg import Picture
 from ddplaunch.report.words import count, some
 
 NAME = "where-ways-part"
-TITLE = "Where the ways part"
+TITLE = "Where the ranks diverge"
 _WIDTH, _LEFT, _GAP = 1040, 64, 24
 _ROW, _HIGH = 40, 30
 _BEFORE, _AFTER = 4, 2
@@ -33,7 +33,7 @@ Calls = Mapping[int, Collective]
 
 
 class Way(NamedTuple):
-    """Ranks that made the same call at the number where the ways part. `call` None: they made none."""
+    """Ranks that made the same call at the number where the ranks diverge. `call` None: they made none."""
 
     ranks: list[int]
     culprit: bool

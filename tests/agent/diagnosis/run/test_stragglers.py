@@ -332,7 +332,9 @@ def test_a_child_that_is_dead_is_named_before_who_waits_for_it() -> None:
     )
     assert "node 0's kernel: Killed process 812 (python)" in killed.facts
     assert "process 812" in killed.hint
-    assert failed.sentence.startswith("rank 1's child process 812 ended with exit code 1, and rank 1 has been in")
+    assert failed.sentence.startswith(
+        "rank 1's child process 812 ended with exit code 1, and rank 1 has been in"
+    )
     assert gone.sentence.startswith(
         "rank 1's child process 812 (tokenizer) was killed by SIGKILL, and rank 1"
     )
@@ -826,7 +828,10 @@ def test_of_ranks_that_all_wait_for_keys_at_one_line_those_who_have_other_names_
     verdict = waiting("epoch/4/2", "epoch/4/2", "epoch/5/0")
 
     assert ([2], [0, 1], 0.7) == (verdict.ranks, verdict.victims, verdict.confidence)
-    assert "rank 2 has been in fetch (keys.py:99), waiting for the key epoch/5/0 in the store" in verdict.sentence
+    assert (
+        "rank 2 has been in fetch (keys.py:99), waiting for the key epoch/5/0 in the store"
+        in verdict.sentence
+    )
     assert "the same names" in verdict.hint
     for other in (
         waiting("a", "a", "a"),

@@ -49,7 +49,7 @@ RULES: tuple[tuple[Kind, Rule], ...] = (
     # may be another's, and a node may be missing for that alone.
     (Kind.IDENTITY, differences.duplicate_rank),
     (Kind.IDENTITY, differences.differing_sizes),
-    # A name that leads elsewhere is why a node does not arrive, or finds no port open.
+    # A name that resolves to a wrong address is why a node does not arrive, or finds no port open.
     (Kind.NAME, names.master_is_loopback),
     (Kind.NAME, names.master_is_not_node_zero),
     (Kind.NAME, names.silent_names),

@@ -233,7 +233,7 @@ def waits_for_storage(process: Process) -> bool:
 
 
 def _storage_part(view: JobView, number: int, process: Process) -> str:
-    """'rank 3 has waited in the kernel for /nas/x (nfs4 nas:/data on /nas) for 140 s, in load (data.py:20)'."""
+    """'rank 3 has waited in the kernel for /nas/x (nfs4 nas:/x on /nas) for 140 s, in load (data.py:20)'."""
     rank = view.ranks[number]
     wait = process.waits_for or Wait()
     function = f" ({wait.functions[0].partition('.')[0]})" if wait.functions else ""

@@ -337,7 +337,8 @@ def _standing(view: JobView, ranks: list[int], inside: str = "", lasting: bool =
             awaits = f", trying again after {_whole(again)}"
         if not awaits and all(_waits_for_nobody(view, view.ranks[rank]) for rank in group):
             awaits = ", waiting for another thread (its program has none)"
-        parts.append(say(subjects.ranks(group), f" {_has_been(group) if lasting else _is(group)} in {location}{inside}{awaits}"))
+        verb = _has_been(group) if lasting else _is(group)
+        parts.append(say(subjects.ranks(group), f" {verb} in {location}{inside}{awaits}"))
     return parts
 
 
