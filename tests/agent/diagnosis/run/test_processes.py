@@ -147,8 +147,8 @@ def test_a_rank_waits_for_storage() -> None:
         verdict.victims,
     )
     assert (
-        "rank 3 has waited in the kernel for /nas/step-40.pt (nfs4 nas:/export on /nas) for 2 min, in evaluate "
-        "(eval.py:140), the others wait in all_reduce 17 (train.py:92)"
+        "rank 3 has waited in the kernel for /nas/step-40.pt (nfs4 nas:/export on /nas) for 2 min, in "
+        "evaluate (eval.py:140), the others wait in all_reduce 17 (train.py:92)"
     ) == verdict.sentence
     assert "timeout 5 stat /nas` on node 1" in verdict.hint
 
@@ -207,8 +207,8 @@ def test_a_loader_worker_waits_for_storage() -> None:
 
     assert ("io-stuck", [1], [0]) == (verdict.code, verdict.ranks, verdict.victims)
     assert (
-        "rank 1's DataLoader worker 812 has waited in the kernel for /nas/step-40.pt (nfs4 nas:/export on /nas) "
-        "for 11 s, in read_shard (data.py:20); rank 1 is in DataLoader.__next__ (train.py:40), the other "
+        "rank 1's DataLoader worker 812 has waited in the kernel for /nas/step-40.pt (nfs4 nas:/export on "
+        "/nas) for 11 s, in read_shard (data.py:20); rank 1 is in DataLoader.__next__ (train.py:40), the other "
         "waits in all_reduce 17 (train.py:92)"
     ) == verdict.sentence
 
