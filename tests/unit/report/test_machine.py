@@ -85,7 +85,8 @@ def test_diagnose_gives_the_verdicts_and_what_was_looked_at(diagnosis: Diagnosis
         "verdicts": [
             {
                 "code": "rank-in-user-code",
-                "sentence": "rank 0 has been in evaluate() (train.py:140) for 96 s, the others wait in barrier",
+                "sentence": "rank 0 has been in evaluate() (train.py:140) for 96 s, "
+                "the others wait in barrier",
                 "where": "run",
                 "nodes": [0],
                 "ranks": [0],

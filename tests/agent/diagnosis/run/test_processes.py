@@ -208,8 +208,8 @@ def test_a_loader_worker_waits_for_storage() -> None:
     assert ("io-stuck", [1], [0]) == (verdict.code, verdict.ranks, verdict.victims)
     assert (
         "rank 1's DataLoader worker 812 has waited in the kernel for /nas/step-40.pt (nfs4 nas:/export on "
-        "/nas) for 11 s, in read_shard (data.py:20); rank 1 is in DataLoader.__next__ (train.py:40), the other "
-        "waits in all_reduce 17 (train.py:92)"
+        "/nas) for 11 s, in read_shard (data.py:20); rank 1 is in DataLoader.__next__ (train.py:40), "
+        "the other waits in all_reduce 17 (train.py:92)"
     ) == verdict.sentence
 
 

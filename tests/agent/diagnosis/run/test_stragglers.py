@@ -327,8 +327,8 @@ def test_a_child_that_is_dead_is_named_before_who_waits_for_it() -> None:
 
     assert ("rank-in-user-code", [1], [0], [0]) == blamed(killed)
     assert killed.sentence == (
-        "rank 1's child process 812 was killed by SIGKILL, and rank 1 has been in main (train.py:40) for 11 s, "
-        "the other waits in all_reduce 17 (train.py:92)"
+        "rank 1's child process 812 was killed by SIGKILL, and rank 1 has been in main (train.py:40) "
+        "for 11 s, the other waits in all_reduce 17 (train.py:92)"
     )
     assert "node 0's kernel: Killed process 812 (python)" in killed.facts
     assert "process 812" in killed.hint
@@ -913,8 +913,8 @@ def test_a_rank_that_compiles_alone_is_said_to_compile() -> None:
 
     assert ("rank-in-user-code", [1]) == (verdict.code, verdict.ranks)
     assert (
-        "rank 1 has been in train (train.py:24), in the compiler of torch.compile, for 11 s, the other waits in "
-        "all_reduce 17 (train.py:92)" == verdict.sentence
+        "rank 1 has been in train (train.py:24), in the compiler of torch.compile, for 11 s, the other waits "
+        "in all_reduce 17 (train.py:92)" == verdict.sentence
     )
     assert "TORCH_LOGS=recompiles" in verdict.hint
 
