@@ -157,8 +157,10 @@ def test_what_would_end_the_job_is_told_while_it_waits() -> None:
 
     assert [
         "ddplaunch: at the gate for 0.0 s, waits for node 1",
-        "ddplaunch: at the gate for 2.0 s, waits for node 1; node 0: port 29500 is held; "
-        "this may be temporary",
+        (
+            "ddplaunch: at the gate for 2.0 s, waits for node 1; node 0: port 29500 is held; "
+            "this may be temporary"
+        ),
         "ddplaunch: hint: `kill 812`",
         "ddplaunch: at the gate for 4.0 s, waits for node 1",
     ] == said(*moments, (5.0, waiting()))
