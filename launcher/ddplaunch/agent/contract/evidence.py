@@ -104,7 +104,8 @@ class Function:
     """A function in which ranks are or were, or the file's own level.
 
     Of its branches those are kept that such lines are in, or that leave a loop or the function before them,
-    or a loop around them; the loops around these; and each `except` whose `try` has such a line.
+    or a loop around them; the loops around these; a `while` with its test in such a line; and each `except`
+    whose `try` has such a line.
     """
 
     name: str  # "Expert.forward"; "<module>"

@@ -95,7 +95,7 @@ def _functions(
         first = 1 if function is None else function[1].lineno
         last = len(program.lines) if function is None else end_of(function[1])
         found = _branches(program, body)
-        around = [each for each in found if any(each.has(line) for line in its)]
+        around = [each for each in found if any(each.has(line) or _tests_at(each, line) for line in its)]
         rounds = [each.lines for each in around if each.kind in _ROUNDS]
         leaves = [
             each
@@ -111,6 +111,11 @@ def _functions(
         kept = [*around, *handlers, *loops, *leaves][:_BRANCHES]
         handed = [each for line in its for each in assigned_before(programs, program, line, callers)]
         yield Function(name, [first, last], kept, callers.get(key, []), handed)
+
+
+def _tests_at(branch: Branch, line: int) -> bool:
+    """Whether it is a `while` with its test in this line, where a rank may stand that looks for something."""
+    return branch.kind == "while" and branch.line == line
 
 
 def _has_all(lines: Sequence[int], branch: Branch) -> bool:
@@ -142,7 +147,8 @@ def _branches(program: Program, body: Sequence[ast.stmt]) -> list[Branch]:
             test, text = test_of(program, node)
             kind, file_test = text.partition(" ")[0], _file_test(test, assigned)
             variables = _variables(test, known)
-            if node.body[0].lineno > end_of(test) or _is_plain(test):
+            apart = node.body[0].lineno > end_of(test) or _is_plain(test)
+            if apart or isinstance(node, ast.While):  # whose test is in its loop as well
                 add(kind.replace("elif", "if"), node.lineno, text, node.body, file_test, variables=variables)
             if node.orelse and not is_elif(program, node.orelse[0]):
                 add("else", node.lineno, text, node.orelse, file_test, variables=variables)

@@ -295,7 +295,7 @@ def test_who_waits_for_a_file_is_told_what_the_others_have_printed_last() -> Non
 
     assert "waiting for a file" in verdict.sentence
     assert "the last line of rank 0: no cache: disk full" in verdict.facts
-    assert "See what that rank did instead" in verdict.hint
+    assert "See what that one did instead" in verdict.hint
 
 
 def test_a_loop_in_which_the_others_wait_says_nothing_of_a_rank_before_it() -> None:

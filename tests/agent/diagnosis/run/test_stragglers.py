@@ -833,12 +833,14 @@ def test_of_ranks_that_all_wait_for_keys_at_one_line_those_who_have_other_names_
         in verdict.sentence
     )
     assert "the same names" in verdict.hint
-    for other in (
-        waiting("a", "a", "a"),
-        waiting("a", "b", "c"),
-        waiting("a", "a", "b", lines=(99, 99, 98)),
-    ):
+    for other in (waiting("a", "b", "c"), waiting("a", "a", "b", lines=(99, 99, 98))):
         assert [0, 1, 2] == other.ranks
+
+
+def test_of_ranks_that_all_wait_for_the_same_nobody_is_at_fault() -> None:
+    verdict = only(job(*(at_store(number, 99, keys=["a"]) for number in range(3)), per_node=3))
+
+    assert ("rank-in-user-code", [], [0, 1, 2]) == (verdict.code, verdict.ranks, verdict.victims)
 
 
 def test_of_a_file_alike_if_no_other_node_may_have_it_in_a_folder_of_its_own() -> None:

@@ -158,7 +158,7 @@ def _past(view: JobView, mine: Pair, theirs: Pair, guards: bool) -> list[At]:
     own, other = mine[1][places[0]], theirs[1][places[1]]
     found = []
     for frame in reversed(theirs[1][places[1] :]):
-        function = _function(view, theirs[0], frame)
+        function = view.function_of(theirs[0], frame)
         if function is None:
             continue
         for each in function.branches:
@@ -205,7 +205,7 @@ def _may_have_been(view: JobView, mine: Pair, theirs: Pair, places: tuple[int, i
         return True
     outer = [(frame, frame) for frame in mine[1][: places[0]]]
     for one, two in [(own, other), *outer]:
-        function = _function(view, mine[0], one)
+        function = view.function_of(mine[0], one)
         if function is not None and _loops_around(function, one, two):
             return True
     return False
@@ -312,7 +312,7 @@ def _parts_at(view: JobView, mine: Pair, theirs: Pair) -> Optional[Frame]:
     common: Optional[Frame] = None
     for own, other in zip(mine[1], theirs[1]):
         if own != other:
-            known, same = _function(view, mine[0], own), _function(view, theirs[0], other)
+            known, same = view.function_of(mine[0], own), view.function_of(theirs[0], other)
             differ = _named(own) != _named(other) or (known and same and known.lines != same.lines)
             return common if differ else None
         common = own
@@ -333,7 +333,7 @@ def past_in_round(view: JobView, rank: int, line: Frame) -> bool:
     """Whether the rank is behind this line of its function, in the same round of the innermost loop."""
     for frame in stacks.users(frames_of(view, rank)):
         if (frame.name, frame.file) == (line.name, line.file) and frame.line > line.line:
-            function = _function(view, rank, frame)
+            function = view.function_of(rank, frame)
             loops = [] if function is None else _loops_around(function, frame)
             return bool(loops) and max(loops, key=lambda each: each.line).has(line.line)
     return False
@@ -387,7 +387,7 @@ def exits(view: JobView, rank: int, line: Frame) -> list[str]:
     They are before it in the innermost loop around the line, or in its function without one; or an `except`
     whose `try` is around it, and which goes on.
     """
-    function = _function(view, rank, line)
+    function = view.function_of(rank, line)
     if function is None:
         return []
     loops = [each.lines for each in function.branches if each.kind in LOOPS and each.has(line.line)]
@@ -402,7 +402,7 @@ def exits(view: JobView, rank: int, line: Frame) -> list[str]:
 
 def handles_in_a_loop(view: JobView, rank: int, line: Frame, raised: Sequence[int]) -> bool:
     """Whether a line is in the `except` of one that raised, both in a loop that the `except` does not end."""
-    function = _function(view, rank, line)
+    function = view.function_of(rank, line)
     return function is not None and any(
         each.has(line.line) and any(_brings_back(each, other, function) for other in raised)
         for each in function.branches
@@ -427,7 +427,7 @@ def tries_again(view: JobView, own: Camp, others: Camp) -> list[str]:
             [
                 (stacks.shared(frame.file), each)
                 for frame in reversed(outer)
-                if (function := _function(view, mine[0], frame)) is not None
+                if (function := view.function_of(mine[0], frame)) is not None
                 for each in function.branches
                 if _brings_back(each, frame.line, function)
             ][:1]
@@ -437,7 +437,7 @@ def tries_again(view: JobView, own: Camp, others: Camp) -> list[str]:
 
 def rounds_left(view: JobView, rank: int, line: Frame) -> list[str]:
     """Return ['serve.py:38 (`if bad`: continue)'], what ends a round of the innermost loop around a line."""
-    function = _function(view, rank, line)
+    function = view.function_of(rank, line)
     loops = _loops_around(function, line) if function is not None else []
     loop = max(loops, key=lambda each: each.line, default=None)
     if function is None or loop is None:
@@ -459,7 +459,7 @@ def ends_of(view: JobView, rank: int, file: str, loop: Sequence[int]) -> list[st
     function = min(functions, key=lambda each: each.lines[1] - each.lines[0], default=None)
     if function is None:
         return []
-    stays = any(_function(view, rank, frame) == function for frame in stacks.users(frames_of(view, rank)))
+    stays = any(view.function_of(rank, frame) == function for frame in stacks.users(frames_of(view, rank)))
     ends = ("break", "continue") if stays else ("break", "continue", "return")
     return _ends_of(function, file, loop, ends)
 
@@ -509,7 +509,7 @@ def _loops_of(view: JobView, rank: int) -> list[tuple[str, Function, Branch]]:
     """Return the loops in which a rank is, the innermost first, through all of its program's functions."""
     found = []
     for frame in stacks.users(frames_of(view, rank)):
-        function = _function(view, rank, frame)
+        function = view.function_of(rank, frame)
         loops = [] if function is None else _loops_around(function, frame)
         for each in sorted(loops, key=lambda each: -each.line):
             assert function is not None
@@ -527,7 +527,7 @@ def around(view: JobView, rank: int, line: Frame) -> str:
 
     Loops do not count, nor does `if __name__ == "__main__"`.
     """
-    function = _function(view, rank, line)
+    function = view.function_of(rank, line)
     every = [] if function is None else _around_line(line, function)
     found = [each for each in every if each.kind not in LOOPS and "__name__" not in each.text]
     return _PLACES[found[0].kind].format(_shown(stacks.shared(line.file), found[0])) if found else ""
@@ -544,7 +544,7 @@ def order_of(view: JobView, rank: int, line: Frame) -> str:
 
 def loop_around(view: JobView, rank: int, line: Frame) -> str:
     """Return 'train.py:13 (`for name in names`)', the nearest `for` around a line; "" without one."""
-    function = _function(view, rank, line)
+    function = view.function_of(rank, line)
     loops = [] if function is None else [each for each in _around_line(line, function) if each.kind == "for"]
     return _shown(line.file, loops[0]) if loops else ""
 
@@ -554,7 +554,7 @@ def gone_through(view: JobView, rank: int, line: Frame, root: bool = False) -> s
 
     `root`: as in `assigned`, which knows only the variables behind what the line sends, or its root.
     """
-    loop, function = loop_around(view, rank, line), _function(view, rank, line)
+    loop, function = loop_around(view, rank, line), view.function_of(rank, line)
     goes = _GOES_THROUGH.search(loop)
     wanted = (line.line, root, goes[1] if goes else "")
     known = [] if function is None else function.assignments
@@ -565,7 +565,7 @@ def assigned(view: JobView, rank: int, line: Frame, root: bool = False) -> list[
     """Return ['`x` comes from train.py:8 (`x = torch.zeros(4)`) or train.py:10 (`x = …`)'], of what a line
     sends, or of the `root` that it names: any of these may have set it. Empty if it is not known.
     """
-    function = _function(view, rank, line)
+    function = view.function_of(rank, line)
     places: dict[tuple[int, str], list[str]] = {}
     for each in function.assignments if function is not None else ():
         if (each.used, each.root) == (line.line, root):
@@ -608,7 +608,7 @@ def _way(view: JobView, rank: int, call: Optional[Collective]) -> Way:
             return tuple(frames[place:][::-1])
     way = [site]
     for _ in range(_CALLERS):
-        function = _function(view, rank, way[0])
+        function = view.function_of(rank, way[0])
         if function is None or len(function.callers) != 1 or function.callers[0] in way:
             break
         way.insert(0, function.callers[0])
@@ -628,11 +628,11 @@ def _branch(view: JobView, look: Look, mine: Pair, theirs: Pair) -> tuple[list[A
         return _in_one_line(view, mine, theirs), []
     at, its = places
     own, other = mine[1][at], theirs[1][its]
-    function, same = _function(view, mine[0], own), _function(view, theirs[0], other)
+    function, same = view.function_of(mine[0], own), view.function_of(theirs[0], other)
     if function is None or same is None or (function.name, function.lines) != (same.name, same.lines):
         return [], []  # or the nodes have different files
     found = look(view, (mine[0], mine[1][at:]), (theirs[0], theirs[1][its:]), function)
-    around = [(frame, _function(view, mine[0], frame)) for frame in mine[1][:at]]
+    around = [(frame, view.function_of(mine[0], frame)) for frame in mine[1][:at]]
     skips = [skip for frame, its in around if its is not None for skip in _skips(frame, its, frame)]
     return found, [*skips, *_skips(own, function, other)]
 
@@ -646,7 +646,7 @@ def _in_one_line(view: JobView, mine: Pair, theirs: Pair) -> list[At]:
     if common is None:
         return []
     frame = mine[1][mine[1].index(common) + 1]
-    function, file = _function(view, mine[0], frame), stacks.shared(frame.file)
+    function, file = view.function_of(mine[0], frame), stacks.shared(frame.file)
     around = _around_line(frame, function) if function is not None else []
     loops = [each for each in around if each.kind in LOOPS]
     others = [each for each in around if each.kind not in LOOPS]
@@ -750,7 +750,7 @@ def _has_come_round(view: JobView, own: Frame, theirs: Pair, function: Function,
             was, now = way[places[0]], theirs[1][places[1]]
         elif not same:
             return False
-    its = _function(view, theirs[0], now)
+    its = view.function_of(theirs[0], now)
     if its is None or now.line > was.line:
         return False
     if (its.name, its.lines) == (function.name, function.lines):
@@ -776,7 +776,7 @@ def _innermost(view: JobView, way: Pair) -> list[At]:
     rank, (_, *inner) = way
     found: list[At] = []
     for frame in reversed(inner):
-        function, file = _function(view, rank, frame), stacks.shared(frame.file)
+        function, file = view.function_of(rank, frame), stacks.shared(frame.file)
         if function is not None:
             past = [
                 each for each in function.branches if each.ends == "return" and each.lines[1] < frame.line
@@ -823,20 +823,11 @@ def _named(frame: Frame) -> tuple[str, str]:
     return frame.name.rpartition(".")[2], stacks.shared(frame.file)
 
 
-def _function(view: JobView, rank: int, line: Frame) -> Optional[Function]:
-    """Return the function of this line, as it was read on the rank's node."""
-    functions = view.nodes[view.node_of[rank]].functions.get(line.file, []) if rank in view.node_of else []
-    around = [each for each in functions if each.lines[0] <= line.line <= each.lines[1]]
-    found = min(around, key=lambda each: each.lines[1] - each.lines[0], default=None)
-    name = line.name.rpartition(".")[2]
-    return found if found is not None and found.name.rpartition(".")[2] == name else None
-
-
 def _modules(view: JobView, rank: int) -> dict[str, str]:
     """Return the program's modules that a rank is in, innermost first: 'Expert' -> 'Expert (moe.py:14)'."""
     frames, found = frames_of(view, rank), {}
     for frame, outer in zip(frames, frames[1:]):
-        function = _function(view, rank, frame)
+        function = view.function_of(rank, frame)
         if function is not None and outer.name in _CALL_MODULE and stacks.in_torch([outer]):
             name = function.name.rpartition(".")[0].rpartition(".")[2]
             if name:

@@ -55,8 +55,9 @@ _COMPILE_ALIKE = (
     "missed the cache of compiled code: let all ranks share it, or compile before the first collective."
 )
 _PROVIDE = (
-    "Another rank is meant to provide what is waited for here. See what that rank did instead: it may have "
-    "left it out after an exception, or have put it in a folder that the nodes do not share."
+    "Another rank, or another process, is meant to provide what is waited for here. See what that one did "
+    "instead: it may have left it out after an exception, or have put it in a folder that the nodes do not "
+    "share."
 )
 _SAME_KEYS = (
     "Ranks that wait for one another need the same names: see what the names are made of here, such as a "
@@ -291,6 +292,8 @@ def rank_in_user_code(view: JobView) -> Optional[Found]:
     )
     if unset or odd:
         verdict = replace(verdict, victims=sorted({*verdict.victims, *ranks} - {*verdict.ranks}))
+    elif awaiting and ranks == view.world and len({str(view.locations[rank]) for rank in ranks}) == 1:
+        verdict = replace(verdict, ranks=[], nodes=[], victims=ranks)  # all wait, and nobody is the odd one
     return Found(verdict, ranks)
 
 

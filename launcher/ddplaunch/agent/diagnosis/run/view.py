@@ -19,6 +19,7 @@ from ddplaunch.agent.contract import (
     Collective,
     Fact,
     Frame,
+    Function,
     Group,
     JobEvidence,
     NodeEvidence,
@@ -31,7 +32,7 @@ from ddplaunch.agent.contract import (
     Verdict,
     Wait,
 )
-from ddplaunch.agent.diagnosis.run import call_records, nccl_ras, stacks
+from ddplaunch.agent.diagnosis.run import call_records, nccl_ras, polling, stacks
 from ddplaunch.agent.diagnosis.run.call_records import Call
 from ddplaunch.agent.system import phrases, subjects
 from ddplaunch.agent.text.quantities import some
@@ -117,7 +118,22 @@ class JobView:
 
     @cached_property
     def locations(self) -> dict[int, Location]:
-        return {number: locate(rank, self._innermost_line(number)) for number, rank in self.ranks.items()}
+        found = {number: locate(rank, self._innermost_line(number)) for number, rank in self.ranks.items()}
+        for number, its in found.items():
+            if its.kind == ELSEWHERE and not its.awaits and (polled := self._polled(number)):
+                found[number] = replace(its, awaits=polled)
+        return found
+
+    def _polled(self, number: int) -> str:
+        """Return what the rank looks for again and again in its own loop; "" if it does not sleep in one."""
+        rank = self.ranks[number]
+        frames = stacks.main(rank.stacks)
+        if not frames or stacks.user_frame(frames) != frames[0]:
+            return ""
+        asleep = rank.process is not None and "nanosleep" in rank.process.wchan
+        if not asleep and "sleep(" not in self._innermost_line(number):
+            return ""
+        return polling.awaited(self.function_of(number, frames[0]), frames[0])
 
     def _innermost_line(self, rank: int) -> str:
         frames = stacks.main(self.ranks[rank].stacks)
@@ -355,6 +371,16 @@ class JobView:
     def line_of(self, rank: int, frame: Frame) -> str:
         """Return the text of a line at which a thread of this rank is; "" if it is not known."""
         return self.nodes[self.node_of[rank]].lines.get(f"{frame.file}:{frame.line}", "")
+
+    def function_of(self, rank: int, line: Frame) -> Optional[Function]:
+        """Return the function of this line, as it was read on the rank's node."""
+        functions = (
+            self.nodes[self.node_of[rank]].functions.get(line.file, []) if rank in self.node_of else []
+        )
+        around = [each for each in functions if each.lines[0] <= line.line <= each.lines[1]]
+        found = min(around, key=lambda each: each.lines[1] - each.lines[0], default=None)
+        name = line.name.rpartition(".")[2]
+        return found if found is not None and found.name.rpartition(".")[2] == name else None
 
     def line_shown(self, rank: int, frame: Optional[Frame]) -> list[Fact]:
         """Return ['train.py:31: `dist.barrier()`'], empty if the line is not known."""
