@@ -37,8 +37,10 @@ def told(text: str, line: int) -> Verdict:
             "the end of `while store.add(n, 0) != 4` (train.py:2)",
         ),
         (
-            "    while True:\n        parts = look()\n        if all(parts):\n            return parts\n"
-            "        sleep(1)\n",
+            (
+                "    while True:\n        parts = look()\n        if all(parts):\n            return parts\n"
+                "        sleep(1)\n"
+            ),
             6,
             "`all(parts)` (train.py:4)",
         ),
