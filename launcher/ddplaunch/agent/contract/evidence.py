@@ -215,6 +215,7 @@ class Rendezvous:
     agent_store: bool = False  # torchrun has the store: no rank opens one, not even rank 0
     given_port: Optional[int] = None  # MASTER_PORT as the launcher has set it
     given_world: Optional[int] = None  # WORLD_SIZE as the launcher has set it; None: it has not
+    given_rank: Optional[int] = None  # RANK, likewise
 
 
 @dataclass(frozen=True)

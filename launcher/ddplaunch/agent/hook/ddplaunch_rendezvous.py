@@ -101,6 +101,7 @@ def _facts(given: Facts, frame: FrameType) -> Facts:
     facts["given_world"] = (
         _number(os.environ.get("WORLD_SIZE")) if "WORLD_SIZE" not in _State.settings else None
     )
+    facts["given_rank"] = _number(_given("RANK"))
     facts["given_port"] = _number(_given("MASTER_PORT"))
     facts["agent_store"] = facts["method"] in ("env", "tcp") and _torchrun_serves(facts)
     return facts

@@ -161,6 +161,7 @@ def rendezvous_from(message: dict[str, Any]) -> Rendezvous:
         agent_store=bool(message.get("agent_store")),
         given_port=message.get("given_port"),
         given_world=message.get("given_world"),
+        given_rank=message.get("given_rank"),
     )
 
 

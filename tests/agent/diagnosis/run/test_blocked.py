@@ -349,6 +349,28 @@ def test_calls_of_new_group_that_prove_no_omission_change_nothing(
     assert "has rank 0 and lacks rank 1" in only(job(first, second)).sentence
 
 
+def test_ranks_that_are_in_different_calls_of_new_group_at_one_line_do_not_meet() -> None:
+    fewer = replace(makes_group(0), sequences=made_groups(21))
+    more = [replace(makes_group(n), sequences=made_groups(21, 21)) for n in (1, 2, 3)]
+    pair = Group("1", [1, 2, 3], enqueued=4, completed=4)
+    knowing = [replace(each, groups=[*each.groups, pair]) for each in more]
+
+    plain, told = only(job(fewer, *more)), only(job(fewer, *knowing))
+
+    assert ("group-partial", [0], [1, 2, 3], 0.9) == (
+        plain.code,
+        plain.ranks,
+        plain.victims,
+        plain.confidence,
+    )
+    said = (
+        "rank 0 is in call 1 of new_group (train.py:76), ranks 1-3 in call 2: groups have other names there"
+    )
+    assert said == plain.sentence
+    assert f"{said}; what they left out made the group of ranks 1-3" == told.sentence
+    assert "unknown" == only(job(*(replace(each, sequences=made_groups(21)) for each in [fewer, *more]))).code
+
+
 def test_a_group_that_all_make_lacks_nobody() -> None:
     """Then the network keeps them, or ranks that were not seen."""
     assert "unknown" == only(job(makes_group(0), makes_group(1))).code

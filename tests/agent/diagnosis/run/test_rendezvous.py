@@ -228,6 +228,17 @@ def test_a_port_that_is_held() -> None:
     )
 
 
+def test_of_two_that_claim_a_rank_the_one_that_was_given_another_number_is_named() -> None:
+    calls = [caller(n, 4, rank=min(n, 2), given_rank=n) for n in range(4)]
+    verdict = at_call(nodes([replace(each, rank=min(each.rank, 2)) for each in calls]))
+
+    assert ("rank-duplicate", [3], [0, 1, 2]) == (verdict.code, verdict.ranks, verdict.victims)
+    assert verdict.sentence == (
+        "rank 2 is claimed twice: pid 1003 on node 0 (n1), to which the launcher gave RANK=3, joins as "
+        "rank 2 (train.py:12)"
+    )
+
+
 def test_a_port_that_the_other_rank_0_holds() -> None:
     """The number is what is wrong, not the port."""
     url: dict[str, Any] = {"method": "tcp", "port": 12345, "rank": 0}

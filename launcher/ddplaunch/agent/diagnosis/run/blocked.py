@@ -518,7 +518,58 @@ def _skipped_new_group(view: JobView, inside: Sequence[int]) -> Optional[Verdict
         camps = call_order.camps_at(histories, number)
         if len(camps) > 1:
             return _parted_in_new_group(view, number, [*camps.values()], inside)
-    return None
+    return _fewer_new_groups(view, histories) if inside == view.alive else None
+
+
+def _fewer_new_groups(view: JobView, histories: list[call_order.CallHistory]) -> Optional[Verdict]:
+    """Return the verdict if all ranks are in `new_group`, some of them for fewer times than the others.
+
+    All calls came from the same lines, as where one function of the program makes all groups. A group that
+    only those have who called it more often may be what the others left out.
+    """
+    ranks_by_calls: dict[int, list[int]] = {}
+    for each in histories:
+        ranks_by_calls.setdefault(len(each.calls), []).extend(each.ranks)
+    if len(ranks_by_calls) != 2:
+        return None
+    (fewer, who_not), (more, who_did) = sorted(ranks_by_calls.items())
+    known = {group.name for rank in who_not for group in view.ranks[rank].groups}
+    extra = {
+        group.name: group for rank in who_did for group in view.ranks[rank].groups if group.name not in known
+    }
+    made: list[Sayable] = []
+    if len(extra) == 1 and more == fewer + 1:
+        (group,) = extra.values()
+        used = _first_line(view, who_did[0], group.name)
+        why = branches.exits(view, who_did[0], used) if used is not None else []
+        behind = f", behind {' and '.join(why)}" if why else ""
+        made = [
+            say("; what they left out made the group of ", subjects.ranks(group.ranks)),
+            f", used in {phrases.place(used)}{behind}" if used is not None else "",
+        ]
+    few = min(sorted(who_not), sorted(who_did), key=len)
+    return view.verdict(
+        code="group-partial",
+        sentence=say(
+            subjects.ranks(sorted(who_not)),
+            f" {phrases.one_or(who_not, 'is', 'are')} in call {fewer} of {view.locations[few[0]]}, ",
+            subjects.ranks(sorted(who_did)),
+            f" in call {more}: groups have other names there",
+            *made,
+        ),
+        ranks=few,
+        victims=[rank for rank in view.alive if rank not in few],
+        confidence=sure.NEW_GROUP_TIE if len(who_not) == len(who_did) else sure.NEW_GROUP_SKIPPED,
+        facts=view.counts(),
+        hint=_call_it_everywhere(None),
+    )
+
+
+def _first_line(view: JobView, rank: int, group: str) -> Optional[Frame]:
+    """Return the line of the first call of a group that is known."""
+    return next(
+        (each.frames[0] for each in view.ranks[rank].calls if each.group == group and each.frames), None
+    )
 
 
 def _parted_in_new_group(

@@ -446,7 +446,8 @@ def situations(evidence: JobEvidence) -> list[JobView]:
 
 def with_unseen(view: JobView, verdicts: Sequence[Verdict]) -> list[Verdict]:
     """Return the verdicts. If some ranks of the world were not seen, each says how many were."""
-    if not view.unseen or not view.ranks:
+    misnumbered = {call.made.given_rank for call in view.init_calls}  # they are there, by another number
+    if not view.ranks or misnumbered.issuperset(view.unseen):
         return list(verdicts)
     verb = phrases.one_or(view.unseen, "runs", "run")
     where = f"{verb} on nodes that do not answer"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 from typing import Optional, TypeVar
 
@@ -324,6 +325,8 @@ def rank_twice(view: JobView) -> Optional[Verdict]:
         local = all(call.rank == call.process.local_rank for each in twice.values() for call in each)
         spread = len({call.node for call in same}) == len(same)
         reason = "; LOCAL_RANK counts from 0 on every node" if local and spread else ""
+        if not reason and (own := _of_another_number(view, same)) is not None:
+            return own
         return verdict(
             view,
             "rank-duplicate",
@@ -337,6 +340,33 @@ def rank_twice(view: JobView) -> Optional[Verdict]:
             "Take the rank from RANK, which counts over all nodes; LOCAL_RANK only chooses the device.",
         )
     return None
+
+
+def _of_another_number(view: JobView, same: Sequence[Call]) -> Optional[Verdict]:
+    """Return the verdict on those of a rank's claimants to which the launcher gave another number."""
+    rank = same[0].rank
+    others: dict[int, Call] = {}
+    for call in same:
+        if call.made.given_rank is not None and call.made.given_rank != rank:
+            others[call.made.given_rank] = call
+    given = sorted(others)
+    if not given or all(call.made.given_rank != rank for call in same):
+        return None
+    first = others[given[0]]
+    found = verdict(
+        view,
+        "rank-duplicate",
+        [*others.values()],
+        say(
+            f"rank {rank} is claimed twice: pid {first.process.pid} on ",
+            view.node(first.node),
+            f", to which the launcher gave RANK={given[0]}, joins as rank {rank}",
+            phrases.at(first.made.frame),
+        ),
+        "Leave out `rank` and `world_size` of init_process_group, or take them from RANK and WORLD_SIZE.",
+    )
+    victims = [number for number in view.world if number not in given]
+    return replace(found, ranks=given, victims=victims)
 
 
 def joined_again(view: JobView) -> Optional[Verdict]:
