@@ -364,7 +364,8 @@ def test_ranks_that_are_in_different_calls_of_new_group_at_one_line_do_not_meet(
         plain.confidence,
     )
     said = (
-        "rank 0 is in call 1 of new_group (train.py:76), ranks 1-3 in call 2: groups have other names there"
+        "rank 0 is in call 1 of new_group 17 (train.py:40), ranks 1-3 in call 2: groups have other names "
+        "there"
     )
     assert said == plain.sentence
     assert f"{said}; what they left out made the group of ranks 1-3" == told.sentence
