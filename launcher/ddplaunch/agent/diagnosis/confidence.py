@@ -38,6 +38,9 @@ CALLS_BY_LINES = (
     0.85  # one operation, from lines that differ; a rank's message says that the calls did not fit
 )
 CALLS_IN_A_TIE = 0.7  # equally many ranks called each; all are named
+SIGNALLED_IN_A_TIE = (
+    0.85  # the same, and just before, a signal came to all of one side and to none of the other
+)
 CALLS_WITHOUT_CULPRIT = 0.5  # a rank that was not seen would decide, or only the ranks' own messages say so
 OUT_OF_STEP_SINCE = 0.95  # in step before, and off by the same number of calls ever since
 OUT_OF_STEP = 0.85  # off by the same number of calls throughout; when that began is not recorded

@@ -11,6 +11,8 @@ from tests.agent.diagnosis.run.build_blocked import call
 from tests.agent.diagnosis.run.build_branches import FILE, RESUME, all_of, history, source, stands
 
 from ddplaunch.agent.contract import Collective, Exited, Frame, JobEvidence, RankEvidence, Stack
+from ddplaunch.agent.diagnosis.run import branches
+from ddplaunch.agent.diagnosis.run.view import JobView
 from ddplaunch.agent.evidence.ring import sequences
 
 HELPER = """\
@@ -48,6 +50,63 @@ def test_a_call_within_a_line_that_the_odd_rank_has_passed_is_behind_a_branch_in
     assert only(all_of(*ranks, passed, text=ROUTER)).sentence.endswith(
         "; ranks 0-2 are in the branch of train.py:3 (`if chosen.numel()`), rank 3 is not"
     )
+
+
+TWO_WAYS = """\
+def forward(images):
+    if images.numel():
+        encode(images)
+
+def encode(x):
+    dist.all_reduce(x)
+
+def sync():
+    for p in parameters:
+        dist.all_reduce(p)
+
+def main():
+    for batch in loader:
+        forward(batch)
+        sync()
+"""
+
+
+def test_a_call_that_was_left_out_is_behind_a_branch_in_the_functions_that_led_to_it() -> None:
+    """The rank without it has passed that line, though it is in a loop of its own now."""
+    made = replace(call("all_reduce", 9, 6, "entered"), frames=[Frame("encode", FILE, 6)])
+    instead = replace(call("all_reduce", 9, 10, "entered"), frames=[Frame("sync", FILE, 10)])
+    view = JobView(
+        all_of(
+            stands(0, "all_reduce", ("main", 14), ("forward", 3), ("encode", 6), calls=[made]),
+            stands(1, "all_reduce", ("main", 15), ("sync", 10), calls=[instead]),
+            text=TWO_WAYS,
+        )
+    )
+
+    choice = branches.find_of(view, {0: made}, {1: instead})
+    assert ["rank 0 made that call in the branch of train.py:2 (`if images.numel()`)"] == [
+        each.plain for each in branches.called(view, choice)
+    ]
+    assert branches.find(view, {0: made}, {1: instead}) is None, (
+        "without the order of calls, nothing is known"
+    )
+
+
+def test_a_call_made_once_more_may_come_of_a_handler_in_a_loop() -> None:
+    """The rank is in the same function now, called by the loop."""
+    text = (
+        "def load():\n    dist.barrier()\n    read()\n    dist.barrier()\n\n"
+        "def patient(fn):\n    for attempt in range(4):\n        try:\n            return fn()\n"
+        "        except OSError:\n            {}\n"
+    )
+    first = replace(call("barrier", 8, 2, "returned"), frames=[Frame("load", FILE, 2)])
+
+    def led_back(last: str) -> list[str]:
+        rank = stands(0, "barrier", ("patient", 9), ("load", 4), calls=[first])
+        return branches.brought_back(JobView(all_of(rank, text=text.format(last))), 0, first.frames[0])
+
+    assert ["train.py:10 (`except OSError`)"] == led_back("log()")
+    assert [] == led_back("raise")
 
 
 INNER = """\

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests.agent.diagnosis.build import (
+    C10D,
     TORCH,
     dead,
     in_collective,
@@ -119,6 +120,34 @@ def test_a_child_that_cannot_write_its_errors_gives_no_answer(reader: int, full:
     told = "waiting for data from its child process 812 (simulate), which waits for rank 1 to read its output"
     assert full == (told in verdict.sentence), verdict.sentence
     assert full == ("stderr" in verdict.hint)
+
+
+def test_a_rank_and_its_child_that_both_write_wait_for_each_other() -> None:
+    full = Process(812, "S", tie=Tie("room", "a pipe", [1001], ["python train.py"]))
+    room = Tie("room", "a pipe", [812], ["normalize"])
+    both, reads = only(waits(room, full)), only(waits(room, Process(812, "S")))
+
+    said = "waiting for its child process 812 (normalize) to read what it writes to a pipe"
+    assert f"{said}, which waits for rank 1 to read its output" in both.sentence
+    assert "process 812: waits for a reader: rank 1 (a pipe)" in both.facts
+    assert "Both pipes are full" in both.hint
+    assert f"{said} for" in reads.sentence
+
+
+@pytest.mark.parametrize(("starts", "told"), [("popen_fork.py", True), ("popen_spawn_posix.py", False)])
+def test_a_forked_child_that_calls_a_collective_is_said_to_be_in_it(starts: str, told: bool) -> None:
+    """One that was spawned may have made a group of its own."""
+    inside = [
+        Frame("all_reduce", C10D, 4181),
+        Frame("compute", "/job/eval.py", 25),
+        Frame("_launch", f"/opt/env/lib/python3.11/multiprocessing/{starts}", 71),
+    ]
+    child = Process(812, "S", name="ForkProcess-1", stacks=[Stack("MainThread", True, inside)])
+    verdict = only(waits(Tie("data", "a pipe", [812], ["python train.py"]), child))
+
+    said = "waiting for data from its child process 812 (ForkProcess-1) by a pipe"
+    assert f"{said}{', which is in all_reduce (eval.py:25)' * told} for" in verdict.sentence
+    assert told == ("its parent" in verdict.hint)
 
 
 def test_a_child_whose_output_another_process_may_read_is_only_waited_for() -> None:

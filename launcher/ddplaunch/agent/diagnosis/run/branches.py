@@ -132,7 +132,7 @@ def find(view: JobView, few: Camp, many: Camp) -> Optional[Choice]:
 
 def find_of(view: JobView, more: Camp, less: Camp) -> Optional[Choice]:
     """Return the branch around calls of which it is known that one camp made them, and the other did not."""
-    return _found(view, _around, more, less) or _found(view, _below, more, less)
+    return _found(view, _around, more, less) or _found(view, _inside, more, less)
 
 
 def ways_past(view: JobView, own: Camp, others: Camp, guards: bool) -> list[str]:
@@ -435,6 +435,23 @@ def tries_again(view: JobView, own: Camp, others: Camp) -> list[str]:
     return _common_exits(found)
 
 
+def brought_back(view: JobView, rank: int, line: Frame) -> list[str]:
+    """Return ['io.py:26 (`except OSError`)'], a handler in a loop that may have led the rank back to a line:
+    it is around that line, or around the calls by which the rank is in the same function now.
+    """
+    called = view.function_of(rank, line)
+    frames = stacks.users(frames_of(view, rank))
+    within = [place for place, frame in enumerate(frames) if view.function_of(rank, frame) == called]
+    if called is None or not within:
+        return []
+    for frame in (line, *frames[within[0] + 1 :]):
+        function = view.function_of(rank, frame)
+        for each in function.branches if function is not None else ():
+            if function is not None and _brings_back(each, frame.line, function):
+                return [_leaving(stacks.shared(frame.file), each)]
+    return []
+
+
 def rounds_left(view: JobView, rank: int, line: Frame) -> list[str]:
     """Return ['serve.py:38 (`if bad`: continue)'], what ends a round of the innermost loop around a line."""
     function = view.function_of(rank, line)
@@ -697,6 +714,13 @@ def _below(
     if passed or (before is not None and _has_come_round(view, own, theirs, function, before)):
         return _telling(_innermost(view, mine))
     return []
+
+
+def _inside(view: JobView, mine: Pair, *_: object) -> list[At]:
+    """Return the nearest branches in the functions that one line has called: the other rank did not make the
+    call in there, and nothing where they part has led past that line.
+    """
+    return _telling(_innermost(view, mine))
 
 
 class _Before(NamedTuple):

@@ -38,6 +38,17 @@ def skipped_in_words(view: JobView) -> Optional[Verdict]:
     return collective_skipped(view) if causes.mismatch_reports(view) else None
 
 
+def _may_be_why(view: JobView, rank: int, other: int, step: call_order.Step) -> tuple[list[str], str]:
+    """Return the branches that may lead past the call that was left out, or back to the one made again; and
+    what of these is said in the hint.
+    """
+    if step.left_out is not None:
+        return branches.exits(view, other, step.left_out.frames[0]), "What may lead past it"
+    if step.now is not None and step.now.frames and not step.own_line:
+        return branches.brought_back(view, rank, step.now.frames[0]), "What may have led back to it"
+    return [], ""
+
+
 def _skip_verdict(
     view: JobView, group: str, found: dict[int, call_order.Step], histories: Sequence[call_order.CallHistory]
 ) -> Verdict:
@@ -101,15 +112,14 @@ def _skip_verdict(
         freed = branches.finalizer(view, few, many) if now else []
         module = freed or (branches.module(view, few, many) if now else [])
         hint = branches.NOT_IN_FINALIZER if freed else hint
-        if choice is None and step.left_out is not None:
-            past = branches.exits(view, others[0], step.left_out.frames[0])
+        past, led = ([], "") if choice is not None else _may_be_why(view, ranks[0], others[0], step)
         order = branches.one_order(view, few, many) if now and choice is None and not freed else ""
         if order:
             sentence = say(sentence, f"; both calls come from {order}")
             hint = branches.OTHER_ORDER.format(order)
         hint = f"{branches.file_hint(view, choice)}{hint}"
         if past:
-            hint += f" What may lead past it: {', '.join(past)}."
+            hint += f" {led}: {', '.join(past)}."
     started = branches.started_with(view, ranks, others) if choice is None else []
     facts: list[AnyFact] = [
         f"{subjects.ranks(those)}: call {number} of the program is {_described(calls[those[0]][number])}"

@@ -35,6 +35,7 @@ _SLEEPS = re.compile(r"(^|/)(threading|queue|subprocess|socket|ssl|selectors)\.p
 _PROCESSES = re.compile(r"(^|/)(multiprocessing/|subprocess\.py$)")
 _COPY = re.compile(rf"^.*/[^/]+-(\d+|[0-9a-f]{{12}})/{Files.WORK}/")
 _THREADING = re.compile(r"(^|/)threading\.py$")
+_FORK = re.compile(r"(^|/)multiprocessing/popen_fork\.py$")
 _CHILD = re.compile(r"(^|/)multiprocessing/process\.py$")
 _THREADS = re.compile(r"(^|/)(threading\.py|queue\.py|concurrent/futures/\w+\.py)$")
 _COMPILER = re.compile(r"(^|/)torch/_dynamo/convert_frame\.py$")
@@ -118,6 +119,11 @@ def ended_thread(frames: Sequence[Frame]) -> bool:
 def ended_process(frames: Sequence[Frame]) -> bool:
     """Whether an exception with these frames has ended a process that multiprocessing has started."""
     return frames[-1:] != [] and bool(_CHILD.search(frames[-1].file)) and frames[-1].name == "_bootstrap"
+
+
+def is_forked(frames: Sequence[Frame]) -> bool:
+    """Whether multiprocessing has forked this process: its stack begins with that of its parent."""
+    return any(frame.name == "_launch" and _FORK.search(frame.file) for frame in frames)
 
 
 def is_pythons(frames: Sequence[Frame]) -> bool:

@@ -5,6 +5,7 @@ The place says where a rank is; this says for whom it waits there: a child's end
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import takewhile
 from typing import NamedTuple, Optional
 
@@ -24,6 +25,14 @@ _PIPE = "a pipe"
 _READ_BOTH = (
     "The child writes to a pipe that rank {rank} does not read, such as its stderr, and the pipe is full. "
     "Read it in a thread, or do not ask for it (stderr=None)."
+)
+_BOTH_FULL = (
+    "Both pipes are full: rank {rank} writes and does not read, and so does the child. Use communicate(), or "
+    "read in a thread while you write."
+)
+_COPIED_GROUP = (
+    "A forked process cannot use the process group of its parent, whose threads it does not have. Let it "
+    "call no collective: `dist.is_initialized()` is true there, too."
 )
 _NO_PARTNER = "wait_for_partner"
 """Where the kernel keeps who opens a named pipe."""
@@ -64,30 +73,36 @@ def awaited(view: JobView, number: int) -> Optional[Awaited]:
     pipe = named_pipe(process)
     if pipe:
         return Awaited(f"waiting until somebody opens the other end of the named pipe {pipe}", _OPEN_IT)
-    tie = process.tie
-    if tie is None:
-        return None
+    return None if process.tie is None else _tied(view, number, process.tie)
+
+
+def _tied(view: JobView, number: int, tie: Tie) -> Awaited:
+    rank = view.ranks[number]
     node = view.node(view.node_of[number])
     ends = tie.what == "end"
     who = [_name(view, number, pid, line, is_child=ends) for pid, line in zip(tie.pids, tie.commands)]
-    hint = "" if tie.pids in ([], [process.pid]) else _LOOK_AT.format(pid=tie.pids[0], node=node)
+    its_own = rank.process is not None and tie.pids == [rank.process.pid]
+    hint = "" if not tie.pids or its_own else _LOOK_AT.format(pid=tie.pids[0], node=node)
+    stuck = len(tie.pids) == 1 and _writes_to(rank, tie.pids[0])
+    unread = f", which waits for rank {number} to read its output" if stuck else ""
     if ends:
-        full = _writes_to(rank, tie.pids[0])
-        if full:
-            text = f"waiting for the end of {who[0]}, which waits for rank {number} to read its output"
-            return Awaited(text, _READ_IT.format(rank=number))
-        return Awaited(f"waiting for the end of {who[0]}", hint)
+        return Awaited(
+            f"waiting for the end of {who[0]}{unread}", _READ_IT.format(rank=number) if stuck else hint
+        )
     if tie.by == TERMINAL:
         return Awaited(f"waiting for input from {tie.by} {tie.address}", ANSWER)
-    if tie.what == "data" and tie.by == _PIPE and len(tie.pids) == 1 and _writes_to(rank, tie.pids[0]):
-        text = f"waiting for data from {who[0]}, which waits for rank {number} to read its output"
-        return Awaited(text, _READ_BOTH.format(rank=number))
+    stuck = stuck and tie.by == _PIPE
+    if tie.what == "data" and stuck:
+        return Awaited(f"waiting for data from {who[0]}{unread}", _READ_BOTH.format(rank=number))
     if tie.what == "data":
         whence = " and ".join(who[:2]) or tie.address
         source = f" from {whence}" if whence else ""
-        return Awaited(f"waiting for data{source} by {tie.by}", hint)
+        call = _collective_of(rank, tie.pids)
+        inside = f", which is in {call}" if call else ""
+        return Awaited(f"waiting for data{source} by {tie.by}{inside}", _COPIED_GROUP if call else hint)
     whom = ", ".join(who[:2]) if who else tie.address or "somebody"
-    return Awaited(f"waiting for {whom} to read what it writes to {tie.by}", hint)
+    text = f"waiting for {whom} to read what it writes to {tie.by}"
+    return Awaited(f"{text}{unread}", _BOTH_FULL.format(rank=number)) if stuck else Awaited(text, hint)
 
 
 def rank_awaited(view: JobView, number: int) -> Optional[int]:
@@ -185,6 +200,14 @@ def _writes_to(rank: RankEvidence, pid: int) -> bool:
     return tie is not None and (tie.what, tie.by, tie.pids) == ("room", _PIPE, [mine])
 
 
+def _collective_of(rank: RankEvidence, pids: Sequence[int]) -> str:
+    """Return 'all_reduce (train.py:25)', in which the child is that was forked with the rank's groups."""
+    children = [each for each in rank.children if [each.pid] == [*pids]]
+    frames = stacks.main(children[0].stacks) if children else []
+    name = stacks.collective(frames) if stacks.is_forked(frames) else None
+    return f"{name}{phrases.at(stacks.user_frame(frames))}" if name else ""
+
+
 def _name(
     view: JobView,
     number: int,
@@ -221,7 +244,13 @@ def _does(view: JobView, number: int, process: Process) -> str:
     if tie is None:
         asleep = f"asleep ({process.wchan})" if process.wchan else "asleep"
         return f"{where}{asleep if process.state == 'S' else f'state {process.state}'}"
-    who = [_name(view, number, pid, command, "process") for pid, command in zip(tie.pids, tie.commands)]
+    mine = view.ranks[number].process
+    who = [
+        f"rank {number}"
+        if mine is not None and pid == mine.pid
+        else _name(view, number, pid, command, "process")
+        for pid, command in zip(tie.pids, tie.commands)
+    ]
     whom = ", ".join(who[:2]) or tie.address or "somebody"
     if tie.what == "end":
         return f"{where}waits for the end of {whom}"
