@@ -84,12 +84,10 @@ def test_a_call_that_was_left_out_is_behind_a_branch_in_the_functions_that_led_t
     )
 
     choice = branches.find_of(view, {0: made}, {1: instead})
-    assert ["rank 0 made that call in the branch of train.py:2 (`if images.numel()`)"] == [
-        each.plain for each in branches.called(view, choice)
-    ]
-    assert branches.find(view, {0: made}, {1: instead}) is None, (
-        "without the order of calls, nothing is known"
-    )
+    assert choice is not None
+    assert "the branch of train.py:2 (`if images.numel()`)" == choice.shown
+    without_their_order = branches.find(view, {0: made}, {1: instead})
+    assert without_their_order is None or without_their_order.is_loop
 
 
 def test_a_call_made_once_more_may_come_of_a_handler_in_a_loop() -> None:

@@ -861,6 +861,16 @@ def test_of_a_file_alike_if_no_other_node_may_have_it_in_a_folder_of_its_own() -
         assert [1, 2] == other.ranks
 
 
+def test_ranks_that_each_wait_for_a_file_of_their_own_are_told_to_compare_the_names() -> None:
+    def polling(first: str, second: str) -> str:
+        ranks = [at_store(1, 13, awaited_file=first), at_store(2, 13, awaited_file=second)]
+        return only(job(*ranks, rank(0), per_node=3, lines=LINES)).hint
+
+    assert "see what its name is made of here" in polling("/data/a1.json", "/data/b2.json")
+    for hint in (polling("/data/a1.json", "/other/b2.json"), polling("/data/a1.json", "")):
+        assert "name is made of" not in hint
+
+
 def test_what_its_gpu_has_not_done_does_not_hide_that_it_waits_for_a_key() -> None:
     """Calls of NCCL return at once. The others have made all of theirs, and ended: they are not blamed.
 

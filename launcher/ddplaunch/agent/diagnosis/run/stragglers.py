@@ -59,6 +59,10 @@ _PROVIDE = (
     "instead: it may have left it out after an exception, or have put it in a folder that the nodes do not "
     "share."
 )
+_SAME_NAMES = (
+    "Each of these ranks waits for a file of another name. If they are to wait for one file, see what its "
+    "name is made of here: a folder, a hash or a time that not all ranks have alike."
+)
 _SAME_KEYS = (
     "Ranks that wait for one another need the same names: see what the names are made of here, such as a "
     "count or an index that not all ranks have alike."
@@ -285,6 +289,8 @@ def rank_in_user_code(view: JobView) -> Optional[Found]:
         if lost
         else _SAME_KEYS
         if odd
+        else _SAME_NAMES
+        if _await_other_files(view, ranks)
         else (_PROVIDE if awaiting else f"{branches.file_hint(view, choice)}{hint}"),
         sure.TO_PROVIDE
         if unset or odd
@@ -305,6 +311,14 @@ def _awaits_same(view: JobView, ranks: list[int]) -> bool:
     what = {(*view.ranks[rank].keys, view.ranks[rank].awaited_file) for rank in ranks}
     alike = len(what) == 1 and ("",) not in what and sorted([*ranks, *view.waiting]) == view.world
     return alike and (bool(view.ranks[ranks[0]].keys) or len(view.nodes) == 1)
+
+
+def _await_other_files(view: JobView, ranks: list[int]) -> bool:
+    """Whether several ranks wait at one line, each for a file of its own name in one folder."""
+    files = {view.ranks[rank].awaited_file for rank in ranks}
+    folders = {file.rpartition("/")[0] for file in files}
+    sites = {view.locations[rank].site for rank in ranks}
+    return "" not in files and len(files) == len(ranks) > 1 and len(folders) == len(sites) == 1
 
 
 def _of_other_keys(view: JobView, ranks: list[int]) -> list[int]:
