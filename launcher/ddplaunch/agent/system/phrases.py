@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import time
 from collections.abc import Iterable, Sequence
 from typing import Optional
@@ -85,6 +86,12 @@ def place(frame: Frame) -> str:
     """'evaluate (train.py:140)', '(train.py:140)' at module level."""
     name = frame.name if frame.name != "<module>" else "the script"
     return f"{name} ({frame.file.rpartition('/')[2]}:{frame.line})"
+
+
+def apart(one: str, other: str) -> tuple[str, str]:
+    """Return two paths without the folders that both begin with."""
+    same = posixpath.commonpath([posixpath.dirname(one), posixpath.dirname(other)])
+    return posixpath.relpath(one, same), posixpath.relpath(other, same)
 
 
 def at(frame: Optional[Frame]) -> str:

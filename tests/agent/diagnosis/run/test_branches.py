@@ -537,3 +537,27 @@ def test_a_call_for_one_rank_alone_in_a_loop_does_not_make_the_others_leave_it_e
 
     assert accused == verdict.ranks
     assert ("left the loop" in verdict.sentence) == (accused == [1, 2])
+
+
+def test_camps_in_one_function_of_two_files_run_different_programs() -> None:
+    def at(number: int, op: str, line: int, folder: str, name: str = "push") -> RankEvidence:
+        its = stands(number, op, (name, line))
+        moved = [
+            replace(frame, file=f"/env/{folder}/sync/__init__.py") if frame.file == FILE else frame
+            for frame in its.stacks[0].frames
+        ]
+        return replace(its, stacks=[replace(its.stacks[0], frames=moved)])
+
+    first = [at(n, "all_reduce", 15, "a") for n in (0, 1)]
+    verdict = only(job(*first, *(at(n, "broadcast", 13, "b") for n in (2, 3))))
+
+    assert verdict.sentence.endswith(
+        "; ranks 0 and 1 run a/sync/__init__.py, ranks 2 and 3 run b/sync/__init__.py"
+    )
+    assert "compare the versions" in verdict.hint
+    for others in (
+        [at(n, "broadcast", 13, "a") for n in (2, 3)],
+        [at(n, "broadcast", 13, "b", "pull") for n in (2, 3)],
+        [at(2, "broadcast", 13, "a"), at(3, "broadcast", 13, "b")],
+    ):
+        assert "run a/" not in only(job(*first, *others)).sentence

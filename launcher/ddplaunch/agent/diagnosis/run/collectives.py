@@ -6,12 +6,13 @@ must be the same on all its ranks. If the counts are not recorded, a rank's own 
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Optional
+from typing import NamedTuple, Optional
 
-from ddplaunch.agent.contract import Collective, Fact, RankEvidence, Verdict
+from ddplaunch.agent.contract import Collective, Fact, Frame, RankEvidence, Verdict
 from ddplaunch.agent.diagnosis import confidence as sure
 from ddplaunch.agent.diagnosis.run import blocked, branches, call_order, call_records, causes, stacks
 from ddplaunch.agent.diagnosis.run.view import BACKWARD, FORWARD, JobView, plain
@@ -150,8 +151,9 @@ def _mismatch_verdict(view: JobView, mismatch: Mismatch) -> Verdict:
         elif retries := _tried_again(view, few, many):
             made, exits = [say(subjects.ranks([*few]), " called it twice in a row")], retries
             hint = _NO_RETRY_AROUND
-    if aside := _in_a_thread(view, few, many):
-        made, ddp, hint = aside, "", f"{_NO_THREAD_ALONE} {call_records.OWN_GROUP}"
+    if (story := _other_story(view, few, many)) is not None:
+        made, ddp, hint = story.made, "", story.hint
+        way, exits = (way, exits) if story.in_one_program else ([], [])
     sentence = say(f"at {mismatch.which} " if mismatch.number else "", _contrast(view, mismatch))
     return view.verdict(
         code="collective-mismatch",
@@ -188,6 +190,58 @@ def _parted_at(view: JobView, mismatch: Mismatch) -> Optional[branches.Choice]:
         return choice
     ahead, behind = (few, many) if choice.ranks == sorted(few) else (many, few)
     return None if branches.returned_before(view, ahead, behind) else choice
+
+
+_TWO_FILES = (
+    "The ranks run different files of one name: compare the versions of this package on all nodes, "
+    "PYTHONPATH and sys.path. Install the same everywhere."
+)
+
+
+class _Story(NamedTuple):
+    """Why camps called different things, other than by a branch. What it was `made` of, for the sentence."""
+
+    made: list[Text]
+    hint: str
+    in_one_program: bool  # so that branches of it may tell more
+
+
+def _other_story(view: JobView, few: branches.Camp, many: branches.Camp) -> Optional[_Story]:
+    if aside := _in_a_thread(view, few, many):
+        return _Story(aside, f"{_NO_THREAD_ALONE} {call_records.OWN_GROUP}", True)
+    if copies := _of_two_files(view, few, many):
+        return _Story(copies, _TWO_FILES, False)
+    return None
+
+
+def _of_two_files(view: JobView, few: branches.Camp, many: branches.Camp) -> list[Text]:
+    """Return 'rank 0 runs a/sync.py, ranks 1-3 run b/sync.py' if both are in a function of the same name."""
+    of_camps = [_innermost_files(view, camp) for camp in (few, many)]
+    if any(len(each) != 1 for each in of_camps):
+        return []
+    (one,), (other,) = of_camps
+    alike = one.name == other.name and posixpath.basename(one.file) == posixpath.basename(other.file)
+    if not alike or one.file == other.file:
+        return []
+    mine, theirs = phrases.apart(one.file, other.file)
+    verbs = [phrases.one_or([*camp], "runs", "run") for camp in (few, many)]
+    return [
+        say(
+            subjects.ranks(few),
+            f" {verbs[0]} {mine}, ",
+            subjects.ranks(many),
+            f" {verbs[1]} {theirs}",
+        )
+    ]
+
+
+def _innermost_files(view: JobView, camp: branches.Camp) -> set[Frame]:
+    """Return the innermost frames of the program, by file and function."""
+    found = set()
+    for rank in camp:
+        for frame in stacks.users(branches.frames_of(view, rank))[:1]:
+            found.add(Frame(frame.name.rpartition(".")[2], stacks.shared(frame.file), 0))
+    return found
 
 
 _NO_RETRY_AROUND = (
