@@ -146,6 +146,10 @@ FAULTS = [
     _says("by_hand", "lock_file", "rank-in-user-code", 1, 3, "; whoever has made this file has not removed"),
     _says("by_hand", "server", "p2p-deadlock", 2, 4, ": rank 2 no longer calls send to rank 0 (by_hand.py:"),
     _says("by_hand", "outside", "group-partial", 2, 4, " has ranks 0 and 1 and lacks rank 2"),
+    _says(
+        "by_hand", "cached", "group-partial", 0, 4, "; what they left out made the group of ranks 1-3, used"
+    ),
+    _says("by_hand", "slots", "rank-duplicate", 3, 4, ", to which the launcher gave RANK=3, joins as rank 2"),
     _one("sharded", "stands", "rank-in-user-code", 1, 2),
     _one("sharded", "reduces", "collective-mismatch", 1, 3),
     _one("pipeline", "stands", "rank-in-user-code", 1, 4),
@@ -231,6 +235,7 @@ FAULTS = [
     Fault("held_by_except", "rank-failed", (0, 1), (), program="held", arguments=("by_except",), whole=True),
     _says("waits_for", "hello", "rank-in-user-code", 1, 2, ", waiting for data from its child process "),
     _says("waits_for", "full_pipe", "rank-in-user-code", 1, 2, ", which waits for rank 1 to read its output"),
+    _says("waits_for", "both_pipes", "rank-in-user-code", 1, 2, " pipe, which waits for rank 1 to read its"),
     _says("waits_for", "command", "rank-in-user-code", 1, 2, ", waiting for the end of its child process "),
     _says(
         "waits_for", "features", "rank-in-user-code", 1, 2, ", waiting for data from its own process by TCP"
@@ -242,6 +247,7 @@ FAULTS = [
     _says(
         "waits_for", "native_lock", "rank-in-user-code", 1, 2, ' for a lock that its thread "decoder" holds'
     ),
+    _says("forked", "metric", "rank-in-user-code", 2, 3, " by a pipe, which is in all_reduce (forked.py:"),
     _says("forked", "loader", "lock-deadlock", 2, 3, ' that thread "warm-cache" of rank 2 held'),
     _says(
         "forked",
@@ -252,6 +258,11 @@ FAULTS = [
         " for a lock that nobody can release: it has no other thread",
     ),
     _says("told", "apart", "collective-skipped", 2, 3, "SIGTERM came to all ranks at "),
+    replace(
+        _says("told", "half", "collective-skipped", 1, 4, "SIGUSR1 came to ranks 1 and 2 at "),
+        ranks=(1, 2),
+        victims=(0, 3),
+    ),
     _says(
         "told",
         "in_handler",

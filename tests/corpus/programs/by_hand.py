@@ -144,6 +144,45 @@ def outside():
     train(5)
 
 
+GROUPS = {}
+
+
+def group_of(*ranks):
+    """Make each group once, when it is wanted."""
+    if ranks not in GROUPS:
+        GROUPS[ranks] = dist.new_group(ranks)
+    return GROUPS[ranks]
+
+
+def log(value):
+    if dist.get_rank() == 0:
+        return
+    dist.all_reduce(value, group=group_of(1, 2, 3))
+
+
+def cached():
+    """Rank 0 has made a group less when all make one."""
+    for step in range(20):
+        train(1)
+        if step % 5 == 0:
+            log(torch.rand(1))
+    scene.stops()
+    dist.all_reduce(torch.rand(1), group=group_of(0, 1, 2, 3))
+
+
+def number():
+    """The program counts the ranks by itself, and so rank 3 calls itself rank 2."""
+    return min(int(os.environ["RANK"]), 2)
+
+
+def slots():
+    train(1)
+
+
 if __name__ == "__main__":
-    dist.init_process_group("gloo")
+    if sys.argv[1] == "slots":
+        scene.stops()
+        dist.init_process_group("gloo", rank=number(), world_size=4)
+    else:
+        dist.init_process_group("gloo")
     globals()[sys.argv[1]]()

@@ -47,6 +47,22 @@ def apart():
     dist.all_gather(every, gradient)
 
 
+def half():
+    """Two of the tasks are warned, and leave; nothing is agreed."""
+    signal.signal(signal.SIGUSR1, set_flag)
+    warned = dist.get_rank() in (1, 2)
+    gradient = torch.rand(8)
+    for step in range(2000):
+        if step == 30 and warned:
+            os.kill(os.getpid(), signal.SIGUSR1)
+        if FLAG[0]:
+            break
+        time.sleep(0.02)
+        dist.all_reduce(gradient)
+    scene.stops()
+    dist.barrier()
+
+
 def in_handler():
     """Only one task gets the signal, and its handler calls a collective at once."""
     signal.signal(signal.SIGUSR1, save_now)

@@ -44,6 +44,18 @@ def full_pipe():
     subprocess.Popen([sys.executable, "-c", "print('sample ok ' * 100000)"], stdout=subprocess.PIPE).wait()
 
 
+ECHO = "import sys\nfor line in sys.stdin:\n    print(line.lower(), flush=True)"
+
+
+def both_pipes():
+    """The rank writes all of its lines before it reads one, and the child answers each."""
+    pipe = subprocess.PIPE
+    child = subprocess.Popen([sys.executable, "-c", ECHO], stdin=pipe, stdout=pipe, text=True)
+    scene.stops()
+    for _ in range(20000):
+        child.stdin.write("A LINE OF THE DICTIONARY\n")
+
+
 def command():
     """A copy to another place takes for ever."""
     scene.stops()
