@@ -64,11 +64,11 @@ counted wrongly.
 In the fourth round, the four wrong verdicts named the rank that was stuck, and not the one that caused it.
 One waited for a key that another rank had deleted, one for a lock file that another had left behind; one
 polled a counter that another had raised once too often, and one asked a rank that could not answer. In the
-last case both are named now, with 0.7. The one with the key is said with 0.7 now, and so is whatever
-says that a rank polls; the one with the lock file is unchanged. All others name the right ranks now. None of
-the healthy programs was ended. 5 of 10 got a notice, and two of these were told to have swallowed an exception, although they were trying again (mended).
-18 of the 34 ran with torch 2.7.1 after that: 17 were right, and one, which had got no name, is right since
-then.
+last case both are named now, with 0.7. The one with the key is said with 0.7 now, and so is whatever says
+that a rank polls; the one with the lock file is unchanged. All others name the right ranks now. None of the
+healthy programs was ended. 5 of 10 got a notice, and two of these were told to have swallowed an exception,
+although they were trying again (mended). 18 of the 34 ran with torch 2.7.1 after that: 17 were right, and
+one, which had got no name, is right since then.
 
 In the first three rounds, 21, 16 and 18 verdicts were said with 0.95 or more. 19, 12 and 16 named exactly the
 right ranks. Of the other eight, two left out ranks, and four named innocent ranks besides the right ones. One
