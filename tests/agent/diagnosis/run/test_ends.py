@@ -288,6 +288,26 @@ def test_loader_worker_killed_for_memory() -> None:
     assert "rank 0's DataLoader worker 812 was killed for memory on node 0" == verdict.sentence
 
 
+@pytest.mark.parametrize(("number", "told"), [(10, True), (12, False)])
+def test_a_signal_that_killed_a_loader_worker_and_came_to_its_rank_too_is_to_be_ignored_there(
+    number: int, told: bool
+) -> None:
+    text = "DataLoader worker (pid 812) is killed by signal: User defined signal 1. "
+    failed = dead(
+        0,
+        1,
+        code=1,
+        raised=[raised("RuntimeError", text, 0.5)],
+        signals=[Signalled(number, NOW - 10, CLEAN_UP)],
+    )
+    verdict = only(job(failed, victim(1), why="death"))
+
+    said = "rank 0's DataLoader worker 812 was killed by SIGUSR1"
+    assert ("rank-killed", [0]) == (verdict.code, verdict.ranks)
+    assert f"{said}{', which rank 0 got as well and handles' * told}" == verdict.sentence.partition(" (")[0]
+    assert told == ("`signal.signal(signal.SIGUSR1, signal.SIG_IGN)` in worker_init_fn" in verdict.hint)
+
+
 def test_a_loader_worker_that_is_gone_was_not_killed_for_that() -> None:
     """torch says so of one that has called exit, too: nothing speaks of a signal."""
     text = "DataLoader worker (pid(s) 812) exited unexpectedly"

@@ -18,6 +18,7 @@ from ddplaunch.agent.contract import (
     Lost,
     NodeEvidence,
     RankEvidence,
+    Signalled,
     Source,
     Verdict,
 )
@@ -128,10 +129,23 @@ def rank_killed(view: JobView) -> Optional[Verdict]:
     if first.loader:
         facts += shared_memory(view, first.rank)
     facts += last_lines(view, first)
-    sentence = say(killed_whom(causes), f" killed by {first.what}{_crashed_at(view, first)}")
+    came = _came_to_rank_too(view, first)
+    too = f", which rank {first.rank} got as well and handles{signals.by(came)}" if came is not None else ""
+    sentence = say(killed_whom(causes), f" killed by {first.what}{_crashed_at(view, first)}{too}")
     unfinished = first.what == "SIGABRT" and _TERMINATE in view.ranks[first.rank].last_output
     hint = _GOODBYE if unfinished else _HINTS.get(first.what, _SOMEBODY)
+    if came is not None:
+        hint = _SPARE.format(signal=first.what)
     return verdict_on(view, "rank-killed", causes, sentence, facts, hint, sure.OWN_END)
+
+
+def _came_to_rank_too(view: JobView, cause: Cause) -> Optional[Signalled]:
+    """Return the signal that has killed a rank's DataLoader worker, if it has come to the rank as well."""
+    signal = (
+        signals.before(view.ranks[cause.rank], cause.at + _ONE_LOOK) if cause.loader is not None else None
+    )
+    same = signal is not None and phrases.signal_name(signal.number) == cause.what
+    return signal if same else None
 
 
 def rank_failed(view: JobView) -> Optional[Verdict]:
@@ -578,7 +592,7 @@ _HINT = (
 
 _SPARE = (
     "Such a signal may reach every process of a job step. So that the ranks can finish after it, let the "
-    "workers ignore it: `signal.signal(signal.SIGTERM, signal.SIG_IGN)` in worker_init_fn."
+    "workers ignore it: `signal.signal(signal.{signal}, signal.SIG_IGN)` in worker_init_fn."
 )
 
 _BROKEN = (
@@ -661,7 +675,8 @@ def _workers(view: JobView) -> Optional[_Found]:
         f", which {handle} it{signals.by(came)}, and ended DataLoader workers of ",
         subjects.ranks(sorted(lost)),
     )
-    return _Found(sentence, view.nodes_of(got), first.at, everyone, f"{_HINT} {_SPARE}")
+    spare = _SPARE.format(signal=phrases.signal_name(came.number))
+    return _Found(sentence, view.nodes_of(got), first.at, everyone, f"{_HINT} {spare}")
 
 
 def _lost_worker(cause: Cause) -> bool:
