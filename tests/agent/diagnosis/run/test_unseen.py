@@ -507,3 +507,21 @@ def test_a_store_that_no_rank_opens() -> None:
 
     assert ("rendezvous-overridden", [0, 1]) == (verdict.code, verdict.ranks)
     assert "the script sets MASTER_PORT to 44991, where no rank opens a store" in verdict.sentence
+
+
+@pytest.mark.parametrize(
+    ("restarts", "told"),
+    [
+        (0, []),
+        (None, []),
+        (1, ["torchrun had restarted its ranks once before this"]),
+        (2, ["torchrun had restarted its ranks 2 times before this"]),
+    ],
+)
+def test_a_hang_of_no_known_cause_says_how_often_torchrun_has_restarted(
+    restarts: int | None, told: list[str]
+) -> None:
+    verdict = only(job(rank(0, restart=restarts), rank(1, restart=restarts)))
+
+    assert "unknown" == verdict.code
+    assert told == [fact for fact in verdict.facts if "restarted" in fact]

@@ -227,6 +227,13 @@ def _found(
 # --- the last rule
 
 
+def _restarts(view: JobView) -> list[str]:
+    """Return 'torchrun had restarted its ranks once before this', if it had."""
+    most = max((rank.restart or 0 for rank in view.ranks.values()), default=0)
+    times = "once" if most == 1 else f"{most} times"
+    return [f"torchrun had restarted its ranks {times} before this"] if most else []
+
+
 def unknown(view: JobView) -> Verdict:
     """Return the verdict that the evidence does not decide: where all ranks are, and what is missing."""
     locations = view.groups_of_ranks(view.alive)
@@ -265,6 +272,7 @@ def unknown(view: JobView) -> Verdict:
         facts=[
             *view.standing(locations),
             *view.counts(),
+            *_restarts(view),
             *_oddities(view),
             *devices.gpu_facts(view, view.nodes),
         ],
