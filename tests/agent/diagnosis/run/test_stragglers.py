@@ -469,6 +469,11 @@ def test_a_handler_tries_again_if_a_loop_goes_on_around_it_and_its_try(
     assert again == (", trying again after OSError: stale" in verdict.sentence), verdict.sentence
     assert again == (verdict.code != "exception-swallowed")
 
+    cut = {f"{FILE}:{line}": "for wait in waits: try: return read() except OSError: print("}
+    asleep = replace(waits, process=Process(501, "S", wchan="hrtimer_nanosleep"))
+    same = only(job(rank(0), asleep, rank(2), per_node=3, lines=cut, functions=functions))
+    assert verdict.code == same.code
+
 
 def test_who_left_a_lock_file_behind_is_not_known() -> None:
     """The rank tries to make it, again and again. The others wait for it, but it is not to blame."""

@@ -497,7 +497,7 @@ def _tries_again(view: JobView, rank: int) -> Optional[Raised]:
         if here is None or not lines:
             continue
         text = view.line_of(rank, here)
-        round_after = "sleep(" in text and branches.handles_in_a_loop(view, rank, here, lines)
+        round_after = view.sleeps(rank) and branches.handles_in_a_loop(view, rank, here, lines)
         if round_after or _RETRIES.search(text):
             return raised
     return None

@@ -124,14 +124,19 @@ class JobView:
                 found[number] = replace(its, awaits=polled)
         return found
 
+    def sleeps(self, number: int) -> bool:
+        """Whether the rank sleeps for a time. The text of its line says so as well, but may be cut."""
+        process = self.ranks[number].process
+        asleep = process is not None and "nanosleep" in process.wchan
+        return asleep or "sleep(" in self._innermost_line(number)
+
     def _polled(self, number: int) -> str:
         """Return what the rank looks for again and again in its own loop; "" if it does not sleep in one."""
         rank = self.ranks[number]
         frames = stacks.main(rank.stacks)
         if not frames or stacks.user_frame(frames) != frames[0]:
             return ""
-        asleep = rank.process is not None and "nanosleep" in rank.process.wchan
-        if not asleep and "sleep(" not in self._innermost_line(number):
+        if not self.sleeps(number):
             return ""
         return polling.awaited(self.function_of(number, frames[0]), frames[0])
 
