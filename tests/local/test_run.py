@@ -257,3 +257,6 @@ def test_a_rank_that_others_wait_for_is_ended_in_time(desk: Desk, doing: str) ->
     assert 105 == result.returncode, result.stderr
     assert ("rank-in-user-code", [0]) == (found["verdicts"][0]["code"], found["verdicts"][0]["ranks"])
     assert KILL_AFTER - 1 < took < 2 * KILL_AFTER + BUSY
+    *_, again, where = result.stderr.splitlines()  # behind all that torchrun says about its end
+    assert again == f"ddplaunch: rank-in-user-code: {found['verdicts'][0]['sentence']}"
+    assert "`ddplaunch diagnose local://run/1` shows the evidence" in where
