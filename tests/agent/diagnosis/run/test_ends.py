@@ -375,6 +375,24 @@ def test_launch_command_that_fails_before_its_workers() -> None:
 
 
 @pytest.mark.parametrize(
+    ("last", "hint"),
+    [
+        ("torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError", "join_timeout"),
+        ("torch.distributed.elastic.rendezvous.api.RendezvousClosedError", "on all nodes together"),
+        ("ValueError: RendezvousTimeoutError is not known", ""),
+    ],
+)
+def test_what_torchrun_says_of_its_rendezvous_has_a_hint_of_its_own(last: str, hint: str) -> None:
+    """The lines are those of torchrun 2.15 with --rdzv-conf join_timeout=3 and no second node."""
+    node = NodeEvidence(0, "n0", NOW, "rendezvous", launch_exit=Exited(NOW, 1))
+    node = replace(node, launch_output=["    raise RendezvousTimeoutError", last])
+    verdict = only(replace(job(why="death"), nodes=1, evidence=[node]))
+
+    assert hint in verdict.hint
+    assert bool(hint) != verdict.hint.startswith("`ddplaunch logs`")
+
+
+@pytest.mark.parametrize(
     ("port", "holder", "words"),
     [
         (

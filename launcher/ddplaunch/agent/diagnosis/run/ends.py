@@ -219,6 +219,25 @@ def _not_ended(view: JobView, first: Cause) -> list[Cause]:
     ]
 
 
+_RENDEZVOUS = {
+    "RendezvousTimeoutError": (
+        "Not all nodes came to the rendezvous in time (--rdzv-conf join_timeout, 600 s by default). See whether "
+        "torchrun runs on all nodes, with the same --rdzv-endpoint, --rdzv-id and --nnodes. "
+    ),
+    "RendezvousClosedError": (
+        "The rendezvous was closed when this node came: the others had ended, or had used up --max-restarts. "
+        "Start torchrun on all nodes together, and all of them again after an end. "
+    ),
+}
+"""What to do about torchrun's own exceptions (torch/distributed/elastic/rendezvous/dynamic_rendezvous.py)."""
+
+
+def _of_rendezvous(said: Sequence[str]) -> str:
+    """Return the hint for the exception in the last line of a torchrun; "" if it is none of these."""
+    name = said[-1].strip().rpartition(".")[2] if said else ""
+    return _RENDEZVOUS.get(name, "")
+
+
 def launch_failed(view: JobView) -> Optional[Verdict]:
     """Return the verdict on a launch command that failed without workers, or was killed with them."""
     failed = sorted(
@@ -250,7 +269,7 @@ def launch_failed(view: JobView) -> Optional[Verdict]:
         victims=view.victims_of([]),
         confidence=sure.LAUNCHER_ENDED,
         facts=_quoted(f"{view.node(number)}'s launch command", said),
-        hint="`ddplaunch logs` shows all of its output, as does "
+        hint=f"{_of_rendezvous(said)}`ddplaunch logs` shows all of its output, as does "
         f"{Files.NODE.format(node=number)}/{Files.LAUNCH_LOG} in the job's folder",
     )
 
