@@ -221,7 +221,7 @@ def _not_ended(view: JobView, first: Cause) -> list[Cause]:
 
 _RENDEZVOUS = {
     "RendezvousTimeoutError": (
-        "Not all nodes came to the rendezvous in time (--rdzv-conf join_timeout, 600 s by default). See whether "
+        "Not all nodes came to the rendezvous in time (--rdzv-conf join_timeout, 600 s). See whether "
         "torchrun runs on all nodes, with the same --rdzv-endpoint, --rdzv-id and --nnodes. "
     ),
     "RendezvousClosedError": (
