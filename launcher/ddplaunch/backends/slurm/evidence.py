@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from ddplaunch.agent.contract import Bundle, Files, NodeEvidence, codec
+from ddplaunch.agent.platforms import slurm
 from ddplaunch.backends import files, folder, foreign_jobs
 from ddplaunch.backends.slurm.commands import Commands, Queries
 from ddplaunch.backends.slurm.parse import SlurmJob
@@ -33,7 +34,7 @@ def collect(snapshot: Snapshot, queries: Queries) -> Bundle | None:
         if bundle is not None:
             return bundle
     if not snapshot.ended and snapshot.slurm_job is not None and snapshot.slurm_job.node_list:
-        bundle = _by_step(snapshot.job_id, home, queries.commands)
+        bundle = _by_step(snapshot.slurm_job, home, queries.commands)
         if bundle is not None:
             return bundle
     try:
@@ -44,20 +45,23 @@ def collect(snapshot: Snapshot, queries: Queries) -> Bundle | None:
         return bundle
 
 
-def _by_step(job_id: int, home: Path, commands: Commands) -> Bundle | None:
+def _by_step(job: SlurmJob, home: Path, commands: Commands) -> Bundle | None:
     """Ask through a job step on the hub's own node: its network or the job's folder may be out of reach
     here.
     """
     ask = ["python3", "-I", "-S", str(home / Files.AGENT), "ask", "diagnose", "--folder", str(home)]
-    return _answer(job_id, ask, commands)
+    return _answer(job, ask, commands)
 
 
-def _answer(job_id: int, ask: Sequence[str], commands: Commands, stdin: bytes | None = None) -> Bundle | None:
+def _answer(
+    job: SlurmJob, ask: Sequence[str], commands: Commands, stdin: bytes | None = None
+) -> Bundle | None:
     """Return the bundle that a command prints on the job's node 0, where the hub runs; None without one."""
+    # By its name: --relative=0 is the job's last node for the srun of Slurm 24.11.
     step = [
-        f"--jobid={job_id}",
+        f"--jobid={job.job_id}",
         "--overlap",
-        "--relative=0",
+        f"--nodelist={slurm.first_node(job.node_list)}",
         "--nodes=1",
         "--ntasks=1",
         "--mpi=none",
@@ -97,7 +101,7 @@ def ask_hub_inside(job: SlurmJob, commands: Commands) -> Bundle | None:
     agent = archive.agent_archive()
     words = ["python3", "-I", "-S", "-c", foreign_jobs.AGENT, str(len(agent))]
     words += ["ask", "--of", f"SLURM_JOB_ID={job.job_id}", "diagnose"]
-    return _answer(job.job_id, words, commands, stdin=agent)
+    return _answer(job, words, commands, stdin=agent)
 
 
 def collect_from_outside(job: SlurmJob, commands: Commands) -> Bundle:
