@@ -50,6 +50,11 @@ def told(text: str, line: int) -> Verdict:
             "`exists(n)` (train.py:4)",
         ),
         (
+            "    while True:\n        if seen == world:\n            break\n        sleep(1)\n",
+            5,
+            "`seen == world` (train.py:3)",
+        ),
+        (
             "    while time() < end and not ready(n):\n        sleep(1)\n",
             3,
             "the end of `while time() < end and not ready(n)` (train.py:2)",
@@ -74,6 +79,8 @@ def test_who_looks_for_something_again_and_again_is_said_to_wait_for_it(
         ("    while True:\n        sleep(1)\n", 3),
         ("    while time() < end:\n        sleep(1)\n", 3),
         ("    while n < 9:\n        sleep(1)\n        n += 1\n", 3),
+        ("    while n != 9:\n        sleep(1)\n        n += 1\n", 3),
+        ("    while True:\n        if tries >= most:\n            break\n        sleep(1)\n", 5),
         ("    for _ in range(600):\n        sleep(1)\n", 3),
         ("    for _ in range(9):\n        if ready(n):\n            break\n    sleep(100)\n", 5),
     ],

@@ -36,7 +36,6 @@ ALSO_ENDS = "What also ends the loop, or a round of it: {}."
 """A hint, for what `ends_of` finds."""
 _OF_A_RANK = re.compile("RANK|PROCID|LOCALID|NODEID|NODENAME|HOSTNAME|TASK|WORKER|VISIBLE_DEVICES")
 """Variables of the environment that differ between ranks or nodes by right."""
-_PAST = ("returned", "issued", "waited", "completed")
 _IN_ORDER = re.compile(r"\b(range|parameters|enumerate|sorted)\(")
 _GOES_THROUGH = re.compile(r"`for .+ in (\w+)`")
 _COMPREHENSIONS = ("<dictcomp>", "<listcomp>", "<setcomp>", "<genexpr>")
@@ -446,8 +445,10 @@ def brought_back(view: JobView, rank: int, line: Frame) -> list[str]:
         return []
     for frame in (line, *frames[within[0] + 1 :]):
         function = view.function_of(rank, frame)
-        for each in function.branches if function is not None else ():
-            if function is not None and _brings_back(each, frame.line, function):
+        if function is None:
+            continue
+        for each in function.branches:
+            if _brings_back(each, frame.line, function):
                 return [_leaving(stacks.shared(frame.file), each)]
     return []
 
@@ -618,7 +619,7 @@ def _way(view: JobView, rank: int, call: Optional[Collective]) -> Way:
         runs_ahead = call is not None and (call.done or view.ranks[rank].backend == "nccl")
         return () if runs_ahead else tuple(frames[::-1])
     site, last = call.frames[0], view.ranks[rank].calls[-1:]
-    now = call.state not in _PAST and not call.done  # torch's recorder calls one that has failed done
+    now = call_records.is_open(call)
     now = now or any(call_records.is_in(view.ranks[rank], each) and each.frames == [site] for each in last)
     for place, frame in enumerate(frames):
         if (frame.file, frame.line) == (site.file, site.line) and now:

@@ -55,6 +55,11 @@ def is_in(rank: RankEvidence, call: Collective) -> bool:
     return call.state in ("entered", "waiting") or died_of_it
 
 
+def is_open(call: Collective) -> bool:
+    """Whether its rank may be in it still. torch's recorder calls one that has failed done."""
+    return call.state not in ("returned", "issued", "waited", "completed") and not call.done
+
+
 def waited_for(rank: RankEvidence) -> Optional[Collective]:
     """Return the asynchronous call in whose `wait` the rank's main thread is; None if none is known."""
     return next((call for call in reversed(rank.calls) if call.state == "waiting"), None)

@@ -14,7 +14,7 @@ from typing import NamedTuple, Optional
 
 from ddplaunch.agent.contract import Collective, Fact, Frame, RankEvidence, Verdict
 from ddplaunch.agent.diagnosis import confidence as sure
-from ddplaunch.agent.diagnosis.run import blocked, branches, call_order, call_records, causes, stacks
+from ddplaunch.agent.diagnosis.run import blocked, branches, call_order, call_records, causes, signals, stacks
 from ddplaunch.agent.diagnosis.run.view import BACKWARD, FORWARD, JobView, plain
 from ddplaunch.agent.system import phrases, subjects
 from ddplaunch.agent.text.saying import Sayable, Text, joined, listed, say
@@ -155,7 +155,7 @@ def _mismatch_verdict(view: JobView, mismatch: Mismatch) -> Verdict:
         made, ddp, hint = story.made, "", story.hint
         way, exits = (way, exits) if story.in_one_program else ([], [])
     sentence = say(f"at {mismatch.which} " if mismatch.number else "", _contrast(view, mismatch))
-    return view.verdict(
+    found = view.verdict(
         code="collective-mismatch",
         sentence=joined(
             "; ",
@@ -178,6 +178,7 @@ def _mismatch_verdict(view: JobView, mismatch: Mismatch) -> Verdict:
         ],
         hint=f"{branches.file_hint(view, choice)}{ddp}{hint}",
     )
+    return signals.decided(view, found, few, many)
 
 
 def _parted_at(view: JobView, mismatch: Mismatch) -> Optional[branches.Choice]:

@@ -16,8 +16,8 @@ _MOST = 2
 """Conditions that end a loop, at most: of more, none is worth a look."""
 _FOR_EVER = re.compile(r"while\s*\(?(True|1)\)?\s*:?")
 _CLOCK = re.compile(r"\b(time|monotonic|perf_counter|now|elapsed)\(\)")
-_COUNTS = re.compile(r"(?:while|if|elif)\s+(?:not\s+)?[\w.]+\s*(?:[<>]=?|[!=]=)\s*[\w.]+")
-"""A comparison of two variables or numbers: of the rounds, as often as not."""
+_COUNTS = re.compile(r"(?:while|if|elif)\s+(?:not\s+)?(?:[\w.]+\s*[<>]=?\s*[\w.]+|[\w.]+\s*[!=]=\s*\d+)")
+"""A comparison with a limit, or with a number: of the rounds, as often as not. `seen == world` is none."""
 
 
 def awaited(function: Optional[Function], line: Frame) -> str:

@@ -11,9 +11,9 @@ from dataclasses import replace
 from math import inf
 from typing import NamedTuple, Optional
 
-from ddplaunch.agent.contract import Frame, RankEvidence, Signalled, Verdict
+from ddplaunch.agent.contract import Collective, Frame, RankEvidence, Signalled, Verdict
 from ddplaunch.agent.diagnosis import confidence as sure
-from ddplaunch.agent.diagnosis.run import stacks
+from ddplaunch.agent.diagnosis.run import call_records, stacks
 from ddplaunch.agent.diagnosis.run.view import JobView
 from ddplaunch.agent.system import phrases, subjects
 from ddplaunch.agent.text.saying import Sayable, Text, say
@@ -86,37 +86,34 @@ def told(view: JobView, verdicts: Sequence[Verdict]) -> list[Verdict]:
 
     The first that blames ranks inside a handler of a signal says that in its sentence.
     """
-    verdicts = [_decided(view, each) for each in verdicts]
     recent = [each for each in facts(view) if verdicts and each not in verdicts[0].facts]
     return _with_handler(view, [each.with_facts(recent) for each in verdicts[:1]] + [*verdicts[1:]])
 
 
-def _decided(view: JobView, verdict: Verdict) -> Verdict:
-    """Return the verdict. Of two sides that called different collectives, it names those with a signal.
-
-    It came to all ranks of one side shortly before their calls, and to none of the other side.
+def decided(view: JobView, verdict: Verdict, *camps: Mapping[int, Optional[Collective]]) -> Verdict:
+    """Return the verdict on camps that called different collectives. Of two as large, it names the one that a
+    signal has led away: it came to all of these ranks shortly before the calls in which they are now, and to
+    none of the others.
     """
-    tie = verdict.ranks == view.world and verdict.confidence <= sure.CALLS_IN_A_TIE
-    got = [rank for rank in view.alive if before(view.ranks[rank], _entered(view.ranks[rank])) is not None]
-    others = [rank for rank in view.world if rank not in got]
-    apart = {view.locations[rank] for rank in got}.isdisjoint(
-        view.locations[rank] for rank in others if rank in view.locations
-    )
-    signal = _same_before(view, {rank: _entered(view.ranks[rank]) for rank in got}) if got else None
-    if verdict.code != "collective-mismatch" or not tie or not others or not apart or signal is None:
+    if verdict.ranks != view.world or verdict.confidence > sure.CALLS_IN_A_TIE:
         return verdict
-    if any(_has_got(view, rank, signal.number) for rank in others):
-        return verdict
-    name, at = phrases.signal_name(signal.number), phrases.clock(signal.at)
-    alone = say(f"; {name} came to ", subjects.ranks(got), f" alone at {at}{by(signal)}")
-    return replace(
-        verdict.continued(alone),
-        ranks=got,
-        nodes=sorted({view.node_of[rank] for rank in got}),
-        victims=others,
-        confidence=sure.SIGNALLED_IN_A_TIE,
-        hint=LEAVE_TOGETHER,
-    )
+    for camp in camps:
+        signal = _same_before(view, {rank: _entered(view.ranks[rank]) for rank in camp})
+        others = [rank for rank in view.world if rank not in camp]
+        now = all(call is not None and call_records.is_open(call) for call in camp.values())
+        if signal is None or not now or any(_has_got(view, rank, signal.number) for rank in others):
+            continue
+        name, at = phrases.signal_name(signal.number), phrases.clock(signal.at)
+        alone = say(f"; {name} came to ", subjects.ranks(camp), f" alone at {at}{by(signal)}")
+        return replace(
+            verdict.continued(alone),
+            ranks=sorted(camp),
+            nodes=view.nodes_of([*camp]),
+            victims=others,
+            confidence=sure.SIGNALLED_IN_A_TIE,
+            hint=LEAVE_TOGETHER,
+        )
+    return verdict
 
 
 def _has_got(view: JobView, rank: int, number: int) -> bool:

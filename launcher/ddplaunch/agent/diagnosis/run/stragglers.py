@@ -298,9 +298,19 @@ def rank_in_user_code(view: JobView) -> Optional[Found]:
     )
     if unset or odd:
         verdict = replace(verdict, victims=sorted({*verdict.victims, *ranks} - {*verdict.ranks}))
-    elif awaiting and ranks == view.world and len({str(view.locations[rank]) for rank in ranks}) == 1:
+    elif (
+        awaiting
+        and ranks == view.world
+        and len(ranks) > 1
+        and len({str(view.locations[rank]) for rank in ranks}) == 1
+    ):
         verdict = replace(verdict, ranks=[], nodes=[], victims=ranks)  # all wait, and nobody is the odd one
     return Found(verdict, ranks)
+
+
+def _is_one_place(view: JobView, ranks: list[int]) -> bool:
+    """Whether they are all in one line, and wait for the same there."""
+    return len({str(view.locations[rank]) for rank in ranks}) == 1
 
 
 def _awaits_same(view: JobView, ranks: list[int]) -> bool:
