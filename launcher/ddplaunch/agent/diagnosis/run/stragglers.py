@@ -298,12 +298,7 @@ def rank_in_user_code(view: JobView) -> Optional[Found]:
     )
     if unset or odd:
         verdict = replace(verdict, victims=sorted({*verdict.victims, *ranks} - {*verdict.ranks}))
-    elif (
-        awaiting
-        and ranks == view.world
-        and len(ranks) > 1
-        and len({str(view.locations[rank]) for rank in ranks}) == 1
-    ):
+    elif awaiting and ranks == view.world and len(ranks) > 1 and _is_one_place(view, ranks):
         verdict = replace(verdict, ranks=[], nodes=[], victims=ranks)  # all wait, and nobody is the odd one
     return Found(verdict, ranks)
 
