@@ -55,6 +55,11 @@ def _add_init_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _init(args: argparse.Namespace) -> int:
     file = Path(args.file)
+    if file.suffix == ".py":
+        raise UsageError(
+            f"{file} is a script, and `init` writes a job file",
+            hint=f"{_command('init', '--script', str(file))} writes one that runs it",
+        )
     if args.example:
         return _example(file)
     from ddplaunch.plan import imports

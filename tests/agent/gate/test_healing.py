@@ -50,7 +50,7 @@ def test_node_zeros_name_may_appear_late(cluster: MakeCluster, tmp_path: Path) -
     (tmp_path / "new").replace(known)
 
     told = trial.starts()
-    assert "node 1 (n1) checked in: n1, " in only(told, "node 1 (n1) checked in")
+    assert "node 1 (n1) checked in, " in only(told, "node 1 (n1) checked in")
     assert "until then it did not reach the hub: n0: " in only(told, "node 1 (n1) checked in")
     waits = [text for text in told if text.startswith("waiting for node 1 (n1) (")]
     assert waits
@@ -69,7 +69,7 @@ def test_a_node_that_comes_late_is_waited_for_and_the_wait_is_said(cluster: Make
     trial.start(2)
 
     told = trial.starts()
-    assert "s after the first" in only(told, "node 2 (n2) checked in: n2, ")
+    assert "s after the first" in only(told, "node 2 (n2) checked in, ")
     assert any(text.startswith("waiting for node 2 (n2) (") for text in told)
     assert "waiting for node 2 (n2) (" in trial.gates[1].output
 

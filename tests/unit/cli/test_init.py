@@ -98,6 +98,13 @@ def test_init_writes_an_example_to_begin_with(call: Call, tmp_path: Path) -> Non
     compile((tmp_path / "train.py").read_text(), "train.py", "exec")
 
 
+def test_a_script_is_no_job_file(call: Call, tmp_path: Path) -> None:
+    answer = call("init", "ddp.py")
+
+    assert (2, []) == (answer.code, [*tmp_path.glob("*.*")])
+    assert "`ddplaunch init --script ddp.py` writes one that runs it" in answer.err
+
+
 @pytest.mark.parametrize("there", ["job.yaml", "train.py"])
 def test_an_example_replaces_nothing(call: Call, tmp_path: Path, there: str) -> None:
     """Both files are written, or neither."""

@@ -322,7 +322,7 @@ def room_for_threads(root: str = "/") -> Optional[Room]:
         return None
     tightest = min(rooms)
     ending = sum(statuses[pid].get("Threads", 0) for pid in _family(os.getpid(), statuses)) - 1
-    return tightest._replace(left=max(0, tightest.left + ending))
+    return tightest._replace(left=min(max(0, tightest.left + ending), tightest.limit))
 
 
 def _is_unlimited() -> bool:

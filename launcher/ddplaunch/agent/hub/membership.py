@@ -151,7 +151,8 @@ class Membership:
             before = check_in.facts.get("hub", {}).get("before")
             met = f"; until then it did not reach the hub: {before}" if before else ""
             self._arrived = now
-            self._record.add_event("check-in", f"{name} checked in: {check_in.host}{waited}{met}", node)
+            host = _beside(name, check_in.host)
+            self._record.add_event("check-in", f"{name} checked in{host}{waited}{met}", node)
         self._begun = now if self._begun is None else self._begun
         self._present.add(node)
         self._first.setdefault(node, now)
@@ -525,3 +526,11 @@ class Newcomers:
 
 def _may_pass(check_in: CheckIn) -> bool:
     return any(each.status == Status.FAIL and each.patience is not None for each in check_in.checks)
+
+
+def _beside(name: str, host: str) -> str:
+    """Return ': n1', or without what the node's name says: ' on worker-2' of 'digits-1 on worker-2'."""
+    known = name.rpartition(" (")[2][:-1] if name.endswith(")") else ""
+    if known and (host == known or host.startswith(f"{known} on ")):
+        return host[len(known) :]
+    return f": {host}"
