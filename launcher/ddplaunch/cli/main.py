@@ -92,7 +92,7 @@ EXIT_CODES: Final = {
     ExitCode.USAGE: "the command line or the job file is wrong",
     ExitCode.FAILED: "the training failed",
     ExitCode.NOT_FINISHED: "the job has not finished",
-    ExitCode.NOT_FOUND: "there is no such job or verdict code",
+    ExitCode.NOT_FOUND: "there is no such job, file of a job, or verdict code",
     ExitCode.CANCELLED: "the job was cancelled, or stopped from outside",
     ExitCode.GATE: "the preflight check failed, or the job can never start; nothing was trained",
     ExitCode.HANG: "the job hung and was ended, or failed because its ranks did not match",
