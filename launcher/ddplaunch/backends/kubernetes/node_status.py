@@ -251,7 +251,7 @@ def left(found: Iterable[Node], pods: Iterable[Json]) -> str:
     there = [each for each in found if each.pod and each.phase != Phase.ENDED]
     kinds = (
         ("cannot be deleted while the machine does not answer", [e for e in there if e.number in silent]),
-        ("not deleted yet", [e for e in there if e.number not in silent]),
+        ("still ending", [e for e in there if e.number not in silent]),
     )
     return "; ".join(f"{where(group)}: {how}" for how, group in kinds if group)
 

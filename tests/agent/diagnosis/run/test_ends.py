@@ -49,6 +49,14 @@ def test_ranks_that_raise_alike_differ_in_addresses_alone(group: str, ranks: lis
     assert ("rank-failed", ranks) == (verdict.code, verdict.ranks), verdict.sentence
 
 
+def test_of_ranks_that_all_raise_there_are_no_others_to_speak_of() -> None:
+    both = [dead(n, 0.9, code=1, raised=[raised("NameError", "x", 0.5)]) for n in (0, 1)]
+    alone = replace(job(*both, why="death"), world_size=2)
+
+    assert "other ranks" not in only(alone).hint
+    assert "other ranks" in only(job(both[0], victim(1, 0.6), why="death")).hint
+
+
 def test_rank_failed_by_its_own_exception() -> None:
     """The rank whose exception is its own is at fault, though the others' exits were seen earlier."""
     verdict = only(

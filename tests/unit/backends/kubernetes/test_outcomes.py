@@ -86,7 +86,7 @@ def test_what_is_left_is_named_with_its_machine() -> None:
     ]
     assert [
         "node 1 (pod d-1-x on w2): cannot be deleted while the machine does not answer",
-        "node 1 (pod d-1-x on w2): not deleted yet",
+        "node 1 (pod d-1-x on w2): still ending",
     ] == left
 
 

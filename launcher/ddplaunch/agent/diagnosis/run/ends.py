@@ -415,6 +415,8 @@ def _failure(view: JobView, causes: list[Cause]) -> Verdict:
         facts += devices.gpu_facts(view, view.nodes_of(numbers))
     fix = f"Fix {phrases.place(site) if site else 'what the traceback names'}"
     hint = _LATE if "CUDA error" in raised.message else fix
+    alone = view.is_everyone(sorted({cause.rank for cause in causes}))
+    others = "" if alone else "; errors on other ranks are a consequence"
     return verdict_on(
         view,
         "rank-failed",
@@ -422,7 +424,7 @@ def _failure(view: JobView, causes: list[Cause]) -> Verdict:
         say(who, f" raised {kind}{message}{phrases.at(site)}"),
         facts,
         f"{_ONE_MODEL if _OTHER_MODEL.search(raised.message) else ''}"
-        f"{_of_a_file(view, kind, numbers)}{hint}; errors on other ranks are a consequence.",
+        f"{_of_a_file(view, kind, numbers)}{hint}{others}.",
         sure.OWN_END,
     )
 
