@@ -245,6 +245,14 @@ def test_rank_killed() -> None:
     assert "node 1: the cgroup counted no kill for memory, and the kernel logged none" in verdict.facts
 
 
+def test_a_kernel_log_that_nobody_could_read_has_logged_nothing_that_is_known() -> None:
+    evidence = job(victim(0), victim(1), dead(2, 0, signal=9), victim(3), why="death")
+    hidden = [replace(node, missing=["kernel log: permission denied"]) for node in evidence.evidence]
+
+    said = "the cgroup counted no kill for memory, and what the kernel logged was not seen"
+    assert f"node 1: {said}" in only(replace(evidence, evidence=hidden)).facts
+
+
 @pytest.mark.parametrize(("after", "culprit"), [(0.3, 1), (0.8, 0)])
 def test_sigkill_may_be_the_answer_to_another_end(after: float, culprit: int) -> None:
     """MPI's launcher ends all ranks over the one that crashed, and clocks of two nodes differ a little."""

@@ -123,7 +123,9 @@ def rank_killed(view: JobView) -> Optional[Verdict]:
     facts: list[AnyFact] = []
     if first.what == "SIGKILL":
         node = view.node_of[first.rank]
-        facts.append(f"{view.node(node)}: the cgroup counted no kill for memory, and the kernel logged none")
+        unread = any(text.startswith("kernel log") for text in view.nodes[node].missing)
+        logged = "what the kernel logged was not seen" if unread else "the kernel logged none"
+        facts.append(f"{view.node(node)}: the cgroup counted no kill for memory, and {logged}")
     if not first.loader:
         facts += [*crash(view, first.rank), *view.last_call(first.rank)]
     if first.loader:
