@@ -116,7 +116,9 @@ class Output:
         if self._over() and (lost := self._without_pod(state)):
             whose = some("node", lost)
             may = ", if there was any" if objects.is_elastic(state.job) else ""
-            yield f"[ddplaunch] the output of {whose} is gone{may}: it was deleted with the pod".encode()
+            # When a Job fails, its controller deletes the pods that still run, and their logs with them.
+            why = "Kubernetes deleted it with the pod when the job ended"
+            yield f"[ddplaunch] the output of {whose} is gone{may}: {why}".encode()
         if self._follow:
             for log in logs:
                 log.follow()
