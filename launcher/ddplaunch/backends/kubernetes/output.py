@@ -117,8 +117,7 @@ class Output:
             whose = some("node", lost)
             may = ", if there was any" if objects.is_elastic(state.job) else ""
             # When a Job fails, its controller deletes the pods that still run, and their logs with them.
-            why = "Kubernetes deleted it with the pod when the job ended"
-            yield f"[ddplaunch] the output of {whose} is gone{may}: {why}".encode()
+            yield f"[ddplaunch] the output of {whose} is gone{may}: Kubernetes deleted it with the pod".encode()
         if self._follow:
             for log in logs:
                 log.follow()

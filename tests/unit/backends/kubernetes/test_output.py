@@ -81,16 +81,12 @@ def test_lines_are_whole_however_they_come() -> None:
         (
             True,
             None,
-            [
-                b"[ddplaunch] the output of nodes 0, 2 is gone: Kubernetes deleted it with the pod when the job ended"
-            ],
+            [b"[ddplaunch] the output of nodes 0, 2 is gone: Kubernetes deleted it with the pod"],
         ),
         (
             True,
             frozenset({1, 2}),
-            [
-                b"[ddplaunch] the output of node 2 is gone: Kubernetes deleted it with the pod when the job ended"
-            ],
+            [b"[ddplaunch] the output of node 2 is gone: Kubernetes deleted it with the pod"],
         ),
         (True, frozenset({1}), []),
         (False, None, []),
@@ -114,7 +110,9 @@ def test_pods_that_an_elastic_job_went_on_without_may_have_said_nothing() -> Non
     state = ApiState("lab", "digits", job, job, ())
     logs = Output(Api(), lambda: state, Selection(), follow=False, over=lambda: True)
 
-    line = b"[ddplaunch] the output of nodes 0-1 is gone, if there was any: Kubernetes deleted it with the pod when the job ended"
+    line = (
+        b"[ddplaunch] the output of nodes 0-1 is gone, if there was any: Kubernetes deleted it with the pod"
+    )
     assert [line] == list(logs.present())
 
 
