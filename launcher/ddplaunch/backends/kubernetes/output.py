@@ -117,7 +117,8 @@ class Output:
             whose = some("node", lost)
             may = ", if there was any" if objects.is_elastic(state.job) else ""
             # When a Job fails, its controller deletes the pods that still run, and their logs with them.
-            yield f"[ddplaunch] the output of {whose} is gone{may}: Kubernetes deleted it with the pod".encode()
+            gone = f"the output of {whose} is gone{may}: Kubernetes deleted it with the pod"
+            yield f"[ddplaunch] {gone}".encode()
         if self._follow:
             for log in logs:
                 log.follow()
