@@ -135,6 +135,7 @@ def _one(plan: Plan, args: argparse.Namespace) -> int:
                 print(handle, flush=True)
             elif not args.wait:
                 output.print_job(api.status(handle))
+        _note_new_name(handle, plan)
         if plan.keeps_no_files:
             sys.stderr.write(
                 "note: the job has no volume that keeps what is written (`volumes`), so files that its ranks "
@@ -157,6 +158,16 @@ def _one(plan: Plan, args: argparse.Namespace) -> int:
                 output.print_job(job)
             return exits.of_job(job)
     return ExitCode.SUCCEEDED
+
+
+def _note_new_name(handle: Handle, plan: Plan) -> None:
+    """Say that the job's own name was taken, by an earlier job that may still run, and use its GPUs."""
+    name = handle.path.rpartition("/")[2]
+    if handle.target == "kubernetes" and name != plan.job.job:
+        sys.stderr.write(
+            f"note: there is a job {plan.job.job} already, so this one is {name}; "
+            "`ddplaunch list --to kubernetes` shows which of them run\n"
+        )
 
 
 def _wait_for(handle: Handle, *, as_json: bool) -> int:
