@@ -100,7 +100,7 @@ def decided(view: JobView, verdict: Verdict, *camps: Mapping[int, Optional[Colle
     for camp in camps:
         signal = _same_before(view, {rank: _entered(view.ranks[rank]) for rank in camp})
         others = [rank for rank in view.world if rank not in camp]
-        now = all(call is not None and call_records.is_open(call) for call in camp.values())
+        now = all(call is None or call_records.is_open(call) for call in camp.values())
         if signal is None or not now or any(_has_got(view, rank, signal.number) for rank in others):
             continue
         name, at = phrases.signal_name(signal.number), phrases.clock(signal.at)
