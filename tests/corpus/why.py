@@ -34,6 +34,9 @@ WHY_WITH_OLDER: dict[str, str] = {
     "answer. Mended since.",
     "held_by_except": "torchrun had ended the rank that stayed in its handler before its stack was read.",
     "told_apart": "the calls that meet differ: that is true, and seen first.",
+    "healthy_loader_starts": "the machine had a load of 15 then, on 2 CPUs. The notice was taken back when the job moved again.",
+    "seed_spawned_right": "the machine had a load of 21 then, on 2 CPUs. The notice was taken back when the job moved again.",
+    "seed_spawned_async_right": "the machine had a load of 22 then, on 2 CPUs. The notice was taken back when the job moved again.",
 }
 """With torch before 2.8, and Gloo."""
 UNTESTED = frozenset(["ends_terminated", "by_hand_lock_file"])
