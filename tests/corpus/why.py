@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+_BUSY = "under a load of 15 to 22 on 2 CPUs. The notice was taken back when the job moved again."
 WHY: dict[str, str] = {
+    "healthy_loader_starts": _BUSY,
+    "seed_spawned_async_right": _BUSY,
+    "seed_spawned_right": _BUSY,
     "ends_terminated": "rank 1 sends SIGTERM to itself. The sentence names it, and says that the sender is "
     "not known: the scheduler, a person or a memory killer may have sent it, so no rank is accused.",
     "by_hand_lock_file": "which rank has left its lock file behind is not known. The sentence names the "
@@ -34,9 +38,6 @@ WHY_WITH_OLDER: dict[str, str] = {
     "answer. Mended since.",
     "held_by_except": "torchrun had ended the rank that stayed in its handler before its stack was read.",
     "told_apart": "the calls that meet differ: that is true, and seen first.",
-    "healthy_loader_starts": "the machine had a load of 15 then, on 2 CPUs. The notice was taken back when the job moved again.",
-    "seed_spawned_right": "the machine had a load of 21 then, on 2 CPUs. The notice was taken back when the job moved again.",
-    "seed_spawned_async_right": "the machine had a load of 22 then, on 2 CPUs. The notice was taken back when the job moved again.",
 }
 """With torch before 2.8, and Gloo."""
 UNTESTED = frozenset(["ends_terminated", "by_hand_lock_file"])
