@@ -131,10 +131,10 @@ def _no_such_job(text: str) -> NotFoundError:
     from difflib import get_close_matches
 
     names = dict.fromkeys(each.name for each in known() if each.name)
-    near = get_close_matches(text, names, n=1)
+    near = get_close_matches(text, names, n=1, cutoff=0.75)  # by default "byhand" is close to "hang"
     return NotFoundError(
         f"no job called {text!r} has been submitted from here",
-        hint=f"did you mean {near[0]}?"
+        hint=f"did you mean {near[0]}? For a job that was not submitted from here, use its handle"
         if near
         else f"if it is a Slurm job, use slurm://{text}"
         if text.isdecimal()
